@@ -69,7 +69,7 @@ class Smoke(unittest.TestCase):
             self.assertEqual({f"fma/{isa}" for isa in context["isas"].split()},
                              {name for name in rows if name.startswith("fma/")})
             self.assertGreater(rows["read/dram"]["roof_GBps"], 0)
-            # For each head: 3 rows of Q and of out, 5 of K and of V, each of 64 floats.
+            # Each head has 3 rows of Q and of out, and 5 rows of K and of V, each of 64 floats.
             self.assertAlmostEqual(rows[f"prefill/f32/scalar/{TINY}"]["FLOP_per_byte"],
                                    4 * 64 * 3 * 5 / (4 * 64 * 2 * (3 + 5)))
 
@@ -127,7 +127,7 @@ class Smoke(unittest.TestCase):
         self.assertIn("must be ATTNKIT_F32 (0), ATTNKIT_F16 (1)", done.stdout)
 
     def test_the_bytes_of_a_decode(self):
-        keys = 2 * (16 + 15)  # of both KV heads; the second batch entry has 15/16 of 16 keys
+        keys = 2 * (16 + 15)  # keys of both KV heads; the second batch entry has 15/16 of 16 keys
         for kv, key in (("f32", 4 * 96), ("bf16", 2 * 96), ("i8", 96 + 2 * 4), ("q8_0", 3 * 34),
                         ("q4_0", 3 * 18), ("q5_1", 3 * 24), ("f8_e4m3", 96 + 2 * 4)):
             done = self.bench("--shape", "B2_H4_2_L1x16_D32x64_pad", "--type", kv, "--isa", "scalar",

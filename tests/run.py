@@ -5,11 +5,10 @@ set.
 
     tests/run.py [--every-isa] [--emulate ISA] [SUITE ...]
 
-tools/test calls it after installing what it needs. Two suites run at a time, and print in order. Each prints
-its wall seconds, which the other suite makes longer, and its processor seconds, which the other suite does not
-change. Ends with tables of which instruction set, and which instruction for bf16 and bytes, ran where, and a
-line "N passed, N failed". With --every-isa, an instruction set or instruction that ran nowhere is a
-failure."""
+tools/test calls this script after it has installed the packages that the tests need. Two suites run at a time, and
+print in order. Each prints its wall seconds, which grow with the load of the other suite, and its processor seconds,
+which do not. At the end, tables show where each instruction set, and each instruction for bf16 and bytes, ran. The last
+line is "N passed, N failed". With --every-isa, an instruction set or instruction that ran nowhere is a failure."""
 
 import argparse
 import json
@@ -33,7 +32,7 @@ REPOSITORY = ROOT / "tests" / "repository"
 GOLDEN = ROOT / "tests" / "promises" / "golden.txt"
 NOT_AVAILABLE = 98  # exit status of the emulators
 NOTHING_TO_SEE = 77  # exit status of tools/static/loops.py
-AT_ONCE = 2  # suites: one computes while the other links, waits for one long test or for the emulator
+AT_ONCE = 2  # suites at a time: one computes while the other links, or waits for a long test or for the emulator
 
 passed = 0
 failed = []
@@ -80,8 +79,8 @@ TAP_PLAN = re.compile(r"^1\.\.(\d+)$", re.MULTILINE)
 
 
 def record_tap(name, status, output, ended_well=True):
-    """Counts every line of TAP. Counts the program as a failure if it ended badly, printed fewer lines than
-    planned, or gave up."""
+    """Counts every TAP line. Also counts a failure if the program ended with an error, printed fewer lines than
+    planned, or bailed out."""
     lines, plan = list(TAP_LINE.finditer(output)), TAP_PLAN.search(output)
     ends = [0, *(line.end() for line in lines)]
     starts = [*(line.start() for line in lines), len(output)]
@@ -89,7 +88,7 @@ def record_tap(name, status, output, ended_well=True):
         bad, test = line.groups()
         if "# SKIP" in test:
             say(f"    skipped: {name}: {test}")
-        else:  # the output before its line and after it
+        else:  # the output of a failed test is before and after its line
             record(f"{name}: {test}", not bad, output[ends[i]:starts[i + 1]].strip())
     complete = plan and len(lines) == int(plan.group(1)) and "Bail out!" not in output
     told = any(line.group(1) for line in lines)
@@ -105,8 +104,8 @@ def meson():
 
 
 def meson_tests(folder, *arguments, slower=1):
-    """Runs `meson test`, and counts its TAP. `slower` is how many times as long as natively a test may take.
-    Returns the output of each test by name."""
+    """Runs `meson test`, and counts its TAP lines. A test may take `slower` times its native time limit. Returns a dict
+    of the tests' outputs by name."""
     log = folder / "meson-logs" / "testlog.json"
     log.unlink(missing_ok=True)
     before = len(failed)
@@ -128,7 +127,7 @@ def meson_tests(folder, *arguments, slower=1):
             record_tap(name, test["returncode"], text, test["result"] == "OK")
         else:
             record(name, test["result"] == "OK", text)
-    # Meson 1.0 takes cmocka's "not ok 1 # SKIP" for a failure.
+    # Meson 1.0 counts cmocka's "not ok 1 # SKIP" as a failure.
     skipped = any("# SKIP" in text for text in outputs.values())
     if status != 0 and len(failed) == before and not skipped:
         record(f"{folder.name}: meson test ended with {status}", False, output)
@@ -136,14 +135,14 @@ def meson_tests(folder, *arguments, slower=1):
 
 
 def programs_of(folder, suite):
-    """Returns the programs that the tests of a suite of meson run, as targets of the build."""
+    """Returns the build targets of the programs that the tests of a meson suite run."""
     tests = json.loads(run([meson(), "introspect", "--tests", folder])[1])
     return sorted({os.path.relpath(test["cmd"][0], folder) for test in tests
                    if suite in (name.split(":")[-1] for name in test["suite"])})
 
 
 def build(folder, *options, suite=None, **more):
-    """Compiles a build tree with these options: the whole tree, or the programs that the tests of a suite
+    """Compiles a build tree with these options. With `suite`, compiles only the programs that the tests of this suite
     run."""
     if not (folder / "build.ninja").exists():
         if not must(f"{folder.name}: meson setup", [meson(), "setup", folder, ROOT, *options],
@@ -169,7 +168,7 @@ def check_loops(isa, folder):
 
 
 def figures(outputs):
-    """Prints the lines of the tests that a person wants to see."""
+    """Prints the lines of the tests' outputs that are most interesting for a reader."""
     for text in outputs.values():
         wanted = r"cases, \d+ differ|worst E of all|worst error / bound|built without SLEEF|tests passed|: error"
         for line in re.findall(rf"^# (.*(?:{wanted}).*)$", text, re.M):
@@ -180,7 +179,7 @@ def figures(outputs):
 
 
 def suite_native():
-    """Everything, on the instruction sets that this machine can run."""
+    """All tests, on the instruction sets that this machine can run."""
     outputs = meson_tests(BUILD)
     figures(outputs)
     note_units(outputs.get("units", ""), "natively")
@@ -202,7 +201,7 @@ def suite_install():
 
 
 def suite_consumers():
-    """Projects outside the tree take the library in by CMake, pkg-config, meson and lists of files."""
+    """Projects outside the tree use the library by CMake, pkg-config, meson and lists of files."""
     status, output = run([sys.executable, ROOT / "tests" / "consumers" / "consumers.py", BUILD, meson()],
                          timeout=3600)
     record_tap("consumers", status, output)
@@ -217,7 +216,7 @@ def onnx_cases(name, folder, *wrapper):
 
 
 def portable_state(name, wrapper, folder):
-    """Checks that each machine continues from the file of the other, with the same result."""
+    """Checks that each machine can continue from the other machine's state file, with the same result."""
     example = Path("examples") / "example_portable_state"
     status, output = run([sys.executable, INTEROP / "portable.py", BUILD / example, wrapper,
                           folder / example], timeout=600)
@@ -230,7 +229,7 @@ def suite_onnx():
 
 
 def suite_python():
-    """The package of Python: built by pip, in an environment of its own, beside float64 and the C call."""
+    """The Python package: built by pip in a new environment, and compared with float64 and with the C call."""
     status, output = run([sys.executable, ROOT / "tests" / "python" / "suite.py", BUILD], timeout=1800)
     record_tap("python", status, output)
     for line in re.findall(r"^# (attnkit\S*\.whl: .*|auditwheel: .*)$", output, re.MULTILINE):
@@ -258,7 +257,7 @@ def suite_neon():
 
 
 def suite_avx512():
-    """The AVX-512 kernels in a full-system emulator, where the CPU lacks them."""
+    """The AVX-512 kernels in a full-system emulator, if the CPU lacks AVX-512."""
     if platform.machine() == "x86_64" and not ran_where.get("avx512"):
         emulate_avx512()
 
@@ -287,13 +286,14 @@ def emulate_avx512():
 
 
 def note_units(output, where):
-    """Notes which instructions gave the bits of their models, and how many bits were compared."""
+    """Records which instructions gave the bits of their models, and how many bits were compared."""
     for name, bits in re.findall(r"^# unit (.+): (\d+) bits in \d+ lanes, 0 differ$", output, re.MULTILINE):
         ran_where.setdefault(name, f"{where}, {int(bits):,} bits")
 
 
 def names_of_units():
-    """Returns the instructions that tests/units knows, of this CPU family and, once it is built, of ARM."""
+    """Returns the names of the instructions that tests/units tests: for this CPU architecture and, if its build exists,
+    for ARM."""
     programs = [(), BUILD], [(EMULATORS / "neon_machine",), NEON_BUILD]
     commands = [[*wrapper, folder / "tests" / "test_units", "--list"]
                 for wrapper, folder in programs if (folder / "tests" / "test_units").exists()]
@@ -315,7 +315,7 @@ def emulate_units(name, where, machine, folder):
 
 
 def suite_units():
-    """Instructions for bf16 and bytes beside their models, emulated where this CPU lacks them."""
+    """Instructions for bf16 and bytes compared with their models. Instructions that this CPU lacks are emulated."""
     if platform.machine() == "x86_64" and any(name not in ran_where for name in names_of_units()):
         emulate_units("avx512", "emulated (Bochs)", [EMULATORS / "avx512_machine"], BUILD)
     if platform.machine() != "aarch64":
@@ -340,7 +340,7 @@ def suite_models():
 
 
 def suite_clang():
-    """The other compiler, without SLEEF: no warning, the same bits."""
+    """The other compiler, without SLEEF: no warnings, and the same bits."""
     if not shutil.which("clang"):
         say("    not available here: no clang")
         return
@@ -351,8 +351,8 @@ def suite_clang():
 
 
 def sanitized(name, *options, suite=None):
-    """Makes a build with a sanitizer. It lacks the parts that no test of it runs: the benches, and the
-    instruction sets that this CPU lacks, whose kernels take minutes to compile with a sanitizer."""
+    """Makes a build with a sanitizer. It leaves out the benches, which no test of this build runs, and the instruction
+    sets that this CPU lacks, because their kernels take minutes to compile with a sanitizer."""
     folder = ROOT / f"build-{name}"
     runs = "-Disas=" + ",".join(isas(r"yes +yes"))
     ready = build(folder, "--buildtype=debug", "-Doptimization=1", "-Db_lundef=false",
@@ -361,7 +361,7 @@ def sanitized(name, *options, suite=None):
 
 
 def suite_asan():
-    """No access outside of memory, no undefined behaviour: the sanitizers for both. Without SLEEF."""
+    """No access outside of memory and no undefined behaviour, by the sanitizers for both. Without SLEEF."""
     folder = sanitized("asan", "-Db_sanitize=address,undefined", "-Dsleef=disabled")
     if folder:
         outputs = meson_tests(folder, "--no-suite", "native")
@@ -373,14 +373,14 @@ def suite_asan():
 
 
 def suite_tsan():
-    """No data race: the thread sanitizer, in the tests that start threads."""
+    """No data race, by the thread sanitizer in the tests that start threads."""
     folder = sanitized("tsan", "-Db_sanitize=thread", "-Dtools=false", suite="threaded")
     if folder:
         figures(meson_tests(folder, "--suite", "threaded", slower=3))
 
 
 def suite_speed():
-    """This build beside the commit that it comes from, and the floors of the benches (docs/ci.md)."""
+    """This build compared with the commit that it is based on, and the floors of the benches (docs/ci.md)."""
     status, output = run([sys.executable, ROOT / "tests" / "perf" / "speed.py", BUILD])
     for line in re.findall(r"^# (.*)$", output, re.MULTILINE):
         say("    " + line)
@@ -388,7 +388,7 @@ def suite_speed():
 
 
 def suite_pytorch():
-    """PyTorch's attention in float64, and recipes for its behaviour where attnkit differs."""
+    """A comparison with PyTorch's attention in float64, and recipes for PyTorch's behaviour where attnkit differs."""
     status, output = run([sys.executable, INTEROP / "pytorch" / "compare.py", BUILD], timeout=7200)
     record_tap("pytorch", status, output)
     figures({"": output})
@@ -401,7 +401,7 @@ def llamacpp_test(program, *options):
 
 
 def suite_llamacpp():
-    """The backend for ggml: every case of llama.cpp's own test of attention, odd ones, whole models, a server."""
+    """The backend for ggml: every case of llama.cpp's own test of attention, odd cases, whole models, and a server."""
     llamacpp_test("ops.py")
     llamacpp_test("odd.py")
     llamacpp_test("models.py")
@@ -410,12 +410,12 @@ def suite_llamacpp():
 
 
 def suite_llamacpp_part():
-    """The backend for ggml: 200 cases of llama.cpp's own test of attention, of all types."""
+    """The backend for ggml: 200 cases of llama.cpp's own test of attention, with all types."""
     llamacpp_test("ops.py", "--part", 200)
 
 
 def suite_older():
-    """`attnkit compare` with a revision from before workers, for which it builds today's worker."""
+    """`attnkit compare` with a revision older than workers, for which it builds today's worker."""
     status, output = run([sys.executable, ROOT / "tests" / "perf" / "older.py", BUILD], timeout=3600)
     for line in re.findall(r"^# (.*)$", output, re.MULTILINE):
         say("    " + line)
@@ -423,7 +423,7 @@ def suite_older():
 
 
 def suite_long():
-    """All cases of all tests: with emulators and sanitizers, and on this CPU in their long forms."""
+    """All cases of all tests with emulators and sanitizers, and the long forms of the tests on this CPU."""
     os.environ["ATTNKIT_TEST_WHOLE"] = "1"
     for suite in (suite_neon, suite_asan, suite_tsan):
         suite()
@@ -452,15 +452,15 @@ ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
              "llamacpp": suite_llamacpp,  # builds llama.cpp
              "older": suite_older,  # builds a whole revision
              "long": suite_long}  # hours
-AFTER = {"avx512": ("native",),  # AVX-512 is emulated unless it has run natively
-         "units": ("native", "neon"),  # needs to know what has run natively; needs the build of neon
+AFTER = {"avx512": ("native",),  # it emulates AVX-512 unless AVX-512 has run natively
+         "units": ("native", "neon"),  # it needs the list of natively run instructions, and the build of suite neon
          "models": ("neon",)}
-ALONE = ("speed",)  # it measures times
+ALONE = ("speed",)  # it measures times, which other suites would disturb
 
 
 def isas(state=r"(?:yes|no) +(?:yes|no)"):
-    """Returns the instruction sets that the library knows, or only the ones in a state: built or not, can run
-    here or not."""
+    """Returns the instruction sets that the library knows. With `state`, returns only the sets in this state: built or
+    not, able to run here or not."""
     _, output = run([BUILD / "tools" / "attnkit", "info"])
     return re.findall(rf"^(\w+) +{state} ", output, re.MULTILINE)
 
@@ -486,7 +486,7 @@ def summary():
 
 
 def job_of(name, suite):
-    """Returns a job that runs a suite in a process of its own, and returns its counts."""
+    """Returns a job that runs a suite in its own process and returns the suite's counts."""
     def work():
         global passed
         passed = 0
@@ -498,7 +498,7 @@ def job_of(name, suite):
 
 
 def add_up(job, outcome):
-    """Takes over the counts of a suite, which later suites then see."""
+    """Adds the counts of a suite to the totals, so that later suites see them."""
     global passed
     if not outcome.value:
         failed.append(f"{job.name}: ended before its end")
@@ -536,7 +536,7 @@ def main():
     if options.emulate:
         suites["avx512"] = emulate_avx512
     run_suites(list(dict.fromkeys(options.suites or SUITES)), suites)
-    if ran_where or not options.suites:  # otherwise the suites test other things
+    if ran_where or not options.suites:  # otherwise the suites have tested no instruction set
         list_isas(options.every_isa and not options.suites)
     summary()
     return 1 if failed else 0

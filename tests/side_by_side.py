@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs jobs side by side, each in a process of its own. Their output appears in the order of the jobs, as if
-they ran one after the other. The outcome of a job is its value, and the wall and processor seconds of the job
-and of the processes that it started."""
+"""Runs jobs in parallel, each in its own process. Their output appears in the order of the jobs, as if they ran one
+after the other. The outcome of a job is its return value, and the wall and processor seconds of the job and of the
+processes that it started."""
 
 import multiprocessing
 import os
@@ -12,10 +12,10 @@ import time
 import traceback
 from collections import namedtuple
 
-LOOK_EVERY = 0.2  # seconds between two looks for new output
+LOOK_EVERY = 0.2  # seconds between two checks for new output
 
-# name: the job's name; work: a function without arguments; after: names of jobs that must end before it starts;
-# alone: no other job runs beside it.
+# name: the job's name; work: a function without arguments; after: names of the jobs that must end before this job
+# starts; alone: whether no other job may run at the same time.
 Job = namedtuple("Job", "name work after alone", defaults=((), False))
 
 # value: the return value of `work`, None if the process ended before it returned.
@@ -33,14 +33,14 @@ def work_in_child(job, output, pipe):
     began, before, value = time.monotonic(), processor_seconds(), None
     try:
         value = job.work()
-    except BaseException:  # sys.exit must not look like a finished job either
+    except BaseException:  # a job that calls sys.exit must not look finished, either
         traceback.print_exc()
     sys.stdout.flush()
     pipe.send(Outcome(value, time.monotonic() - began, processor_seconds() - before))
 
 
 class Running:
-    """A job that has been started."""
+    """A job that has started."""
 
     def __init__(self, job):
         self.job = job
@@ -56,7 +56,7 @@ class Running:
         to_parent.close()
 
     def show(self):
-        """Prints new output of the job. The child writes at its own offset."""
+        """Prints new output of the job. It reads at its own offset, because the child writes to the same file."""
         new = os.pread(self.output.fileno(), os.fstat(self.output.fileno()).st_size - self.shown,
                        self.shown)
         self.shown += len(new)
@@ -64,7 +64,7 @@ class Running:
         sys.stdout.flush()
 
     def look(self):
-        """Takes the outcome if there is one. A process that ended without one has None as its value."""
+        """Takes the outcome if there is one. If the process ended without an outcome, the value is None."""
         if self.outcome or not self.pipe.poll():
             return
         try:
@@ -84,8 +84,8 @@ def may_start(job, running, at_once):
 
 
 def run_jobs(jobs, at_once, ended=lambda job, outcome: None):
-    """Yields (job, outcome) in the order of the jobs, at most `at_once` at a time. `ended` is called as soon as
-    a job has ended, before jobs that wait for it start. Names in `after` that belong to no job are ignored."""
+    """Runs at most `at_once` jobs at a time, and yields (job, outcome) in the order of the jobs. Calls `ended` as soon
+    as a job has ended, before any job that waits for it starts. Ignores names in `after` that belong to no job."""
     names = {job.name for job in jobs}
     jobs = [job._replace(after=tuple(n for n in job.after if n in names)) for job in jobs]
     running, told = {}, set()

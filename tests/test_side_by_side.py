@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tests/side_by_side.py: jobs print in their order, in whatever order they end; they start after the
-jobs that they wait for; they run alone if they ask for it; and a job that dies is reported.
+"""Tests of tests/side_by_side.py. Jobs print in their order, no matter in which order they end. They start after the
+jobs that they wait for, and run alone if they ask for it. A job that dies is reported.
 
     python3 tests/test_side_by_side.py
 """
@@ -12,9 +12,9 @@ import tempfile
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parent
-TIME_LIMIT = 60  # seconds after which an expected event counts as missing
+TIME_LIMIT = 60  # seconds to wait for an expected event
 
-# Jobs signal each other by files in the current folder.
+# Jobs signal each other by creating files in the current folder.
 PRELUDE = f"""
 import os, sys, time
 sys.path.insert(0, {str(TESTS)!r})
@@ -37,7 +37,7 @@ def tell(jobs, at_once=2):
 
 
 def run(program):
-    """Returns the output of a program of jobs, run in an empty folder."""
+    """Runs a program of jobs in an empty folder, and returns its output."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-c", PRELUDE + program], cwd=folder, text=True,
                               capture_output=True, timeout=2 * TIME_LIMIT)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the commit that a change is to be compared with: the commit where its branch left the main branch, or on the
-main branch the commit before.
+"""Finds the commit with which a change is to be compared. This is the commit where its branch left the main branch or,
+on the main branch, the previous commit.
 
     tools/base_revision.py [FOLDER]
 
-FOLDER is in the repository; by default the current folder. Exit status 77: the commit cannot be found, because there is
-no git, or the clone has no history.
+FOLDER is a folder in the repository, by default the current folder. The exit status is 77 if the commit cannot be
+found, because there is no git or the clone has no history.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ NOTHING_TO_SEE = 77
 
 
 def git(folder, *words):
-    """Returns the output of git, stripped, or "" if git fails or is missing."""
+    """Returns the output of git without white space around it, or "" if git fails or is missing."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *words], text=True, capture_output=True)
     except OSError:
@@ -26,7 +26,7 @@ def git(folder, *words):
 
 
 def base_revision(folder):
-    """Returns the full name of the commit, or ""."""
+    """Returns the full hash of the commit, or "" if it cannot be found."""
     head = git(folder, "rev-parse", "--verify", "HEAD")
     for branch in MAIN_BRANCHES:
         fork = git(folder, "merge-base", "HEAD", branch)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo: handwritten digits read by attention, then every kernel's speed and error.
+"""The demo reads handwritten digits by attention, then prints every kernel's speed and error.
 
-Usage: demo.py ATTNKIT, the path of the command. Needs NumPy; tools/demo calls it.
+Usage: demo.py ATTNKIT. ATTNKIT is the path of the command. The demo needs NumPy; tools/demo calls it.
 
-Attention is kernel regression. With keys [x, -|x|^2 / 2] and queries [y, 1] a score is
-x.y - |x|^2 / 2 = (|y|^2 - |x - y|^2) / 2, so the softmax weighs the known digits x by a Gaussian of
-their distance to the unknown y; with one-hot labels as values the result is, for each of the ten labels, the
-weight of the known digits with this label."""
+Attention is kernel regression. With keys [x, -|x|^2 / 2] and queries [y, 1], a score is
+x.y - |x|^2 / 2 = (|y|^2 - |x - y|^2) / 2. Therefore the softmax weights the known digits x by a Gaussian of their
+distance to the unknown digit y. With one-hot labels as values, the result has, for each of the ten labels, the weight
+of the known digits with this label."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ import time
 import numpy as np
 
 KNOWN = 1437  # the first digits are known; the other 360 are read
-SCALE = 0.02  # 1 / width^2 of the Gaussian; 0.015 .. 0.05 read 345 or 346 of the 360
+SCALE = 0.02  # 1 / width^2 of the Gaussian; with 0.015 .. 0.05, 345 or 346 of the 360 digits are read correctly
 COLUMNS = 100
 
 
@@ -28,7 +28,7 @@ COLUMNS = 100
 
 
 def attnkit(command, *arguments, folder=None):
-    """Runs the command and returns its output. An error of the command ends the demo."""
+    """Runs the command and returns its output. If the command fails, ends the demo."""
     done = subprocess.run([command, *arguments], cwd=folder, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"demo: attnkit {' '.join(arguments)} failed")
@@ -46,7 +46,7 @@ def run(command, q, k, v, *options):
 
 
 def oracle(q, k, v, scale=None, causal=False):
-    """Computes attention in float64. Arrays are [heads, rows, dim]; causal is bottom-right."""
+    """Computes attention in float64. Arrays are [heads, rows, dim]. Causal attention is aligned to the bottom right."""
     q, k, v = (np.asarray(a, dtype=np.float64) for a in (q, k, v))
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     out = np.empty(q.shape[:-1] + v.shape[-1:])
@@ -142,7 +142,7 @@ SHAPES = [
 
 
 def figures(summary):
-    """Returns (name of the ISA, best ms, GFLOP/s) of a summary."""
+    """Returns (name of the ISA, best time in ms, GFLOP/s) from a summary."""
     found = re.search(r"^ran on +(\w+).*^time +best (\S+) ms.*^speed +(\S+) GFLOP/s", summary,
                       re.MULTILINE | re.DOTALL)
     return found[1], float(found[2]), float(found[3])
@@ -159,7 +159,7 @@ def show_run(command, shape, arrays, truth, isa, threads):
 
 
 def show_shape(command, shape, isas, cpus):
-    """Prints a line for each ISA, and one for the best ISA on all CPUs."""
+    """Prints a line for each ISA with one thread, and a line for the best ISA on all CPUs."""
     name, q_heads, kv_heads, q_len, kv_len, dim, causal, _ = shape
     random = np.random.default_rng(1)
     sizes = ((q_heads, q_len, dim), (kv_heads, kv_len, dim), (kv_heads, kv_len, dim))
@@ -180,7 +180,7 @@ def show_kernels(command):
     print("The kernels that run here, on random f32; errors are against float64 NumPy")
     print(f"\n    {'ISA':10}{'threads':>7}{'best time':>15}{'GFLOP/s':>12}{'largest error':>16}")
     for shape in SHAPES:
-        # The scalar kernels are not made for speed: they run only the small shape.
+        # The scalar kernels run only the small shape, because they are not made for speed.
         fit = [isa for isa in isas if isa != "scalar" or shape is SMALL]
         if fit:
             show_shape(command, shape, fit, cpus)

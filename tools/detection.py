@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how reliable `attnkit compare` is: how often it finds a real slowdown, and how often it reports a false one.
+"""Measures how often `attnkit compare` finds a real slowdown, and how often it reports one that is not there.
 
     tools/detection.py [BUILD] [--runs 20] [--percents 0,1,2,3,5] [--load none|same|other] ...
 
-Builds libraries with prefill slowed by the given percents (-Dslowdown) in BUILD/detection. Compares each library,
-repeatedly and in random order, with the library that is slowed by 0 percent, which has the same code. Only points of
-prefill are slower. A red point of decode, linear maps or appends is a false alarm, and so is any red point at 0
-percent. A run takes 10 to 30 s. The results are written after each run, as OUTPUT.json and as a table in OUTPUT.md;
---from makes the table from results of an earlier run. Exit codes: 0 the floors hold, 1 they do not, 2 the command was
-not understood, 3 there is nothing to judge or something went wrong."""
+In BUILD/detection, builds libraries whose prefill is slowed by the given percentages (-Dslowdown). Compares each
+library, repeatedly and in random order, with the library that is slowed by 0 percent, which has the same code. Only
+points of prefill are slower. Therefore a red point of decode, linear maps or appends is a false alarm, and so is any
+red point at 0 percent. A run takes 10 to 30 s. The results are written after each run, as OUTPUT.json and as a table in
+OUTPUT.md; --from makes the table from results of an earlier run. The exit code is 0 if the floors hold, 1 if they do
+not, 2 if the command was not understood, and 3 if there is nothing to judge or something went wrong."""
 
 import argparse
 import datetime
@@ -33,7 +33,7 @@ TIME_LIMIT = 600  # seconds of a run
 VERDICTS = {0: "green", 1: "red", 2: "inconclusive"}
 TIMED = ("same", "slower", "faster", "unclear")
 
-# Points of the best instruction set, some also of AVX2.
+# The compared points: points of the best instruction set, and some points of AVX2.
 POINTS = ("^(prefill/f32/[^/]+/(B1_H2_1_L192_D128_causal|B1_H6_L128_D64_causal)"
           "|prefill/(f16|q8_0)/[^/]+/B1_H2_1_L192_D128_causal"
           "|decode/f32/[^/]+/B1_H8_2_L1x1024_D128/warm|linear/f32/[^/]+/R64_I384_O384/warm)$")
@@ -86,8 +86,8 @@ def run(command):
 
 
 def build_libraries(folder, percents):
-    """Builds libraries slowed by these percentages, each with its worker beside it. One build folder makes all of them,
-    because little differs between them."""
+    """Builds libraries that are slowed by these percentages, each with its worker in the same folder. One build folder
+    makes all of them, because little differs between them."""
     meson = shutil.which("meson") or ROOT / ".venv" / "bin" / "meson"
     build, libraries = folder / "build", {}
     if not (build / "build.ninja").exists():
@@ -109,7 +109,7 @@ def build_libraries(folder, percents):
 
 
 class Load:
-    """A process that keeps a processor busy, or none."""
+    """A process that keeps a processor busy, or no process."""
 
     def __init__(self, kind, core):
         others = sorted(os.sched_getaffinity(0) - {core})
@@ -130,7 +130,8 @@ class Load:
 
 
 def run_to_end(words):
-    """Returns the exit code and stderr of a command. After an interrupt the command may still clean up."""
+    """Returns the exit code and the standard error of a command. After an interrupt, waits until the command has
+    cleaned up."""
     try:
         with subprocess.Popen(words, text=True, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:
@@ -147,7 +148,7 @@ def run_to_end(words):
 
 
 def compare(command, seed):
-    """Returns the JSON of one run."""
+    """Runs the comparison once, and returns its JSON."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "run.json"
         words = [*map(str, command), "--seed", str(seed), "--json", str(file)]
@@ -161,7 +162,7 @@ def compare(command, seed):
 
 
 def summary(result, percent, names):
-    """Returns the results of a run that are kept. Verdicts are in the order of `names`."""
+    """Returns those results of a run that are stored. Verdicts are in the order of `names`."""
     points = {point["name"]: point for point in result["points"]}
     if list(points) != names:
         fail(f"the points of a run are {', '.join(points)}: they were {', '.join(names)}")
@@ -184,7 +185,7 @@ def summary(result, percent, names):
 
 def order_of_runs(percents, runs, seed):
     """Returns the percentages in the order of runs. Each round has all percentages, so that changes of the machine
-    affect all alike."""
+    affect all percentages alike."""
     lots = random.Random(seed)
     return [percent for _ in range(runs) for percent in lots.sample(percents, len(percents))]
 
@@ -227,7 +228,7 @@ def is_slowed(name, percent):
 
 
 def interval(some, of):
-    """Returns Wilson's 95 % interval of a share."""
+    """Returns the ends of Wilson's 95 % interval of a share."""
     if of == 0:
         return 0.0, 1.0
     z2, share = 1.96 ** 2, some / of
@@ -260,7 +261,7 @@ def is_conclusive(run):
 
 
 def rates(results, percent):
-    """Returns a row of the table. Only runs with a verdict are judged; ratios are of all runs."""
+    """Returns a row of the table. Shares are over the runs with a verdict; ratios are over all runs."""
     names = results["points"]
     runs = [run for run in results["runs"] if run["percent"] == percent]
     conclusive = [run for run in runs if is_conclusive(run)]
@@ -278,7 +279,7 @@ def rates(results, percent):
 
 
 def floors(rows):
-    """Returns (the measured event, its share, the bound of the share, whether the bound holds) for each floor."""
+    """Returns, for each floor, (the measured event, its share, the bound of the share, whether the bound holds)."""
     held = []
     for row in rows:
         floor = FOUND_FLOORS.get(row["percent"])
@@ -354,7 +355,7 @@ def table(results):
 
 
 def as_json(results):
-    """Returns a line for each run."""
+    """Returns the JSON of the results, with one line for each run."""
     head = json.dumps({key: value for key, value in results.items() if key != "runs"}, indent=1)
     runs = ",\n  ".join(json.dumps(run) for run in results["runs"])
     return f"{head[:-2]},\n \"runs\": [\n  {runs}\n ]\n}}\n"

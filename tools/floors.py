@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the rows of `attnkit bench` with the floors of bench/floors: percent of their roofs, on any machine
-or on machines of a CPU family.
+"""Compares the rows of `attnkit bench` with the floors of bench/floors.
+
+A floor is a percentage of a row's roof, on any machine or on machines of a CPU family.
 
     tools/floors.py [BUILD] [--quick]           measures the rows that have a floor and can run here
     tools/floors.py --results FILE ...          measures nothing
@@ -9,9 +10,9 @@ or on machines of a CPU family.
     tools/floors.py --base [REVISION]           checks that no floor is lower than at the revision
 
 A row is measured 5 times (--quick: 3). A row that was disturbed or is below its floor is measured again, at most twice
-(--quick: once). Medians are over undisturbed measurements (bench/README.md, Noise). Exit status: 0 all floors hold; 1 a
-floor is broken; 2 no floor is broken, but some rows could not be judged; 3 invalid arguments or files; 77 --base
-without a revision finds no revision."""
+(--quick: once). Medians are over undisturbed measurements (bench/README.md, Noise). The exit status is 0 if all floors
+hold, 1 if a floor is broken, 2 if no floor is broken, but some rows could not be judged, 3 if arguments or files are
+invalid, and 77 if --base without a revision finds no revision."""
 
 import argparse
 import dataclasses
@@ -34,15 +35,15 @@ ROOT = TOOLS.parent
 REPEATS, QUICK_REPEATS = 5, 3
 ROUNDS, QUICK_ROUNDS = 3, 2  # rounds of measuring; later ones repeat disturbed rows and rows below their floor
 TIME_LIMIT = 3600
-# The part of a measured value that --raise makes the floor. Reading memory varies more between runs, and
-# between machines, than multiply-adds.
+# The share of a measured value that --raise makes the floor. The speed of reading memory varies more between runs and
+# between machines than the speed of multiply-adds.
 KEPT = {"GFLOPS": 0.96, "GBps": 0.90}
 BROKEN, NOT_JUDGED, NO_SENSE, NOTHING_TO_SEE = 1, 2, 3, 77
 
 
 @dataclasses.dataclass
 class Floor:
-    """Percent of a roof: on any machine, and by CPU family if one number does not fit all."""
+    """A percentage of a roof for any machine, and a percentage for each CPU family that this number does not fit."""
     common: float
     families: dict = dataclasses.field(default_factory=dict)  # name -> percent, never below common
 
@@ -57,7 +58,7 @@ class Floor:
 @dataclasses.dataclass
 class Machine:
     """The results of a machine."""
-    family: str  # None: a family that cpus.py does not know
+    family: str  # None if cpus.py does not know the family
     rows: dict   # name -> results.Row
 
 
@@ -100,7 +101,7 @@ def read_options():
 
 
 def parse_floor(words, where):
-    """Returns a Floor of '71.5', 'zen4=80.0', ..."""
+    """Returns the Floor that the words '71.5', 'zen4=80.0', ... describe."""
     pairs = [re.fullmatch(r"(\w+)=(\d+(?:\.\d)?)", word) for word in words[1:]]
     if not words or not re.fullmatch(r"\d+(\.\d)?", words[0]) or not all(pairs):
         fail(f"{where}: must be the name of a row, once, a percentage such as 71.5, and more for CPU "
@@ -142,7 +143,7 @@ def read_floors(path):
 
 
 def write_floors(path, floors):
-    """Writes the floors to the file. Only the numbers change."""
+    """Writes the floors to the file. Changes only the numbers."""
     lines = path.read_text(encoding="utf-8").splitlines()
     for i, line in enumerate(lines):
         name = line.split(" ")[0]
@@ -168,13 +169,14 @@ def git(*words):
 
 
 def families_of(*floors):
-    """Returns None, which stands for any machine, and the CPU families that have a number in one of the floors."""
+    """Returns a list of None, which stands for any machine, and the CPU families that have a number in one of the
+    floors."""
     return [None, *dict.fromkeys(name for floor in floors for name in floor.families)]
 
 
 def lowered(name, old, now):
-    """Returns the families for which a floor is lower now, or gone. old and now are Floors; now is None if the floor is
-    gone."""
+    """Returns messages about the families for which a floor is lower now, or gone. old and now are Floors; now is None
+    if the floor is gone."""
     if not now:
         return [f"{name}: the floor was {old.common:.1f}, is gone"]
     return [f"{name}: the floor{f' of {family}' if family else ''} was {old.of(family):.1f}, "
@@ -219,8 +221,8 @@ def attnkit(options, *words, output=None):
 
 
 def rows_here(options, floors):
-    """Returns the rows with a floor that this machine runs. A floor of a row that does not exist is an error, because
-    nothing would ever check it."""
+    """Returns the rows with a floor that this machine can run. A floor of a row that does not exist is an error,
+    because this floor would never be checked."""
     words = ["--quick"] if options.quick else []
     here = attnkit(options, "--list", output=subprocess.PIPE).split()
     lost = [name for name in floors
@@ -262,7 +264,7 @@ def read_machine(path):
 
 
 def least(options):
-    """Returns the least number of measurements by which a row is judged."""
+    """Returns the least number of undisturbed measurements by which a row is judged."""
     return (QUICK_REPEATS if options.quick else REPEATS) // 2 + 1
 
 
@@ -288,8 +290,8 @@ def measured(machines, name):
 
 
 def judge(options, floors, machines):
-    """Returns (name, percent, row, verdict) of the machine with the least ratio to its floor, for each row, worst
-    first."""
+    """Returns, for each row, (name, percent, row, verdict) of the machine with the least ratio to its floor. The worst
+    row is first."""
     lines = []
     for name, floor in floors.items():
         found = [(floor.of(family), row) for family, row in measured(machines, name)]
@@ -321,7 +323,7 @@ def check(options, floors, machines):
 
 
 def kept(name, machines):
-    """Returns the lowest result of the machines less a margin, or 0 if a machine has too few measurements."""
+    """Returns the lowest result of the machines, lowered by a margin, or 0 if a machine has too few measurements."""
     rows = [row for _, row in measured(machines, name)]
     if not rows or any(len(row.undisturbed) < REPEATS for row in rows):
         return 0.0
@@ -330,9 +332,9 @@ def kept(name, machines):
 
 
 def raised(name, floor, machines):
-    """Returns a Floor that holds on these machines. A family's number follows its own machines alone. If a row has
-    families, its common number goes up only if each family has a machine here, because the results of one family say
-    nothing about others."""
+    """Returns a Floor that holds on these machines. The number of a family depends only on machines of this family. If
+    a row has numbers of families, its common number goes up only if each of these families has a machine here, because
+    the results of one family say nothing about other families."""
     there = {machine.family for machine in machines}
     families = {family: max(percent, kept(name, [m for m in machines if m.family == family]))
                 for family, percent in floor.families.items()}

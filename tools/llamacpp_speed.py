@@ -6,10 +6,11 @@ table.
     tools/llamacpp_speed.py [BUILD] [--depths 0,4096] [--threads 1,2] [--kv f16,q8_0] [--layers 2]
     tools/llamacpp_speed.py --write     also puts the table and a plot in docs/llamacpp.md and README.md
 
-A model with random weights, 8 query heads and 2 KV heads of 64 elements, prefills 512 tokens and decodes 16 behind a
-cache of some depth. The candidates are processes of their own that take turns, in another order each round; the table
-has medians of processor time for one thread, and of wall clock time for several threads. docs/llamacpp.md says how to
-get the backend. If this Python has no matplotlib, --write continues in the virtual environment of tools/peers.py.
+The model has random weights, and 8 query heads and 2 KV heads of 64 elements. With --depths tokens in the cache, it
+prefills 512 tokens and decodes 16. Each candidate runs in its own process, and the candidates are measured in turns, in
+another order in each round. The table has medians: of processor time for one thread, and of wall clock time for several
+threads. docs/llamacpp.md says how to get the backend. If this Python has no matplotlib, --write continues in the
+virtual environment of tools/peers.py.
 """
 
 import argparse
@@ -27,12 +28,13 @@ import builds  # noqa: E402
 import environment  # noqa: E402
 import speed_table  # noqa: E402
 
-# Title -> (with the backend, -fa on). The first one fills the cache for all whose cache has the same layout.
+# A dict: title of the candidate -> (whether it has the backend, whether -fa is on). The first candidate with -fa on or
+# off fills the cache for the others.
 CANDIDATES = {"attnkit": (True, 1), "fa on": (False, 1), "fa off": (False, 0)}
 
 
 class Candidate:
-    """A process, with its cache filled, or read from a file that exists."""
+    """The process of a candidate. It reads its cache from a file if the file exists; else it writes the file."""
 
     def __init__(self, program, library, flash, options, cache):
         environment = {"LD_LIBRARY_PATH": str(builds.libraries()), "PATH": "/usr/bin:/bin"}
@@ -48,8 +50,8 @@ class Candidate:
             sys.exit(f"llamacpp_speed.py: {' '.join(map(str, self.process.args))} failed")
 
     def turn(self, what):
-        """Has the process take one turn. Returns its milliseconds. Workers of another process spin for some milliseconds
-        after its turn."""
+        """Has the process prefill or decode for a turn, as `what` says. Returns the time in milliseconds. Before that it
+        waits, because the threads of another process go on spinning for some milliseconds after its turn."""
         time.sleep(0.02)
         self.process.stdin.write(what + "\n")
         self.process.stdin.flush()
@@ -61,8 +63,8 @@ class Candidate:
 
 
 def measure(program, library, options, rounds):
-    """Returns the milliseconds of the turns as case -> candidate -> list. Stock llama.cpp takes a quantised V only with -fa
-    on."""
+    """Returns a dict: "prefill" or "decode" -> title of the candidate -> list of its times in ms. With a quantised V,
+    there is no candidate with -fa off, because stock llama.cpp then needs -fa on."""
     with tempfile.TemporaryDirectory() as folder:
         candidates = {title: Candidate(program, library if ours else None, flash, options, Path(folder) / str(flash))
                       for title, (ours, flash) in CANDIDATES.items() if flash or options[3] in ("f16", "f32", "bf16")}
@@ -72,7 +74,8 @@ def measure(program, library, options, rounds):
             of_each[title].append(candidates[title].turn(what))
     for candidate in candidates.values():
         candidate.end()
-    return {what: {title: turns[1:] for title, turns in of_each.items()}  # the first turn warms up
+    # The first time is left out, because it is a warm-up.
+    return {what: {title: turns[1:] for title, turns in of_each.items()}
             for what, of_each in times.items()}
 
 

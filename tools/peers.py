@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures attnkit beside PyTorch, ONNX Runtime, OpenVINO, llama.cpp and NumPy on this CPU: a table, a plot.
+"""Compares the speed of attnkit, PyTorch, ONNX Runtime, OpenVINO, llama.cpp and NumPy on this CPU in a table and a
+plot.
 
     tools/peers.py [BUILD] [--quick] [--only attnkit,numpy] ...
 
 Makes a virtual environment with the versions of tools/peers/requirements.txt, then measures in it. PyTorch's wheel does
 not load without the CUDA libraries. With PyTorch, 2.6 GB are downloaded and 4.4 GB of disk are used; without PyTorch,
-0.3 GB and 0.5 GB. llama.cpp is built, which takes two processors five minutes. tools/peers/measure.py says how it
-measures."""
+0.3 GB are downloaded and 0.5 GB used. llama.cpp is built, which takes five minutes on two processors.
+tools/peers/measure.py describes how the speed is measured."""
 
 import importlib.util
 import os

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plots the time of a query row against the number of rows of a call: from decode to a chunk of a prompt.
+"""Plots the time per query row against the number of query rows of a call, from decode to a chunk of a prompt.
 
     tools/plot_rows.py [BUILD] [--type f16] [--isa avx2] ...
 
-Has `attnkit bench` measure 1 to 128 query rows over 4096 keys three times and takes the medians, which takes five
+Runs `attnkit bench` with 1 to 128 query rows over 4096 keys three times, and takes the medians. This needs five
 minutes. The order is random, so that a machine that becomes slower does not look like a slope. Writes a plot as PNG and
-SVG, and the figures as JSON. If this Python has no matplotlib, the Python of tools/peers.py's virtual environment
-draws. The environment is made if necessary. Needs the benches to be built."""
+SVG, and the numbers as JSON. If this Python has no matplotlib, the Python of tools/peers.py's virtual environment draws
+the plot. The environment is made if necessary. The benches must have been built."""
 
 import argparse
 import datetime
@@ -105,7 +105,8 @@ def measure(options):
 
 
 def bounds(results):
-    """Returns the least seconds of a row by the roofs: for its multiply-adds, and for reading K and V once."""
+    """Returns, for each point, the least time of a row in seconds that the roofs allow. It is the larger one of the
+    times for the multiply-adds and for reading K and V once."""
     few = results["points"][1:]
     flops = median(p["roof_GFLOPS"] for p in few) if few else None
     read = results["points"][0]

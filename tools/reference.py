@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the public headers and prints one in Doxygen's form: the filter of docs/Doxyfile.
+"""Reads the public headers and prints one of them in Doxygen's form. docs/Doxyfile uses this script as its filter.
 
     tools/reference.py HEADER
 
-A section is a page; it begins with a comment and a line of dashes. The comment above a declaration documents the
-declaration. A field or constant has a comment behind it, or is named in the comment above its paragraph. A field that
-is alone in its paragraph need not be named there. Fields of a struct attnkit_..._data have the comments of the fields
-of the same names in the structs that a plan is made of, and a function attnkit_..._init is documented by its name.
-tests/repository/reference.py finds declarations without a comment."""
+A section of a header becomes a page; the section begins with a comment and a line of dashes. The comment above a
+declaration documents the declaration. A field or constant has a comment after it on the same line, or is named in the
+comment above its paragraph. If a field is alone in its paragraph, this comment need not name it. A field of a struct
+attnkit_..._data gets a reference to the field of the same name in a struct from which a plan is made. The text of a
+function attnkit_..._init is made from its name. tests/repository/reference.py finds declarations without a comment."""
 
 import re
 import sys
@@ -27,7 +27,7 @@ class Member:
     """A field of a struct or a constant of an enum."""
     code: str
     name: str
-    own: str  # the comment behind it
+    own: str  # the comment after it on the same line
     shared: str  # the comment above its paragraph
     first: str  # the first member of the paragraph
     alone: bool = False  # whether it is alone in its paragraph
@@ -44,7 +44,7 @@ class Item:
 
 
 def inside(comment):
-    """Returns the text of a comment, without its stars, and flush left."""
+    """Returns the text of a comment without its stars and without its indentation."""
     body = re.sub(r"^/\*+|\*/$", "", comment.strip())
     lines = [re.sub(r"^\s*\* ?", "", line) for line in body.split("\n")]
     return "\n".join([lines[0].strip(), *lines[1:]]).strip()
@@ -91,7 +91,7 @@ PATTERNS = [
 
 
 def read_header(path):
-    """Returns the comment at the head of a header, and its items."""
+    """Returns the comment at the top of a header, and the items of the header."""
     text = path.read_text()
     head, rest = re.match(r"(/\*.*?\*/)(.*)", text, re.S).groups()
     items, pending, at = [], "", 0
@@ -178,7 +178,7 @@ def as_running_text(text, links):
 
 
 def parts_of(block):
-    """Returns the parts of a block: running text, which includes lists, and the rest."""
+    """Splits a block into its parts. A part is either running text, which includes lists, or something else."""
     parts, in_list = [], False
     for line in block.split("\n"):
         in_list = in_list or bool(re.match(r" +- ", line))
@@ -191,7 +191,7 @@ def parts_of(block):
 
 
 def for_doxygen(text, links):
-    """Formats a text for Doxygen: formulas and tables literally, everything else as running text."""
+    """Formats a text for Doxygen. Formulas and tables are kept literally; everything else is running text."""
     output = []
     for block in re.split(r"\n *\n", text):
         for indented, lines in parts_of(block):
@@ -249,8 +249,8 @@ def page_of(title):
 
 
 def pages_in_order(headers):
-    """Brings the pages into order. Doxygen reads files in alphabetical order, and shows pages in the order in which it
-    meets them."""
+    """Yields definitions of the pages in the order of the headers. Otherwise Doxygen would show the pages in the
+    alphabetical order of the files, because it shows pages in the order in which it reads them."""
     titles = [title_and_text(item.text)[0] for _, items in headers.values() for item in items
               if item.kind == "section"]
     yield from (f"/** @defgroup {page_of(title)} {title} */\n" for title in titles)

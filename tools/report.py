@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a page of a history of benches: regressions, ratios over commits, rooflines, other libraries.
+"""Makes an HTML page from a history of bench runs: regressions, percentages over the commits, rooflines, other
+libraries.
 
     tools/report.py HISTORY [-o report.html] [--peers bench/results/peers.json ...]
 
-HISTORY is a folder of files of `attnkit bench --history`. The page is a single file without scripts; it needs no other
-file and no network. Exit status: 0 the page is written; 1 a file is no result of the benches, the folder has no
-results, or the page cannot be written; 2 a wrong option."""
+HISTORY is a folder of files that `attnkit bench --history` wrote. The page is a single file without scripts; it needs
+no other file and no network. The exit status is 0 if the page was written, 1 if a file is not a result of the benches,
+the folder has no results, or the page cannot be written, and 2 if an option is wrong."""
 
 import argparse
 import sys

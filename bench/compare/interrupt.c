@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Signals.
+ * Handles the signals that end a job.
  */
 #include "bench/compare/interrupt.h"
 

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-/* Makes signals only set a note from now on, and interrupt system calls that wait. */
+/* From now on, a signal only sets a flag and interrupts system calls that wait. */
 void interrupt_catch(void);
 
 bool interrupted(void);
@@ -16,7 +16,7 @@ bool interrupted(void);
 /* Restores the default effect of signals. Child processes call it. */
 void interrupt_release(void);
 
-/* Dies of the signal that has come, if any. */
+/* Ends the process by the signal that has come, if any. */
 void interrupt_die(void);
 
 #endif

@@ -16,7 +16,7 @@ struct job {
     struct judged points[MAX_POINTS];
     struct control control;
     enum verdict verdict;
-    double seconds; /* time of measuring */
+    double seconds; /* time that the measurements took */
 };
 
 const char *verdict_text(enum verdict verdict);

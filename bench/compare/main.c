@@ -70,7 +70,8 @@ static enum exit_code find_libraries(struct setting *setting)
 
 /* ------------------------------------------------------------------------------ the measuring */
 
-/* Marks all points as wanted, and for some of them, evenly spread, also BASE against itself. */
+/* Marks all points as wanted. For some of them, evenly spread, also asks for a comparison of BASE
+ * with itself. */
 static void want_all(struct shared *shared)
 {
     const int stride = shared->count > CONTROLS ? shared->count / CONTROLS : 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The caches of the first processor, as Linux reports them.
+ * Reads the caches of the first processor, as Linux reports them.
  */
 #include "bench/measure/caches.h"
 
@@ -10,7 +10,8 @@
 
 enum { WORD = 32 };
 
-/* Reads the word in a file of a cache, such as "Unified". Returns false if there is no such file.
+/* Reads the word in a file that describes a cache, such as "Unified". Returns false if there is no
+ * such file.
  */
 static bool read_word(int cache, const char *file, char word[WORD])
 {
@@ -23,7 +24,8 @@ static bool read_word(int cache, const char *file, char word[WORD])
     return ok;
 }
 
-/* Returns the bytes of the data cache of a level, private or shared, or 0 if there is none. */
+/* Returns the size in bytes of the data cache of a level, private or shared. Returns 0 if there is
+ * none. */
 static size_t cache_bytes(int level)
 {
     char type[WORD], text[WORD];
@@ -39,9 +41,9 @@ static size_t cache_bytes(int level)
     return 0;
 }
 
-/* Returns the bytes of a buffer, as caches.h says. A buffer fills half a level, which leaves room
- * for other data, but must not fit into the level below. Virtual machines report caches that they
- * share with others, so memory beyond them is limited to 512 MB. */
+/* Returns the size of a buffer that stands for a level. A buffer fills half a level, which leaves
+ * room for other data, but must not fit into the next smaller level. The buffer for memory is at
+ * most 512 MB, because virtual machines report caches that they share with others. */
 size_t level_buffer(int level)
 {
     const size_t least = (size_t)128 << 20, most = (size_t)512 << 20;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The clocks of the system.
+ * Reads the clocks of the system.
  */
 #ifndef ATTNKIT_CLOCK_H
 #define ATTNKIT_CLOCK_H

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Appends, merges, embeddings, packing, and the overhead of a call of attention.
+ * Rows for appends, merges, embeddings, packing, and the overhead of an attention call.
  */
 #include "bench/measure/count_parts.h"
 
 #include <stdlib.h>
 
 enum { HEADS = 4, ROWS = 32, DIM = 64, PARTS = 3, OUTPUTS = 40, VOCABULARY = 50 };
-enum { FLOATS = HEADS * ROWS * DIM }; /* floats in every array; tables and matrices need fewer */
+enum {
+    FLOATS = HEADS * ROWS * DIM
+}; /* number of floats in every array; tables and matrices need fewer */
 enum { MEMORY_BYTES = 4 * FLOATS + 4096 }; /* output memory: no type is wider than binary32 */
 
-/* The memory of a call; each row uses some of it. */
+/* The memory of a call. Each row uses some of it. */
 struct memory {
     const struct row *row;
     float *source[PARTS], *lses[PARTS], *out;

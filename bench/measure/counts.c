@@ -2,8 +2,9 @@
  *
  * The program whose instructions tools/static/counts.py counts. That script runs the program in
  * callgrind, which counts one call of each row. `attnkit-counts ISA [ROW]` prints the versions that
- * the counts depend on, except the compiler's, and then the name of each row it calls, in the
- * grammar of bench/README.md. Shapes are small, because callgrind is fifty times as slow.
+ * the counts depend on, except the version of the compiler, and then the name of each row that it
+ * calls, in the grammar of bench/README.md. Shapes are small, because callgrind makes a program
+ * fifty times as slow.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,15 +58,15 @@ static const struct {
     {"R1_I128_O200", PACKED_TYPES},
     {"R8_I128_O200", PACKED_TYPES},
     {"R70_I128_O72", PACKED_TYPES},
-    {"R20_I1056_O72", F32 | Q8_0}, /* three cuts */
+    {"R20_I1056_O72", F32 | Q8_0}, /* three blocks of inputs */
     {"B1_H4_2_L30_D32_M64_causal", F32 | Q8_0},
     {"B1_H4_2_L1x100_D32_M128", F32 | F16 | BF16 | Q8_0},
 };
 
 /* ------------------------------------------------------------ functions that the rows call */
 
-/* Makes a call that is counted. Callgrind counts while this function runs, and knows the function
- * by its name. */
+/* Makes a call that is counted. Callgrind counts while this function runs. It identifies the
+ * function by its name. */
 __attribute__((noinline)) void counted_call(void (*call)(void *arg), void *arg);
 
 void counted_call(void (*call)(void *arg), void *arg)
@@ -74,7 +75,7 @@ void counted_call(void (*call)(void *arg), void *arg)
     __asm__ volatile(""); /* keeps the call from becoming a jump out of this function (tail call) */
 }
 
-/* Makes one call before the counted one, because the first call resolves symbols of libraries. */
+/* Makes one call before the counted call, because the first call resolves symbols of libraries. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result)
 {

@@ -11,7 +11,8 @@
 namespace
 {
 
-const char cpu_time[] = "cpu_seconds"; // a counter on its way from a benchmark to the reporter
+const char cpu_time[] =
+    "cpu_seconds"; // name of the counter that carries the CPU time from a benchmark to the reporter
 
 benchmark::State &cast(gbench_state *state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Google Benchmark for C: the small part that the benches need. A benchmark is a function that
- * measures a time itself and reports it as the time of its only iteration:
+ * The small part of Google Benchmark that the benches need, for C. A benchmark is a function that
+ * measures a time itself, and reports it as the time of its only iteration:
  *
  *     static void bench(struct gbench_state *state, void *arg)
  *     {
@@ -28,7 +28,7 @@ void gbench_register(const char *name, void (*bench)(struct gbench_state *state,
 /* Adds a line to the "context" of the results. */
 void gbench_context(const char *key, const char *value);
 
-/* Runs the registered benchmarks, `repetitions` times each. If json is not NULL, writes Google
+/* Runs each registered benchmark `repetitions` times. If json is not NULL, writes Google
  * Benchmark's JSON to this file, which must be writable. argv0 is the name of the program. */
 void gbench_run(char *argv0, int repetitions, const char *json);
 

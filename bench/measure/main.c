@@ -38,7 +38,7 @@ struct plan {
     const char *json;      /* name of the results' file, or NULL */
 };
 
-/* A row for Google Benchmark, with the results of its repetitions. */
+/* A row as Google Benchmark runs it, with the results of its repetitions. */
 struct job {
     const struct plan *plan;
     const struct row *row;
@@ -98,7 +98,8 @@ static bool has_row(const struct row_list *rows, const char *name)
     return false;
 }
 
-/* Adds the roofs that are missing: a history has all roofs, whatever rows the user asks for. */
+/* Adds the missing roofs, because a history has all roofs, no matter which rows the user asks
+ * for. */
 static bool add_missing_roofs(struct row_list *rows)
 {
     struct row_list roofs = {0};
@@ -289,7 +290,7 @@ static void list_rows(const struct plan *plan)
         puts(plan->rows.list[i].name);
 }
 
-/* Begins the file of results. --json gives its name, --history its folder. */
+/* Begins the results file. --json gives its name, or --history gives its folder. */
 static bool begin_file(const struct bench_options *options, struct plan *plan)
 {
     const char *const name = options->history ? history_name(options->history) : options->json;

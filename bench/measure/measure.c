@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rounds of a measurement.
+ * Measures the rounds of a row.
  */
 #include "bench/measure/measure.h"
 
@@ -14,7 +14,7 @@ enum { MIN_ROUNDS = 5, MIN_ROUNDS_LATE = 3, MAX_ROUNDS = 1000, MAX_CALLS = 1 << 
 static const double least_seconds = 300e-6; /* shortest time of the calls of a round */
 
 struct round {
-    double seconds, cpu_seconds; /* all calls of the round together */
+    double seconds, cpu_seconds; /* sums over all calls of the round */
 };
 
 static struct round time_calls(const struct subject *subject, int calls)
@@ -27,13 +27,13 @@ static struct round time_calls(const struct subject *subject, int calls)
     return (struct round){seconds, pool_cpu_seconds(subject->pool) - cpu_start};
 }
 
-/* Returns the speed of a burst of the roof, NAN without a roof. */
+/* Runs a burst of the roof and returns its speed. Returns NAN without a roof. */
 static double speed_of_burst(struct roof *roof)
 {
     return roof ? roof_speed(roof, roof_burst(roof)) : NAN;
 }
 
-/* Returns the number of calls in a round. Finding it warms up caches, page tables and clocks. */
+/* Finds the number of calls in a round. This also warms up caches, page tables and clock rates. */
 static int calls_of_round(const struct subject *subject)
 {
     int calls = 1;

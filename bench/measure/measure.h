@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One measurement: rounds of calls, each between two bursts of the roof. The time of a call is the
- * time of the calls alone. The percent of the roof is the speed of the calls over the speed of the
- * two bursts beside them, so a change of the clock rate affects both. These speeds use processor
- * time, so that other programs, which interrupt a long call more often than a short burst, affect
- * neither. The result is the median over the rounds.
+ * A measurement consists of rounds. A round is a number of calls between two bursts of the roof.
+ * The time of a call does not include the bursts. The percent of the roof is the speed of the calls
+ * divided by the speed of the two bursts around them, so a change of the clock rate affects both.
+ * Both speeds use processor time. Otherwise other programs would affect the calls more, because
+ * they interrupt a long call more often than a short burst. The result is the median over the
+ * rounds.
  */
 #ifndef ATTNKIT_MEASURE_H
 #define ATTNKIT_MEASURE_H
@@ -15,18 +16,19 @@
 struct subject {
     void (*call)(void *arg);
     void *arg;
-    double work;       /* FLOPs or bytes of a call, as the roof counts */
+    double work;       /* work of a call in the unit of the roof: FLOPs or bytes */
     struct pool *pool; /* threads of a call; NULL: only the caller's */
 };
 
-/* How long to measure: `seconds`, and at least 5 rounds, or after `limit` seconds at least 3. */
+/* The length of a measurement: at least `seconds` and 5 rounds. After `limit` seconds, 3 rounds are
+ * enough. */
 struct patience {
     double seconds, limit;
 };
 
 struct figures {
     double seconds;     /* time of a call */
-    double cpu_seconds; /* processor time of a call, all threads together */
+    double cpu_seconds; /* processor time of a call, summed over all threads */
     double roof_pct;
     double roof_speed; /* FLOP/s or byte/s of processor time */
     int rounds;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measures the calls of a row and compares them with a roof.
+ * Measures the calls of a row, and compares their speed with a roof.
  */
 #include "bench/measure/caches.h"
 #include "bench/rows/calls.h"

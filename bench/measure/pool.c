@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The threads of the benches. Incrementing `job` publishes a job. A worker that sees it does its
- * share and decrements `busy`.
+ * The threads of the benches. Incrementing `job` publishes a job. A worker that sees the new number
+ * does its share, and then decrements `busy`.
  */
 #include "bench/measure/pool.h"
 
@@ -13,7 +13,7 @@
 
 #include "bench/measure/clock.h"
 
-enum { SPINS = 10000 }; /* some 100 us, more than the time between two jobs of a row */
+enum { SPINS = 10000 }; /* about 100 us, more than the time between two jobs of a row */
 
 struct worker {
     struct pool *pool;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads that are started once and then spin while they wait for work. So the time of a call does
- * not include the 20 us that starting a thread takes. After some time without work, the threads
- * yield, so that other programs get their processors.
+ * A pool of threads that start once and then spin while they wait for work. So the time of a call
+ * does not include the 20 us that a thread takes to start. After some time without work, the
+ * threads yield, so that other programs get their processors.
  */
 #ifndef ATTNKIT_POOL_H
 #define ATTNKIT_POOL_H
@@ -11,7 +11,7 @@
 
 struct pool;
 
-/* Starts threads - 1 threads; the caller's thread is the last one. Returns NULL if that fails. */
+/* Starts threads - 1 threads. The caller's thread is the last one. Returns NULL if that fails. */
 struct pool *pool_start(int threads);
 
 /* Calls task(arg, i) for i in 0 .. n-1, spread over the threads, and returns when all are done. It
@@ -20,7 +20,7 @@ void pool_for(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *a
 
 void pool_stop(struct pool *pool);
 
-/* In the next two functions pool may be NULL: then the caller's thread is the only one. */
+/* In the next two functions, pool may be NULL. The caller's thread is then the only one. */
 int pool_threads(const struct pool *pool);
 double pool_cpu_seconds(const struct pool *pool); /* processor time, spinning included */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Medians, their intervals, and a test.
+ * Computes medians, their confidence intervals, and sign tests.
  */
 #include "bench/measure/statistics.h"
 
@@ -33,8 +33,8 @@ double sign_test(int few, int count)
     return fmin(1.0, 2.0 * p);
 }
 
-/* Draws `count` of `count` sorted values with replacement and returns the index of their median. As
- * the values are sorted, counting how often each is drawn is enough. */
+/* Draws `count` of `count` sorted values with replacement, and returns the index of their median.
+ * Because the values are sorted, it is enough to count how often each one is drawn. */
 static int resampled_median(int count, uint64_t *random)
 {
     static uint16_t drawn[MAX_RATIOS];
@@ -47,7 +47,7 @@ static int resampled_median(int count, uint64_t *random)
     return index;
 }
 
-/* Returns the p of a sign test against 1. Ratios of exactly 1 are left out. */
+/* Returns the p-value of a sign test against 1. Ratios of exactly 1 are left out. */
 static double p_of(const double *ratios, int count)
 {
     int below = 0, above = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The machine, the compiler and the commit, for the "context" of results. The numbers of the CPU
- * model are included, because virtual machines give CPUs of several generations the same name.
+ * Describes the machine, the compiler and the commit for the "context" of results. The numbers of
+ * the CPU model are included, because virtual machines give CPUs of several generations the same
+ * name.
  */
 #include "bench/report/context.h"
 
@@ -21,7 +22,7 @@ struct cpu_number {
     const char *key, *name; /* key in /proc/cpuinfo, name in the context */
 };
 
-/* The first three exist on x86, the others on ARM. */
+/* The first three numbers exist on x86, the others on ARM. */
 static const struct cpu_number cpu_numbers[] = {
     {"cpu family", "family"},           {"model\t", "model"}, {"stepping", "stepping"},
     {"CPU implementer", "implementer"}, {"CPU part", "part"}, {"CPU variant", "variant"},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The origin of results in their file: the machine, the compiler, the commit.
+ * Adds the origin of results to their file: the machine, the compiler and the commit.
  */
 #ifndef ATTNKIT_CONTEXT_H
 #define ATTNKIT_CONTEXT_H

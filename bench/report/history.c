@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names of files in a folder of results. The number of the process distinguishes runs that begin in
- * the same second.
+ * Makes names for files in a folder of results. The process id distinguishes runs that begin in the
+ * same second.
  */
 #include "bench/report/history.h"
 

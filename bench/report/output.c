@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing the file of results.
+ * Writes the results file.
  */
 #include "bench/report/output.h"
 
@@ -30,8 +30,8 @@ static void remove_and_end(int signal_number)
     raise(signal_number);
 }
 
-/* Makes signals remove the unfinished file, except those that were ignored at the start, as by
- * nohup. */
+/* Makes signals remove the unfinished file. Signals that were ignored at the start, as by nohup,
+ * stay ignored. */
 static void remove_when_interrupted(void)
 {
     static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGXFSZ, SIGABRT};
@@ -81,7 +81,8 @@ const char *output_begin(const char *name)
     return temporary;
 }
 
-/* Returns whether the file is complete. It is not if the disk is full. */
+/* Returns whether the file is complete, which means that it ends with this text. On a full disk,
+ * the file is cut off. */
 static bool ends_with(const char *ending)
 {
     char text[16];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Figures as text.
+ * Prints figures as text.
  */
 #include "bench/report/report.h"
 
@@ -31,8 +31,8 @@ static void roof_text(const struct result *result, char text[FIGURE])
         snprintf(text, FIGURE, "%.1f %%", result->figures.roof_pct);
 }
 
-/* Says if other programs disturbed a row: its threads then had their processors only part of the
- * time. */
+/* Writes a note if other programs disturbed a row. The row's threads then had their processors only
+ * part of the time. */
 static void disturbance_text(const struct row *row, const struct figures *figures,
                              char text[2 * FIGURE])
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times as text.
+ * Writes times as text.
  */
 #include "bench/report/time_text.h"
 

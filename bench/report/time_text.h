@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times as text.
+ * Writes times as text.
  */
 #ifndef ATTNKIT_TIME_TEXT_H
 #define ATTNKIT_TIME_TEXT_H

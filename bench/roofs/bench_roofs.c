@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of the machine's roofs themselves: fma/avx2, and read/L1 .. read/dram by the best
- * instruction set. They are measured like all rows, as a burst between bursts. The distance of
- * their percent from 100 shows how far percents can be trusted at the moment.
+ * instruction set. They are measured like all rows, so the measured burst lies between two other
+ * bursts. The distance of their percentages from 100 shows how exact percentages currently are.
  */
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bursts: their length, their threads, and the bytes they read.
+ * Runs bursts, and chooses their length, their threads, and the bytes that they read.
  */
 #include "bench/roofs/roof.h"
 
@@ -13,7 +13,7 @@
 
 extern const struct roof_loops roof_scalar, roof_avx2, roof_avx512, roof_neon;
 
-/* ROOF_* is the address of the loops, or NULL if they are not built. */
+/* ROOF_* is the address of the loops of an instruction set, or NULL if they are not built. */
 static const struct roof_loops *const all_loops[] = {ROOF_SCALAR, ROOF_AVX2, ROOF_AVX512,
                                                      ROOF_NEON};
 
@@ -26,7 +26,7 @@ enum {
 
 const volatile float roof_factor = 0.5f, roof_term = 0.5f;
 
-/* Takes results, so that the compiler must compute them. */
+/* Variables for results, so that the compiler must compute the results. */
 static _Thread_local volatile float fma_sink;
 static _Thread_local volatile uint32_t read_sink;
 
@@ -76,8 +76,8 @@ double roof_speed(const struct roof *roof, double seconds)
     return roof->work / (seconds / pool_threads(roof->pool));
 }
 
-/* Returns the shortest time of a burst per thread in several trials. Other programs can only make a
- * burst longer. */
+/* Returns the shortest time of a burst per thread in several trials. The shortest time is the right
+ * one, because other programs can only make a burst longer. */
 static double best_seconds(struct roof *roof)
 {
     double best = 1e9;
@@ -111,7 +111,7 @@ bool roof_fma(struct roof *roof, const char *isa, struct pool *pool)
     return true;
 }
 
-/* Chooses the loop that is faster for this buffer. */
+/* Chooses the faster of the two read loops for this buffer. */
 static void choose_read(struct roof *roof)
 {
     roof->read = roof->loops->read_ahead;
@@ -135,7 +135,8 @@ bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t siz
     roof->buffer = roof->loops ? aligned_alloc(READ_STEP, roof->size) : NULL;
     if (!roof->buffer)
         return false;
-    memset(roof->buffer, 1, roof->size); /* otherwise all pages would be one page of zeros */
+    memset(roof->buffer, 1,
+           roof->size); /* otherwise, all pages would be mapped to the same page of zeros */
     roof->read = roof->loops->read;
     set_rounds(roof);
     choose_read(roof);

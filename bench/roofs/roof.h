@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The roofs of this machine: the speed of an instruction set with only fused multiply-adds, or with
- * only loads from a level of the memory. A roof is measured in bursts that are short enough to
- * alternate with the calls that are compared with it.
+ * The roofs of this machine. A roof is the speed of an instruction set with only fused
+ * multiply-adds, or with only loads from a level of the memory hierarchy. A roof is measured in
+ * bursts that are short enough to alternate with the calls that are compared with it.
  */
 #ifndef ATTNKIT_ROOF_H
 #define ATTNKIT_ROOF_H
@@ -15,7 +15,7 @@
 
 /* The loops of an instruction set, in roof_<isa>.c, compiled with its flags. ------------------- */
 
-enum { READ_STEP = 4096 }; /* bytes; address and size of a buffer are multiples of it */
+enum { READ_STEP = 4096 }; /* bytes; the address and the size of a buffer are multiples of it */
 
 struct roof_loops {
     const char *isa;
@@ -23,7 +23,8 @@ struct roof_loops {
     /* Runs rounds of independent multiply-adds in registers. Returns a value that depends on all of
      * them, so that none can be left out. */
     float (*fma)(int64_t rounds);
-    /* Load all bytes, without and with prefetching. Which is faster depends on the CPU. */
+    /* Both functions load all bytes. read_ahead also prefetches. It depends on the CPU which
+     * function is faster. */
     uint32_t (*read)(const char *bytes, size_t count);
     uint32_t (*read_ahead)(const char *bytes, size_t count);
 };
@@ -35,12 +36,14 @@ extern const volatile float roof_factor, roof_term;
 
 struct roof {
     const struct roof_loops *loops;
-    struct pool *pool;           /* threads that burst at the same time; NULL: only the caller's */
-    double work;                 /* FLOPs or bytes of a burst */
-    int64_t rounds;              /* each thread's rounds of fma, or over its part of the piece */
+    struct pool *pool; /* threads that run the burst at the same time; NULL: only the caller's */
+    double work;       /* FLOPs or bytes of a burst */
+    int64_t
+        rounds; /* each thread's number of rounds of fma, or of reads of its part of the piece */
     _Atomic int64_t nanoseconds; /* processor time of the last burst */
     char *buffer;                /* bytes to read; NULL: a roof of multiply-adds */
-    size_t size, piece, next;    /* bytes of the buffer, of a burst; start of the next burst */
+    size_t size, piece,
+        next; /* bytes of the buffer; bytes that a burst reads; offset of the next burst */
     uint32_t (*read)(const char *bytes, size_t count);
 };
 
@@ -52,8 +55,8 @@ bool roof_fma(struct roof *roof, const char *isa, struct pool *pool);
  * there is no memory. */
 bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t size);
 
-/* Runs one burst, of about 0.3 ms on each thread. Returns its processor time in seconds, of all
- * threads together, without the time in which they wait for each other. */
+/* Runs one burst, which takes about 0.3 ms on each thread. Returns its processor time in seconds,
+ * summed over all threads, without the time in which they wait for each other. */
 double roof_burst(struct roof *roof);
 
 /* Returns the FLOP/s or byte/s of a burst that took `seconds` of processor time. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The roofs of AVX2. Two multiply-adds a cycle with a latency of 4 or 5 need 10 of them in flight:
- * 12 accumulators and two operands are 14 of 16 ymm.
+ * The roofs of AVX2. Two multiply-adds per cycle with a latency of 4 or 5 cycles need 10
+ * multiply-adds in flight. 12 accumulators and two operands take 14 of the 16 ymm registers.
  */
 #include <immintrin.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The roofs of AVX-512. Two multiply-adds a cycle with a latency of 4 or 5 need 10 of them in
- * flight: 16 accumulators and two operands are 18 of 32 zmm.
+ * The roofs of AVX-512. Two multiply-adds per cycle with a latency of 4 or 5 cycles need 10
+ * multiply-adds in flight. 16 accumulators and two operands take 18 of the 32 zmm registers.
  */
 #include <immintrin.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The roofs of NEON. Up to four multiply-adds a cycle with a latency of 4 need 16 of them in
- * flight: 24 accumulators and two operands are 26 of 32 registers.
+ * The roofs of NEON. Up to four multiply-adds per cycle with a latency of 4 cycles need 16
+ * multiply-adds in flight. 24 accumulators and two operands take 26 of the 32 registers.
  */
 #include <arm_neon.h>
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of the whole public call: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill with K and
- * V in float32, by the AVX2 kernels, on two threads. With one query row the family is decode, with
- * few query rows for many keys it is few. Q and the result are always f32. The roof of decode is
- * the speed of reading memory. The roof of the other families is the speed of the instruction set's
- * multiply-adds. Roofs are measured on the row's threads. After the name of a row, /planned is a
- * run of a plan, which is made once before; /warm means that K and V may be in a cache.
+ * Rows of the whole public call of attention. prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is
+ * prefill with K and V in float32, by the AVX2 kernels, on two threads. With one query row the
+ * family is decode. With few query rows and many keys the family is few. Q and the result are
+ * always f32. The roof of decode is the speed of reading memory. The roof of the other families is
+ * the speed of the instruction set's multiply-adds. Roofs are measured on the row's threads. At the
+ * end of a name, /planned means a run of a plan, which is made once before the measurement. /warm
+ * means that K and V may be in a cache.
  */
 #include <stdlib.h>
 
@@ -29,7 +30,7 @@ static const struct workload workloads[] = {
     {"B1_H12_L1024_D64", F32, 1, QUICK, false},
     {"B8_H12_L384_D64_pad", F32, 1, QUICK, false},
     {"B1_H20_L448x1500_D64", F32, 1, QUICK, false},
-    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* to compare the next rows with */
+    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* for comparison with the next rows */
     {"B1_H12_L1024_D80", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D96", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D112", F32, 1, NEVER_QUICK, false},
@@ -50,7 +51,8 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L1x16384_D128_token", F16, 1, BEST_IS_QUICK, false},
     {"B1_H32_8_L1x16384_D128_token", F16, 2, BEST_IS_QUICK, false},
     {"B1_H8_2_L8192_D128_causal_window1024", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H12_L1024_D64_alltrue", F32, 1, BEST_IS_QUICK, false}, /* what masks cost */
+    {"B1_H12_L1024_D64_alltrue", F32, 1, BEST_IS_QUICK,
+     false}, /* this row and the next ones show the cost of masks */
     {"B1_H12_L1024_D64_dense", F32, 1, BEST_IS_QUICK, false},
     {"B1_H12_L1024_D64_half", F32, 1, NEVER_QUICK, false},
     {"B8_H12_L384_D64_padmask", F32, 1, BEST_IS_QUICK, false},
@@ -92,7 +94,7 @@ struct call {
     struct kv kv;
     struct masks masks;
     float *q, *out;
-    void *plan; /* only for planned rows; the data of its runs follows */
+    void *plan; /* only for planned rows; the next two fields are the data of its runs */
     attnkit_attention_data data;
     attnkit_attention_group_data groups;
     attnkit_status status; /* status of the last call */
@@ -105,7 +107,8 @@ static bool is_decode(const struct shape *shape)
     return shape->q_len == 1;
 }
 
-/* Returns whether a row is a chunk of a prompt, or a few drafts, at the end of a long cache. */
+/* Returns whether a row has the family few: a chunk of a prompt, or a few drafts, at the end of a
+ * long cache. */
 static bool is_few(const struct shape *shape)
 {
     return !is_decode(shape) && shape->q_len <= shape->kv_len / 32;
@@ -267,8 +270,8 @@ static double intensity_of(const struct row *row)
     return shape_flops(s) / (floats * sizeof(float) + shape_kv_bytes(s, row->type));
 }
 
-/* Returns the work of a row. The work of decode is reading K and V, unless they may be in a
- * cache. */
+/* Returns the work of a row. For decode it is the bytes of K and V, unless they may be in a cache.
+ * Otherwise it is FLOPs. */
 static struct work work_of_row(const struct row *row)
 {
     const struct shape *const s = &row->shape;

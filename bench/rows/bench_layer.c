@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of a whole layer of self-attention: layer/f32/avx512/B1_H32_8_L512_D128_M4096_causal is 512
- * rows of 4096 elements, with 32 query and 8 KV heads; layer/q8_0/avx2/B1_H32_8_L1x4096_D128_M4096
- * is a step of decoding, whose row follows 4095 keys in a cache. The type in the name is the type
- * of the packed weights and of the KV cache. Inputs and outputs are f32, without biases and
- * rotation. Before a call, weights and KV cache are not in the CPU's caches.
+ * Rows of a whole layer of self-attention. layer/f32/avx512/B1_H32_8_L512_D128_M4096_causal has 512
+ * rows of 4096 elements, 32 query heads and 8 KV heads. layer/q8_0/avx2/B1_H32_8_L1x4096_D128_M4096
+ * is a decoding step, whose row follows 4095 keys in a cache. The type in the name is the type of
+ * the packed weights and of the KV cache. Inputs and outputs are f32. The layer has no biases and
+ * no rotation. Before a call, the weights and the KV cache are not in the CPU's caches.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -52,14 +52,14 @@ static size_t floats_of(const struct shape *s)
     return (size_t)rows_of(s) * (size_t)s->d_model;
 }
 
-/* Returns the elements of a row of q, k, v and the result of attention, all together. For each of
- * them the weights have a row, or a column, of d_model elements. */
+/* Returns the sum of the elements in a row of q, of k, of v and of the result of attention. For
+ * each of these elements, the weights have a row or a column of d_model elements. */
 static int64_t projected(const struct shape *s)
 {
     return (s->q_heads + s->kv_heads) * (s->head_dim + s->value_dim);
 }
 
-/* Returns the floats of the largest matrix. */
+/* Returns the number of floats in the largest matrix. */
 static size_t matrix_floats(const struct shape *s)
 {
     const int64_t dim = s->head_dim > s->value_dim ? s->head_dim : s->value_dim;
@@ -87,7 +87,7 @@ static attnkit_layer_weights describe_weights(const struct row *row)
     };
 }
 
-/* Estimates the memory of a row. The workspace is little more than the projected rows. */
+/* Estimates the memory of a row in bytes. The workspace is little more than the projected rows. */
 static double memory_bytes(const struct call *call)
 {
     const struct shape *const s = &call->row->shape;
@@ -97,7 +97,7 @@ static double memory_bytes(const struct call *call)
     return floats * sizeof(float) + copies_memory_bytes(&call->weights) + cache;
 }
 
-/* Draws a matrix with elements so small that scores are moderate. */
+/* Draws a matrix. Its elements are so small that scores are moderate. */
 static float *draw_matrix(const struct shape *s)
 {
     const float scale = 1.0f / sqrtf((float)s->d_model);
@@ -232,7 +232,7 @@ static void make_call(void *argument)
     call->status = attnkit_layer(&call->args, &call->exec, NULL);
 }
 
-/* Returns the work of a layer. Its bytes are its weights and its KV cache. */
+/* Returns the work of a layer. Its bytes are the bytes of its weights and its KV cache. */
 static struct work work_of_layer(const struct row *row, const struct call *call)
 {
     const struct shape *const s = &row->shape;

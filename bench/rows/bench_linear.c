@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of linear maps: linear/q8_0/avx2/R1_I4096_O4096/t2 is one row times a packed matrix of 4096
- * inputs and outputs in Q8_0, by the AVX2 kernels, on two threads. Inputs and outputs are f32,
- * without a bias. Before a call the matrix is in no cache, as in a model, where the matrices of
- * other layers are read in between.
+ * Rows of linear maps. linear/q8_0/avx2/R1_I4096_O4096/t2 is one row times a packed Q8_0 matrix of
+ * 4096 inputs and 4096 outputs, by the AVX2 kernels, on two threads. Inputs and outputs are f32,
+ * and there is no bias. Before a call the matrix is in no cache, as in a model, where the matrices
+ * of other layers are read in between.
  */
 #include <stdlib.h>
 
@@ -41,7 +41,7 @@ static size_t floats_of(int64_t rows, int64_t dim)
     return (size_t)rows * (size_t)dim;
 }
 
-/* Returns the floats of the unpacked matrix, of x and of y. */
+/* Returns the total number of floats in the unpacked matrix, x and y. */
 static double floats_needed(const struct linear_shape *s)
 {
     return (double)s->in_dim * (double)s->out_dim +
@@ -148,7 +148,7 @@ static double flops_of(const struct linear_shape *shape)
     return 2.0 * (double)shape->rows * (double)shape->in_dim * (double)shape->out_dim;
 }
 
-/* Returns the bytes of the matrix, of x and of y. */
+/* Returns the total bytes of the packed matrix, x and y. */
 static double bytes_moved(const struct linear_shape *shape, const struct call *call)
 {
     return (double)call->packed_size +

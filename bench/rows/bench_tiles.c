@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of single tiles, on one block of keys and one panel of query rows, all in the caches:
- * tile/scores/f32/avx2/D128. Tiles of linear maps multiply 128 rows by 48 outputs, or one row by 64
- * outputs, of D inputs. Tiles of multiply-adds are compared with their roof. Every row has the
- * nanoseconds for each element that a tile makes.
+ * Rows of single tiles (entries of a kernel table), such as tile/scores/f32/avx2/D128. A tile works
+ * on one block of keys and one panel of query rows, and all data is in the caches. Tiles of linear
+ * maps multiply 128 rows by 48 outputs, or one row by 64 outputs, with D inputs. Tiles of
+ * multiply-adds are compared with their roof. Every row reports the nanoseconds per element of the
+ * tile's result.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,12 +15,12 @@
 #include "bench/rows/rows.h"
 
 enum {
-    ROWS = 4,        /* rows of decode: the heads of a group */
-    OUTS = 64,       /* outputs of a linear map of few rows */
-    PANEL_OUTS = 48, /* outputs of a linear map of many rows */
+    ROWS = 4,        /* number of rows of decode: the heads of a group */
+    OUTS = 64,       /* number of outputs of a linear map of few rows */
+    PANEL_OUTS = 48, /* number of outputs of a linear map of many rows */
 };
 
-/* Operands for every tile; head_dim and value_dim are both `dim`. */
+/* Operands for every tile. head_dim and value_dim are both `dim`. */
 struct operands {
     const struct kernels *kernels;
     int64_t dim;
@@ -39,7 +40,7 @@ struct operands {
 
 /* ------------------------------------------------------------------------------ the operands */
 
-/* Takes `count` floats off the memory, from a cache line on. */
+/* Takes the next `count` floats of the memory, aligned to a cache line. */
 static float *take(float **memory, int64_t count)
 {
     const int64_t line = 16;
@@ -62,7 +63,7 @@ static size_t floats_needed(int64_t dim)
     return (size_t)(MAX_LANES * (12 * dim + 2 * KEY_BLOCK + 8));
 }
 
-/* Sets a state as in the middle of a row, when every row has seen keys. */
+/* Sets a state in which every row has already seen keys. */
 static void begin_state(struct state st, int64_t dim)
 {
     for (int lane = 0; lane < MAX_LANES; lane++) {
@@ -236,7 +237,7 @@ static void call_rotate_half(void *argument)
     rotate_rows(argument, false);
 }
 
-/* Multiplies a matrix, in q, by rows in groups, in k. */
+/* Computes a linear map. q serves as the matrix, and k as the input rows in groups. */
 static void call_product(void *argument)
 {
     const struct operands *const o = argument;

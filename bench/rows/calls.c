@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads and memory for rows of public calls. Adds rows of public calls to the list.
+ * Threads and memory for rows of public calls. The file also adds these rows to the list.
  */
 #include "bench/rows/calls.h"
 
@@ -103,8 +103,8 @@ struct work work_of(double flops, double bytes)
     return (struct work){.flops = flops};
 }
 
-/* Sets shape to the text without /planned and /warm, and notes them in *row. Returns false if the
- * text has other words. */
+/* Copies the text without /planned and /warm to `shape`, and sets the fields planned and warm of
+ * *row. Returns false if the text has other words. */
 static bool take_words(const char *text, char shape[SHAPE_TEXT], struct row *row)
 {
     const char *rest = strchr(text, '/');
@@ -120,8 +120,9 @@ static bool take_words(const char *text, char shape[SHAPE_TEXT], struct row *row
     return true;
 }
 
-/* Sets the fields that follow from the shape: the function that measures the row, its family, and
- * the shortest form of the shape. Returns false if the text is no shape. */
+/* Sets the row's fields that follow from its shape: the shape itself and the function that measures
+ * the row. Also sets its family, and the shortest form of the shape. Returns false if the text is
+ * not a shape. */
 static bool complete(const char *shape, struct row *row, const char **family, char text[SHAPE_TEXT])
 {
     if (linear_shape_parse(shape, &row->linear)) {

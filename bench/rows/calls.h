@@ -8,7 +8,7 @@
 #include "bench/measure/pool.h"
 #include "bench/rows/rows.h"
 
-/* Sets of types. */
+/* Bits of sets of types. */
 enum { F32 = 1 << ATTNKIT_F32, F16 = 1 << ATTNKIT_F16, BF16 = 1 << ATTNKIT_BF16 };
 enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0 };
 
@@ -17,7 +17,7 @@ void on_threads(const struct row *row, struct patience patience, struct result *
                 void (*measure_it)(const struct row *row, struct pool *pool,
                                    struct patience patience, struct result *result));
 
-/* Returns the exec of a row's calls, without the workspace. */
+/* Returns the attnkit_exec of a row's calls, without a workspace. */
 attnkit_exec exec_of(const struct row *row, struct pool *pool);
 
 size_t whole_lines(size_t bytes); /* rounded up to cache lines */
@@ -26,10 +26,11 @@ size_t whole_lines(size_t bytes); /* rounded up to cache lines */
  * NULL if there is no memory. */
 float *draw(size_t count, uint64_t seed);
 
-/* Copies of a block one after the other, each aligned to a cache line. If calls must find their
- * block cold, there are so many copies that a block has left the caches before it is used again. */
+/* Copies of a block, one after the other, each aligned to a cache line. If calls must find their
+ * block in no cache, there are so many copies that a copy has left the caches before it is used
+ * again. */
 struct copies {
-    char *memory; /* all copies; the user fills the first one */
+    char *memory; /* all copies; the user fills the first copy */
     size_t bytes; /* bytes of a copy */
     int64_t count, next;
 };
@@ -48,8 +49,8 @@ char *copies_next(struct copies *copies);
 
 double copies_memory_bytes(const struct copies *copies);
 
-/* Returns whether this machine has `bytes` of free memory. Linux promises more memory than it has,
- * and kills processes that use it. */
+/* Returns whether this machine has `bytes` bytes of free memory. The check is needed because Linux
+ * allocates more memory than it has, and kills processes that use it. */
 bool memory_has(double bytes);
 
 /* The call of a row, and its result. */
@@ -60,17 +61,20 @@ struct row_call {
     size_t out_bytes;
 };
 
-/* Makes the call again and again. result->work is the work of a call. In attnkit-bench
- * (bench/measure) the call is compared with the multiply-adds of its instruction set, or, if it has
- * no FLOPs, with reading memory. In a worker (bench/worker) attnkit-compare compares two builds. */
+/* Makes the call again and again. result->work is the work of a call. attnkit-bench (bench/measure)
+ * compares the call with the multiply-adds of its instruction set or, if it has no FLOPs, with
+ * reading memory. In a worker (bench/worker), attnkit-compare makes the call and compares two
+ * builds. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result);
 
-/* Returns the work of a call that reads `bytes` from memory: FLOPs or bytes, whichever bounds it;
- * the other one is 0. The two roofs of a core meet at 5 to 10 FLOPs for a byte. */
+/* Returns the work of a call that computes `flops` FLOPs and reads `bytes` bytes from memory. Only
+ * the one that bounds the call is set; the other one is 0. The two roofs of a core meet at 5 to 10
+ * FLOPs per byte. */
 struct work work_of(double flops, double bytes);
 
-/* A workload has a row for each of its types and each instruction set; scalar only has small ones.
+/* A workload has a row for each of its types on each instruction set. scalar has only the small
+ * workloads.
  */
 struct workload {
     const char *shape;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The copies of K and V, and their contents.
+ * Allocates the copies of K and V, and fills them.
  */
 #include "bench/rows/kv.h"
 
@@ -24,7 +24,7 @@ static void set_strides(int64_t heads, int64_t len, int64_t row, bool token_majo
 static struct kv_part place(const struct row *row, int64_t dim, bool tiled, size_t *end)
 {
     const struct shape *const s = &row->shape;
-    const int64_t keys = tiled ? ATTNKIT_TILE_KEYS : 1; /* keys of a row of the tensor */
+    const int64_t keys = tiled ? ATTNKIT_TILE_KEYS : 1; /* number of keys in a row of the tensor */
     const int64_t len = (s->kv_len + keys - 1) / keys;
     const int64_t bytes = keys * type_row_bytes(row->type, dim);
     const int64_t scale_bytes = keys * type_scale_bytes(row->type);
@@ -106,7 +106,7 @@ void kv_run(const struct kv *kv, attnkit_attention_group_data *groups)
 
 /* ------------------------------------------------------------------------------- the values */
 
-/* Returns the floats of K or V before conversion. */
+/* Returns the number of floats in K or V before conversion. */
 static size_t source_floats(const struct shape *s, const struct kv_part *part)
 {
     return (size_t)(s->batch * s->kv_heads) * (size_t)s->kv_len * (size_t)part->dim;
@@ -143,7 +143,7 @@ size_t kv_append_workspace(const struct kv_part *part)
     return (size_t)(17 * part->dim + 128);
 }
 
-/* Sets the scale, and the minimum, of a block to 2^-6. */
+/* Sets the scale of a block, and its minimum if it has one, to 2^-6. */
 static void put_halves(enum type type, char *block)
 {
     static const uint16_t halves[] = {0x2400, 0x2400};

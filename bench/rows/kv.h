@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * K and V of a row of attention in memory, of any type and layout, filled by attnkit_append. If a
- * call has few query rows, there are several copies of K and V, so that no call finds its copy in a
- * cache.
+ * K and V of an attention row, in any type and layout. attnkit_append fills them. If a call has few
+ * query rows, there are several copies of K and V, so that no call finds its copy in a cache.
  */
 #ifndef ATTNKIT_KV_H
 #define ATTNKIT_KV_H
@@ -12,8 +11,8 @@
 /* K or V: its place in a copy of both, and its strides. */
 struct kv_part {
     int64_t dim;
-    bool tiled;          /* its rows are tiles */
-    size_t rows, scales; /* bytes from the start of a copy */
+    bool tiled;          /* a row of the tensor is a tile */
+    size_t rows, scales; /* offsets from the start of a copy, in bytes */
     int64_t strides[3], scale_strides[3];
 };
 
@@ -27,14 +26,16 @@ struct kv {
 /* Sets all fields except the memory. cold: K and V must be in no cache. */
 void kv_plan(const struct row *row, bool cold, struct kv *kv);
 
-/* Returns the bytes that kv_make needs. */
+/* Returns the memory that kv_make needs, in bytes. */
 double kv_memory_bytes(const struct row *row, const struct kv *kv);
 
-/* Fills K and V with converted random values. Returns false if the row has failed. */
+/* Allocates K and V, and fills them with converted random values. On an error, sets result->problem
+ * and returns false. */
 bool kv_make(const struct row *row, struct kv *kv, struct result *result);
 
-/* Return the arguments of the append that fills K or V of the first copy from f32 rows
- * [batch][heads][keys][dim], and the bytes of its workspace on one thread. */
+/* kv_append_args returns the arguments of the append that fills K or V of the first copy from f32
+ * rows [batch][heads][keys][dim]. kv_append_workspace returns the size of its workspace on one
+ * thread, in bytes. */
 attnkit_append_args kv_append_args(const struct row *row, const struct kv *kv,
                                    const struct kv_part *part, const float *source);
 size_t kv_append_workspace(const struct kv_part *part);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The groups of a row's call. A mask shows the same keys as a flag or a length would, so that a
- * call with the mask can be compared with a call with the flag or length.
+ * Makes the groups of a row's call. A mask lets rows see the same keys as a flag or a length does.
+ * So a call with the mask can be compared with a call with the flag or length.
  */
 #include "bench/rows/masks.h"
 
@@ -32,7 +32,7 @@ static size_t bias_numbers(const struct shape *s)
     return (size_t)s->q_len * (size_t)s->kv_len;
 }
 
-/* Returns the floats of the extra option: of its input, or of the weights. */
+/* Returns the number of floats that the extra option needs, for its input or for the weights. */
 static size_t numbers(const struct shape *s)
 {
     switch (s->extra) {
@@ -58,7 +58,7 @@ double masks_memory_bytes(const struct shape *shape)
 /* Returns whether the mask lets row i see key j. */
 static bool is_seen(const struct shape *s, int64_t i, int64_t j)
 {
-    const int64_t first = s->kv_len - s->q_len; /* the first row's own key */
+    const int64_t first = s->kv_len - s->q_len; /* the key at the position of row 0 */
     switch (s->extra) {
     case DENSE_CAUSAL:
     case HALF_CAUSAL:
@@ -106,8 +106,8 @@ static void begin(struct masks *masks, attnkit_attention_args *args)
     args->weights = &masks->weights;
 }
 
-/* Describes a mask [columns] for all rows of a batch entry, or a mask [q_len][columns] for all
- * entries and heads. */
+/* Describes a mask [batch][columns] that all rows and heads of an entry share, or a mask
+ * [q_len][columns] that all entries and heads share. */
 static void describe_mask(const struct shape *s, attnkit_visibility *visibility)
 {
     visibility->mask =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Visibility, score mods and weights of a row's call: its groups and their memory.
+ * The groups for visibility, score mods and weights of a row's call, and their memory.
  */
 #ifndef ATTNKIT_MASKS_H
 #define ATTNKIT_MASKS_H
@@ -19,7 +19,7 @@ struct masks {
     attnkit_weights_out weights;
 };
 
-/* Returns the bytes that masks_make needs. */
+/* Returns the memory that masks_make needs, in bytes. */
 double masks_memory_bytes(const struct shape *shape);
 
 /* Adds the groups of a shape to args. ATTNKIT_LATER stands for the memory. */

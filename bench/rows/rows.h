@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of the benches: each has a name and a function that measures it. bench_*.c add rows to
- * the list, and bench/measure/main.c runs the chosen ones.
+ * The rows of the benches. A row has a name and a function that measures it. bench_*.c add rows to
+ * the list, and bench/measure/main.c runs the chosen rows.
  */
 #ifndef ATTNKIT_ROWS_H
 #define ATTNKIT_ROWS_H
@@ -12,22 +12,22 @@
 
 enum { ROW_NAME = 192, ROW_PROBLEM = 320 };
 
-/* The work of a call. A field is 0 if it does not characterise the call. */
+/* The work of a call. A field that does not characterise the call is 0. */
 struct work {
     double flops;
     double bytes;     /* bytes read */
     double elements;  /* elements of the result */
-    double intensity; /* FLOPs for each byte of inputs and outputs, each moved once */
+    double intensity; /* FLOPs per byte of inputs and outputs, each moved once */
 };
 
 struct result {
     struct figures figures;
     struct work work;
-    char problem[ROW_PROBLEM]; /* why there are no figures, or "" */
+    char problem[ROW_PROBLEM]; /* the reason why there are no figures, or "" */
 };
 
-/* The instruction sets for which --quick has a row: none, the best one, or also AVX2 and scalar,
- * which most machines have. */
+/* The instruction sets for which --quick has a row: none, only the best one, or also AVX2 and
+ * scalar, which most machines have. */
 enum quick { NEVER_QUICK, BEST_IS_QUICK, QUICK };
 
 struct row {
@@ -52,12 +52,13 @@ struct row_list {
     bool out_of_memory;
 };
 
-/* Adds a row. All its fields but the name are 0. The pointer is valid until the next call. */
+/* Adds a row, whose fields except the name are 0. The returned pointer is valid until the next
+ * call. */
 __attribute__((format(printf, 2, 3))) struct row *rows_add(struct row_list *rows,
                                                            const char *format, ...);
 
 /* Keeps the rows whose names match the extended regular expression, or all rows if it is NULL.
- * Returns false, and complains, if the expression is invalid or no row is left. */
+ * Prints an error and returns false if the expression is invalid or no row is left. */
 bool rows_filter(struct row_list *rows, const char *expression);
 
 void add_roof_rows(struct row_list *rows);
@@ -66,9 +67,9 @@ void add_linear_rows(struct row_list *rows);
 void add_layer_rows(struct row_list *rows);
 void add_tile_rows(struct row_list *rows);
 
-/* Adds a row for a public call with this shape, with type, instruction set, threads and quick of
- * `like`. After the shape may follow /planned (attention only) and /warm. Returns false if the text
- * is no shape. */
+/* Adds a row for a public call with this shape. The row takes its type, instruction set, threads
+ * and quick from `like`. The shape may end with /planned (attention only) and /warm. Returns false
+ * if the text is not a shape. */
 bool add_call_row(struct row_list *rows, const char *shape, const struct row *like);
 
 /* Sets result->problem. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes: text to numbers and back, and the FLOPs and bytes of a shape.
+ * Converts shapes from text to numbers and back, and computes the FLOPs and bytes of a shape.
  */
 #include "bench/rows/shape.h"
 
@@ -10,9 +10,9 @@
 
 #include "kernels/kernels.h"
 
-enum { MAX_SIZE = 1 << 30 }; /* so that no sum of two sizes overflows */
+enum { MAX_SIZE = 1 << 30 }; /* sums of two sizes then never overflow */
 
-/* Reads `prefix` and a number, and moves *text behind them. */
+/* Reads `prefix` and a number, and advances *text past them. */
 static bool take_size(const char **text, const char *prefix, int64_t *size)
 {
     const size_t length = strlen(prefix);
@@ -151,7 +151,8 @@ static double windowed_pairs(const struct shape *shape, int64_t batch)
     return pairs;
 }
 
-/* Returns the pairs of a row and a key it sees, for one head. A causal square counts half. */
+/* Returns the number of pairs of a row and a key that the row sees, for one head. A causal square
+ * counts half of its pairs. */
 static double visible_pairs(const struct shape *shape, int64_t batch)
 {
     const double rows = (double)shape->q_len, keys = (double)shape_keys(shape, batch);

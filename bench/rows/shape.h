@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes of calls as text, and types, such as f16. The shape R512_I4096_O2048 is a linear map of
- * 512 rows, 4096 inputs and 2048 outputs. A shape of attention is, for example,
+ * Shapes of calls, and types such as f16, as text. The shape R512_I4096_O2048 is a linear map of
+ * 512 rows, 4096 inputs and 2048 outputs. An example of a shape of attention is
  * B1_H32_8_L2048_D128_causal:
  *
  *   B1         batch entries
@@ -63,7 +63,7 @@ enum extra {
 struct shape {
     int64_t batch, q_heads, kv_heads, q_len, kv_len, head_dim, value_dim;
     int64_t d_model;                         /* layers only; 0: attention */
-    bool causal, padded, token_major, tiled; /* not both token_major and tiled */
+    bool causal, padded, token_major, tiled; /* token_major and tiled exclude each other */
     int64_t window;                          /* keys; 0: none */
     enum extra extra;
 };
@@ -72,7 +72,7 @@ struct linear_shape {
     int64_t rows, in_dim, out_dim;
 };
 
-/* Reads a shape. Returns false if text is no shape. */
+/* Reads a shape. Returns false if the text is not a shape. */
 bool shape_parse(const char *text, struct shape *shape);
 bool linear_shape_parse(const char *text, struct linear_shape *shape);
 
@@ -80,26 +80,28 @@ bool linear_shape_parse(const char *text, struct linear_shape *shape);
 const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT]);
 const char *linear_shape_text(const struct linear_shape *shape, char text[SHAPE_TEXT]);
 
-/* Returns the keys of a batch entry. */
+/* Returns the number of keys of a batch entry. */
 int64_t shape_keys(const struct shape *shape, int64_t batch);
 
 /* Returns whether the shape is a layer with a cache. */
 bool shape_is_cached(const struct shape *shape);
 
-/* Returns the FLOPs of visible pairs, without the projections of a layer: for each head 2 (D + Dv)
- * Lq Lkv, half of it for a causal square, and only pairs within the window. */
+/* Returns the FLOPs of the visible pairs of rows and keys, without the projections of a layer. A
+ * head has 2 (D + Dv) Lq Lkv FLOPs, or half as many for a causal square. With a window, only pairs
+ * within the window count. */
 double shape_flops(const struct shape *shape);
 
-/* Returns the bytes of K and V, in this type and with their scales, for the keys that rows see. */
+/* Returns the bytes of K and V in this type, including scales, for the keys that rows see. */
 double shape_kv_bytes(const struct shape *shape, attnkit_type type);
 
-/* Reads a type: "f32", "f16", "bf16", "i8", "q8_0", "q4_0" and so on. Returns false if text is no
- * type. */
+/* Reads a type: "f32", "f16", "bf16", "i8", "q8_0", "q4_0" and so on. Returns false if the text is
+ * not a type. */
 bool type_parse(const char *text, attnkit_type *type);
 const char *type_text(attnkit_type type);
 
-/* Returns the bytes of a row of K or V, with its separate scale if there is one: ATTNKIT_I8 and
- * F8_E4M3 have one scale for the whole row. */
+/* type_row_bytes returns the bytes of a row of K or V. type_scale_bytes returns the bytes of its
+ * separate scale: ATTNKIT_I8 and F8_E4M3 have one scale for the whole row, other types have
+ * none. */
 int64_t type_row_bytes(attnkit_type type, int64_t dim);
 int64_t type_scale_bytes(attnkit_type type);
 

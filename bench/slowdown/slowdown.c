@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A prefill that takes SLOWDOWN_PERCENT longer than necessary and gives the same bits, to test the
- * gate on speed. This file is only built with -Dslowdown; the linker then redirects calls of
- * attnkit_prefill to it. The delay is a percentage of the call's own time, so it is the same for
- * every instruction set.
+ * gate on speed. This file is built only with -Dslowdown. The linker then redirects calls of
+ * attnkit_prefill to it. The delay is a percentage of the call's own time, so every instruction set
+ * gets the same percentage.
  */
 #include "bench/measure/clock.h"
 #include "kernels/attention/attention.h"
@@ -18,9 +18,9 @@ void __real_attnkit_prefill(const struct attention *a, const struct kernels *ker
 void __wrap_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                             const struct work_item *item, char *scratch);
 
-/* Delays by a percentage of processor time, which does not count waiting for a processor: a slower
- * kernel would not wait longer. Reading this clock twice takes 1 us for each item, also if the
- * percentage is 0. */
+/* Runs the real prefill, and then waits for a percentage of its processor time. Processor time does
+ * not include waiting for a processor, because a slower kernel would not wait longer. The two
+ * readings of this clock take 1 us for each item, even if the percentage is 0. */
 void __wrap_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                             const struct work_item *item, char *scratch)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * malloc, calloc, aligned_alloc and free of the rows; the linker redirects the rows to them
- * (--wrap). So `attnkit compare` decides where the operands of a call lie.
+ * The malloc, calloc, aligned_alloc and free that the rows call. The linker redirects the rows'
+ * calls to these functions (--wrap). So `attnkit compare` decides where the operands of a call lie.
  */
 #include "bench/worker/memory.h"
 

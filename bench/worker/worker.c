@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The worker of this revision: turns the name of a point into a row of the benches, which makes the
- * call. `attnkit compare` also compiles this file, unchanged, with the rows of revisions that have
- * no worker (bench/compare/build/older.c).
+ * The worker of this revision. It finds the row of the benches for the name of a point. The row
+ * makes the call. `attnkit compare` also compiles this file, unchanged, with the rows of revisions
+ * that have no worker (bench/compare/build/older.c).
  */
 #include "bench/worker/worker.h"
 
@@ -15,8 +15,8 @@
 
 enum { MAX_ISAS = 8 };
 
-/* The call that is being set up: its memory, the user whom measure_calls notifies, and the note for
- * it. */
+/* The call that is being set up: its memory, the user that measure_calls notifies, and a note for
+ * the user. */
 static const struct worker_memory *memory;
 static const struct worker_user *user;
 static const char *note;
@@ -59,14 +59,14 @@ static const struct isa *find_isa(const char *name)
 
 /* ------------------------------------------------------------------------------------ the row */
 
-/* The words of a point's name, cut out of `text`. */
+/* The words of a point's name. They are substrings of `text`. */
 struct words {
     char text[ROW_NAME];
     char *family, *type, *isa, *shape;
     bool warm;
 };
 
-/* Removes a word from the end of the text. Returns whether it was there. */
+/* Removes the word `end` from the end of the text. Returns whether the text had it. */
 static bool take_end(char *text, const char *end)
 {
     const size_t length = strlen(text), its = strlen(end);
@@ -89,7 +89,8 @@ static bool split(const char *point, struct words *words)
     return rest != NULL;
 }
 
-/* Turns a row of attention into the append of its K. */
+/* Turns an attention row into a row that appends its K. Returns false if the row is not
+ * attention. */
 static bool become_append(struct row *row)
 {
     const bool ok = row->run == run_attention;
@@ -97,15 +98,15 @@ static bool become_append(struct row *row)
     return ok;
 }
 
-/* Returns whether the row is of the family that the name says. */
+/* Returns whether the row belongs to the family. */
 static bool has_family(const struct row *row, const char *family)
 {
     const size_t length = strlen(family);
     return !strncmp(row->name, family, length) && row->name[length] == '/';
 }
 
-/* Adds the row of a shape. With /planned it is a run of a plan. If the rows of this revision know
- * no plans, it is the single call, which a plan should beat. */
+/* Adds the row of a shape. With /planned, the row is a run of a plan. If this revision has no
+ * plans, the row is the single call instead, which a plan should beat. */
 static bool add_row(struct row_list *rows, char *shape, const struct row *like)
 {
     note = NULL;
@@ -135,8 +136,8 @@ static bool make_row(const char *point, struct row *row)
 
 /* ------------------------------------------------------------------------------------ the call */
 
-/* Replaces copies_next of the rows (the linker's --wrap needs this name). The rows' own count would
- * not include calls of other copies in the same memory. */
+/* Replaces copies_next of the rows (the linker's --wrap needs this name). The rows' own counter
+ * would not count calls of other copies in the same memory. */
 char *__wrap_copies_next(struct copies *copies);
 char *__wrap_copies_next(struct copies *copies)
 {

@@ -2,8 +2,8 @@
  *
  * The interface between `attnkit compare` and a side. A worker is a loadable module. It is built
  * from the rows of the benches and the header of one revision, and linked with the shared library
- * of this revision. The worker makes all calls, so nothing here depends on attnkit's structs, and
- * revisions with different structs can be compared.
+ * of this revision. The worker makes all calls, so this interface does not depend on attnkit's
+ * structs. Revisions with different structs can therefore be compared.
  */
 #ifndef ATTNKIT_WORKER_H
 #define ATTNKIT_WORKER_H
@@ -18,10 +18,10 @@ enum { WORKER_VERSION = 1, WORKER_PROBLEM = 512 };
 struct worker_call {
     void (*make)(void *arg);
     void *arg;
-    void *out; /* its result, out_bytes long */
+    void *out; /* the result, which has out_bytes bytes */
     size_t out_bytes;
     bool out_is_floats; /* the elements of out are binary32 */
-    const char *note;   /* how the call differs from the point's; NULL: it does not */
+    const char *note;   /* how the call differs from the point's call; NULL if it does not */
 };
 
 /* The source of a call's memory. */
@@ -44,7 +44,7 @@ struct worker_user {
 };
 
 struct worker {
-    int32_t version; /* WORKER_VERSION; first in all versions, fields after it may change */
+    int32_t version; /* WORKER_VERSION; the first field in all versions; later fields may change */
 
     const char *(*library_version)(void); /* attnkit_version of the library */
 
@@ -56,8 +56,8 @@ struct worker {
      * `ready`, which may make the call any number of times before it returns. Finally frees the
      * memory. The point has the name of a row of the benches, such as
      * append/f16/avx2/B1_H8_L128_D128. With /warm appended, there is only one copy of the operands,
-     * and they may be in a cache. problem says why the call cannot be set up, or has failed; else
-     * it is "". */
+     * and they may be in a cache. Sets `problem` to the reason why the call cannot be set up or has
+     * failed, or to "". */
     void (*run)(const char *point, const struct worker_memory *memory,
                 const struct worker_user *user, char problem[WORKER_PROBLEM]);
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A client of the shared library, compiled against any version of its header. It makes every call
- * once by itself and once by a plan, with every group of an attention. It prints a hash of each
+ * A client of the shared library, which compiles against any version of its header. It makes every
+ * call directly and by a plan, with every group of options of attention. It prints a hash of each
  * result, which must be the same with every pair of header and library.
  */
 #include <attnkit.h>
@@ -18,19 +18,19 @@ enum {
     KEYS = 20,
     DIM = 8,
     VALUES = 4,
-    GROUP = 4, /* elements of K that share a scale */
-    PAGE = 16, /* keys of a page */
-    EACH = 2,  /* pages of a batch entry */
+    GROUP = 4, /* number of elements of K that share a scale */
+    PAGE = 16, /* number of keys in a page */
+    EACH = 2,  /* number of pages of a batch entry */
     PAGES = BATCH * EACH,
-    MASK_BYTES = 3, /* bytes of KEYS bits */
+    MASK_BYTES = 3, /* number of bytes that hold KEYS bits */
     PACKED_ROWS = 5,
     PACKED_KEYS = 12,
     IN = 8, /* in_dim of a linear map, and d_model of the layer */
     OUT = 5,
     LAYER_HEADS = 2,
     HEAD_DIM = 4,
-    NEW = 2,   /* tokens of a batch entry */
-    CACHE = 16 /* rows of the layer's cache */
+    NEW = 2,   /* number of new tokens of a batch entry */
+    CACHE = 16 /* number of rows in the layer's cache */
 };
 
 static char message[ATTNKIT_MESSAGE_SIZE];
@@ -52,7 +52,7 @@ static void *zeros(size_t bytes)
     exit(1);
 }
 
-/* Prints the hash of a result: FNV-1a, 64 bits. */
+/* Prints the 64-bit FNV-1a hash of a result. */
 static void report(const char *name, const void *data, size_t bytes)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -167,8 +167,8 @@ static void append_keys(struct cache *c, struct cache *planned, const float *row
     run_append(&args, &data);
 }
 
-/* Appends values, which are rotated as well, by angles that the call computes; append_keys uses
- * tables. */
+/* Appends values. It rotates them, too, by angles that the call computes, because append_keys
+ * rotates by tables. */
 static void append_values(struct cache *c, struct cache *planned, const float *rows)
 {
     const attnkit_rotation rotation = {.size = sizeof rotation, .kind = ATTNKIT_ROPE_INTERLEAVED};

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the library, as compiled programs see it, with its stored description: functions and their versions,
-and every struct and enumeration that they lead to, by abidw and abidiff of libabigail (Debian: abigail-tools).
-Also checks that abidiff notices changes of a description.
+"""Compares the library, as compiled programs see it, with its stored description. A description has the functions,
+their versions, and every struct and enumeration that they use. abidw and abidiff of libabigail (Debian: abigail-tools)
+write and compare descriptions. Also checks that abidiff notices changes of a description.
 
     tests/abi/description.py LIBRARY            compares
     tests/abi/description.py LIBRARY --write    stores the description anew (README.md says when)
 
-LIBRARY has debug information, like tests/abi/libattnkit_described.so of the build. Each kind of machine has a
-description of its own, which does not depend on the compiler."""
+LIBRARY needs debug information, as tests/abi/libattnkit_described.so of the build has. Each machine type has its own
+description, which does not depend on the compiler."""
 
 import platform
 import re
@@ -23,11 +23,11 @@ SKIPPED = 77
 DESCRIBE = ["abidw", "--exported-interfaces-only", "--type-id-style", "hash", "--no-show-locs",
             "--no-comp-dir-path", "--no-corpus-path", "--no-elf-needed"]
 COMPARE = ["abidiff", "--ignore-soname"]
-STORED = f"{platform.machine()}.abi"  # name of a description in the folder of a version
+STORED = f"{platform.machine()}.abi"  # file name of a description in the folder of a version
 
 
 def newest_version():
-    """Returns the folder of the last version that has a folder."""
+    """Returns the folder of the newest version."""
     folders = [path for path in HERE.iterdir() if re.fullmatch(r"\d+\.\d+\.\d+", path.name)]
     return max(folders, key=lambda path: [int(number) for number in path.name.split(".")])
 
@@ -36,7 +36,7 @@ def describe(library):
     done = subprocess.run([*DESCRIBE, library], text=True, capture_output=True)
     if done.returncode != 0:
         sys.exit(f"abidw: exit status {done.returncode}\n{done.stdout}{done.stderr}")
-    return re.sub(r" path='[^']*/(dispatch/)", r" path='\1", done.stdout)  # without the path of the build
+    return re.sub(r" path='[^']*/(dispatch/)", r" path='\1", done.stdout)  # the path of the build is removed
 
 
 def difference(old, new):
@@ -50,13 +50,14 @@ def difference(old, new):
 
 
 def in_struct(text, struct, old, new):
-    """Returns the description with another word in one struct."""
+    """Returns the description with a word replaced in one struct."""
     before = re.search(rf"<class-decl name='{struct}'.*?</class-decl>", text, re.S)[0]
     return text.replace(before, before.replace(old, new))
 
 
 def changed(text):
-    """Yields (a change that somebody may make to the library, the description after it)."""
+    """Yields pairs: the name of a change that somebody might make to the library, and the description after this
+    change."""
     size = re.search(r"name='attnkit_window' size-in-bits='(\d+)'", text)[1]
     pointer = re.search(r"name='size' type-id='(\w+)'", text)[1]
     without = re.sub(r" *<elf-symbol name='attnkit_merge' .*\n", "", text)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs builds of client.c, each with the headers of one version and the library of another, or with foreign
-functions of SLEEF's names, on each instruction set that can run. All must print the output of the first client.
+"""Runs builds of client.c on each instruction set that can run. A build has the headers of one version and the library
+of another, or functions with SLEEF's names. All builds must print the output of the first one.
 
     tests/abi/same_results.py CLIENT...
 """

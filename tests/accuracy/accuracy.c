@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The accuracy of the canonical order, over twelve distributions that are hard on attention in
- * different ways: every element of the scalar reference is inside its derived bound, and
+ * The accuracy of the canonical order, on twelve distributions that are hard for attention in
+ * different ways. Every element of the scalar reference is inside its derived bound, and
  *
  *     E = max |error| / (u A (1 + S) + (kv_len + 4) 2^-149) <= 4        (tests/oracle/oracle.h)
  *
  * for kv_len to 16384, or 131072 with ATTNKIT_TEST_LONG in the environment. The results of every
- * instruction set are compared with the reference bit by bit, so the figures hold for all of them.
- * K and V of other types must meet the same limit. There the oracle takes the stored numbers, and E
- * is in the unit of each element. Finally, some wrong attentions must be outside the bound.
+ * instruction set are compared with the reference bit by bit, so the figures hold for every
+ * instruction set. K and V of other types must meet the same limit. For them, the oracle computes
+ * with the stored numbers, and E is measured in the unit of each element. Finally, attentions with
+ * a deliberate fault must be outside the bound.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,7 +87,7 @@ static float v_third(float normal)
     return 1.0f / 3.0f;
 }
 
-/* All roundings of this sum have one sign, so E has no other limit than the derived bound. */
+/* All roundings of these sums have the same sign, so only the derived bound limits E. */
 static void constant_v_of_equal_logits_is_inside_the_bound(void **state)
 {
     (void)state;
@@ -113,7 +114,8 @@ static void sums_beyond_binary32_are_inside_the_bound(void **state)
     assert_inside_bound("V = FLT_MAX", judge_lengths(&largest, 64, 4, 16384));
 }
 
-/* With one dimension, scores can be nearly equal; then all roundings for V + 1000 have one sign. */
+/* With one dimension, scores can be nearly equal. Then all roundings for V + 1000 have the same
+ * sign. */
 static void one_dimension_is_inside_the_bound(void **state)
 {
     (void)state;
@@ -185,7 +187,7 @@ static void assert_same_bits(const struct distribution *d, const struct shape *s
     setting_free(&s);
 }
 
-/* One row is a decoding step, forty are a prefill on every instruction set. */
+/* One row is a decoding step. Forty rows are a prefill on every instruction set. */
 static void isa_has_the_bits_of_the_reference(void **state)
 {
     const char *isa = *state;
@@ -200,7 +202,8 @@ static void isa_has_the_bits_of_the_reference(void **state)
 
 /* --- K and V of other types ------------------------------------------------------------------- */
 
-/* Judges the data of distribution_is_accurate in a stored type. */
+/* Returns the worst errors on the data of distribution_is_accurate, with K and V in a stored
+ * type. */
 static struct worst judge_stored_lengths(const struct storage *as, const struct distribution *d)
 {
     struct worst w = {0};
@@ -219,9 +222,9 @@ static struct worst judge_stored_lengths(const struct storage *as, const struct 
 }
 
 /* Quantised V is often exactly 0, even for the key that has nearly all the weight. With the unit of
- * each element, E is at most 4. "rising maximum" is an exception: a score of row 0 is large and
- * nearly all its products have one sign, so that E is above 4, up to 8, for most seeds and every
- * type, f32 included. */
+ * each element, E is at most 4. "rising maximum" is an exception: a score of row 0 is large, and
+ * nearly all its products have the same sign. For most seeds E is then between 4 and 8, for every
+ * type, including f32. */
 static void storage_is_accurate(void **state)
 {
     const struct storage *as = *state;
@@ -234,14 +237,15 @@ static void storage_is_accurate(void **state)
     assert_inside_bound(as->name, w);
 }
 
-/* --- Wrong attentions, which the bound must refuse -------------------------------------------- */
+/* --- Attentions with a fault, which must be outside the bound
+ * -------------------------------------------- */
 
 /* An attention with one fault. */
 struct mutant {
     const char *name;
-    int64_t keys_lost; /* keys at the end that are left out */
-    int weight_bits;   /* bits of a weight's significand in its product with v */
-    int sum_bits;      /* bits of the sum over keys after each term */
+    int64_t keys_lost; /* number of keys that are left out at the end */
+    int weight_bits;   /* significand bits to which a weight is rounded before its product with v */
+    int sum_bits;      /* significand bits to which the sum over keys is rounded after each term */
 };
 
 enum {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors against the oracle, in two measures: E, in the unit of oracle_unit, and the error divided
- * by the derived bound. tests/oracle/oracle.h has the unit and the bound. docs/promises.md promises
- * an E of at most 4 on the distributions of settings.h.
+ * Errors against the oracle, in two measures: E, which is the error in units of oracle_unit, and
+ * the error divided by the derived bound. tests/oracle/oracle.h defines unit and bound.
+ * docs/promises.md promises an E of at most 4 on the distributions of settings.h.
  */
 #ifndef ATTNKIT_TEST_ERRORS_H
 #define ATTNKIT_TEST_ERRORS_H
@@ -14,14 +14,14 @@
 
 /* The worst errors of all comparisons. */
 struct worst {
-    double e, own_e;          /* E; the error in units of oracle_element.unit */
-    double bound, lse_bound;  /* |error| / bound of the result, and of the LSE */
+    double e, own_e;          /* e: E; own_e: the error in units of oracle_element.unit */
+    double bound, lse_bound;  /* |error| / bound, of out and of the LSE */
     int64_t elements, beyond; /* beyond: elements whose E exceeds MOST_E */
 };
 
 struct worst worst_of(struct worst a, struct worst b);
 
-/* Returns an error in the given unit. A ratio that is not finite counts as infinite. */
+/* Returns |error| / unit. A ratio that is not finite counts as infinite. */
 double ratio(double error, double unit);
 
 /* Compares a row of a result with the oracle. */
@@ -30,13 +30,14 @@ struct worst judge(const struct oracle_row *row, const struct oracle_element *tr
 
 struct attention problem_of(const attnkit_attention_args *args);
 
-/* Compares every row of a problem, computed by the scalar reference. */
+/* Computes every row of a problem by the scalar reference, and compares it with the oracle. */
 struct worst judge_reference(const attnkit_attention_args *args);
 
-/* Makes the public call, on an instruction set; NULL lets the library choose. */
+/* Makes the public call on an instruction set. If isa is NULL, the library chooses. */
 void run(const attnkit_attention_args *args, const char *isa);
 
-/* Compares every row of one head, computed by the public call. out and lse of args are dense. */
+/* Computes every row of one head by the public call, and compares it with the oracle. out and lse
+ * of args are dense. */
 struct worst judge_call(const attnkit_attention_args *args);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The error of a row does not grow with the number of its keys: to 2^20 keys in every run, to 2^22
- * with ATTNKIT_TEST_LONG in the environment. E is at most 4 on the twelve distributions, with few
- * dimensions and K and V of every type. Equal scores with a constant V, whose roundings all have
- * one sign, have at most 1.25 times the error that they have at 512 keys; adding chunk states in
- * binary32 would exceed this.
+ * The error of a row does not grow with the number of its keys. The tests take up to 2^20 keys, or
+ * 2^22 with ATTNKIT_TEST_LONG in the environment. E is at most 4 on the twelve distributions, with
+ * few dimensions and K and V of every type. If all scores are equal and V is constant, all
+ * roundings have the same sign. The error is then at most 1.25 times the error at 512 keys. It
+ * would be larger if chunk states were added in binary32.
  *
- * Binary32 is judged by the scalar reference. K and V of other types go through the public call,
- * on the instruction set that it chooses; accuracy.c and tests/promises show that each of them has
- * the bits of the reference.
+ * The scalar reference computes K and V in binary32. The public call computes K and V of other
+ * types, on the instruction set that the library chooses. accuracy.c and tests/promises show that
+ * all instruction sets have the bits of the reference.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static const int64_t lengths[] = {512, 16384, 131072, 1 << 20, 1 << 22};
 enum {
     LENGTHS = sizeof lengths / sizeof lengths[0],
     DIM = 8,
-    OTHERS = 3, /* tests that belong to no distribution */
+    OTHERS = 3, /* number of tests that do not use one of the distributions */
 };
 
 static int64_t most_keys(void)
@@ -59,7 +59,8 @@ static int64_t dim_of(const struct storage *as)
     return as->type == ATTNKIT_Q8_0 ? Q8_BLOCK : DIM;
 }
 
-/* The numbers of all distributions and lengths, for rows of DIM and of Q8_BLOCK dimensions. */
+/* The random numbers of all distributions and lengths, for rows of DIM and of Q8_BLOCK
+ * dimensions. */
 static struct draw draw, draw_of_blocks;
 
 static int draw_rows(void **state)
@@ -91,8 +92,8 @@ static void distribution_is_accurate_at_any_length(void **state)
     }
 }
 
-/* Judges K and V of each type that can have rows of `dim` dimensions. Types that are only widened
- * are left out, because their arithmetic is binary32. */
+/* Checks the error with K and V of each type that allows rows of `dim` dimensions. Types that the
+ * library only widens are left out, because their arithmetic is the arithmetic of binary32. */
 static void judge_types(const struct distribution *d, int64_t dim, int64_t keys,
                         const struct draw *from)
 {
@@ -119,7 +120,7 @@ static void storage_is_accurate_at_any_length(void **state)
 
 /* --- A constant V ----------------------------------------------------------------------------- */
 
-/* V of each column. */
+/* The value of V in each column. */
 static const float constants[] = {0.1f,      1.0f / 3.0f, 1.0f,    -0.7f,      1000.1f,   1e-4f,
                                   -123.456f, 1e30f,       -1e-30f, 1.9999999f, 3.1415927f};
 
@@ -130,7 +131,7 @@ enum {
 
 static const double MOST_GROWTH = 1.25;
 
-/* Errors in units of u |V|, which is u A. */
+/* The errors of each row and constant, in units of u |V|, which equals u A. */
 struct errors {
     double of[CONSTANT_ROWS][CONSTANTS];
 };
@@ -141,8 +142,8 @@ static double error_of(float out, int constant)
                  0x1p-24 * fabs((double)constants[constant]));
 }
 
-/* Makes a setting in which all keys are equal. The scores of row 0 are 0. In every other row all
- * scores are one number of this row. */
+/* Makes a setting in which all keys are equal. The scores of row 0 are 0. In every other row, all
+ * scores are the same number. */
 static struct setting equal_scores(int64_t keys)
 {
     static const struct distribution equal = {.equal_keys = true};
@@ -178,7 +179,7 @@ static double worst_error(const struct errors *errors)
     return worst;
 }
 
-/* Returns the worst growth of the error of any constant in any row. */
+/* Returns the largest quotient of the errors of one constant in one row. */
 static double growth_from(const struct errors *shorter, const struct errors *longer)
 {
     double growth = 0.0;
@@ -188,9 +189,9 @@ static double growth_from(const struct errors *shorter, const struct errors *lon
     return growth;
 }
 
-/* From 2^14 keys on, each constant is judged by itself. For fewer keys, only the worst constant is
- * judged: some constants have nearly no error at 512 keys, but an error in a last chunk that is not
- * whole. */
+/* From 2^14 keys on, the error of each constant is compared with its own error at 512 keys. For
+ * fewer keys, only the worst errors are compared: some constants have nearly no error at 512 keys,
+ * but do have one in a partial last chunk. */
 static void error_of_a_constant_v_does_not_grow(void **state)
 {
     (void)state;
@@ -212,8 +213,8 @@ static void error_of_a_constant_v_does_not_grow(void **state)
     assert_false(has_grown);
 }
 
-/* Returns the result of scores of 0 in the order of kernels/README.md. Only the addition of chunk
- * states may differ. */
+/* Computes out for scores of 0 in the order of kernels/README.md, except that chunk states are
+ * added in binary32 if folds_in_binary32. */
 static float attend_zeros(float v, int64_t chunks, bool folds_in_binary32)
 {
     float chunk_l = 0.0f, chunk_o = 0.0f;
@@ -236,8 +237,7 @@ static float attend_zeros(float v, int64_t chunks, bool folds_in_binary32)
     return (float)(o / l);
 }
 
-/* Returns the derived bound for scores of 0, in units of u |V| like the errors: the largest for any
- * constant. */
+/* Returns the largest derived bound of all constants for scores of 0, in units of u |V|. */
 static double bound_of_zeros(int64_t keys)
 {
     struct oracle_element truth[CONSTANTS];
@@ -281,7 +281,8 @@ static double growth_of_zeros(const struct errors *at_512, bool folds_in_binary3
     return growth;
 }
 
-/* The sum of two binary32 numbers in binary64, rounded to binary32, is their sum in binary32. */
+/* Adding two binary32 numbers in binary64 and rounding the sum to binary32 gives their binary32
+ * sum, so attend_zeros may add in binary64. */
 static void chunks_added_in_binary32_are_outside_the_promise(void **state)
 {
     (void)state;

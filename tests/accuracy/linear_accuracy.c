@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The error of y of a linear map. For any types and numbers, the difference of each element from
- * the sum in binary64 is inside a bound, which is derived from the order of the roundings. For
- * usual numbers the error is near the few roundings that no sum can avoid.
+ * The error of y of a linear map. For all types and numbers, each element differs from the sum in
+ * binary64 by at most a bound, which is derived from the order of the roundings. For ordinary
+ * numbers the error is only a few roundings, which no sum can avoid.
  *
- * `linear_accuracy [ISA]`
+ * Usage: linear_accuracy [ISA]
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,10 +29,10 @@ static const double U = 0x1p-24; /* half the distance from 1 to the next float *
 
 enum data {
     CENTRED,    /* normal numbers */
-    POSITIVE,   /* sums that only grow */
-    WIDE,       /* of exponents far apart */
-    CANCELLING, /* sums far below their terms */
-    TINY,       /* products below the normal numbers */
+    POSITIVE,   /* all terms are positive, so sums only grow */
+    WIDE,       /* exponents are far apart */
+    CANCELLING, /* sums are far below their terms */
+    TINY,       /* products are subnormal */
     DATA,
 };
 
@@ -40,7 +40,7 @@ struct types {
     attnkit_type x, w, y;
 };
 
-/* A linear map, dense, and its operands as binary32. */
+/* A dense linear map, and its operands widened to binary32. */
 struct map {
     struct types types;
     int64_t rows, in_dim, out_dim;
@@ -70,7 +70,8 @@ static float draw(enum data data, int64_t d, uint64_t *random)
     }
 }
 
-/* Draws rows, returns the stored rows, and sets x to the numbers that they stand for. */
+/* Draws rows and returns them in their stored type. Sets x to the numbers that the stored rows
+ * stand for. */
 static char *draw_rows(float *x, attnkit_type type, int64_t rows, int64_t dim, enum data data,
                        uint64_t *random)
 {
@@ -140,7 +141,7 @@ static struct map done_map(struct types types, int64_t rows, int64_t in_dim, int
                     new_floats(rows * out_dim)};
     uint64_t random = (uint64_t)in_dim;
     char *const x = draw_rows(m.x, types.x, rows, in_dim, data, &random);
-    /* All terms of a row have the signs of x. */
+    /* w is positive, so the terms of a sum have the signs of x. */
     char *const w =
         draw_rows(m.w, types.w, out_dim, in_dim, data == CANCELLING ? POSITIVE : data, &random);
     for (int64_t o = 0; o < out_dim; o++)
@@ -163,8 +164,9 @@ static void free_map(struct map *m)
 
 /* --- How far it is off ------------------------------------------------------------------------ */
 
-/* The true value of an element, and the sum of its terms' magnitudes without the bias. Products of
- * two floats are exact in binary64; sums are off by in_dim * 2^-53 of the magnitudes. */
+/* The true value of an element, and the sum of the magnitudes of its terms without the bias.
+ * Products of two floats are exact in binary64. The sum is off by at most in_dim * 2^-53 times
+ * `magnitude`. */
 struct truth {
     double y, magnitude;
 };
@@ -181,10 +183,10 @@ static struct truth truth_of(const struct map *m, int64_t row, int64_t out)
     return t;
 }
 
-/* Returns the bound of an element. A chain of n multiply-adds is off by n u / (1 - n u) of the
- * magnitudes, plus half the smallest subnormal for each, times (1 + u)^n. The sum with the bias,
- * which cannot underflow, is off by u times itself. A result of 16 bits is off by half a unit in
- * its last place more. */
+/* Returns the bound of an element. A sum by n fused multiply-adds is off by n u / (1 - n u) times
+ * the magnitudes, plus half the smallest subnormal number for each multiply-add, times (1 + u)^n.
+ * The sum with the bias cannot underflow, and is off by u times itself. The rounding to a 16-bit
+ * result adds half a unit in the last place. */
 static double bound(const struct map *m, struct truth t)
 {
     const double n = (double)m->in_dim;
@@ -201,8 +203,8 @@ static double bound(const struct map *m, struct truth t)
     }
 }
 
-/* Fails the test if an element is outside the bound. Returns the largest error in roundings: in
- * units of u (magnitudes + |y|). */
+/* Fails the test if an element is outside the bound. Returns the largest error in roundings. A
+ * rounding is u (magnitudes + |y|). */
 static double check_bound(const struct map *m)
 {
     double most = 0;
@@ -240,9 +242,8 @@ static void every_element_is_inside_the_bound(void **state)
             }
 }
 
-/* The roundings of a chain behave like random numbers. The error of a sum that wanders around 0
- * stays within a few roundings of its magnitudes; the error of a sum that only grows is near the
- * square root of the length. */
+/* The roundings of a sum behave like random numbers. If a sum stays around 0, its error is a few
+ * roundings. If a sum only grows, its error in roundings is near the square root of in_dim. */
 static void errors_are_few_roundings(void **state)
 {
     static const struct types floats = {ATTNKIT_F32, ATTNKIT_F32, ATTNKIT_F32};

@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The error of attnkit_merge: inside the bound of attnkit.h, which is derived here, for random
- * parts and for parts that attnkit_attention made. Wrong merges are outside the bound. Only the
- * chosen instruction set is tested, because tests/promises/merge.c shows that all have the same
- * bits.
+ * The error of attnkit_merge. It is inside the bound that attnkit.h states and this comment
+ * derives, for random parts and for parts that attnkit_attention has computed. Merges with a
+ * deliberate fault are outside the bound. Only the instruction set that the library chooses is
+ * tested, because tests/promises/merge.c shows that all have the same bits.
  *
- * Computed values have a hat; u = 2^-24 is a rounding to binary32, 2^-53 one to binary64; n parts,
- * of which none is absent, with |lse_i| < 2^23.
+ * A hat marks a computed value. u = 2^-24 is the relative error of a rounding to binary32, and
+ * 2^-53 of a rounding to binary64. There are n parts, none of them absent, with |lse_i| < 2^23.
  *
- * Weights. t^ is off by 2^-52 |t|, the difference t - M by u / 2 more, because it is within [-1,
- * 0], and exp2 by 1 ulp of a result in [1/2, 1], which is 2 u at most. So l^_i = l_i (1 + a_i) with
- * |a_i| <= 2 u + ln 2 (u / 2 + 2^-52 |t_i|) < 2.38 u. The error a_i is the same in l and in o: the
- * weights w_i change by a factor of 1 + a_i before they are divided by their sum, which moves the
+ * Weights. t^ is off by 2^-52 |t|. The difference t - M is within [-1, 0] and is off by u / 2 more.
+ * exp2 is off by 1 ulp of a result in [1/2, 1], at most 2 u. So l^_i = l_i (1 + a_i) with |a_i| <=
+ * 2 u + ln 2 (u / 2 + 2^-52 |t_i|) < 2.38 u. The error a_i is the same in l and in o. So the
+ * weights w_i are multiplied by 1 + a_i before they are divided by their sum. This changes the
  * result by less than 2 * 2.38 u A.
  *
  * Roundings. out_i l^_i and its product with a power of 2 are exact in binary64. In binary64, each
- * of n folds has one rounding in l and one in o, and the quotient has one. The result is rounded to
- * binary32, u. The sum is (5.76 + (2 n + 1) 2^-29) u A; the factor 6 of the bound also covers
- * products of errors while n <= 1000.
+ * of n folds has one rounding in l and one in o, and the quotient has one. The rounding of the
+ * result to binary32 adds u. The sum of these errors is (5.76 + (2 n + 1) 2^-29) u A. The factor 6
+ * of the bound also covers products of errors for n <= 1000.
  *
- * Losses. The factor of a part is 0 if M is larger by 101. l_i <= 1, and the part with the largest
- * M_i has l_i >= 1/2. So a weight loses at most 2^-100 of the sum, which moves the result by n
- * 2^-99 max |out_i|. A subnormal result loses 2^-150. The losses of binary64 are negligible beside
- * this loss: both together are 2^-149 at most.
+ * Losses. The factor of a part is 0 if M exceeds M_i by at least 101. l_i <= 1, and the part with
+ * the largest M_i has l_i >= 1/2. So a weight loses at most 2^-100 of the sum, and all losses
+ * change the result by at most n 2^-99 max |out_i|. A subnormal result loses 2^-150, beside which
+ * the losses of binary64 are negligible. Both together are at most 2^-149.
  *
- * Logarithm. l^ is off by 2.38 u, by (n - 1) 2^-53 and, rounded to binary32, by u; log l by 1 ulp:
- * 2 u max(0.7, ln n). Two fused multiply-adds add M ln 2. The inner one rounds a number below
- * max(0.7, ln n) + 2^-24 |M|, the outer one rounds the result: u |lse|. LN2_HI + LN2_LO is off by
- * 2^-50 |M|, and |M| < 2^24. The sum is less than u |lse| + (3 ln n + 7) u.
+ * Logarithm. l^ is off by 2.38 u, by (n - 1) 2^-53, and by u from the rounding to binary32. log l
+ * is off by 1 ulp, which is 2 u max(0.7, ln n). Two fused multiply-adds add M ln 2. The inner one
+ * rounds a number below max(0.7, ln n) + 2^-24 |M|, the outer one rounds the result: u |lse|.
+ * LN2_HI + LN2_LO is off by 2^-50 |M|, and |M| < 2^24. The sum is less than u |lse| + (3 ln n + 7)
+ * u.
  *
- * Errors of the parts. If no lse_i is off by more than d, each exp(lse_i) is off by a factor in
- * [e^-d, e^d], and so is their sum. Then w_i is off by a factor in [e^-2d, e^2d], and the result by
- * (e^2d - 1) A.
+ * Errors of the parts. If no lse_i is off by more than d, each exp(lse_i) and their sum are off by
+ * a factor in [e^-d, e^d]. Then w_i is off by a factor in [e^-2d, e^2d], and the result is off by
+ * at most (e^2d - 1) A.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,7 +67,8 @@ struct row {
     const float *out, *lse; /* [parts][dim], [parts] */
 };
 
-/* Returns the LSE of all parts together, and the weights of the parts, from the LSE of each. */
+/* Returns the LSE of all parts together, given the LSE of each part. Sets `weights` to the weights
+ * of the parts. */
 static real merged_lse(const real *lse, int64_t parts, real *weights)
 {
     real top = -INFINITY, sum = 0;
@@ -79,7 +81,7 @@ static real merged_lse(const real *lse, int64_t parts, real *weights)
     return top + logl(sum);
 }
 
-/* The true merge of given parts, and the bound of a result. */
+/* The true merge of given parts, and the error bound of a computed merge. */
 struct truth {
     real value, magnitude, bound; /* magnitude: A */
 };
@@ -157,7 +159,7 @@ static const struct distribution {
 
 enum { DISTRIBUTIONS = COUNT(distributions), DIM = 24 };
 
-/* Rows of parts, dense: out [parts][rows][DIM], lse [parts][rows]. */
+/* Dense rows of parts: out is [parts][rows][DIM], lse is [parts][rows]. */
 struct parts {
     int64_t count, rows;
     float *out, *lse;
@@ -181,7 +183,7 @@ static void free_parts(struct parts *p)
     free(p->lse);
 }
 
-/* Merges the parts. out and lse are dense, like each part. */
+/* Merges the parts into dense out and lse. */
 static void merge(const struct parts *p, int64_t dim, float *out, float *lse)
 {
     const float *outs[MAX_PARTS], *lses[MAX_PARTS];
@@ -206,7 +208,7 @@ static void merge(const struct parts *p, int64_t dim, float *out, float *lse)
         fail_msg("%s", message);
 }
 
-/* Returns the parts of row r, next to each other. */
+/* Returns the parts of row r, copied to `out` and `lse` without gaps. */
 static struct row gather(const struct parts *p, int64_t dim, int64_t r, float *out, float *lse)
 {
     for (int64_t i = 0; i < p->count; i++) {
@@ -248,8 +250,8 @@ static void random_parts_are_inside_the_bound(void **state)
         assert_true(w.out <= 1.0 && w.lse <= 1.0);
         all = worst_of(all, w);
     }
-    /* The errors must reach a tenth of the bound: a bound that is ten times too wide would let
-     * mistakes pass. */
+    /* The largest errors must reach a tenth of the bound, because a bound that is ten times too
+     * wide would not reveal mistakes. */
     assert_true(all.out > 0.1 && all.lse > 0.1);
 }
 
@@ -259,7 +261,7 @@ static void absent_parts_do_not_count(void **state)
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct parts p = draw_parts(&distributions[0], 7, 50, seed);
         uint64_t random = seed;
-        for (int64_t i = 0; i < 6 * p.rows; i++) /* all but the last part */
+        for (int64_t i = 0; i < 6 * p.rows; i++) /* all parts but the last one */
             if (random_below(&random, 2))
                 p.lse[i] = -INFINITY;
         const struct worst w = judge_parts(&p);
@@ -282,7 +284,8 @@ static void one_part_comes_back_exactly(void **state)
     }
 }
 
-/* --- Parts that attention made ------------------------------------------------------------------
+/* --- Parts that attention has computed
+ * ------------------------------------------------------------------
  */
 
 enum {
@@ -346,7 +349,8 @@ static void attend(const attnkit_attention_args *args)
     free(exec.workspace);
 }
 
-/* Draws cuts in ascending order, from 0 to KV_LEN; now and then a range is empty. */
+/* Draws the limits of the ranges of keys, in ascending order from 0 to KV_LEN. Some ranges are
+ * empty. */
 static void draw_cuts(uint64_t *random, int64_t ranges, int64_t cuts[MOST_RANGES + 1])
 {
     cuts[0] = 0;
@@ -363,7 +367,8 @@ struct oracle {
     struct oracle_element whole_out[VALUE_DIM], out[MOST_RANGES][VALUE_DIM];
 };
 
-/* Judges the merge of the parts that are not absent, with the errors of these parts. */
+/* Returns the errors of a merged row divided by their bounds. The bounds include the errors of the
+ * parts that are not absent. */
 static struct worst judge_against_oracle(const struct oracle *o, const struct row *row,
                                          const float *out, float lse)
 {
@@ -386,7 +391,7 @@ static struct worst judge_against_oracle(const struct oracle *o, const struct ro
     return w;
 }
 
-/* Parts by attention, merged, and the attention over all keys. */
+/* The parts that attention has computed, their merge, and the attention over all keys. */
 struct results {
     int64_t cuts[MOST_RANGES + 1];
     float part_out[MOST_RANGES * ROWS * VALUE_DIM], part_lse[MOST_RANGES * ROWS];
@@ -416,7 +421,8 @@ static struct oracle ask_oracle(const struct results *r, int64_t ranges, int64_t
     return o;
 }
 
-/* Checks that merged and whole results are near the true ones, and so near each other. */
+/* Checks that the merged row, and the same row of the attention over all keys, are near the true
+ * row, and therefore near each other. */
 static void expect_near_whole(const struct results *r, const struct oracle *o, int64_t row,
                               const struct worst *merged)
 {
@@ -449,8 +455,8 @@ static struct worst judge_ranges(int64_t ranges, uint64_t seed)
     return w;
 }
 
-/* The smallest magnitude of q gives flat scores. With the largest, a single score counts and the
- * LSE is large. */
+/* With the smallest magnitude of q, the weights are nearly equal. With the largest, one key has
+ * nearly all the weight, and the LSE is large. */
 static void ranges_of_keys_merge_to_attention_over_all(void **state)
 {
     (void)state;

@@ -48,14 +48,14 @@ static double middle_1000(int64_t key, int64_t kv_len)
     return key == kv_len / 2 ? 1000.0 : 0.0;
 }
 
-/* The first key has most of the weight, as in trained models; all others together have the rest. */
+/* The first key has most of the weight, as in trained models. */
 static double first_12(int64_t key, int64_t kv_len)
 {
     (void)kv_len;
     return key == 0 ? 12.0 : 0.0;
 }
 
-/* There is a new maximum in every block, and in every chunk. */
+/* Every block and every chunk has a new maximum. */
 static double rising_30(int64_t key, int64_t kv_len)
 {
     return 30.0 * (double)key / (double)kv_len;
@@ -121,8 +121,8 @@ static void change(float *f, int64_t count, float (*to)(float normal))
         f[i] = to(f[i]);
 }
 
-/* Moves every key along the first query row, so far that its score changes by the number of the
- * distribution. */
+/* Adds a multiple of the first query row to every key. The key's score for row 0 then grows by the
+ * number that the distribution adds. */
 static void add_to_scores(const struct distribution *d, const struct shape *shape, const float *q,
                           float *k)
 {
@@ -136,7 +136,7 @@ static void add_to_scores(const struct distribution *d, const struct shape *shap
                 (float)(d->added(j, shape->kv_len) * sqrt((double)dim) / square * q[i]);
 }
 
-/* Makes a setting that owns the numbers. */
+/* Makes a setting from the given numbers, which it then owns. */
 static struct setting make_setting(const struct distribution *d, const struct shape *shape,
                                    int64_t rows, struct draw own)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The data on which accuracy is measured: one head of a few query rows, drawn from twelve
- * distributions that are hard on attention in different ways, and its K and V in other types.
+ * The data on which accuracy is measured: one head with a few query rows, drawn from twelve
+ * distributions that are hard for attention in different ways. K and V can also be stored in other
+ * types.
  */
 #ifndef ATTNKIT_TEST_SETTINGS_H
 #define ATTNKIT_TEST_SETTINGS_H
@@ -11,13 +12,15 @@
 
 #include "attnkit.h"
 
-/* All numbers are drawn from the normal distribution. Members that are not 0 then change them. */
+/* A way to make the data. All numbers are drawn from the normal distribution. Members that are not
+ * 0 then change them. */
 struct distribution {
     const char *name;
     float q_times;
     float (*k)(float normal);
     float (*v)(float normal);
-    double (*added)(int64_t key, int64_t kv_len); /* number that is added to a score of row 0 */
+    double (*added)(int64_t key,
+                    int64_t kv_len); /* the number that is added to the key's score for row 0 */
     bool equal_keys;
 };
 
@@ -37,7 +40,7 @@ struct setting {
     float *q, *k, *v, *out, *lse;
 };
 
-/* Normal numbers: rows of q, and keys. */
+/* Normally distributed numbers for rows of q, and for K and V. */
 struct draw {
     float *q, *k, *v;
 };
@@ -45,7 +48,8 @@ struct draw {
 struct draw draw_new(const struct shape *shape, int64_t rows, uint64_t seed);
 void draw_free(struct draw *d);
 
-/* Makes a setting with numbers of its own; or with the first rows and keys of a draw. */
+/* setting_new makes a setting with its own numbers. setting_of copies the first rows and keys of a
+ * draw. */
 struct setting setting_new(const struct distribution *d, const struct shape *shape, int64_t rows,
                            uint64_t seed);
 struct setting setting_of(const struct distribution *d, const struct shape *shape, int64_t rows,
@@ -54,17 +58,19 @@ void setting_free(struct setting *s);
 
 float *floats(int64_t count);
 
-/* The types of K and V. */
+/* A type of K and V. */
 struct storage {
     const char *name;
     attnkit_type type;
-    int64_t group; /* elements that share a scale, or all of a shorter row; 0 for no scales */
-    uint64_t seed; /* seed of the data, chosen so that E is at most 4, which not every seed gives */
+    int64_t group; /* number of elements that share a scale, or all elements of a shorter row; 0
+                      without scales */
+    uint64_t seed; /* seed of the data; it is chosen so that E is at most 4, because some seeds give
+                      more */
 };
 
 extern const struct storage storages[STORAGES];
 
-/* A setting with its K and V stored, and the same q, out and lse. */
+/* A setting with K and V in a stored type, and the same q, out and lse. */
 struct stored {
     attnkit_attention_args args;
     attnkit_kv_storage storage; /* args point to it */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call against bad and odd arguments. A call that cannot be computed is refused with the
- * documented status and a message that names the argument and its value, and nothing is written. A
- * call that merely looks odd has the reference's result. Each test changes one thing of a small
- * valid call.
+ * The public call of attention with bad and odd arguments. The library refuses a call that it
+ * cannot compute: it returns the documented status and a message that names the argument and its
+ * value, and writes nothing. A call that only looks odd has the reference's result. Each test
+ * changes one thing of a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +38,7 @@ enum {
     KV_ROWS = BATCH * KV_HEADS * KV_LEN,
 
     ROOM = 8192,   /* floats for each tensor */
-    MARGIN = 1024, /* of these, before a tensor's first element */
+    MARGIN = 1024, /* how many of the ROOM floats lie before a tensor's first element */
     PATTERN = 0xa5,
 };
 
@@ -46,7 +46,7 @@ enum {
 struct call {
     attnkit_attention_args args;
     attnkit_exec exec;
-    attnkit_visibility visibility; /* a test may let the call point to it */
+    attnkit_visibility visibility; /* the call points to it in some tests */
     int64_t kv_lens[BATCH], q_offsets[BATCH];
     float q[ROOM], k[ROOM], v[ROOM], out[ROOM], lse[ROOM];
 };
@@ -59,7 +59,7 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* Makes the valid call. There is one call at a time. */
+/* Makes the valid call. The next call of this function overwrites it. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -96,7 +96,7 @@ static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t 
     t->strides[0] = heads * rows * row_bytes;
 }
 
-/* Makes the valid call with its dense strides given. */
+/* Makes the valid call with explicit dense strides. */
 static struct call *good_strided_call(void)
 {
     struct call *c = good_call();
@@ -114,13 +114,13 @@ static void give_kv_lens(struct call *c, const int64_t *kv_lens)
     c->args.visibility = &c->visibility;
 }
 
-/* The tensors of a call, to go through them by number. */
+/* Numbers of the tensors of a call, for loops over them. */
 enum { OUT, LSE, Q, K, V, TENSORS };
 
 static const char *const tensor_names[TENSORS] = {"out", "lse", "q", "k", "v"};
 static const char *const axis_names[3] = {"batch", "head", "row"};
 
-/* Bytes of each tensor, dense. */
+/* The size of each dense tensor in bytes. */
 static const int64_t tensor_bytes[TENSORS] = {
     4 * Q_ROWS * VALUE_DIM, 4 * Q_ROWS, 4 * Q_ROWS *HEAD_DIM, 4 * KV_ROWS *HEAD_DIM,
     4 * KV_ROWS *VALUE_DIM,
@@ -190,7 +190,7 @@ static void expect_query(const struct call *c)
     fail_unless(status == ATTNKIT_OK && message[0] == '\0', "query", "", status, message);
 }
 
-/* Compares each row with the reference, at the address that the strides give. */
+/* Compares each row, at the address that the strides give, with the reference. */
 static void expect_reference_rows(const attnkit_attention_args *args)
 {
     struct attention problem;
@@ -261,8 +261,8 @@ static struct call *changed_call(const struct refusal *r)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Expects refusals of the call and of the workspace query, for faults that depend on no tensor and
- * no array. */
+/* Expects that both the call and the workspace query refuse each fault of the table. These faults
+ * depend on no tensor and no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count,
                                   attnkit_status expected)
 {
@@ -273,7 +273,8 @@ static void expect_shape_refusals(const struct refusal *table, size_t count,
     }
 }
 
-/* Expects refusals of the call alone. */
+/* Expects that the call refuses each fault of the table. The workspace query cannot see these
+ * faults. */
 static void expect_call_refusals(const struct refusal *table, size_t count, attnkit_status expected)
 {
     for (size_t i = 0; i < count; i++) {
@@ -503,7 +504,7 @@ static void sizes_below_their_least_are_refused(void **state)
         {"head_dim is -9223372036854775808", {SET(args.head_dim, INT64_MIN)}},
         {"value_dim is -1: must be at least 0", {SET(args.value_dim, -1)}},
         {"value_dim is -9223372036854775808", {SET(args.value_dim, INT64_MIN)}},
-        /* even if there is nothing to do */
+        /* a call with nothing to do is refused, too */
         {"kv_len is -1", {SET(args.batch, 0), SET(args.kv_len, -1)}},
         {"head_dim is 0", {SET(args.q_len, 0), SET(args.head_dim, 0)}},
     };
@@ -552,8 +553,8 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
     expect_shape_refusals(table, COUNT(table), ATTNKIT_OVERFLOW);
 }
 
-/* Makes one row of memory all rows of a tensor, so that no size is refused because of the memory it
- * spans. */
+/* Makes all rows of a tensor the same row of memory. No size is then refused because of the memory
+ * that the tensor spans. */
 static void repeat(attnkit_tensor *t)
 {
     t->layout = ATTNKIT_STRIDED;
@@ -615,7 +616,8 @@ static void arrays_are_not_read_where_there_is_nothing_to_do(void **state)
     expect_ok(c);
 }
 
-/* Fails the test unless `rows` rows from row `first` on, in each head, are rows that see no key. */
+/* Fails the test unless rows first .. first + rows - 1 of each head have the result of rows that
+ * see no key. */
 static void expect_empty_rows(const struct call *c, int first, int rows)
 {
     for (int h = 0; h < BATCH * Q_HEADS; h++)
@@ -681,7 +683,7 @@ static void strides_without_their_flag_are_refused(void **state)
         }
 }
 
-/* Sets every stride in turn to the value, which must be refused. */
+/* Sets each stride in turn to the value, and expects a refusal. */
 static void expect_stride_refusals(int64_t stride, attnkit_status expected)
 {
     for (int t = 0; t < TENSORS; t++)
@@ -826,8 +828,8 @@ static void null_tensors_are_refused(void **state)
     expect_call_refusals(table, COUNT(table), ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Makes a call with 2^40 batch entries. Its arrays lie in unmapped memory, so that reading them
- * faults. */
+/* Makes a call with 2^40 batch entries. Its arrays, if it has any, lie in unmapped memory, so that
+ * reading them faults. */
 static struct call *huge_call(bool has_arrays)
 {
     struct call *c = good_call();
@@ -840,7 +842,8 @@ static struct call *huge_call(bool has_arrays)
     return c;
 }
 
-/* Checks that the refusal comes before a walk over the batch entries, which would take an hour. */
+/* Checks that the refusal comes before any loop over the batch entries, which would take an
+ * hour. */
 static void null_tensors_of_a_huge_batch_are_refused_at_once(void **state)
 {
     (void)state;
@@ -894,8 +897,8 @@ static void without_lse_there_is_only_out(void **state)
         assert_int_equal(((unsigned char *)c->lse)[4 * i], PATTERN);
 }
 
-/* The workspace is compared with the bytes of lse. An absent lse has no bytes, whatever the plan's
- * memory held before. */
+/* The library checks that the workspace does not overlap lse. An absent lse overlaps nothing,
+ * whatever the memory of the plan held before planning. */
 static void an_absent_lse_lies_nowhere(void **state)
 {
     (void)state;
@@ -997,7 +1000,7 @@ static void inputs_may_overlap_each_other(void **state)
     expect_result(c);
 }
 
-/* Makes a call in one piece of memory: each row of q is followed by its row of out and its lse. */
+/* Makes a call in one piece of memory. Each row of q is followed by its row of out and its lse. */
 static struct call *call_in_the_gaps(void)
 {
     struct call *c = good_strided_call();
@@ -1058,9 +1061,9 @@ static void one_byte_too_few_is_refused_at_any_alignment(void **state)
     }
 }
 
-/* Makes a call that uses all its scratch: it has a second chunk of keys, and, with many rows, a
- * NaN, because of which rows are computed again. With these sizes no rounding up hides a missing
- * byte. */
+/* Makes a call that uses all its scratch. It has a second chunk of keys. If it has many rows, it
+ * also has a NaN, which makes the library compute rows again. With these sizes, no rounding up
+ * hides a missing byte. */
 static struct call *call_that_uses_all_scratch(int q_len)
 {
     struct call *c = good_call();
@@ -1122,7 +1125,7 @@ static void a_tensor_at_the_end_of_the_workspace_is_refused(void **state)
     expect_result(c);
 }
 
-/* Returns the bound that the header states, for each thread. */
+/* Returns the header's bound of the workspace of each thread, in bytes. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim)
 {
     return (size_t)(4 * (290 * head_dim + 780 * value_dim + 10000) + 4096);
@@ -1164,8 +1167,8 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     assert_int_equal(workspace_needed(c), needed);
 }
 
-/* The workspace must not shrink, so that a workspace for the longest of several calls is enough for
- * all of them. */
+/* The workspace must not shrink as lengths grow. Then a workspace for the longest of several calls
+ * is enough for all of them. */
 static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 {
     (void)state;
@@ -1198,7 +1201,8 @@ static void the_workspace_does_not_shrink_as_kv_len_grows(void **state)
             c->exec.isa = isas[i].name;
             c->exec.threads = threads[n / 4];
             c->args.q_len = n % 2 ? 1 : 100;
-            c->args.batch = n / 2 % 2 ? 1 : 50; /* 50 entries have enough heads to share vectors */
+            c->args.batch =
+                n / 2 % 2 ? 1 : 50; /* with 50 entries there are enough heads to share vectors */
             size_t before = 0;
             for (c->args.kv_len = 0; c->args.kv_len < 3000;
                  c->args.kv_len += c->args.kv_len < 20 ? 1 : 97) {
@@ -1309,7 +1313,7 @@ static double mean_of_v(const struct call *c, int head, int column)
     return sum / KV_LEN;
 }
 
-/* 1e-310 is 0 in binary32. */
+/* A scale of 1e-310 is 0 in binary32. */
 static void scale_0_gives_the_mean_of_v(void **state)
 {
     (void)state;
@@ -1414,7 +1418,7 @@ static void positions_beyond_63_bits_are_refused(void **state)
                    "q_offsets[0] is 9223372036854775805");
 }
 
-/* Integers of 32 bits give the same result as integers of 64 bits, and the same messages. */
+/* 32-bit integers give the same result as 64-bit integers, and the same messages. */
 static void integers_may_have_32_bits(void **state)
 {
     (void)state;
@@ -1512,8 +1516,8 @@ static void kv_lens_from_0_to_kv_len_are_taken(void **state)
     expect_empty_rows(c, 0, Q_LEN);
 }
 
-/* A score of NaN or +infinity makes its row NaN, a score of -infinity has a weight of 0, and a row
- * whose scores are all -infinity is like a row that sees no key. */
+/* A score of NaN or +infinity makes its row NaN. A score of -infinity has a weight of 0. A row
+ * whose scores are all -infinity has the result of a row that sees no key. */
 static void scores_that_are_not_finite_have_a_defined_result(void **state)
 {
     (void)state;
@@ -1606,7 +1610,7 @@ static void a_refused_call_runs_no_task(void **state)
     assert_int_equal(tasks, 0);
 }
 
-/* There are 4 items. Only threads that have an item need workspace. */
+/* The call has 4 items. Only threads that get an item need workspace. */
 static void far_more_threads_than_work_are_fine(void **state)
 {
     (void)state;
@@ -1676,7 +1680,7 @@ static void instruction_sets_that_cannot_run_here_are_refused(void **state)
             expect_isa_refusal(isas[i].name, isas[i].name);
 }
 
-/* The last two of 5 rows of K and of V lie on a page that faults. */
+/* The last two of the 5 rows of K, and of V, lie on an unmapped page. */
 static void keys_that_no_row_sees_may_be_unmapped(void **state)
 {
     (void)state;
@@ -1701,7 +1705,8 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
 
 /* --- Sizes beyond 32 bits ---------------------------------------------------------------- */
 
-/* Reserves address space that gets memory, filled with zeros, only where it is touched. */
+/* Reserves address space. The system gives it memory, filled with zeros, only where it is
+ * touched. */
 static char *sparse(size_t bytes)
 {
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -1719,7 +1724,7 @@ static void fill_row(char *row, int count, uint64_t seed)
     }
 }
 
-/* Heads are 2^33 bytes apart, and all tensors lie in each other's gaps. */
+/* Heads are 2^33 bytes apart, and the tensors lie in each other's gaps. */
 static void heads_may_lie_gigabytes_apart(void **state)
 {
     (void)state;
@@ -1739,8 +1744,8 @@ static void heads_may_lie_gigabytes_apart(void **state)
     munmap(memory, bytes);
 }
 
-/* Expects the right result with dense K and V that have room for `room` keys in each of 6 heads.
- * Few of the keys are used. */
+/* Expects the right result with dense K and V that have room for `room` keys in each of 3 entries'
+ * 2 heads. At most 7 keys are in use. */
 static void expect_result_in_room(int64_t room)
 {
     enum { DIM = 64, HEADS = 2 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public call of attention with bad and odd storage of its tensors: types, scales, pages and
- * cells. A call that cannot be computed is refused with the documented status and a message that
- * names the argument and its value, and nothing is written. A call that merely looks odd has the
- * reference's result. api.c has all other arguments.
+ * cells. The library refuses a call that it cannot compute: it returns the documented status and a
+ * message that names the argument and its value, and writes nothing. A call that only looks odd has
+ * the reference's result. Tests of all other arguments are in api.c and masks_api.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,13 +34,13 @@ enum {
     KV_LEN = 10,
     HEAD_DIM = 32,
     VALUE_DIM = 64,
-    GROUP = 8, /* elements of K that share a scale; in V the whole row shares one */
+    GROUP = 8, /* number of elements of K that share a scale; in V the whole row shares one */
     PAGE_SIZE = 4,
     PAGES_EACH = 3,
     PAGES = BATCH * PAGES_EACH,
 
     ROOM = 49152,  /* bytes for each tensor; enough for a workspace */
-    MARGIN = 4096, /* of these, before a tensor's first element */
+    MARGIN = 4096, /* how many of the ROOM bytes lie before a tensor's first element */
     PATTERN = 0xa5,
 };
 
@@ -59,14 +59,15 @@ struct call {
 
 static char workspace[1 << 20];
 
-/* Fills memory with bytes that are numbers from 0 to 1 in every type. */
+/* Fills memory with bytes that make numbers from 0 to 1 in every type. */
 static void fill(char *memory, uint64_t seed)
 {
     for (int i = 0; i < ROOM; i++)
         memory[i] = (char)(random_bits(&seed) & 0x3b);
 }
 
-/* Makes the valid call: binary32, dense. There is one call at a time. */
+/* Makes the valid call, which is dense and binary32. The next call of this function overwrites
+ * it. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -117,7 +118,7 @@ static void make_bytes(struct call *c)
     c->groups.storage.k_scale_group = GROUP;
 }
 
-/* Makes V bytes with scales, and K 16 bits wide. */
+/* Makes V a tensor of bytes with scales, and K a tensor of 16-bit elements. */
 static void make_value_bytes(struct call *c)
 {
     make_bytes(c);
@@ -150,7 +151,7 @@ static void make_tiled(struct call *c)
     c->args.k.layout |= ATTNKIT_TILED;
 }
 
-/* Makes pages of one tile, one for each batch entry. */
+/* Makes pages of one tile. Each batch entry has one page. */
 static void make_tiled_pages(struct call *c)
 {
     make_paged(c);
@@ -179,7 +180,7 @@ static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t 
     t->strides[0] = heads * rows * row_bytes;
 }
 
-/* Gives the call the dense strides of its tensors. */
+/* Sets the strides of the call's dense tensors explicitly. */
 static void make_strided(struct call *c)
 {
     attnkit_attention_args *a = &c->args;
@@ -187,7 +188,8 @@ static void make_strided(struct call *c)
     const bool tiled = a->k.layout & ATTNKIT_TILED, paged = c->groups.pages.block_table;
     const int64_t rows = paged ? c->groups.pages.page_size : KV_LEN;
     const int64_t k_rows = tiled ? 1 : rows,
-                  keys = tiled ? TILE_KEYS : 1; /* keys in a row of K: a tile is one row */
+                  keys = tiled ? TILE_KEYS
+                               : 1; /* keys in a "row" of K: in tiles, a row is a whole tile */
     set_strides(&a->q, Q_HEADS, Q_LEN, bytes_of((enum type)a->q.type, HEAD_DIM));
     set_strides(&a->k, KV_HEADS, k_rows, keys * bytes_of((enum type)a->k.type, HEAD_DIM));
     set_strides(&a->v, KV_HEADS, rows, bytes_of((enum type)a->v.type, VALUE_DIM));
@@ -197,7 +199,7 @@ static void make_strided(struct call *c)
     set_strides(&storage->v_scales, KV_HEADS, rows, 4);
 }
 
-/* Makes K and V 8-bit floating point with one scale for each tensor, as in vLLM. */
+/* Makes K and V 8-bit floating point, each with one scale for the whole tensor, as in vLLM. */
 static void make_e4m3(struct call *c)
 {
     make_bytes(c);
@@ -253,7 +255,7 @@ static size_t workspace_needed(const struct call *c)
     return bytes;
 }
 
-/* Compares each row with the reference, at the address that the strides give. */
+/* Compares each row, at the address that the strides give, with the reference. */
 static void expect_reference_rows(const attnkit_attention_args *args)
 {
     struct attention problem;
@@ -313,7 +315,7 @@ static void apply(struct call *c, const struct change *change)
         memcpy(field, &change->value, sizeof change->value);
 }
 
-/* Makes the valid call, and changes it by `make` unless that is NULL. */
+/* Makes the valid call, and changes it by `make` unless `make` is NULL. */
 static struct call *made_call(maker make)
 {
     struct call *c = good_call();
@@ -332,8 +334,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Expects refusals of the call and of the workspace query, for faults that depend on no tensor and
- * no array. */
+/* Expects that both the call and the workspace query refuse each fault of the table. These faults
+ * depend on no tensor and no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -344,7 +346,8 @@ static void expect_shape_refusals(const struct refusal *table, size_t count, mak
     }
 }
 
-/* Expects refusals of the call alone. */
+/* Expects that the call refuses each fault of the table. The workspace query cannot see these
+ * faults. */
 static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
                                  attnkit_status expected)
 {
@@ -387,7 +390,9 @@ static void unknown_types_are_unsupported(void **state)
         {"k.type is -1: not known", {SET(args.k.type, -1)}},
         {"v.type is 13: not known", {SET(args.v.type, 13)}},
         {"v.type is -2147483648: not known", {SET(args.v.type, INT32_MIN)}},
-        {"v.type is 13", {SET(args.batch, 0), SET(args.v.type, 13)}}, /* even with nothing to do */
+        {"v.type is 13",
+         {SET(args.batch, 0),
+          SET(args.v.type, 13)}}, /* a call with nothing to do is refused, too */
         {"k.type is 5: there are no tiles (ATTNKIT_TILED) of ATTNKIT_Q4_0",
          {SET(args.k.type, ATTNKIT_Q4_0), SET(args.k.layout, ATTNKIT_TILED)}},
         {"k.type is 10: there are no tiles (ATTNKIT_TILED) of ATTNKIT_Q1_0",
@@ -526,7 +531,8 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
     const struct refusal paged[] = {
         {"block_table_stride is 9223372036854775807: too large",
          {SET(groups.pages.block_table_stride, INT64_MAX)}},
-        {"block_table_stride is 2305843009213693951: too large", /* for two batch entries */
+        {"block_table_stride is 2305843009213693951: too large", /* too large for two batch entries
+                                                                  */
          {SET(groups.pages.block_table_stride, (INT64_C(1) << 61) - 1)}},
         {"kv_len is 9223372036854775807: too large for pages of 1",
          {SET(args.batch, 1), SET(args.kv_len, INT64_MAX), SET(groups.pages.page_size, 1)}},
@@ -538,7 +544,7 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
 
 /* --- Addresses and strides --------------------------------------------------------------- */
 
-/* The tensors of a call, to go through them by number. */
+/* Numbers of the tensors of a call, for loops over them. */
 enum { OUT, LSE, Q, K, V, K_SCALES, V_SCALES, TENSORS };
 
 static const char *const tensor_names[TENSORS] = {"out", "lse",      "q",       "k",
@@ -582,7 +588,7 @@ static const struct {
                   {ATTNKIT_Q8_0, 2}, {ATTNKIT_Q4_0, 2},  {ATTNKIT_Q4_1, 2}, {ATTNKIT_Q5_0, 2},
                   {ATTNKIT_Q5_1, 2}, {ATTNKIT_IQ4_NL, 2}};
 
-/* Makes a call that has this type in every tensor that may have it. */
+/* Makes a call that has the type in every tensor that may have it. */
 static struct call *call_of_type(attnkit_type type)
 {
     struct call *c = made_call(type == ATTNKIT_I8 ? make_bytes : NULL);
@@ -667,7 +673,7 @@ static void bad_strides_of_scales_are_refused(void **state)
     expect_call_refusals(far, COUNT(far), make_strided_bytes, ATTNKIT_OVERFLOW);
 }
 
-/* One scale serves a whole tensor, or each head has one. */
+/* A whole tensor has one scale, or each head has one. */
 static void one_scale_serves_a_tensor(void **state)
 {
     (void)state;
@@ -766,8 +772,7 @@ static void numbers_of_no_page_are_refused(void **state)
     expect_call_refusals(table, COUNT(table), make_paged_bytes, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* The 5 keys of the first batch entry take two pages. The second entry has no keys and takes no
- * page. */
+/* The 5 keys of the first batch entry take two pages. The second entry has no keys and no page. */
 static void only_table_entries_of_keys_that_exist_are_read(void **state)
 {
     (void)state;
@@ -821,7 +826,7 @@ static void strides_of_pages_are_named_so(void **state)
     expect_shape_refusals(table, COUNT(table), make_paged_bytes, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Two sequences have a common beginning. */
+/* Two sequences have the same first keys, in the same pages. */
 static void pages_may_be_shared(void **state)
 {
     (void)state;
@@ -833,7 +838,7 @@ static void pages_may_be_shared(void **state)
 
 /* --- Cells -------------------------------------------------------------------------------- */
 
-/* Makes cells: the first entry's cache is a ring; in the second entry, every other cell is
+/* Makes cells. The cache of the first entry is a ring. In the second entry, every other cell is
  * empty. */
 static void make_cells(struct call *c)
 {
@@ -851,7 +856,7 @@ static void make_cells_of_bytes(struct call *c)
     make_cells(c);
 }
 
-/* Makes cells for a causal call: each row sees one more key than the row before it. */
+/* Makes cells for a causal call. Each row sees one key more than the row before it. */
 static void make_causal_cells(struct call *c)
 {
     make_cells(c);
@@ -986,7 +991,7 @@ static void bad_indices_of_cells_are_refused(void **state)
     expect_call_refusals(table, COUNT(table), make_cells_of_bytes, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Every thread of the caller refuses bad indices, even a thread with nothing to do. */
+/* Every thread of the caller refuses bad indices, even a thread that has nothing to do. */
 static void every_thread_refuses_bad_indices(void **state)
 {
     (void)state;
@@ -1093,7 +1098,7 @@ static void packed_tiles_are_unsupported(void **state)
     expect_result(c);
 }
 
-/* Integers of 32 bits give the same result as integers of 64 bits, and the same messages. */
+/* 32-bit integers give the same result as 64-bit integers, and the same messages. */
 static void ends_of_packed_sequences_may_have_32_bits(void **state)
 {
     (void)state;
@@ -1113,7 +1118,7 @@ static void ends_of_packed_sequences_may_have_32_bits(void **state)
     expect_ok(c);
     assert_memory_equal(out, c->out, sizeof out);
     storage->cu_seqlens_q.data = NULL;
-    expect_result(c); /* query rows with a batch, keys packed */
+    expect_result(c); /* query rows have batch entries, keys are packed */
     storage->cu_seqlens_q.data = falling;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT,
                    "cu_seqlens_q[2] is 3: must be at least the one before it (4)");
@@ -1139,7 +1144,7 @@ static void tiles_may_repeat_overlap_and_go_backwards(void **state)
         }
 }
 
-/* Places of a tile without a key are NaN. */
+/* Elements of a tile that belong to no key are NaN. */
 static void what_a_tile_holds_of_no_key_changes_no_bit(void **state)
 {
     (void)state;
@@ -1155,7 +1160,7 @@ static void what_a_tile_holds_of_no_key_changes_no_bit(void **state)
     expect_result(c);
 }
 
-/* The last tile counts as a whole, although half of its places have no key. */
+/* The whole last tile counts as part of K, although half of it has no keys. */
 static void outputs_and_workspaces_that_overlap_tiles_are_refused(void **state)
 {
     (void)state;
@@ -1176,7 +1181,7 @@ static void outputs_and_workspaces_that_overlap_tiles_are_refused(void **state)
 
 /* --- Overlaps ---------------------------------------------------------------------------- */
 
-/* Bytes of each dense tensor of make_bytes. */
+/* The size in bytes of each dense tensor of make_bytes. */
 static const int64_t tensor_bytes[TENSORS] = {
     4 * BATCH * Q_HEADS * Q_LEN * VALUE_DIM,
     4 * BATCH *Q_HEADS *Q_LEN,
@@ -1214,7 +1219,7 @@ static void outputs_that_overlap_bytes_or_scales_are_refused(void **state)
         }
 }
 
-/* Overlaps with any page are refused, whether or not the page is in the block table. */
+/* The library refuses an overlap with any page, even with a page that is not in the block table. */
 static void outputs_that_overlap_pages_are_refused(void **state)
 {
     (void)state;
@@ -1230,8 +1235,8 @@ static void outputs_that_overlap_pages_are_refused(void **state)
     expect_result(c);
 }
 
-/* Puts everything into one piece of memory: each row of K is followed by its scales and by room for
- * two log-sum-exps. */
+/* Puts K, its scales and lse into one piece of memory. Each row of K is followed by its scales, and
+ * by room for two log-sum-exps. */
 static void make_one_tensor_of_bytes_and_scales(struct call *c)
 {
     const int64_t row = HEAD_DIM + HEAD_DIM / GROUP * 4 + 8;
@@ -1284,7 +1289,7 @@ static void run_in_order(void *pool, int64_t n, void (*task)(void *arg, int64_t 
         task(arg, i);
 }
 
-/* Returns the bound that the header states, for each of the threads. */
+/* Returns the header's bound of the workspace for `threads` threads, in bytes. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim, int64_t threads)
 {
     const int64_t rows = 290 * head_dim + 780 * value_dim + 10000,
@@ -1326,7 +1331,7 @@ static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
                                                   dims[d / COUNT(dims)], lengths[l]);
 }
 
-/* A call with cells needs a table of the keys in its workspace. */
+/* A call with cells needs room in its workspace for a table of the keys. */
 static void the_workspace_of_cells_keeps_to_the_bound_of_the_header(void **state)
 {
     (void)state;
@@ -1360,8 +1365,8 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     }
 }
 
-/* The workspace must not shrink, so that a workspace for the longest of several calls is enough for
- * all of them. */
+/* The workspace must not shrink as q_len grows. Then a workspace for the longest of several calls
+ * is enough for all of them. */
 static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 {
     (void)state;
@@ -1382,7 +1387,8 @@ static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
         }
 }
 
-/* Makes the last row of V NaN, or the last row of the page that all keys share. */
+/* Makes the last row of V NaN. In pages, this is the last row of the page that all block table
+ * entries share. */
 static void make_last_value_nan(struct call *c, char *v)
 {
     const enum type type = (enum type)c->args.v.type;
@@ -1399,8 +1405,8 @@ static void make_last_value_nan(struct call *c, char *v)
                    sizeof nan_half);
 }
 
-/* Makes a call that uses all its scratch: it has a second chunk of keys, and, with many rows, a
- * NaN, because of which rows are computed again. */
+/* Makes a call that uses all its scratch. It has a second chunk of keys. If it has many rows, it
+ * also has a NaN, which makes the library compute rows again. */
 static struct call *call_that_uses_all_scratch(maker make, int q_len)
 {
     enum { KEYS = 608 };

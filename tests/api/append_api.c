@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call of an append against bad and odd arguments. A call that cannot be done is refused
- * with the documented status and a message that names the argument and its value, and nothing is
- * written. Each test changes one thing of a small valid call.
+ * The public call of an append with bad and odd arguments. The library refuses a call that it
+ * cannot carry out: it returns the documented status and a message that names the argument and its
+ * value, and writes nothing. Each test changes one thing of a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ enum {
     TABLE_POSITIONS = 20,
 
     ROOM = 8192,   /* floats for each tensor */
-    MARGIN = 1024, /* of these, before a tensor's first element */
+    MARGIN = 1024, /* how many of the ROOM floats lie before a tensor's first element */
     PATTERN = 0xa5,
 };
 
@@ -53,7 +53,8 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* Makes the valid call: floats, with a rotation by tables. There is one call at a time. */
+/* Makes the valid call, which appends floats and rotates them by tables. The next call of this
+ * function overwrites it. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -128,7 +129,7 @@ static void make_tiled_pages(struct call *c)
     c->block_table[1] = 0;
 }
 
-/* Rotates by angles from a base, without tables. */
+/* Makes the call rotate by angles from a base, without tables. */
 static void make_angles(struct call *c)
 {
     c->rotation.cos = c->rotation.sin = NULL;
@@ -210,7 +211,7 @@ static void expect_ok(struct call *c)
     fail_unless(status == ATTNKIT_OK && message[0] == '\0', "call", "", status, message);
 }
 
-/* Returns whether nobody has written to this byte. */
+/* Returns whether a byte still has the pattern. */
 static bool is_untouched(const void *byte)
 {
     return *(const unsigned char *)byte == PATTERN;
@@ -246,7 +247,7 @@ static void apply(struct call *c, const struct change *change)
 
 typedef void (*maker)(struct call *c);
 
-/* Makes the valid call, changes it by `make` unless that is NULL, and applies the changes of the
+/* Makes the valid call, changes it by `make` unless `make` is NULL, and applies the changes of the
  * refusal. */
 static struct call *changed_call(const struct refusal *r, maker make)
 {
@@ -260,8 +261,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Expects refusals of the call and of the workspace query, for faults that depend on no tensor and
- * no array. */
+/* Expects that both the call and the workspace query refuse each fault of the table. These faults
+ * depend on no tensor and no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -272,7 +273,8 @@ static void expect_shape_refusals(const struct refusal *table, size_t count, mak
     }
 }
 
-/* Expects refusals of the call alone. */
+/* Expects that the call refuses each fault of the table. The workspace query cannot see these
+ * faults. */
 static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
                                  attnkit_status expected)
 {
@@ -326,13 +328,13 @@ static void entries_without_rows_are_untouched(void **state)
     assert_false(is_untouched(&c->dst[MARGIN + (HEADS * CAPACITY + 6) * DIM]));
 }
 
-/* Entries of the block table for pages without a row of the call may have any value. */
+/* Entries of the block table may have any value if the call appends no row to their page. */
 static void only_table_entries_of_written_pages_are_read(void **state)
 {
     (void)state;
     struct call *c = good_call();
     make_paged(c);
-    c->block_table[0] = -1; /* rows 0 .. 3: the rows are 5 .. 8 */
+    c->block_table[0] = -1; /* the entry of rows 0 .. 3; the call appends rows 5 .. 8 */
     c->block_table[PAGES_EACH] = INT32_MAX;
     expect_ok(c);
 }
@@ -354,7 +356,7 @@ static void workspace_is_within_the_bound_of_the_header(void **state)
     }
 }
 
-/* The workspace has exactly the bytes asked for, followed by a pattern. */
+/* The workspace has exactly the bytes that the query returns. A pattern follows it. */
 static void a_workspace_for_tiles_is_enough(void **state)
 {
     (void)state;
@@ -503,7 +505,8 @@ static void sizes_below_their_least_are_refused(void **state)
         {"capacity is -1: must be at least 0", {SET(args.capacity, -1)}},
         {"scale_group is -8: must be at least 0", {SET(args.scale_group, -8)}},
         {"rotation.table_positions is -1: must be at least 0", {SET(rotation.table_positions, -1)}},
-        {"dim is 0", {SET(args.batch, 0), SET(args.dim, 0)}}, /* even with nothing to do */
+        {"dim is 0",
+         {SET(args.batch, 0), SET(args.dim, 0)}}, /* a call with nothing to do is refused, too */
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
     const struct refusal paged[] = {
@@ -630,7 +633,7 @@ static void positions_outside_the_tables_are_refused(void **state)
          {SET(rotation.table_positions, 9)}},
         {"rotation.table_positions is 8: batch entry 0 has 4 rows from position 5 on",
          {SET(rotation.positions.data, 0),
-          SET(rotation.table_positions, 8)}}, /* the positions are starts */
+          SET(rotation.table_positions, 8)}}, /* the positions are the starts of the entries */
         {"rotation.table_positions is 0", {SET(rotation.table_positions, 0)}},
     };
     expect_call_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
@@ -743,7 +746,8 @@ static void missing_and_misaligned_tensors_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "block_table is 0x");
 }
 
-/* The lengths of all entries but the first are in unmapped memory, so that reading them faults. */
+/* Only the length of the first entry is in mapped memory, so that reading any other length
+ * faults. */
 static void a_missing_tensor_is_refused_before_entries_are_read(void **state)
 {
     (void)state;
@@ -826,7 +830,7 @@ static void tensors_that_overlap_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "dst_scales (0x");
 }
 
-/* Writing dst must not change arrays that have been checked. */
+/* If an array lay in dst, the call would change it after the library has checked it. */
 static void arrays_that_lie_in_dst_are_refused(void **state)
 {
     (void)state;
@@ -888,7 +892,7 @@ static void a_place_that_is_not_the_same_is_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
 }
 
-/* With tiles, sizes count the bytes of 16 rows for a tile. */
+/* In tiles, the checks of sizes count the bytes of 16 rows for each tile. */
 static void tiles_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -920,11 +924,12 @@ static void tiles_that_do_not_fit_are_refused(void **state)
     expect_shape_refusals(huge, COUNT(huge), make_tiled, ATTNKIT_OVERFLOW);
 }
 
-/* The last tile counts as a whole, although few rows of it can be written. */
+/* The whole last tile counts as part of dst, although the call can write only few of its rows. */
 static void tiles_that_overlap_are_refused(void **state)
 {
     (void)state;
-    const int64_t floats = BATCH * HEADS * 16 * DIM; /* floats of dst: a tile for each head */
+    const int64_t floats =
+        BATCH * HEADS * 16 * DIM; /* floats in dst, which has a tile for each head */
     struct call *c = good_call();
     make_tiled(c);
     c->args.dst.data = c->dst + MARGIN;
@@ -947,14 +952,14 @@ static void tiles_that_overlap_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
 }
 
-/* Some caches have this layout: the scales of a row lie behind its elements. */
+/* In some caches the scales of a row lie after its elements. */
 static void scales_may_lie_between_rows(void **state)
 {
     (void)state;
     struct call *c = good_call();
     make_strided(c);
     make_quantised(c);
-    const int64_t row = DIM + 16; /* 4 scales */
+    const int64_t row = DIM + 16; /* bytes: DIM elements and 4 scales */
     set_dense_strides(&c->args.dst, CAPACITY, row);
     set_dense_strides(&c->args.dst_scales, CAPACITY, row);
     c->args.dst_scales.data = (const float *)((const char *)c->args.dst.data + DIM);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned appends: a run has the bytes of a single call, with the planned number of batch entries,
- * rows and threads, or fewer, and with the plan at any address; several threads may run one plan. A
- * refusal of a plan or a run names the argument, and nothing is written.
+ * Tests planned appends. A run writes the bytes that a single call writes. A run has as many batch
+ * entries, rows and threads as planned, or fewer, and its plan lies at any address. Several threads
+ * may run one plan at once. A refused plan or run writes nothing, and its message names the
+ * argument.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,14 +32,14 @@ enum {
     PAGES = BATCH * PAGES_EACH,
     TABLE_POSITIONS = 50,
 
-    ROOM = 32768, /* floats of each tensor */
+    ROOM = 32768, /* room for each tensor, in floats */
     PLAN_BYTES = 4096,
 };
 
 #define COUNT(table) ((int64_t)(sizeof(table) / sizeof(table)[0]))
 
-/* A call, a run of its plan, and all memory except the workspace. A refused call may change none of
- * it.
+/* A call, a run of its plan, and all their memory except the workspace. A refused call may change
+ * none of this memory.
  */
 struct memory_of_call {
     attnkit_append_args args;
@@ -60,10 +61,10 @@ static void expect_ok(attnkit_status status, const char *message)
         fail_msg("%s: %s", attnkit_status_string(status), message);
 }
 
-/* Features of a case beside rows of floats, as bits. */
+/* The features of a case, as bits. A case without any appends rows of floats. */
 enum { ROTATED = 1, PAGED = 2, QUANTISED = 4, TILED = 8, STRIDED = 16, ALL = 31 };
 
-/* Makes src [batch][row][head], with a gap after every row. */
+/* Gives src the layout [batch][row][head], with a gap after every row. */
 static void stride_src(attnkit_tensor *src)
 {
     const int64_t row = (DIM + 3) * 4;
@@ -73,7 +74,7 @@ static void stride_src(attnkit_tensor *src)
     src->strides[0] = LEN * HEADS * row;
 }
 
-/* Sets the single call. It has the addresses that a run brings. */
+/* Sets the arguments of the single call, with all addresses. */
 static void set_call(struct memory_of_call *c, int options)
 {
     c->args = (attnkit_append_args){
@@ -111,7 +112,7 @@ static void set_call(struct memory_of_call *c, int options)
         stride_src(&c->args.src);
 }
 
-/* Takes the addresses of the call for a run. */
+/* Copies the addresses of the call to the data of a run. */
 static void set_data(struct memory_of_call *c)
 {
     const attnkit_append_args *const args = &c->args;
@@ -131,7 +132,7 @@ static void set_data(struct memory_of_call *c)
     };
 }
 
-/* Sets the addresses to NULL, as for planning. */
+/* Replaces the addresses by ATTNKIT_LATER or NULL, because planning needs none. */
 static void forget_addresses(struct memory_of_call *c)
 {
     c->args.src.data = c->args.dst.data = ATTNKIT_LATER;
@@ -141,7 +142,8 @@ static void forget_addresses(struct memory_of_call *c)
     c->rotation.cos = c->rotation.sin = ATTNKIT_LATER;
 }
 
-/* Makes a plan for 2 threads and a valid run of it. There is one plan at a time. */
+/* Makes a plan for 2 threads and the data of a valid run. The next call of this function overwrites
+ * both. */
 static struct memory_of_call *good_plan(int options, const char *isa)
 {
     static struct memory_of_call c;
@@ -181,8 +183,8 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
         task(arg, n);
 }
 
-/* Runs in a workspace of exactly the bytes asked for, by a plan in a page that cannot be
- * written. */
+/* Runs the plan in a workspace of exactly the bytes that it asks for. The plan lies in a page that
+ * cannot be written. */
 static void run_plan(struct memory_of_call *c, int64_t threads, bool by_parallel_for)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -203,7 +205,8 @@ static void run_plan(struct memory_of_call *c, int64_t threads, bool by_parallel
     munmap(plan, PLAN_BYTES);
 }
 
-/* Makes the single call with fewer entries or rows, with the strides of the planned ones. */
+/* Makes the single call with fewer entries or rows. Its tensors have the strides of the planned
+ * tensors. */
 static void run_single(struct memory_of_call *c, int options, const char *isa)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -492,7 +495,7 @@ static void bad_runs_are_refused(void **state)
     assert_int_equal(attnkit_append_run(c->plan, &c->data, NULL, NULL), ATTNKIT_BAD_WORKSPACE);
 }
 
-/* A run must not bring memory that was NULL at planning. */
+/* A run must not pass a pointer that was NULL at planning. */
 static void memory_that_was_not_planned_is_refused(void **state)
 {
     const struct {
@@ -535,7 +538,7 @@ static void bad_addresses_of_a_run_are_refused(void **state)
         char text[60];
         struct memory_of_call *const c = good_plan(ROTATED | PAGED | QUANTISED, *state);
         const void *address = (const char *)inside + 2;
-        if (i > 0) { /* dst is of bytes */
+        if (i > 0) { /* dst, field 0, has bytes, which need no alignment */
             memcpy((char *)&c->data + fields[i], &address, sizeof address);
             snprintf(text, sizeof text, "%s is 0x", names[i]);
             expect_run_refusal(c, c->plan, bad, text);
@@ -543,7 +546,7 @@ static void bad_addresses_of_a_run_are_refused(void **state)
         good_plan(ROTATED | PAGED | QUANTISED, *state);
         address = workspace;
         memcpy((char *)&c->data + fields[i], &address, sizeof address);
-        memset(workspace, 0, 4096); /* an array of zeros is right */
+        memset(workspace, 0, 4096); /* as an array, zeros are valid */
         snprintf(text, sizeof text, "overlaps %s", names[i]);
         expect_run_refusal(c, c->plan, ATTNKIT_BAD_WORKSPACE, text);
         if (i == 0)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Refusals of runs of a plan of attention. A run refuses the faults that a call refuses, with the
- * same messages. It refuses pointers that were not planned, by their names, and memory that holds
- * no plan, or a plan of another kind. Planning refuses the faults that a call refuses. The tests
- * run on every instruction set, or on the one that is named.
+ * Tests the faults that a run of an attention plan refuses. A run refuses the faults that a call
+ * refuses, with the same messages. A run also refuses a pointer that was not planned, and names the
+ * pointer in its message. It refuses memory that holds no plan, or a plan of another kind. Planning
+ * refuses the faults that a call refuses. The tests run on every instruction set, or on the one
+ * that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,9 +20,9 @@
 #include "tests/support/memory.h"
 #include "tests/cases/planned.h"
 
-/* A call, its plan for one thread, and everything that a run of it needs. */
+/* A call, its plan for one thread, and everything that a run of the plan needs. */
 struct ready {
-    struct call *c, *untouched; /* their outputs have a pattern */
+    struct call *c, *untouched; /* two equal calls, whose outputs hold a pattern */
     struct plan plan;
     struct brought brought;
     attnkit_exec exec;
@@ -46,7 +47,8 @@ static void end_ready(struct ready *r)
     call_free(r->c);
 }
 
-/* Fails the test unless a run of the plan is refused with this message and changes nothing. */
+/* Fails the test unless a run of the plan is refused with the status and a message that has the
+ * words, and changes nothing. */
 static void refuse_plan(const struct ready *r, const void *plan, attnkit_status expected,
                         const char *words)
 {
@@ -67,7 +69,7 @@ static void refuse_run(const struct ready *r, attnkit_status expected, const cha
         name, offsetof(struct brought, field)                                                      \
     }
 
-/* Every pointer that a run may bring. */
+/* Every pointer that a run may pass. */
 static const struct pointer {
     const char *name; /* name in messages */
     size_t offset;    /* offset in struct brought */
@@ -105,8 +107,8 @@ static const struct pointer {
 
 enum { POINTERS = sizeof pointers / sizeof pointers[0] };
 
-/* Leaves out a pointer that was planned, or brings one that was not. Returns whether it was
- * planned. */
+/* Leaves the pointer out if it was planned, or passes it if it was not, and expects a refusal.
+ * Returns whether the pointer was planned. */
 static bool check_pointer(struct ready *r, const struct pointer *p)
 {
     static _Alignas(64) char memory[64];
@@ -133,8 +135,8 @@ static void pointers_other_than_the_planned_ones_are_refused_by_name(void **stat
             planned[i] += check_pointer(&r, &pointers[i]);
         end_ready(&r);
     }
-    for (int i = 0; i < POINTERS; i++) /* each pointer is planned at least once, and, except for q,
-                                          k and v, also left out once */
+    for (int i = 0; i < POINTERS; i++) /* each pointer is planned in at least one call, and all but
+                                          q, k and v are left out in at least one */
         assert_in_range(planned[i], 1, i < 3 ? FULL_CALLS : FULL_CALLS - 1);
 }
 
@@ -203,7 +205,7 @@ static void structs_of_no_version_are_refused(void **state)
     end_ready(&r);
 }
 
-/* Makes plans of other kinds. */
+/* Each makes a plan of another kind. */
 static void plan_append(void *plan, size_t size)
 {
     const attnkit_append_args args = {.size = sizeof args,
@@ -248,7 +250,7 @@ static void memory_that_is_no_plan_is_refused(void **state)
     refuse_plan(&r, memory, ATTNKIT_BAD_ARGUMENT, words);
     plan_linear_map(memory, other.size);
     refuse_plan(&r, memory, ATTNKIT_BAD_ARGUMENT, words);
-    /* The plan is moved to an address without the alignment of plans. */
+    /* This address of the plan lacks the alignment of plans. */
     const size_t room = (other.size / PLAN_ALIGNMENT + 2) * PLAN_ALIGNMENT;
     char *const shifted = aligned_alloc(PLAN_ALIGNMENT, room);
     memcpy(shifted + 8, r.plan.memory, other.size);
@@ -284,7 +286,8 @@ static void memory_that_is_too_small_for_a_plan_is_refused(void **state)
 
 /* --- The checks of the call ------------------------------------------------------------------- */
 
-/* A fault that a call and a run refuse with the same message. */
+/* A fault that a call and a run refuse with the same message, and a function that puts it into a
+ * call. */
 struct fault {
     const char *words;
     void (*commit)(struct call *c, attnkit_exec *exec);
@@ -525,7 +528,7 @@ static void what_a_call_refuses_planning_refuses_in_the_same_words(void **state)
     }
 }
 
-/* A run with nothing to do needs no memory. */
+/* A run with nothing to do needs no workspace. */
 static void a_run_of_no_rows_needs_no_workspace(void **state)
 {
     struct ready r;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // attnkit.hpp, included first and alone, compiles without a warning. Every function returns the
-// results of the C function, and throws if the C function refuses.
+// results of the C function, and throws an exception if the C function refuses its arguments.
 #include <attnkit.hpp>
 
 #include <cstdio>
@@ -138,7 +138,7 @@ void test_plan()
                  [&] { plan.run(data, attnkit::make<attnkit_exec>()); });
 }
 
-// Appends rows 1 and 3 of a tensor [heads][4][dim], by integers of either width.
+// Appends rows 1 and 3 of a tensor [heads][4][dim], with 32-bit or 64-bit integers.
 template <class Int> void test_append()
 {
     const Int starts[] = {1};

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The choice of the instruction set: the best that can run, or the one that is named. ATTNKIT_ISA
- * is read once in a process, so every test of it runs in a process of its own. This is a fork of
- * the first process, which therefore makes no automatic choice itself. exec would not do: it limits
- * a variable to 128 KiB, and emulators of other CPUs do not follow it.
+ * The choice of the instruction set: the best one that can run, or the named one. A process reads
+ * ATTNKIT_ISA only once, so every test of this variable runs in its own process, a fork of the
+ * first process. The first process must therefore make no automatic choice itself. A process
+ * started by exec would not do: exec limits a variable to 128 KiB, and emulators of other CPUs do
+ * not follow it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -198,7 +199,7 @@ static void unknown_names_are_refused_with_the_possible_ones(void **state)
 
 /* --- The automatic choice ---------------------------------------------------------------- */
 
-/* The report of a child process: plain bytes, because it goes through a pipe. */
+/* The report of a child process. It has no pointers, because it goes through a pipe. */
 struct report {
     attnkit_status choose, query, call; /* statuses of the three calls that need a choice */
     char chosen[32], reason[64], message[ATTNKIT_MESSAGE_SIZE];
@@ -242,7 +243,8 @@ static void make_report(const char *isa, struct report *r)
     }
 }
 
-/* Runs `make_report` in a process where ATTNKIT_ISA is `variable`, or not set. */
+/* Runs make_report in a process where ATTNKIT_ISA is `variable`, or is not set if `variable` is
+ * NULL. */
 static struct report report_with(const char *variable, const char *isa)
 {
     struct report r = {.choose = ATTNKIT_OK};

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Token embeddings: rows of out are rows of the table, converted element by element, or zeros, for
- * all types and layouts. Rows match byte for byte, and no byte outside the rows is written. A call
- * that cannot be done is refused with a message that names the argument and its value, and nothing
- * is written.
+ * Token embeddings. For all types and layouts, each row of out must be, byte for byte, a row of the
+ * table converted element by element, or zeros. No byte outside the rows may be written. The
+ * library refuses a call that it cannot carry out: its message names the argument and its value,
+ * and it writes nothing.
  *
- * `embed [ISA]`
+ * Usage: embed [ISA]
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 #include "tests/support/tensor.h"
 
 enum {
-    DRAWS = 4, /* cases for each pair of types and layout */
+    DRAWS = 4, /* number of cases for each pair of types and each layout */
     MAX_COUNT = 70,
     MAX_VOCAB = 40,
     MAX_DIM = 600,
@@ -154,7 +154,7 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
         task(arg, n);
 }
 
-/* Runs the call: with 2 threads by a parallel-for, with more by a call for each thread. */
+/* Runs the call. 2 threads run in a parallel-for; of more threads, each makes the call itself. */
 static void run(const struct lookup *l, const char *isa, int64_t threads)
 {
     attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};
@@ -207,7 +207,7 @@ static void more_threads_than_ids_are_right(void **state)
     memory_unguard(&l.ids);
 }
 
-/* The padding id is a row of the table that is unmapped. */
+/* The table's row of the padding id is unmapped. */
 static void the_row_of_the_padding_is_not_read(void **state)
 {
     uint64_t random = 3;
@@ -222,7 +222,7 @@ static void the_row_of_the_padding_is_not_read(void **state)
     memory_unguard(&l.ids);
 }
 
-/* A padding id beyond 32 bits equals no id of 32 bits. */
+/* A padding id beyond 32 bits must not equal a 32-bit id. */
 static void ids_are_compared_in_64_bits(void **state)
 {
     const int64_t far = INT64_C(1) << 32, ids[] = {far, 0, far, 1};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public header, included first and alone, compiles in C99 without a warning. The program uses
- * every type and function of it.
+ * every type and function of the header.
  */
 #include <attnkit.h>
 
@@ -13,7 +13,7 @@ static void run_all(void *pool, int64_t n, void (*task)(void *arg, int64_t i), v
         task(arg, i);
 }
 
-/* Attends with one query row over one key, so that the result is the value. */
+/* Attends with one query row over one key. The result is therefore the row of V. */
 static attnkit_status attend(const attnkit_exec *exec, float *out, char *message)
 {
     static const float q = 2.0f, k = 3.0f, v = 5.0f;
@@ -41,7 +41,7 @@ static attnkit_status attend(const attnkit_exec *exec, float *out, char *message
     return attnkit_attention(&args, exec, message);
 }
 
-/* Makes a call with nothing to do, with groups that ask for nothing. */
+/* Makes a call that has nothing to do. Its groups ask for no option. */
 static int attend_to_nothing(const attnkit_exec *exec, char *message)
 {
     attnkit_attention_args args;
@@ -76,7 +76,7 @@ static int attend_to_nothing(const attnkit_exec *exec, char *message)
     return attnkit_attention(&args, exec, message) == ATTNKIT_OK;
 }
 
-/* Makes the other calls, with nothing to do. */
+/* Makes all other calls. They have nothing to do. */
 static int call_others(const attnkit_exec *exec, char *message)
 {
     attnkit_merge_args merge;
@@ -142,7 +142,7 @@ static int call_layer(const attnkit_exec *exec, char *message)
            attnkit_layer(&layer, exec, message) != ATTNKIT_OK;
 }
 
-/* Plans without memory, and runs no plan: both are refused. */
+/* Plans without memory, and runs a NULL plan. The library refuses both. */
 static int plan_nothing(const attnkit_exec *exec, char *message)
 {
     attnkit_attention_args attention;

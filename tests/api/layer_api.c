@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of a layer against bad and odd arguments. A call that cannot be done is refused
- * with the documented status and a message that names the argument and its value. Whichever part of
- * the layer refuses, neither out, weights and lse nor the cache are written. Each test changes one
- * thing of a small valid call.
+ * The public calls of a layer with bad and odd arguments. The library refuses a call that it cannot
+ * carry out: it returns the documented status and a message that names the argument and its value.
+ * No matter which part of the layer refuses, out, weights, lse and the cache are not written. Each
+ * test changes one thing of a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,8 +18,8 @@
 #include "tests/support/layer/small.h"
 #include "tests/support/random.h"
 
-/* Makes the call, fails the test on another status or if a refusal changed memory, and returns the
- * message. */
+/* Makes the call and writes its message to `message`. Fails the test on another status, or if a
+ * refused call has changed memory. */
 static void expect_status(struct small_layer *c, attnkit_status status, char *message)
 {
     static struct small_layer before;
@@ -126,7 +126,7 @@ static void dims_are_checked(void **state)
     c->args.q_len = INT64_MAX;
     expect_refusal(c, ATTNKIT_OVERFLOW, "batch x q_len is 2 x 9223372036854775807");
     for (int64_t len = INT64_MAX; len > 1 << 20; len /= 4) {
-        c = small_cross_layer(); /* strides of inputs are not bounded */
+        c = small_cross_layer(); /* strides of inputs have no bound */
         c->args.x.layout = c->args.out.layout = ATTNKIT_STRIDED;
         c->attention.lse.data = NULL;
         c->args.batch = 1;
@@ -163,7 +163,7 @@ static void nothing_to_do_is_done(void **state)
     c->args.batch = BATCH;
     c->args.q_len = 0;
     expect_ok(c);
-    c->exec.isa = "avx9000"; /* even with a bad isa */
+    c->exec.isa = "avx9000"; /* the query refuses a bad isa, even with nothing to do */
     expect_refusal(c, ATTNKIT_BAD_ISA, "avx9000");
     c->exec.isa = NULL;
     c->args.q_len = Q_LEN;
@@ -171,7 +171,7 @@ static void nothing_to_do_is_done(void **state)
     assert_memory_equal(c, &before, sizeof before);
 }
 
-/* Keys go into the cache whether or not there is a row to see them. */
+/* A call appends its keys to the cache even if no row can see them. */
 static void keys_without_rows_are_appended(void **state)
 {
     (void)state;
@@ -271,7 +271,8 @@ static void packed_weights_are_checked(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "is not what attnkit_layer_pack wrote");
 }
 
-/* With any bytes in a description, a call is refused or stays inside its memory. */
+/* If the description of the packed weights is damaged, a call must be refused, or stay inside its
+ * memory. */
 static void broken_descriptions_do_no_harm(void **state)
 {
     (void)state;
@@ -411,8 +412,7 @@ static void rotations_are_checked(void **state)
     expect_refusal(c, ATTNKIT_UNSUPPORTED, "rotation.kind is 2, but key is given");
 }
 
-/* The options belong to the attention, and their refusals have the messages of an attention
- * call. */
+/* The layer's attention checks the options, so refusals have the messages of an attention call. */
 static void options_are_checked(void **state)
 {
     (void)state;
@@ -447,7 +447,7 @@ static void strides_are_checked(void **state)
     c->args.out.strides[0] = Q_LEN * D_MODEL * 4;
     c->args.out.strides[2] = D_MODEL * 4;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "x.strides[2] (row) is 6");
-    c->args.x.strides[2] = 0; /* one row of memory is every row of x */
+    c->args.x.strides[2] = 0; /* all rows of x are the same row of memory */
     expect_ok(c);
     c->args.out.strides[2] = 64;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "out.strides");
@@ -485,7 +485,8 @@ static void overlaps_are_refused(void **state)
     expect_overlap(c, "attention->k", "attention->v_scales");
 }
 
-/* Weights are written before the output projection is read. */
+/* If the weights output overlapped the packed weights, it would be written before the output
+ * projection is read. */
 static void weights_that_overlap_are_refused(void **state)
 {
     (void)state;
@@ -540,7 +541,8 @@ static void workspaces_are_checked(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "exec.barrier is NULL: 2 threads");
 }
 
-/* A workspace may lie in none of these tensors. Each in turn is moved into it. */
+/* The workspace must not overlap any of these tensors. The test moves each tensor in turn into the
+ * workspace. */
 static void a_workspace_in_a_tensor_is_refused(void **state)
 {
     (void)state;
@@ -668,7 +670,7 @@ static void packed_memory_is_checked(void **state)
         assert_int_equal((unsigned char)c->packed[i], PATTERN);
 }
 
-/* Keys and values of another width need inputs of their own. */
+/* If d_key or d_value differs from d_model, a call must pass separate keys and values. */
 static void a_layer_for_cross_attention_needs_a_key(void **state)
 {
     (void)state;

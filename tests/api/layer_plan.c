@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned layers: a run has the bits of a single call, in its result and in its cache, with the
- * planned number of batch entries, rows, keys and threads, or fewer, and with the plan at any
- * address; several threads may run one plan. A refusal of a run names the argument, and nothing is
- * written. Planning follows only one pointer: to the description of the packed weights. The tests
- * run on every instruction set, or on the one that is named.
+ * Tests planned layers. The result and the cache of a run have the bits of a single call. A run has
+ * as many batch entries, rows, keys and threads as planned, or fewer, and its plan lies at any
+ * address. Several threads may run one plan at once. A refused run writes nothing, and its message
+ * names the argument. Planning follows only one pointer: to the description of the packed weights.
+ * The tests run on every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,8 +84,8 @@ static void make_memory(void)
         abort();
 }
 
-/* A call; the arguments of a larger plan, without addresses; and a run that should have the call's
- * results. */
+/* A call, the arguments of a plan for a larger shape without addresses, and the data of a run. The
+ * run should have the results of the call. */
 struct pair {
     attnkit_layer_args call, plan;
     attnkit_layer_data run;
@@ -96,13 +96,13 @@ struct pair {
 
 enum kind { CACHED, WITHOUT_CACHE, OF_OTHER_KEYS, KINDS };
 
-/* Describes rows with the strides of the planned batch. */
+/* Describes rows of x or out with the strides of the planned shape. */
 static attnkit_tensor rows_of(const float *data)
 {
     return (attnkit_tensor){data, {LEN * MODEL * 4, 0, MODEL * 4}, 0, ATTNKIT_STRIDED};
 }
 
-/* Makes a rotation by tables, which every build has. */
+/* Makes a rotation by tables. Some builds have no rotation by angles. */
 static attnkit_rotation new_rotation(const float *cos, const float *sin, const void *positions)
 {
     return (attnkit_rotation){.size = sizeof(attnkit_rotation),
@@ -172,7 +172,7 @@ static const void *later(const void *data)
     return data ? ATTNKIT_LATER : NULL;
 }
 
-/* Makes the arguments of a plan for all entries and rows, without addresses. */
+/* Makes the arguments of a plan for the largest numbers of entries and rows, without addresses. */
 static void forget_all(struct pair *p)
 {
     attnkit_layer_args *const a = &p->plan;
@@ -231,7 +231,7 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
         task(arg, n);
 }
 
-/* Runs the plan in a workspace of exactly the bytes asked for. */
+/* Runs the plan in a workspace of exactly the bytes that it asks for. */
 static void run_plan(const void *plan, const attnkit_layer_data *data, int64_t threads)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -293,7 +293,7 @@ static void lengths_may_be_smaller(void **state)
             }
 }
 
-/* The cache keeps the strides that were planned. */
+/* The smaller cache has the planned strides. */
 static void a_cache_may_have_less_room(void **state)
 {
     for (int64_t room = 40; room <= ROOM; room += 6) {
@@ -309,7 +309,7 @@ static void a_cache_may_have_less_room(void **state)
     }
 }
 
-/* One plan runs a sequence row by row, into a cache that grows. */
+/* One plan runs a sequence row by row, while the cache grows. */
 static void one_plan_serves_every_step(void **state)
 {
     struct pair whole, step;
@@ -333,7 +333,8 @@ static void one_plan_serves_every_step(void **state)
     free(plan);
 }
 
-/* The mean is dense in the planned shape. A shorter call has the first keys of each row. */
+/* Mean weights are dense in the planned shape. A shorter run writes the first columns of each of
+ * its rows. */
 static void the_mean_of_weights_lies_as_planned(void **state)
 {
     enum { ENTRIES = 2, ROWS = 5, KEYS = 7 };
@@ -359,7 +360,7 @@ static void the_mean_of_weights_lies_as_planned(void **state)
 
 /* --- Threads ---------------------------------------------------------------------------------- */
 
-/* A thread with a result of its own, or with a share of a common result. */
+/* A thread that computes its own result, or a share of a common result. */
 struct caller {
     pthread_t thread;
     const void *plan;
@@ -446,7 +447,7 @@ static void threads_of_the_caller_share_a_run(void **state)
 
 /* --- What is refused -------------------------------------------------------------------------- */
 
-/* A pair, its plan for one thread, and everything that a run of it needs. */
+/* A pair, its plan for one thread, and everything that a run of the plan needs. */
 struct ready {
     struct pair pair;
     void *plan;
@@ -560,7 +561,7 @@ static void bad_runs_are_refused(void **state)
     end_ready(&r);
 }
 
-/* A field that a run brings. */
+/* A pointer that a run passes. */
 struct field {
     const char *name; /* name in messages */
     size_t offset;    /* offset in struct pair */
@@ -593,8 +594,8 @@ static void lengths_beyond_the_plan_are_refused_by_name(void **state)
     }
 }
 
-/* Leaves out a pointer that was planned, or brings one that was not. Returns whether it was
- * planned. */
+/* Leaves the pointer out if it was planned, or passes it if it was not, and expects a refusal.
+ * Returns whether the pointer was planned. */
 static bool check_pointer(struct ready *r, const struct field *f)
 {
     static _Alignas(64) char other[64];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs of planned layers with bad and odd arguments: pointers that are planned and missing, or
- * brought and not planned, packed weights of another layer, overlaps, bad workspaces, and bad
- * numbers in arrays, which one thread checks for all. Nothing is written.
+ * Runs of planned layers with bad and odd arguments: pointers that are planned but missing, or
+ * passed but not planned, packed weights of another layer, overlaps, bad workspaces, and bad
+ * numbers in arrays. One thread checks the arrays for all threads. A refused run writes nothing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +39,7 @@ static struct ready plan_of(struct small_layer *c)
     return r;
 }
 
-/* Makes a layer with everything that a layer with a cache can have. */
+/* Makes a layer with a cache and every option that it can have. */
 static struct small_layer *full_layer(void)
 {
     struct small_layer *const c = small_layer();
@@ -69,8 +69,8 @@ static struct small_layer *full_layer(void)
     return c;
 }
 
-/* Makes a layer with a cache of cells. It has no pages, because pages and cells exclude each other.
- * Each cell has the key of its own number. */
+/* Makes a layer with a cache of cells, but without pages, because a cache cannot have both. Cell i
+ * holds the key of index i. */
 static struct small_layer *layer_of_cells(void)
 {
     static const int64_t index[CAPACITY] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -230,8 +230,8 @@ static void what_was_not_planned_is_refused_by_name(void **state)
         expect_ok(&r);
         end(&r);
     }
-    /* The first layer has x, out, cached, mean_weights, k (twice), v and lse; the second one x,
-     * out, key, mean_weights and lse. */
+    /* The fields that are not refused. The first layer plans x, out, cached, mean_weights, k (in
+     * two fields), v and lse; the second one x, out, key, mean_weights and lse. */
     assert_int_equal(refused, 2 * ALL - 8 - 5);
 }
 
@@ -245,7 +245,7 @@ static void an_index_that_two_cells_have_is_refused(void **state)
     end(&r);
 }
 
-/* The layer gives its attention the numbers of heads and rows. */
+/* A run must not pass the lengths of the attention, because the layer knows them. */
 static void lengths_of_the_attention_are_refused(void **state)
 {
     (void)state;
@@ -262,7 +262,7 @@ static void lengths_of_the_attention_are_refused(void **state)
     end(&r);
 }
 
-/* A layer that has neither a cache nor options needs no attention. */
+/* A run of a layer without cache and options needs no attention data. */
 static void the_attention_may_be_left_out(void **state)
 {
     (void)state;
@@ -313,7 +313,8 @@ static void packed_weights_of_another_layer_are_refused(void **state)
 
 /* --- Memory ----------------------------------------------------------------------------------- */
 
-/* No part of a layer may read memory that another part writes. */
+/* The library refuses outputs that overlap inputs: otherwise one part of a layer would read memory
+ * that another part has written. */
 static void overlaps_are_refused(void **state)
 {
     (void)state;
@@ -359,7 +360,7 @@ static void a_workspace_in_a_tensor_is_refused(void **state)
     end(&r);
 }
 
-/* A plan needs the workspace of a call with its lengths. No run needs more. */
+/* A plan needs the same workspace as a call with its lengths. No run needs more. */
 static void a_plan_needs_what_the_call_needs(void **state)
 {
     (void)state;
@@ -465,7 +466,8 @@ static void packed_lengths_are_checked(void **state)
     c->positions[1] = INT64_MAX - 1;
     expect_refusal(&r, ATTNKIT_OVERFLOW, "positions[1] is 9223372036854775806");
     c->positions[1] = 1;
-    r.brought.attention.data.cu_seqlens_kv = starts; /* the keys have the same starts as the rows */
+    r.brought.attention.data.cu_seqlens_kv =
+        starts; /* in self-attention, the keys have the cu_seqlens of the rows */
     expect_refusal(&r, ATTNKIT_BAD_ARGUMENT, "attention->cu_seqlens_kv is given");
     end(&r);
 }
@@ -513,8 +515,8 @@ static void join(struct member *m, struct ready *r, bool planned, int thread,
     assert_int_equal(pthread_create(&m->thread, NULL, join_in, m), 0);
 }
 
-/* Threads that do not check arrays report the fault as well. The thread that checks the arrays
- * comes last here; until then, the other threads write nothing. */
+/* Only thread 0 checks the arrays, but all threads report the fault. Here thread 0 starts last.
+ * Until then, the other threads must write nothing. */
 static void all_threads_say_the_same(void **state)
 {
     (void)state;

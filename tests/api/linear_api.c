@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of linear maps and of packing against bad and odd arguments. A call that cannot
- * be done is refused with the documented status and a message that names the argument and its
- * value, and nothing is written. Each test changes one thing of a small valid call.
+ * The public calls of linear maps and of packing with bad and odd arguments. The library refuses a
+ * call that it cannot carry out: it returns the documented status and a message that names the
+ * argument and its value, and writes nothing. Each test changes one thing of a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,13 +22,14 @@ enum {
     IN_DIM = 64,
     OUT_DIM = 20,
     TILES = 2,
-    TILE = 16 * IN_DIM, /* elements of a tile */
-    ROOM = 8192,        /* floats for each tensor; the matrix takes PACKED */
-    MARGIN = 1024,      /* of these, before a tensor's first element */
+    TILE = 16 * IN_DIM, /* number of elements of a tile */
+    ROOM = 8192,        /* floats for each tensor; the packed matrix has PACKED bytes */
+    MARGIN = 1024,      /* how many of the ROOM floats lie before a tensor's first element */
     PATTERN = 0xa5,
 };
 
-/* A call of each kind and all memory except the workspace. A refused call may change none of it. */
+/* A call of each kind, and all their memory except the workspace. A refused call may change none of
+ * this memory. */
 struct call {
     attnkit_pack_args pack;
     attnkit_linear_args args;
@@ -45,7 +46,7 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* Makes the valid calls, with the matrix packed. There is one call of each kind at a time. */
+/* Makes the valid calls, and packs the matrix. The next call of this function overwrites them. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -84,7 +85,7 @@ static struct call *good_strided(void)
 
 /* --- What is expected ------------------------------------------------------------------------- */
 
-/* A function that makes one of the calls, with its args of struct call. */
+/* A function that makes one of the calls with its arguments from struct call. */
 typedef attnkit_status (*caller)(const struct call *c, char *message);
 
 static attnkit_status pack(const struct call *c, char *message)
@@ -133,7 +134,7 @@ static void expect_ok(const struct call *c, caller call)
         fail_msg("%s, \"%s\"", attnkit_status_string(status), message);
 }
 
-/* A field of the call, its new value, and the message. */
+/* A field of the call, its new value, and a part of the message. */
 struct refusal {
     const char *text;
     size_t field, size;
@@ -153,7 +154,8 @@ static struct call *changed_call(const struct refusal *r)
     return c;
 }
 
-/* Expects refusals of a call, and of its query if the query can see the fault. */
+/* Expects that the call refuses each fault of the table, and that its query does, too, if `query`
+ * is not NULL. */
 static void expect_refusals(const struct refusal *table, int64_t count, caller call, caller query)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -216,7 +218,7 @@ static void packed_size_is_that_of_whole_tiles(void **state)
     (void)state;
     static const int64_t outs[][2] = {{1, 16}, {15, 16}, {16, 16}, {17, 32}, {4096, 4096}};
     static const int64_t bytes_of_32[] = {128, 64, 64, 0,
-                                          34}; /* bytes of 32 elements of each type */
+                                          34}; /* size of 32 elements of each type in bytes */
     for (int64_t i = 0; i < COUNT(outs); i++)
         for (int type = ATTNKIT_F32; type <= ATTNKIT_Q8_0; type++) {
             if (type == ATTNKIT_I8)
@@ -592,7 +594,7 @@ static void a_bad_workspace_is_refused(void **state)
     }
 }
 
-/* Calls of the caller's own threads. Some have nothing to do. */
+/* The caller's threads each make the call. Some of them have nothing to do. */
 static void more_threads_than_parts_are_right(void **state)
 {
     (void)state;

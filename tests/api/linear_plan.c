@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned linear maps: a run has the bits of a single call, with the planned number of rows and
- * threads, or fewer, and with the plan at any address; several threads may run one plan. A refusal
- * of a plan or a run names the argument, and nothing is written.
+ * Tests planned linear maps. A run has the bits of a single call. A run has as many rows and
+ * threads as planned, or fewer, and its plan lies at any address. Several threads may run one plan
+ * at once. A refused plan or run writes nothing, and its message names the argument.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 enum {
     ROUNDED_TYPES = 3, /* types of x and y */
     MOST_ROWS = 300,
-    PLAN_BYTES = 4096, /* room for a plan, a page */
+    PLAN_BYTES = 4096, /* room for a plan: one page */
 };
 
 #define COUNT(table) ((int64_t)(sizeof(table) / sizeof(table)[0]))
@@ -35,7 +35,7 @@ static void expect_ok(attnkit_status status, const char *message)
 
 /* --- Bits ------------------------------------------------------------------------------------- */
 
-/* Makes a plan without addresses for `rows` rows, in a page of its own that cannot be written. */
+/* Makes a plan without addresses for `rows` rows, in its own page, which then cannot be written. */
 static void *new_plan(const struct linear_call *c, int64_t rows, struct runner runner)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -75,8 +75,8 @@ static void twice_and_backwards(void *pool, int64_t n, void (*task)(void *arg, i
         task(arg, i % n);
 }
 
-/* Runs the plan by 2 threads in a parallel-for, or by a call for each thread, in a workspace of
- * exactly the bytes asked for. */
+/* Runs the plan in a workspace of exactly the bytes that it asks for. 2 threads run in a
+ * parallel-for; of other numbers of threads, each makes the call itself. */
 static void run_plan(const struct linear_call *c, const void *plan, int64_t threads)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -101,7 +101,7 @@ static void expect_reference(const struct linear_call *c)
     free(y);
 }
 
-/* The runs have all types of a matrix with some types of x and y, in all layouts, by plans for more
+/* The runs have all matrix types, some types of x and y, and all layouts. Their plans are for more
  * rows and threads. */
 static void a_run_has_the_bits_of_a_call(void **state)
 {
@@ -127,7 +127,7 @@ static void a_run_has_the_bits_of_a_call(void **state)
         }
 }
 
-/* One plan and one workspace run every number of rows that has loops of its own. */
+/* One plan and one workspace serve every number of rows for which kernels have separate loops. */
 static void rows_may_be_fewer(void **state)
 {
     const struct linear_kind k = {.bias = true, .layout = PADDED};
@@ -247,7 +247,8 @@ static void threads_run_one_plan_at_the_same_time(void **state)
 
 enum { ROWS = 5, IN_DIM = 64, OUT_DIM = 20, ROOM = 4096, MARGIN = 1024 };
 
-/* A plan, a run of it and all memory except the workspace. A refused call may change none of it. */
+/* A plan, the data of a run, and all their memory except the workspace. A refused run may change
+ * none of this memory. */
 struct memory_of_call {
     attnkit_linear_args args;
     attnkit_linear_data data;
@@ -380,7 +381,7 @@ static void what_is_no_plan_is_refused(void **state)
         .size = sizeof args, .batch = 1, .heads = 1, .len = 1, .dim = 1, .capacity = 1};
     assert_int_equal(attnkit_append_plan(&args, &c->exec, other, sizeof other, NULL), ATTNKIT_OK);
     expect_run_refusal(c, other, bad, text);
-    /* A plan of another version or process: its first bytes differ. */
+    /* A plan of another version or process has other first bytes. */
     for (int i = 0; i < 12; i++) {
         memcpy(other, c->plan, sizeof other);
         other[i] ^= 64;
@@ -391,7 +392,7 @@ static void what_is_no_plan_is_refused(void **state)
 static void another_instruction_set_is_refused(void **state)
 {
     struct memory_of_call *const c = good_plan(*state);
-    expect_right(c); /* names the planned instruction set */
+    expect_right(c); /* isa names the planned instruction set */
     c->exec.isa = NULL;
     expect_right(c);
     c->exec.isa = strcmp(*state, "scalar") == 0 ? "avx2" : "scalar";

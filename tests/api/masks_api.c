@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call of attention with bad and odd masks, score mods, dropout and weights. A call that
- * cannot be computed is refused with the documented status and a message that names the argument
- * and its value, and nothing is written. A call that merely looks odd is taken literally. api.c and
- * api_storage.c have all other arguments.
+ * The public call of attention with bad and odd masks, score mods, dropout and weights. The library
+ * refuses a call that it cannot compute: it returns the documented status and a message that names
+ * the argument and its value, and writes nothing. A call that only looks odd is accepted as it is.
+ * Tests of all other arguments are in api.c and api_storage.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,11 +33,11 @@ enum {
     Q_ROWS = BATCH * Q_HEADS * Q_LEN,
 
     ROOM = 4096,   /* bytes for each tensor */
-    MARGIN = 1024, /* of these, before a tensor's first element */
+    MARGIN = 1024, /* how many of the ROOM bytes lie before a tensor's first element */
     PATTERN = 0xa5,
 };
 
-/* The tensors that a call may have beside q, k and v, to go through them by number. Outputs come
+/* Numbers of the tensors that a call may have besides q, k and v, for loops over them. Outputs come
  * first. */
 enum {
     OUT,
@@ -65,7 +65,7 @@ static const char *const tensor_names[TENSORS] = {
     "mask",        "mask_bits", "bias",         "q_segment_ids", "kv_segment_ids", "alibi_slopes",
     "bias_scales", "sinks",     "dropout_seeds"};
 
-/* Bytes of each tensor, dense, with an f32 bias; and its alignment. */
+/* The size of each dense tensor in bytes, with an f32 bias, and its alignment in bytes. */
 static const int64_t tensor_bytes[TENSORS] = {4 * Q_ROWS * VALUE_DIM,
                                               4 * Q_ROWS,
                                               4 * Q_ROWS *KV_LEN,
@@ -138,7 +138,7 @@ static void give(struct call *c, int tensor)
     set_data(c, tensor, memory_of(c, tensor));
 }
 
-/* Makes a plain valid call. There is one call at a time. */
+/* Makes a plain valid call. The next call of this function overwrites it. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -262,7 +262,7 @@ static void make_state(struct call *c)
         give(c, t);
 }
 
-/* Makes a call that writes a state, with all inputs that it may have. */
+/* Makes a call that writes a state and has every input that such a call may have. */
 static void make_all_of_state(struct call *c)
 {
     for (int i = 0; i < IN_WALK; i++)
@@ -278,7 +278,7 @@ static void set_strides(attnkit_tensor *t, int64_t row_bytes)
     t->strides[0] = Q_HEADS * Q_LEN * row_bytes;
 }
 
-/* Gives masks their dense strides. */
+/* Makes a call with masks, and sets their dense strides explicitly. */
 static void make_strided_masks(struct call *c)
 {
     make_masks(c);
@@ -295,7 +295,7 @@ static void set_key_strides(attnkit_tensor *t, int64_t row_bytes)
     t->strides[0] = KV_HEADS * KV_LEN * row_bytes;
 }
 
-/* Makes a call with masks and weights, and gives all tensors their dense strides. */
+/* Makes a call with masks and weights, and sets the dense strides of all tensors explicitly. */
 static void make_strided(struct call *c)
 {
     make_strided_masks(c);
@@ -348,8 +348,8 @@ static void expect_query(const struct call *c)
     fail_unless(status == ATTNKIT_OK, "query", "", status, message);
 }
 
-/* Fails the test unless the query and the call accept c. Returns the options as the plan has
- * them. */
+/* Fails the test unless the query and the call accept c. Returns the options in the form that the
+ * plan of the call holds. */
 static const struct extras *accepted(const struct call *c)
 {
     static struct attention a;
@@ -406,7 +406,7 @@ static void apply(struct call *c, const struct change *change)
         memcpy(field, &change->value, sizeof change->value);
 }
 
-/* Makes the valid call, and changes it by `make` unless that is NULL. */
+/* Makes the valid call, and changes it by `make` unless `make` is NULL. */
 static struct call *made_call(maker make)
 {
     struct call *c = good_call();
@@ -425,8 +425,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Expects refusals of the call and of the workspace query, for faults that depend on no tensor and
- * no array. */
+/* Expects that both the call and the workspace query refuse each fault of the table. These faults
+ * depend on no tensor and no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -437,7 +437,8 @@ static void expect_shape_refusals(const struct refusal *table, size_t count, mak
     }
 }
 
-/* Expects refusals of the call alone. */
+/* Expects that the call refuses each fault of the table. The workspace query cannot see these
+ * faults. */
 static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
                                  attnkit_status expected)
 {
@@ -466,7 +467,7 @@ static void each_extra_is_taken_alone_and_with_all_others(void **state)
     assert_true(accepted(made_call(make_strided))->any);
 }
 
-/* The query only needs to know which pointers are NULL. */
+/* The workspace query only compares pointers with NULL. Here they point to no memory. */
 static void the_query_reads_nothing_through_pointers(void **state)
 {
     (void)state;
@@ -507,7 +508,7 @@ static void nothing_to_do_needs_no_pointers(void **state)
     }
 }
 
-/* Without keys, rows of masks and weights have no bytes. */
+/* Without keys, the rows of masks and weights have no elements. */
 static void without_keys_masks_and_weights_may_be_null(void **state)
 {
     (void)state;
@@ -528,7 +529,7 @@ static void without_keys_masks_and_weights_may_be_null(void **state)
 
 /* --- Window ------------------------------------------------------------------------------ */
 
-/* A call has a window if it points to one. Zeros are bounds like any other number. */
+/* A call has a window if it points to one. Bounds of 0 are valid bounds. */
 static void a_window_is_there_where_it_hangs_on_the_call(void **state)
 {
     (void)state;
@@ -580,7 +581,8 @@ static void attend(struct call *c)
     fail_unless(status == ATTNKIT_OK, "call", "", status, message);
 }
 
-/* From positions near -2^63, a window of the largest bound reaches only the first keys. */
+/* The positions are near -2^63. A window with the largest bound then reaches only the first
+ * keys. */
 static void the_largest_bound_is_still_one(void **state)
 {
     (void)state;
@@ -618,7 +620,8 @@ static void what_is_reckoned_from_positions_needs_them(void **state)
     expect_shape_refusals(&dropout, 1, make_dropout, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Any position is accepted unless a row's position overflows, even if the call is not causal. */
+/* Any offset is accepted unless a row's position overflows. Overflows are refused even if the call
+ * is not causal. */
 static void positions_are_any_that_do_not_overflow(void **state)
 {
     (void)state;
@@ -676,7 +679,7 @@ static void masks_without_a_kind_and_kinds_without_a_mask_are_refused(void **sta
     expect_shape_refusals(table, COUNT(table), make_masks, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Without rows or without keys, the bias may be missing. */
+/* bias_scales need a bias, unless the call has no rows or no keys. */
 static void bias_scales_without_a_bias_are_refused(void **state)
 {
     (void)state;
@@ -721,7 +724,7 @@ static void unknown_kinds_and_types_are_unsupported(void **state)
          {SET(groups.weights.kind, -1), SET(groups.weights.weights.data, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_all, ATTNKIT_UNSUPPORTED);
-    for (size_t i = 0; i < COUNT(table); i++) { /* even with nothing to do */
+    for (size_t i = 0; i < COUNT(table); i++) { /* a call with nothing to do is refused, too */
         struct call *c = changed_call(&table[i], make_all);
         c->args.batch = 0;
         expect_refusal(c, ATTNKIT_UNSUPPORTED, table[i].text);
@@ -807,7 +810,8 @@ static void dense_rows_of_masks_have_as_many_columns_as_are_said(void **state)
     }
 }
 
-/* The rows of all entries are one tensor without a batch. */
+/* Masks and arrays of packed rows have no batch dimension: the rows of all entries are one
+ * tensor. */
 static void packed_masks_and_arrays_have_no_batch(void **state)
 {
     (void)state;
@@ -818,8 +822,9 @@ static void packed_masks_and_arrays_have_no_batch(void **state)
     const struct extras *x = accepted(c);
     assert_int_equal(x->bytes.stride.head, Q_LEN * KV_LEN);
     assert_int_equal(x->weights_stride.row, 4 * KV_LEN);
-    c->args.out.data =
-        memory_of(c, MASK) + tensor_bytes[MASK] / BATCH; /* where the second entry was */
+    c->args.out.data = memory_of(c, MASK) +
+                       tensor_bytes[MASK] /
+                           BATCH; /* the place of the mask's second entry, which is not read now */
     accepted(c);
     c->args.out.data = memory_of(c, Q_SEGMENTS) + tensor_bytes[Q_SEGMENTS] / BATCH;
     accepted(c);
@@ -907,7 +912,7 @@ static void masks_may_repeat_overlap_and_go_backwards(void **state)
         }
 }
 
-/* One row of the mask is for all query rows. */
+/* The masks have strides of 0, so all query rows share one row of a mask. */
 static void a_mask_of_keys_alone_is_one_row(void **state)
 {
     (void)state;
@@ -924,7 +929,8 @@ static void a_mask_of_keys_alone_is_one_row(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps bias");
 }
 
-/* The layouts of other masks do not matter. */
+/* Each mask's own layout tells whether its strides are used. The layouts of the other masks do not
+ * matter. */
 static void each_mask_says_by_itself_whether_it_is_strided(void **state)
 {
     (void)state;
@@ -1014,7 +1020,7 @@ static void expect_overlap(struct call *c, int output, int other, int64_t offset
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
 }
 
-/* Returns the last offset in a tensor at which an output would overlap it. */
+/* Returns the largest offset in a tensor at which an aligned output overlaps the tensor. */
 static int64_t last_offset(int tensor, int output)
 {
     return (tensor_bytes[tensor] - 1) / alignments[output] * alignments[output];
@@ -1067,7 +1073,7 @@ static void inputs_may_overlap_each_other(void **state)
     accepted(c);
 }
 
-/* The rows of a mask have room for rows of weights between them. */
+/* The rows of the bias have gaps that hold the rows of the weights. */
 static void outputs_may_lie_in_the_gaps_of_masks(void **state)
 {
     (void)state;
@@ -1095,7 +1101,7 @@ static void a_workspace_inside_an_extra_is_refused(void **state)
     }
 }
 
-/* The library keeps nothing from the call before. */
+/* The library remembers no tensor of an earlier call. */
 static void a_workspace_may_lie_where_masks_of_other_calls_are(void **state)
 {
     (void)state;
@@ -1110,7 +1116,8 @@ static void a_workspace_may_lie_where_masks_of_other_calls_are(void **state)
 
 /* --- Sizes ------------------------------------------------------------------------------- */
 
-/* Makes rows of K take no memory, so that any number of them is valid. */
+/* Makes the call have INT64_MAX / 2 keys. Their rows have strides of 0, so that any number of keys
+ * is valid. */
 static void make_endless(struct call *c)
 {
     groups_set_strided(&c->args, &c->groups);
@@ -1348,7 +1355,7 @@ static void strides_of_weights_nest(void **state)
 
 /* --- Workspace --------------------------------------------------------------------------- */
 
-/* Makes K and V binary16. Their rows need scratch, as masks do. */
+/* Makes K and V binary16, whose rows need scratch. Masks need scratch, too. */
 static void make_halves(struct call *c)
 {
     c->args.k.type = c->args.v.type = ATTNKIT_F16;
@@ -1364,7 +1371,7 @@ static const maker hungry[] = {make_window, make_segments, make_mask,   make_mas
                                make_bias,   make_softcap,  make_slopes, make_dropout,
                                make_sinks,  make_weights,  make_all,    make_wide_all};
 
-/* Returns the bound that the header states for one thread of a call like this. */
+/* Returns the header's bound of the workspace of one thread for this call, in bytes. */
 static size_t workspace_bound(const struct call *c)
 {
     const int64_t head_dim = c->args.head_dim, value_dim = c->args.value_dim;
@@ -1412,8 +1419,8 @@ static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
             }
 }
 
-/* The workspace must not shrink, so that a workspace for the longest of several calls is enough for
- * all of them. */
+/* The workspace must not shrink as lengths grow. Then a workspace for the longest of several calls
+ * is enough for all of them. */
 static void the_workspace_does_not_shrink_as_lengths_grow(void **state)
 {
     (void)state;

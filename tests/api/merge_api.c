@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit_merge against bad and odd arguments: each is refused with the documented status and a
- * message that names the argument and its value, and nothing is written. Each test changes one
- * thing of a small valid call.
+ * attnkit_merge with bad and odd arguments. The library refuses bad arguments: it returns the
+ * documented status and a message that names the argument and its value, and writes nothing. Each
+ * test changes one thing of a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,7 +101,7 @@ static void expect_refusal(struct call *c, attnkit_status expected, const char *
     assert_memory_equal(&before, c, sizeof before);
 }
 
-/* Without this test, the refusals below could have any other reason. */
+/* Without this test, the calls below could be refused for another reason than their fault. */
 static void the_good_calls_are_right(void **state)
 {
     (void)state;
@@ -217,7 +217,8 @@ static void other_structs_are_refused(void **state)
     struct call *c = good_call();
     c->exec.isa = "none";
     expect_refusal(c, ATTNKIT_BAD_ISA, "none");
-    /* Structs of a newer header: bytes that this library does not know must be zero. */
+    /* The struct of a newer header is longer. Bytes that this library does not know must be
+     * zero. */
     union {
         attnkit_merge_args args;
         char bytes[4096];
@@ -230,7 +231,7 @@ static void other_structs_are_refused(void **state)
     assert_non_null(strstr(message, "attnkit_merge_args.size is 4096 and byte "));
 }
 
-/* The tensors, to go through them by number. */
+/* Numbers of the tensors, for loops over them. */
 enum { OUT, LSE, PART_OUT, PART_LSE, TENSORS };
 
 static const char *const strides_names[TENSORS] = {"out.strides", "lse.strides", "part_out.strides",
@@ -307,7 +308,7 @@ static void misaligned_tensors_are_refused(void **state)
     }
 }
 
-/* Moves a part onto an output, but not exactly onto it. */
+/* Moves a part so that it overlaps an output, but does not begin at the same address. */
 static void outputs_that_overlap_are_refused(void **state)
 {
     (void)state;
@@ -331,7 +332,7 @@ static void outputs_that_overlap_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps part_outs[0] (");
 }
 
-/* An output at the address of a part is in place only if it has the strides of the part. */
+/* An output at the address of a part is allowed only if it has the strides of the part. */
 static void in_place_with_other_strides_is_refused(void **state)
 {
     (void)state;
@@ -348,7 +349,7 @@ static void in_place_with_other_strides_is_refused(void **state)
     }
 }
 
-/* Nothing is read, not even the arrays. */
+/* A call without rows reads nothing, not even the arrays of pointers. */
 static void a_call_without_rows_does_nothing(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dispatch/common/overlap.c is compared with a map of bytes: small layouts of every kind are drawn
- * at random, and their bytes are marked one by one. Addresses are mere numbers, without memory.
+ * The overlap checks of dispatch/common/overlap.c. The test draws small layouts of every kind, and
+ * marks their bytes in a map one by one. The checks must agree with the maps. The addresses are
+ * only numbers: no memory belongs to them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +60,8 @@ static bool layout_of(const struct tensor *t, struct layout *l, bool *repeats)
     return attnkit_layout(l, data, t->count, t->stride, t->row_bytes, repeats);
 }
 
-/* Draws a tensor with arbitrary strides: zero, negative, interleaved and overlapping. */
+/* Draws a tensor with arbitrary strides. They may be zero or negative, and rows may interleave or
+ * overlap. */
 static struct tensor draw_wild(uint64_t *random)
 {
     struct tensor t = {.first = MAP_BYTES / 2 + random_below(random, 200),
@@ -71,8 +73,8 @@ static struct tensor draw_wild(uint64_t *random)
     return t;
 }
 
-/* Draws a tensor as callers usually have it: dimensions nested in any order and direction, with
- * gaps in which another tensor's rows may lie. */
+/* Draws a tensor of the kind that callers usually have. Its dimensions nest in any order and
+ * direction, and the rows of another tensor may lie in its gaps. */
 static struct tensor draw_nested(uint64_t *random)
 {
     struct tensor t = {.first = MAP_BYTES / 2 + random_below(random, 100),
@@ -95,8 +97,8 @@ static struct tensor draw(uint64_t *random)
     return random_below(random, 2) ? draw_wild(random) : draw_nested(random);
 }
 
-/* Draws two tensors. Often the second has the strides of the first and lies in its gaps, or half on
- * its rows. */
+/* Draws two tensors. In half of the cases the second has the strides of the first, and lies in its
+ * gaps or partly on its rows. */
 static void draw_pair(uint64_t *random, struct tensor t[2])
 {
     t[0] = t[1] = draw(random);
@@ -113,7 +115,8 @@ static void overlap_of_two_tensors_is_that_of_their_bytes(void **state)
     (void)state;
     uint64_t random = 1;
     static byte_map map[2];
-    int64_t seen[2] = {0, 0}; /* answers that the address ranges do not settle */
+    int64_t seen[2] = {0,
+                       0}; /* number of answers that do not follow from the address ranges alone */
     for (int i = 0; i < PAIRS; i++) {
         struct tensor t[2];
         struct layout l[2];
@@ -140,7 +143,8 @@ static int compare_sizes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Returns whether the stride of every dimension exceeds the span of the smaller strides. */
+/* Returns whether the stride of every dimension is at least the bytes that the dimensions with
+ * smaller strides span. */
 static bool nests(const struct tensor *t)
 {
     int64_t stride[3], span = t->row_bytes;
@@ -157,8 +161,9 @@ static bool nests(const struct tensor *t)
     return true;
 }
 
-/* Rows that interleave without meeting (strides 8 and 12 of rows of 4, say) may be called repeated,
- * because no real tensor has this layout. */
+/* The library must report every tensor whose rows share a byte. It may also report rows that
+ * interleave without sharing a byte, such as rows of 4 bytes with strides of 8 and 12, because no
+ * real tensor has this layout. */
 static void rows_that_share_a_byte_are_always_seen(void **state)
 {
     (void)state;
@@ -212,7 +217,7 @@ static bool fits(uintptr_t first, int64_t count, int64_t stride)
 static void bytes_outside_the_address_space_are_refused(void **state)
 {
     (void)state;
-    /* The end must be an address as well. */
+    /* The address after the last byte must also fit. */
     assert_true(fits(UINTPTR_MAX - 104, 26, 4));
     assert_false(fits(UINTPTR_MAX - 104, 27, 4));
     assert_true(fits(100, 26, -4));
@@ -253,7 +258,7 @@ static void a_tensor_without_rows_has_no_bytes_and_overlaps_nothing(void **state
     }
 }
 
-/* Rows of no bytes repeat and yet share no byte. */
+/* Rows of 0 bytes may have the same address, but share no byte. */
 static void rows_without_bytes_overlap_nothing(void **state)
 {
     (void)state;
@@ -267,8 +272,8 @@ static void rows_without_bytes_overlap_nothing(void **state)
     assert_false(attnkit_layouts_overlap(&whole, &empty));
 }
 
-/* Another tensor lies in the gaps of a tensor of a million rows. The search must not go through all
- * pairs of rows. */
+/* A tensor lies in the gaps of a tensor of a million rows. The search must not compare all pairs of
+ * rows. */
 static void interleaved_tensors_cost_a_step_for_each_row(void **state)
 {
     (void)state;
@@ -282,8 +287,8 @@ static void interleaved_tensors_cost_a_step_for_each_row(void **state)
     assert_true(attnkit_layouts_overlap(&a, &b));
 }
 
-/* Scales lie beside their elements, in more rows than could be visited one by one. The search takes
- * a single step for all of them. */
+/* Scales lie next to their elements, in more rows than a search could visit one by one. The search
+ * needs only a single step for all rows. */
 static void rows_at_one_place_of_a_period_cost_nothing(void **state)
 {
     (void)state;
@@ -299,7 +304,7 @@ static void rows_at_one_place_of_a_period_cost_nothing(void **state)
     assert_true(attnkit_layouts_overlap(&elements, &scales));
 }
 
-/* The dimensions interleave, with 2^64 rows in all. */
+/* The dimensions interleave, and there are 2^64 rows. */
 static void more_rows_than_can_be_counted_are_seen(void **state)
 {
     (void)state;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sizes of public structs. Each struct with a size is passed in the form of other versions of
- * the header: shorter than the first version (refused), longer with zeros (accepted), longer with a
- * byte set (refused by name). In structs that the library fills, fields of a newer header become
- * zero.
+ * The sizes of public structs. Each struct with a `size` field is passed as other versions of the
+ * header would pass it. The library must refuse a struct that is shorter than the first version,
+ * and accept a longer one whose further bytes are zero. If one of these bytes is set, the library
+ * must refuse the struct by name. In structs that the library fills, it sets the fields of a newer
+ * header to zero.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@
 
 enum {
     LONGEST = 4096, /* bytes of the longest struct that is accepted */
-    DIM = 4,        /* elements of rows of q, k, v and the layer */
+    DIM = 4,        /* number of elements in a row of q, k, v and of the layer */
     ROOM = 8,       /* rows of caches and tables */
     PATTERN = 0xa5,
 };
@@ -563,7 +564,8 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 
 /* --- Tests ---------------------------------------------------------------------------------- */
 
-/* Uses a copy of the struct with this size, followed by zeros; one of these bytes may be set. */
+/* Makes the call with a copy of the struct that has another size and is followed by zeros. If `set`
+ * is not 0, byte `set` is 1. */
 static attnkit_status use_with(const struct row *r, size_t size, size_t set, char *message)
 {
     static struct fixture f;
@@ -660,7 +662,7 @@ static void longer_structs_with_a_set_byte_are_refused(void **state)
     }
 }
 
-/* The library does not look at bytes after a struct. */
+/* Bytes after the end of a struct may have any value. */
 static void bytes_after_a_struct_are_not_looked_at(void **state)
 {
     (void)state;

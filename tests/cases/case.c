@@ -112,7 +112,7 @@ enum {
 
 struct placed {
     char *memory; /* the tensor with its gaps */
-    size_t size;  /* bytes; 0 in slots, which are not one piece */
+    size_t size;  /* size of this memory in bytes; 0 in slots, which are not contiguous */
     int slot;     /* the tensor's first slot */
     char *first;  /* row 0 of head 0 of batch entry 0 */
     int64_t stride[3];
@@ -122,7 +122,8 @@ struct placed {
 
 static struct placed placed[TENSORS];
 
-/* Lays out head-major, or token-major if `tokens`, with gaps in bytes after rows and heads. */
+/* Lays the tensor out head-major, or token-major if `tokens`. row_gap and head_gap are the bytes
+ * between rows and between heads. */
 static void place_in_arena(struct placed *p, int tensor, bool tokens, int row_gap, int head_gap,
                            int start)
 {
@@ -156,7 +157,8 @@ static void place_in_slots(struct placed *p, int *slot, bool at_end)
     p->size = 0;
     p->first = p->memory + (at_end ? SLOT_BYTES - p->row_bytes : 0);
     p->slot = *slot;
-    /* A row beyond the last must not be the first of the next tensor. */
+    /* A hidden slot separates the tensors. Without it, a row after a tensor's last row would be the
+     * first row of the next tensor. */
     memory_hide_slots(*slot + (int)rows, 1);
     *slot += (int)rows + 1;
 }
@@ -186,7 +188,7 @@ static char *row_at(const struct placed *p, int64_t b, int64_t h, int64_t i)
     return p->first + b * p->stride[0] + h * p->stride[1] + i * p->stride[2];
 }
 
-/* Returns the page of a row in a slot. */
+/* Returns the first byte of the slot that holds a row. */
 static char *slot_of(const struct placed *p, int64_t b, int64_t h, int64_t i)
 {
     return p->memory + (row_at(p, b, h, i) - p->first);
@@ -194,7 +196,7 @@ static char *slot_of(const struct placed *p, int64_t b, int64_t h, int64_t i)
 
 /* --- Filling --------------------------------------------------------------------------------- */
 
-/* Fills memory by memcpy, which doubles the filled part at each step. To fill whole pages word by
+/* Fills memory by memcpy, which doubles the filled part at each step. Filling whole pages word by
  * word would take most of a test's time, above all in emulators and sanitizers. */
 static void fill_words(char *memory, size_t size, uint32_t word)
 {
@@ -243,8 +245,8 @@ static void fill_row(char *row, int64_t count, const struct test_case *c, uint64
     }
 }
 
-/* Fills the rows below `seen`. The others keep their signalling NaN, or are unmapped if they are in
- * slots. */
+/* Fills rows 0 to seen - 1 of a head. The other rows keep their signalling NaN. In slots they are
+ * unmapped. */
 static void fill_rows(int tensor, int64_t b, int64_t h, int64_t seen, const struct setting *s,
                       const struct test_case *c)
 {
@@ -380,7 +382,7 @@ void setting_make(struct setting *s, const struct test_case *c, enum layout_kind
 }
 
 /* Returns whether all bytes are the pattern. memcmp compares the memory with itself, shifted by one
- * byte, which is faster than a loop wherever tests run. */
+ * byte. This is faster than a loop, on CPUs as well as in emulators. */
 static bool all_pattern(const char *memory, size_t size)
 {
     return size == 0 || ((unsigned char)memory[0] == OUTPUT_PATTERN &&
@@ -475,7 +477,7 @@ void result_print_difference(const struct result *expected, const struct result 
     print_first("lse", expected->lse, got->lse, expected->lse_count);
 }
 
-/* Adds floats to a hash: FNV-1a, 64 bits. */
+/* Continues an FNV-1a hash of 64 bits over floats. */
 static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -518,7 +520,7 @@ static void demand(attnkit_status status, const char *message)
     }
 }
 
-/* Runs a table of kernels without the public call. */
+/* Runs attention with a table of kernels, without the public call. */
 static void run_table(const attnkit_attention_args *args, const struct kernels *kernels)
 {
     struct attention a;

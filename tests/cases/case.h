@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A test case: the shape and options of one attention call and the layout of its tensors. It is a
- * list of values, one for each axis, so that cases can be drawn, covered pair by pair, printed and
- * run again. The tensors of a case are made from its seed, with the same bits on every machine.
+ * A test case: the shape and options of one attention call, and the layout of its tensors. A case
+ * is a list of values, one for each axis. So cases can be drawn, printed and run again, and a set
+ * of cases can cover all pairs of values. The tensors of a case are made from its seed, with the
+ * same bits on every machine.
  */
 #ifndef ATTNKIT_TEST_CASE_H
 #define ATTNKIT_TEST_CASE_H
@@ -19,9 +20,9 @@
 enum layout_kind {
     DENSE,        /* [batch][head][row] */
     TOKEN_MAJOR,  /* [batch][row][head] */
-    PADDED,       /* gaps of a few elements after every row and head, an odd start */
+    PADDED,       /* gaps of a few elements after every row and head, and before the first row */
     REVERSED,     /* negative strides */
-    BROADCAST,    /* k and v repeat over batch and heads by stride 0 */
+    BROADCAST,    /* k and v have strides of 0 over batch and heads */
     BEFORE_GUARD, /* each row ends at an unmapped page */
     AFTER_GUARD,  /* each row begins after an unmapped page */
     LAYOUT_KINDS,
@@ -31,7 +32,7 @@ enum mask_kind {
     MASK_NONE,
     MASK_UPPER_LEFT,
     MASK_BOTTOM_RIGHT,
-    MASK_OFFSET_IN,       /* somewhere inside the keys */
+    MASK_OFFSET_IN,       /* the offset is somewhere inside the keys */
     MASK_OFFSET_NEGATIVE, /* the first rows see nothing */
     MASK_OFFSET_BEYOND,   /* every row sees every key */
     MASK_KINDS,
@@ -39,12 +40,13 @@ enum mask_kind {
 
 enum data_kind {
     DATA_UNIFORM,  /* in [-1, 1) */
-    DATA_PEAKED,   /* q so large that few keys have nearly all the weight; maxima that move */
-    DATA_TINY,     /* subnormal v, products that underflow */
+    DATA_PEAKED,   /* q is so large that few keys have nearly all the weight, and the maxima move */
+    DATA_TINY,     /* v is subnormal, and products underflow */
     DATA_SPECIAL,  /* NaN, infinities and signed zeros here and there */
-    DATA_INTEGERS, /* many equal scores, exact sums */
-    DATA_KINDS,    /* kinds on the axis; one more would change the cases of all golden hashes */
-    DATA_HUGE,     /* v up to the largest number: sums that overflow */
+    DATA_INTEGERS, /* many scores are equal, and sums are exact */
+    DATA_KINDS, /* number of kinds on the axis; one more would change the cases of all golden hashes
+                 */
+    DATA_HUGE,  /* v reaches the largest number, so that sums overflow; not on the axis */
 };
 
 enum axis {
@@ -58,7 +60,7 @@ enum axis {
     AXIS_THREADS,
     AXIS_BATCH,
     AXIS_KV_HEADS,
-    AXIS_KV_LENS, /* 0: all kv_len; 1: a length for each batch entry */
+    AXIS_KV_LENS, /* 0: every length is kv_len; 1: each batch entry has its own length */
     AXIS_DATA,
     AXIS_SCALE, /* 0: default; 1: given; 2: given as 0; 3: given, negative */
     AXES,
@@ -72,7 +74,7 @@ struct test_case {
 /* Returns the values of an axis. */
 int axis_values(enum axis axis, const int **values);
 
-/* Returns about how many multiply-adds the reference takes for this case. */
+/* Returns the approximate cost of a case in multiply-adds of the reference. */
 double case_cost(const struct test_case *c);
 
 /* Returns whether the rows of every tensor fit the guarded slots. */
@@ -82,8 +84,8 @@ void case_print(const struct test_case *c);
 
 /* ------------------------------------------------------------------------------------------- */
 
-/* The tensors of a case in memory, and the arguments that describe them. There is one setting at a
- * time, because the next one takes over its memory. */
+/* The tensors of a case in memory, and the arguments that describe them. There is only one setting
+ * at a time: the next setting takes over its memory. */
 struct setting {
     attnkit_attention_args args;
     struct groups groups; /* all groups of args */
@@ -96,17 +98,17 @@ struct setting {
  * row sees, hold signalling NaN. The outputs hold a pattern. */
 void setting_make(struct setting *s, const struct test_case *c, enum layout_kind layout);
 
-/* Takes the result out of the outputs' rows and puts the pattern back. Returns true if no other
- * byte of the outputs' memory has changed. */
+/* Copies the rows of the outputs to `result`, and fills them with the pattern again. Returns true
+ * if no other byte of the outputs' memory has changed. */
 struct result;
 bool setting_take_result(const struct setting *s, struct result *result);
 
-/* Frees the memory. */
+/* Frees the memory of all settings. */
 void setting_end(void);
 
 /* ------------------------------------------------------------------------------------------- */
 
-/* A result apart from its call: out, dense, [batch][q_heads][q_len][value_dim], and lse, dense,
+/* A dense copy of a result: out is [batch][q_heads][q_len][value_dim], and lse is
  * [batch][q_heads][q_len].
  */
 struct result {
@@ -120,10 +122,10 @@ void result_free(struct result *r);
 /* Computes the result of the scalar reference. */
 void result_from_reference(struct result *r, const attnkit_attention_args *args);
 
-/* Compares bits, as results must be compared: NaN must have the same bits, too. */
+/* Compares bits, as tests compare results. NaN must have the same bits, too. */
 bool same_bits(const float *a, const float *b, size_t count);
 
-/* Compares numbers on which results depend: any NaN equals any NaN. */
+/* Compares numbers of which only the value matters. Any NaN equals any NaN. */
 bool same_numbers(const float *a, const float *b, size_t count);
 
 /* Prints the first difference for a failing test. */
@@ -133,8 +135,9 @@ uint64_t result_hash(const struct result *r);
 
 /* ------------------------------------------------------------------------------------------- */
 
-/* The way to run a case: by the public call, on a named instruction set, with one share for each of
- * `threads` threads; or by a table of kernels, for kernels that are in no list. */
+/* The way to run a case. The public call runs it on a named instruction set, with one share for
+ * each of `threads` threads. A table of kernels runs it for kernels that the library does not
+ * list. */
 struct runner {
     const char *isa;
     int threads;
@@ -144,9 +147,9 @@ struct runner {
 /* Fails the test on any status but ATTNKIT_OK. */
 void run_attention(const attnkit_attention_args *args, struct runner runner);
 
-/* Lays out and runs a case, and compares the result with the expected one, or, if there is none,
+/* Lays out and runs a case, and compares the result with the expected result, or, if there is none,
  * with its hash. Then calls `then`, unless it is NULL, for further checks of the setting and the
- * result. Returns NULL or a text that says what is wrong, as `then` does. */
+ * result. This function and `then` return NULL, or a message that describes the fault. */
 typedef const char *(*further_check)(const struct setting *s, const struct result *got,
                                      const struct test_case *c, struct runner runner);
 

@@ -4,11 +4,13 @@
 #include <stdlib.h>
 
 enum {
-    MAX_VALUES = 160, /* most values of an axis */
-    CANDIDATES = 12,  /* draws for a case; the draw with the most new pairs is taken */
+    MAX_VALUES = 160, /* the largest number of values of an axis */
+    CANDIDATES =
+        12, /* number of draws for a case; the draw with the most new pairs becomes the case */
 };
 
-/* The pairs that have occurred: [axis a][axis b > a][value of a][value of b]. */
+/* The pairs of values that have occurred: seen[axis a][axis b > a] is an array [value of a][value
+ * of b]. */
 struct pairs {
     struct axes axes;
     bool *seen[AXES][AXES];
@@ -80,8 +82,8 @@ static struct test_case to_case(const struct pairs *p, const struct draw *d, uin
     return c;
 }
 
-/* Draws a value for every axis that `fixed` leaves negative, and takes the others from `fixed`.
- * Draws again, towards smaller values, until the cost is within the limit. */
+/* Draws a value for every axis whose index in `fixed` is negative. The other axes have the values
+ * in `fixed`. Draws again, towards smaller values, until the cost is within the limit. */
 static struct draw draw_within(const struct pairs *p, const struct draw *fixed, double cost_limit,
                                uint64_t *random)
 {
@@ -153,8 +155,8 @@ struct cases covering_cases(uint64_t seed, int least, double cost_limit)
     struct cases cases = {NULL, 0};
     const struct axes axes = all_axes();
     struct pairs *p = pairs_new(&axes);
-    /* The two widest axes come first: their pairs need most of the cases, and these cases cover the
-     * other pairs on the way. */
+    /* The two axes with the most values come first. Their pairs need most of the cases, and these
+     * cases also cover most of the other pairs. */
     for (int a = 0; a < p->axes.count; a++)
         for (int b = a + 1; b < p->axes.count; b++)
             cover_pairs_of(&cases, p, a, b, cost_limit, &seed);
@@ -179,11 +181,12 @@ struct cases sampled_cases(const struct axes *axes, uint64_t seed, int count, do
     struct cases cases = {NULL, 0};
     struct pairs *p = pairs_new(axes);
     for (int i = 0; i < count; i++) {
-        /* Walk each axis in turn, so that no value is left out. */
+        /* Case i takes the next value of axis i % count, so that every value of every axis
+         * occurs. */
         struct draw fixed = NOTHING_FIXED;
         const int axis = i % axes->count;
         fixed.index[axis] = i / axes->count % p->axes.counts[axis];
-        /* Now and then a case with many rows over several chunks. */
+        /* Every sixteenth case has many rows over several chunks. */
         const bool large = i % 16 == 0;
         const double limit = large ? 16 * cost_limit : cost_limit;
         if (large) {

@@ -13,7 +13,7 @@ struct cases {
     int count;
 };
 
-/* The axes that cases are drawn from, and their values. An axis that is not in the list is 0. */
+/* The axes of drawn cases, and the values of each axis. All other axes have the value 0. */
 struct axes {
     int count; /* the axes 0 .. count - 1 of enum axis */
     int counts[AXES];
@@ -23,17 +23,17 @@ struct axes {
 /* Returns all axes with all their values. */
 struct axes all_axes(void);
 
-/* Draws at least `least` cases that cover every pair. If possible, the other axes of a case get
- * cheap values, so that a case seldom costs more than `cost_limit` (case_cost). */
+/* Draws at least `least` cases that cover every pair. The axes of a case that do not belong to its
+ * pair get cheap values if possible. So a case seldom has a case_cost above `cost_limit`. */
 struct cases covering_cases(uint64_t seed, int least, double cost_limit);
 
-/* Draws `count` cases that walk through the values of every axis in turn (1,742 cases contain all
- * values of head_dim). The golden hashes of f32 belong to these cases: another way to draw them
- * would change the hashes. Hardly any case costs more than `cost_limit`, a bound for emulators.
+/* Draws `count` cases that take the values of every axis in turn (1,742 cases contain all values of
+ * head_dim). The golden hashes of f32 belong to these cases: any change to the drawing would change
+ * the hashes. Hardly any case costs more than `cost_limit`, which keeps runs in emulators short.
  * Only every sixteenth case, which has 65 rows over 1,000 keys, may cost 16 times as much. */
 struct cases sampled_cases(const struct axes *axes, uint64_t seed, int count, double cost_limit);
 
-/* Counts the pairs of values that occur in no case. */
+/* Returns the number of pairs of values that occur in no case. */
 int64_t uncovered_pairs(const struct cases *cases);
 
 #endif

@@ -61,8 +61,8 @@ static attnkit_type draw_type(struct drawn *c, int types)
     return one_in(c, 2) ? ATTNKIT_F32 : all[below(c, types)];
 }
 
-/* Returns the batch entries of a tensor of query rows, and then of a tensor of keys. Packed tensors
- * have one. */
+/* row_entries returns the number of batch entries of a tensor of query rows, key_entries of a
+ * tensor of keys. Packed tensors have one entry. */
 static int64_t row_entries(const struct drawn *c)
 {
     return c->groups.storage.cu_seqlens_q.data ? 1 : c->args.batch;
@@ -102,7 +102,7 @@ static void draw_shape(struct drawn *c)
     } while (cost(c) > 2e6);
 }
 
-/* Draws where sequences begin in `total` rows. */
+/* Draws the cu_seqlens of sequences in `total` rows. */
 static void draw_starts(struct drawn *c, int64_t total, int64_t *starts)
 {
     for (int64_t b = 1; b <= c->args.batch; b++)
@@ -163,7 +163,8 @@ static bool can_have_cells(const struct drawn *c)
            !c->groups.storage.cu_seqlens_kv.data;
 }
 
-/* Draws the order of the keys of an entry from `first` on: a ring, or any order. */
+/* Draws the index of the key in each cell of an entry, as a ring or in random order. The indices
+ * begin at `first`, and are -1 for empty cells. */
 static void draw_order(int64_t cells, int64_t first, uint64_t *random, int64_t *index)
 {
     const int64_t turn = random_below(random, cells), empty = random_below(random, 4);
@@ -182,8 +183,9 @@ static void draw_order(int64_t cells, int64_t first, uint64_t *random, int64_t *
             index[cell] = -1;
 }
 
-/* Puts the keys into cells and moves the positions with the keys. The function has random numbers
- * of its own, so that everything else is drawn as without cells. */
+/* Puts the keys into cells, and adds the index of the first key to the positions of the rows. The
+ * function has random numbers of its own, so that all other parts of the call are drawn as without
+ * cells. */
 static void draw_cells(struct drawn *c, int number)
 {
     attnkit_attention_args *const a = &c->args;
@@ -233,7 +235,7 @@ static int32_t *draw_segments(struct drawn *c, int64_t count)
     return ids;
 }
 
-/* Draws the strides of a mask, which repeats along some dimensions, and returns its bytes. */
+/* Draws the strides of a mask, some of which may be 0. Returns the size of the mask in bytes. */
 static size_t draw_mask_strides(struct drawn *c, int64_t row_bytes, int64_t alignment,
                                 attnkit_tensor *mask)
 {
@@ -259,7 +261,7 @@ static int64_t draw_columns(struct drawn *c)
     return one_in(c, 4) && kv_len > 1 ? 1 + below(c, kv_len - 1) : kv_len;
 }
 
-/* Draws bytes in regions that are all true, all false, or random. */
+/* Allocates random bytes, in regions that are all true, all false, or mixed. */
 static void *draw_bytes(struct drawn *c, size_t size)
 {
     unsigned char *const bytes = take(c, size);
@@ -366,7 +368,7 @@ static void draw_functions(struct drawn *c)
     }
 }
 
-/* Draws the factors of a bias, if there is one. */
+/* Draws a factor of the bias for each head, if the call has a bias. */
 static void draw_bias_scales(struct drawn *c)
 {
     static const float specials[] = {0.0f,     NAN,    INFINITY, -INFINITY,
@@ -414,7 +416,7 @@ static void take_outputs(struct drawn *c)
 
 /* K or V in the form that attnkit_append writes. */
 struct store {
-    attnkit_append_args append; /* of its tensors only types and layouts */
+    attnkit_append_args append; /* holds only types and layouts of its tensors */
     attnkit_tensor *rows, *scales;
 };
 
@@ -481,7 +483,8 @@ static void take_store(struct drawn *c, const struct store *s, int *slot)
         s->scales->data = take_filled(c, rows * (p->dim / group) * (int64_t)sizeof(float));
 }
 
-/* Gives tensors of query rows explicit strides, equal to their dense ones. */
+/* Sets the strides of the tensors of query rows explicitly. They are the strides of dense
+ * tensors. */
 static void set_strides(struct drawn *c)
 {
     attnkit_attention_args *const a = &c->args;
@@ -496,7 +499,8 @@ static void set_strides(struct drawn *c)
     }
 }
 
-/* Returns whether a row of the KV head sees each key, by entry, head and key. */
+/* Returns an array [entry][KV head][key]. An element tells whether some row of the KV head sees the
+ * key. */
 static bool *seen_rows(const struct attention *a, const attnkit_attention_args *args)
 {
     const int64_t heads = args->kv_heads, keys = args->kv_len;
@@ -519,7 +523,8 @@ static bool *seen_rows(const struct attention *a, const attnkit_attention_args *
     return seen;
 }
 
-/* Returns whether a row of the KV head sees the key of each cell, by entry, head and cell. */
+/* Returns an array [entry][KV head][cell]. An element tells whether some row of the KV head sees
+ * the key in the cell. */
 static bool *seen_cells(struct attention *a, const attnkit_attention_args *args)
 {
     const int64_t heads = args->kv_heads, cells = args->kv_len;
@@ -548,7 +553,8 @@ static bool *seen_keys(struct attention *a, const attnkit_attention_args *args)
     return has_cells(a) && args->kv_len > 0 ? seen_cells(a, args) : seen_rows(a, args);
 }
 
-/* Returns whether the call reads keys that no row sees: some kinds of weights are of all keys. */
+/* Returns whether the call reads keys that no row sees, because some kinds of weights cover all
+ * keys. */
 static bool reads_all_keys(const struct drawn *c)
 {
     return c->groups.weights.kind == ATTNKIT_WEIGHTS_CAPPED ||
@@ -629,7 +635,7 @@ static void draw_keys(struct drawn *c)
     free(seen);
 }
 
-/* Draws a call. Returns NULL if the call should have cells and cannot. */
+/* Draws a call. Returns NULL if in_cells is true and the call cannot have cells. */
 static struct drawn *new_drawn(int number, bool in_cells)
 {
     struct drawn *const c = calloc(1, sizeof *c);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An attention call drawn from a number: shapes, types, tiles, pages, packed sequences; a choice of
- * all options and their values; threads. Keys that no row of a KV head sees are NaN in K and V, or
- * in unmapped memory. A number has the same bits on every machine.
+ * An attention call drawn from a number. The number decides shapes, types, tiles, pages, packed
+ * sequences, options and their values, and threads. Keys that no row of a KV head sees are NaN in K
+ * and V, or lie in unmapped memory. A number gives the same call, bit for bit, on every machine.
  */
 #ifndef ATTNKIT_TEST_DRAWN_H
 #define ATTNKIT_TEST_DRAWN_H
@@ -34,7 +34,7 @@ struct drawn {
     int64_t cu_seqlens_q[DRAWN_BATCH + 1], cu_seqlens_kv[DRAWN_BATCH + 1];
     uint64_t seeds[DRAWN_BATCH];
     float slopes[DRAWN_HEADS], sinks[DRAWN_HEADS], bias_scales[DRAWN_HEADS];
-    bool slots;  /* each row of K and V is a page of its own */
+    bool slots;  /* each row of K and V lies in its own slot */
     bool tokens; /* K and V are [batch][key][head] */
     int pieces;
     struct guarded piece[DRAWN_PIECES];
@@ -44,18 +44,18 @@ struct drawn {
 struct drawn *drawn_new(int number);
 void drawn_free(struct drawn *c);
 
-/* Draws the same call with its keys in cells of any order, some of them empty. Returns NULL if the
- * call has tiles, pages or packed keys, which cannot be combined with cells. */
+/* Draws the same call with its keys in cells. The cells have any order, and some are empty. Returns
+ * NULL if the call has tiles, pages or packed keys, which cannot be combined with cells. */
 struct drawn *drawn_in_cells(int number);
 
-/* Gives the call integers of 32 bits in place of 64. Returns false if the call has no integers, or
- * if they do not fit. */
+/* Replaces the 64-bit integers of the call by 32-bit integers. Returns false if the call has no
+ * integers, or if one does not fit 32 bits. */
 bool drawn_narrow(struct drawn *c);
 
 /* Fills the outputs with a pattern. */
 void drawn_clear(const struct drawn *c);
 
-/* Prints the call in a line, as a comment of TAP. */
+/* Both functions print the call on one line, as a TAP comment. */
 void drawn_print(int number);
 void drawn_print_call(const struct drawn *c);
 

@@ -28,7 +28,7 @@ static bool is_in_full_call(const struct kind *kind)
     return false;
 }
 
-/* Makes K or V bytes of any value, with scales. */
+/* Makes K or V a tensor of random bytes with scales. */
 static void make_bytes(struct call *c, attnkit_tensor *t, attnkit_tensor *scales, int64_t rows)
 {
     uint64_t random = 3;
@@ -80,7 +80,7 @@ static attnkit_state new_state(struct call *c)
                            call_memory(c, rows * FULL_DIM * sizeof(double))};
 }
 
-/* Makes a call with packed keys, from state to state. */
+/* Makes a call with packed keys that reads a state and writes a state. */
 static struct call *new_call_of_states(int64_t rows)
 {
     struct call *const c = new_call(rows);
@@ -95,7 +95,7 @@ static struct call *new_call_of_states(int64_t rows)
     return c;
 }
 
-/* Makes a call of q, k, v and out alone. */
+/* Makes a call that has only q, k, v and out. */
 static struct call *new_bare_call(int64_t rows)
 {
     struct call *const c = new_call(rows);
@@ -118,7 +118,8 @@ static struct call *new_call_of_cells(int64_t rows)
 struct call *(*const full_calls[FULL_CALLS])(int64_t rows) = {full_call_new, new_call_of_states,
                                                               new_bare_call, new_call_of_cells};
 
-/* Returns the bytes of a binary32 number for each row. Sums of a state have binary64. */
+/* Returns the size in bytes of one binary32 number for each row. The sums of a state are binary64
+ * and take twice as much. */
 static size_t rows_bytes(const struct call *c)
 {
     return (size_t)(2 * FULL_HEADS * c->args.q_len) * sizeof(float);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Returns a number for each place, independent of its neighbours. */
+/* Returns a pseudo-random number that depends only on the place and the salt. */
 static uint32_t hash(struct at at, uint32_t salt)
 {
     uint64_t x = salt + 1;
@@ -16,7 +16,9 @@ static uint32_t hash(struct at at, uint32_t salt)
     return (uint32_t)(x >> 20);
 }
 
-/* Returns true in a third of all places; some regions of 40 keys are true or false as a whole. */
+/* Returns true in 5 of 12 places. A region has 3 rows and 40 keys. A quarter of the regions is true
+ * in all places, and a quarter is false in all places. In the other regions, a third of the places
+ * is true. */
 static bool is_true(struct at at, uint32_t salt)
 {
     const struct at region = {at.b, at.h, at.i / 3, at.j / 40};
@@ -120,7 +122,7 @@ static int64_t short_columns(const struct call *c)
     return c->args.kv_len > 4 ? c->args.kv_len - 4 : c->args.kv_len;
 }
 
-/* Memory of a mask with rows of so many bytes, and its strides. */
+/* Gives a mask memory and strides. Its rows have `row_bytes` bytes. */
 static void new_mask(struct call *c, attnkit_tensor *mask, int64_t row_bytes)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -131,7 +133,7 @@ static void new_mask(struct call *c, attnkit_tensor *mask, int64_t row_bytes)
     mask->data = call_memory(c, (size_t)(mask->strides[0] * a->batch));
 }
 
-/* Returns a row of the mask, writable. */
+/* Returns a writable pointer to a row of the mask. */
 static char *mask_row(const attnkit_tensor *mask, struct at at)
 {
     return (char *)(uintptr_t)mask->data + at.b * mask->strides[0] + at.h * mask->strides[1] +
@@ -235,7 +237,7 @@ static int64_t bias_bytes(const struct call *c)
 
 static const float floats[] = {0.0f, 2.0f, -2.0f};
 
-/* Returns the index in `floats` of the number that is added. */
+/* Returns the index in `floats` of the number that the bias adds at a place. */
 static int added(struct at at)
 {
     return (int)(hash(at, SALT_VALUE) % 3);
@@ -246,7 +248,7 @@ double kinds_bias(const struct call *c, struct at at)
     return c->groups.scores.bias.data ? (double)floats[added(at)] : 0.0;
 }
 
-/* Stores -infinity if masked, else floats[n]. */
+/* Stores -infinity if masked, else floats[n], in the type of the bias. */
 static void put_bias(const struct call *c, char *to, bool masked, int n)
 {
     static const uint16_t halves[] = {0, 0x4000, 0xc000}; /* in binary16 and bfloat16 */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every kind of mask: a function that gives it to a call, and a function that says, without the
- * library, which keys a row sees. Two kinds can be combined unless they take the same field of the
- * arguments.
+ * Every kind of mask. A kind has a function that adds the mask to a call, and a function that
+ * tells, without the library, whether a row sees a key. Two kinds can be combined unless they use
+ * the same field of the arguments.
  */
 #ifndef ATTNKIT_TEST_KINDS_H
 #define ATTNKIT_TEST_KINDS_H
@@ -20,10 +20,11 @@ struct kind {
 
 extern const struct kind kinds[KINDS];
 
-/* Replaces the zeros of a bias by numbers. */
+/* Replaces the zeros of a bias by a mix of 0, 2 and -2. */
 void kinds_vary_bias(struct call *c);
 
-/* Returns the number that the bias adds to a score that is seen; 0 without a bias. */
+/* Returns the number that the bias adds to the score of a key that the row sees. Returns 0 without
+ * a bias. */
 double kinds_bias(const struct call *c, struct at at);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reader of safetensors: headers as other programs write them, wrong headers, headers that are
- * cut off anywhere, and headers with any one byte changed to any other. Each header ends at an
- * unmapped page.
+ * The reader of safetensors files. The tests give it headers that other programs write, wrong
+ * headers, headers that are cut off at any byte, and headers with any byte changed. Each header
+ * ends at an unmapped page.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,10 +19,10 @@
 
 enum { MAX_HEADER = 4096 };
 
-/* The page at whose end the headers end. */
+/* The memory of the headers. Each header ends at its end. */
 static struct guarded page;
 
-/* Parses a header. Returns NULL, or a text that says what is wrong with the header. */
+/* Parses a header. Returns NULL, or a message that describes the fault of the header. */
 static const char *parse(const char *header, size_t size, uint64_t data, struct safetensors *file)
 {
     static char why[SAFETENSORS_WHY];
@@ -40,7 +40,7 @@ static void assert_refused(const char *header, uint64_t data, const char *why)
     assert_null(file.tensors);
 }
 
-/* Two tensors of 28 bytes, with metadata and spaces. */
+/* A header of two tensors with 28 bytes together, with metadata and spaces. */
 static const char sample[] =
     "{\"__metadata__\":{\"format\":\"pt\"},"
     " \"w\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[4,28]} ,\r\n\t"
@@ -82,7 +82,8 @@ static void there_may_be_nothing(void **state)
     }
 }
 
-/* The file has a scalar, and tensors without elements, some at the place of other tensors. */
+/* The file has a scalar and tensors without elements. Some empty tensors lie inside other
+ * tensors. */
 static void shapes_of_all_ranks_are_read(void **state)
 {
     (void)state;
@@ -110,7 +111,7 @@ static void a_header_cut_off_anywhere_is_refused(void **state)
     }
 }
 
-/* With any byte, the header is refused or its tensors fill the file. */
+/* Whatever a byte is changed to, the header is refused, or its tensors exactly fill the file. */
 static void any_byte_may_be_any_other(void **state)
 {
     (void)state;
@@ -165,7 +166,7 @@ static void malformed_headers_are_refused(void **state)
     assert_non_null(parse("{}\0", 3, 0, &file));
 }
 
-/* Parses a header with only the tensor `a` of these words. */
+/* Parses a header that has only a tensor `a` with this dtype, shape and offsets, given as text. */
 static const char *one(const char *dtype, const char *shape, const char *offsets)
 {
     static char header[MAX_HEADER];
@@ -231,8 +232,8 @@ static void bad_tensors_are_refused(void **state)
                    "a shape that no memory has: 'a'");
 }
 
-/* Fails the test unless tensors of bytes at these places, called "a", "b" and so on, are refused
- * with the message `why`. `data` bytes follow the header. */
+/* Fails the test unless a file is refused with the message `why`. The file has tensors of bytes at
+ * the given places, called "a", "b" and so on, and `data` bytes after the header. */
 static void assert_places(const char *why, uint64_t data, size_t count, const uint64_t (*places)[2])
 {
     char header[MAX_HEADER] = "{";
@@ -247,7 +248,8 @@ static void assert_places(const char *why, uint64_t data, size_t count, const ui
     assert_refused(header, data, why);
 }
 
-/* The tensors are named even with gaps before or around them, and with an end beyond the file. */
+/* The message names the tensors that overlap, even if there are gaps before or around them, or if
+ * one ends beyond the file. */
 static void tensors_that_overlap_are_named(void **state)
 {
     (void)state;
@@ -308,7 +310,7 @@ static void names_that_are_there_twice_are_refused(void **state)
                    "a name that is there twice: '__metadata__'");
 }
 
-/* The message has room for a name of any length. */
+/* The message cuts a long name, so that names of any length fit. */
 static void a_long_name_is_cut(void **state)
 {
     (void)state;
@@ -323,8 +325,8 @@ static void a_long_name_is_cut(void **state)
 /* -------------------------------------------------------------------------------------- strings
  */
 
-/* Fails the test unless a tensor's name that is written in this form is read as `name`. NULL means
- * that it must be refused. */
+/* Fails the test unless the reader reads the tensor name `written` as `name`, or refuses it if
+ * `name` is NULL. */
 static void assert_name(const char *written, const char *name)
 {
     static const char tensor[] = "\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}";

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `attnkit layer`: weights in the forms in which models save them, results compared with float64, and
-the picture.
+"""Tests of `attnkit layer`: it reads weights in the forms that models save, its results agree with float64, and its
+picture shows the weights of attention.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_layer.py
 
-ATTNKIT_COMMAND is as in test_tools.py. The tests write safetensors files and decode the picture. Needs
-NumPy."""
+test_tools.py describes ATTNKIT_COMMAND. The tests write safetensors files and decode the picture. They need NumPy."""
 
 import json
 import os
@@ -40,15 +39,15 @@ DTYPES = {"F32": np.float32, "F16": np.float16, "BF16": to_bf16}
 
 
 def stored(array, dtype):
-    """Returns the bytes of an array in a safetensors file."""
+    """Returns the bytes of an array as a safetensors file stores them."""
     if dtype == "BF16":
         return (to_bf16(array).view(np.uint32) >> 16).astype("<u2").tobytes()
     return array.astype({"F32": "<f4", "F16": "<f2", "F64": "<f8", "I32": "<i4"}[dtype]).tobytes()
 
 
 def safetensors(tensors, dtype="F32", pad=0):
-    """Returns the bytes of a file with these arrays, one after the other. dtype is one type for all, or a
-    dict."""
+    """Returns the bytes of a safetensors file with these arrays one after the other. dtype is one type for all arrays,
+    or a dict of types by name."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, array in tensors.items():
         kind = dtype if isinstance(dtype, str) else dtype.get(name, "F32")
@@ -62,7 +61,7 @@ def safetensors(tensors, dtype="F32", pad=0):
 
 def make_weights(d_model=D_MODEL, heads=HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM, value_dim=None,
                  d_key=None, d_out=None, biases="qkvo", seed=10):
-    """Draws q_proj.weight and so on, with values that bf16 represents exactly."""
+    """Draws q_proj.weight and the other weights, with values that bf16 represents exactly."""
     value_dim, d_key = value_dim or head_dim, d_key or d_model
     shapes = {"q": (heads * head_dim, d_model), "k": (kv_heads * head_dim, d_key),
               "v": (kv_heads * value_dim, d_key), "o": (d_out or d_model, heads * value_dim)}
@@ -96,7 +95,7 @@ def rotate(heads, form, base=10000.0, dim=None):
 
 
 def layer(x, weights, heads=HEADS, kv_heads=KV_HEADS, context=None, rope=None, **more):
-    """Computes the layer in float64: out, and all results of attention."""
+    """Computes the layer in float64. Returns out and all results of attention."""
     x = np.asarray(x, np.float64)
     context = x if context is None else np.asarray(context, np.float64)
     weights = {name: np.asarray(array, np.float64) for name, array in weights.items()}
@@ -118,7 +117,7 @@ def layer(x, weights, heads=HEADS, kv_heads=KV_HEADS, context=None, rope=None, *
 
 
 class LayerTest(ToolTest):
-    """A fresh folder for each test, with x and a file of weights in it."""
+    """Gives each test a new folder that holds x and a file of weights."""
 
     def setUp(self):
         super().setUp()
@@ -206,7 +205,8 @@ class Weights(LayerTest):
             self.check(("--kv-heads", KV_HEADS))
 
     def test_separate_matrices_of_multihead_attention(self):
-        """If keys have another length than queries, MultiheadAttention has three matrices but one bias."""
+        """If keys have another length than queries, PyTorch's MultiheadAttention has three matrices, but only one
+        bias."""
         weights = make_weights(d_key=24, kv_heads=HEADS)
         saved = fused({**weights, **{f"{n}_proj.weight": np.zeros((1, 1)) for n in "qkv"}})
         del saved["in_proj_weight"]
@@ -245,7 +245,7 @@ class Weights(LayerTest):
                 self.assertRegex(self.summary, f"(?m)^layer .*, {dtype.lower()}{tail}$")
 
     def test_prefixes(self):
-        """A single layer is found without --prefix. If there are several, one must be named."""
+        """If the weights have a single layer, --prefix is not needed. If they have several, --prefix must name one."""
         other = make_weights(seed=30)
         both = {f"model.{i}.attn.{name}": array for i, part in enumerate((self.weights, other))
                 for name, array in part.items()}
@@ -414,7 +414,8 @@ class NoPicture(LayerTest):
 @unittest.skipUnless(HAS_PNG, "this attnkit was built without libpng")
 class Picture(LayerTest):
     def draw(self, *options, heads=HEADS, **more):
-        """Runs the command. Returns the pixels, the weights of batch entry 0, and the pixels of its panels."""
+        """Runs the command. Returns the pixels of the picture, the weights of batch entry 0, and the pixels of each
+        panel."""
         self.run_tool("--plot", "w.png", "--attention", "a.npy", *options, **more)
         pixels = png.decode((self.folder / "w.png").read_bytes())
         weights = self.load("a.npy")
@@ -422,7 +423,7 @@ class Picture(LayerTest):
         return pixels, weights[0] if weights.ndim == 4 else weights
 
     def panels(self, pixels, heads, across):
-        """Returns the pixels of each head's panel, and of its number."""
+        """Returns the pixels of each head's panel, and of the head number next to it."""
         height, width = pixels.shape[:2]
         down = -(-heads // across)
         x, y = (width - GAP) // across - GAP, (height - GAP) // down - GAP - NUMBER
@@ -434,7 +435,7 @@ class Picture(LayerTest):
                 [pixels[t:t + NUMBER, l:l + x] for t, l in corners])
 
     def cells(self, panel, rows, keys):
-        """Returns the colour of each weight of a panel that shows all weights."""
+        """Returns the colour of each weight in a panel that shows every weight."""
         zoom_y, zoom_x = panel.shape[0] // rows, panel.shape[1] // keys
         self.assertEqual(panel.shape, (rows * zoom_y, keys * zoom_x, 3))
         cells = panel[::zoom_y, ::zoom_x]
@@ -455,7 +456,7 @@ class Picture(LayerTest):
         self.assertRegex(self.summary, rf"(?m)^plot +{pixels.shape[1]} x {pixels.shape[0]} pixels ")
 
     def test_colours_of_known_weights(self):
-        """All scores are 0: row i has i + 1 weights of 1 / (i + 1)."""
+        """All scores are 0, so row i has i + 1 weights of 1 / (i + 1)."""
         self.store_file(make_weights(biases=""))
         self.store("x", np.zeros((16, D_MODEL), np.float32))
         pixels, _ = self.draw("--causal", "upper-left")
@@ -517,7 +518,7 @@ class Picture(LayerTest):
             self.assertTrue(np.isnan(head[2:]).any() and (cells[0, 0] == BRIGHTEST).all())
 
     def test_large_ones_are_averaged(self):
-        """Every other key is masked, so that pairs of weights have the same mean."""
+        """Every other key is masked, so that all pairs of neighbouring weights have the same mean."""
         self.heads, keys = 1, 2500
         self.store_file(make_weights(heads=1, kv_heads=1, biases=""))
         self.store("x", np.zeros((4, D_MODEL), np.float32))
@@ -556,7 +557,7 @@ class Picture(LayerTest):
         self.refuse("w.png: there are no weights to be drawn", "--plot", "w.png")
 
     def test_all_files_or_none(self):
-        """There is room for the result, and none for the picture."""
+        """The limit on the file size leaves room for the result, but not for the picture."""
         self.store("x", normal(100, D_MODEL))
         self.refuse(r"cannot write w\.png: File too large", "--plot", "w.png", preexec_fn=lambda:
                     resource.setrlimit(resource.RLIMIT_FSIZE, (13000, 13000)))
@@ -567,7 +568,7 @@ class Picture(LayerTest):
 
 class Refusals(LayerTest):
     def refuse_weights(self, pattern, *options, dtype="F32", without=(), **changes):
-        """Refuses a file in which some tensors have other shapes."""
+        """Checks that a file is refused in which some tensors have other shapes or are missing."""
         tensors = {n: a for n, a in self.weights.items() if n not in without}
         for name, shape in changes.items():
             name = name.replace("__", ".")
@@ -724,7 +725,7 @@ class Refusals(LayerTest):
 
 
 class Files(LayerTest):
-    """Incomplete weights. safetensors.c also tests the header byte by byte."""
+    """Tests files that are incomplete or damaged. safetensors.c also tests the header byte by byte."""
 
     def setUp(self):
         super().setUp()
@@ -754,7 +755,7 @@ class Files(LayerTest):
         self.refuse_file(self.whole + b"\0", "bytes after the last tensor")
 
     def refuse_places(self, places, pattern, size=64):
-        """Refuses tensors of bytes at these places, in an otherwise valid header."""
+        """Checks that tensors of bytes at these places are refused, in an otherwise valid header."""
         header = {name: {"dtype": "U8", "shape": [end - begin], "data_offsets": [begin, end]}
                   for name, (begin, end) in places.items()}
         text = json.dumps(header).encode()
@@ -808,7 +809,7 @@ class Files(LayerTest):
             path.write_bytes(whole)
 
     def test_a_huge_batch(self):
-        """Arrays without elements, but with numbers for each batch entry."""
+        """The arrays have no elements, but --kv-len would need a number for each batch entry."""
         (self.folder / "x.npy").write_bytes(with_header(header_of((2 ** 61, 0, 2))))
         self.refuse("no memory for --kv-len", "--kv-len", "0")
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that a user or a file gives the command: names with characters that a terminal would obey, and two
-names of one file.
+"""Tests of names that the command gets from a user or a file: names with control characters for a terminal, and two
+names of the same file.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_names.py
 
-ATTNKIT_COMMAND is as in test_tools.py. Needs NumPy."""
+test_tools.py describes ATTNKIT_COMMAND. The tests need NumPy."""
 
 import os
 import re
@@ -14,7 +14,7 @@ import unittest
 from test_layer import HEADS, LayerTest
 from test_tools import ENVIRONMENT, ToolTest, attnkit
 
-# A text, and its form in a message.
+# A text, and how messages show it.
 ESCAPES = {"\x1b[31mred": r"\x1b[31mred", "\x07\x08\x0d\x7f": r"\x07\x08\x0d\x7f", "a\nb": r"a\x0ab",
            "\u0085\u009b2J": r"\xc2\x85\xc2\x9b2J", "\u202egpj": r"\xe2\x80\xaegpj",
            "\u2028\u2066\u200f": r"\xe2\x80\xa8\xe2\x81\xa6\xe2\x80\x8f",
@@ -24,7 +24,7 @@ READABLE = ("größe", "注意", "\U0001f600", "c\u0327", "a b", r"back\slash", 
 
 
 def unreadable(text):
-    """Returns the characters of a text that a terminal does not show, except for ends of lines."""
+    """Returns the characters of a text that a terminal does not show, except for line ends."""
     return [c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")]
 
 
@@ -91,7 +91,7 @@ class Results(ToolTest):
 
 class Layers(LayerTest):
     def test_names_of_files_and_tensors(self):
-        """A name in a safetensors file has no control characters, but may have other invisible ones."""
+        """A tensor name in a safetensors file has no control characters, but may have other invisible characters."""
         prefix, shown = "ä\u202e\u2028.", r"ä\xe2\x80\xae\xe2\x80\xa8."
         self.store_file(self.weights, prefix=prefix)
         for name, name_shown in ESCAPES.items():
@@ -115,13 +115,14 @@ class Layers(LayerTest):
 
 
 def options_with_files(command):
-    """Returns the options of a command with files, from its help."""
+    """Returns the options of a command that take files, according to its help."""
     text = attnkit(command, "--help").stdout
     return re.findall(r"^  (-\S+) (?:FILE|PLACE)\b", text, re.MULTILINE)
 
 
 class OneFile(ToolTest):
-    """An input and a result, or two results, are one file: nothing is written, and nothing is read."""
+    """If an input and a result, or two results, are the same file, the command refuses to run. It reads and writes
+    nothing."""
 
     RESULTS = ("-o", "--lse", "--weights")
     FILES = {"--q": "q.npy", "--k": "k.npy", "--v": "v.npy", "-o": "out.npy"}
@@ -145,7 +146,7 @@ class OneFile(ToolTest):
                     self.refuse_pair(first, second, {first: "some.npy", second: "some.npy"})
 
     def test_spellings_and_links(self):
-        """The other name of the file may be given to either option."""
+        """Two names lead to one file. The test gives either name to either option."""
         (self.folder / "symbolic.npy").symlink_to("q.npy")
         (self.folder / "twice.npy").symlink_to("symbolic.npy")
         os.link(self.folder / "q.npy", self.folder / "hard.npy")
@@ -164,8 +165,8 @@ class OneFile(ToolTest):
             self.refuse_pair("--q", "-o", {"--q": "new.npy", "-o": other})
 
     def test_other_files_are_not_refused(self):
-        """A result may replace a result of another run, in the folder of an input, and two inputs may be one
-        file."""
+        """A result may replace the result of an earlier run, and may lie in the folder of an input. Two inputs may be
+        the same file."""
         (self.folder / "copy.npy").write_bytes((self.folder / "q.npy").read_bytes())
         (self.folder / "sub").mkdir()
         for name in ("copy.npy", "sub/q.npy", "q.npy.npy"):
@@ -194,7 +195,7 @@ class OneFileOfALayer(LayerTest):
                         self.assertIn(f"{first} and {second} name one file, ", done.stderr)
 
     def test_a_folder_of_weights(self):
-        """The tensors that are read are inputs; the other files of the folder are not."""
+        """Only the tensors that the command reads count as inputs. The other files of the folder do not."""
         self.store_folder(self.weights)
         path = self.folder / "w" / "k_proj.weight.npy"
         (self.folder / "link.npy").symlink_to(path)

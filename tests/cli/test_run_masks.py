@@ -3,7 +3,7 @@
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_run_masks.py
 
-ATTNKIT_COMMAND is as in test_tools.py, which tests the rest of the command. Needs NumPy."""
+test_tools.py describes ATTNKIT_COMMAND, and tests the rest of the command. The tests need NumPy."""
 
 import re
 import unittest
@@ -21,8 +21,8 @@ KINDS = ("attend", "ignore", "add")
 
 
 def positions(offsets):
-    """Returns the position of each row, [batch, 1, rows, 1]. offsets is one number, or one for each batch
-    entry."""
+    """Returns the position of each row as an array [batch, 1, rows, 1]. offsets is one number, or one number for each
+    batch entry."""
     offsets = np.broadcast_to(np.asarray(offsets, np.float64), BATCH)
     return offsets[:, None, None, None] + np.arange(ROWS)[:, None]
 
@@ -52,8 +52,8 @@ def attention(q, k, v, scale=None, softcap=None, bias=0.0, visible=True, slopes=
 
 
 def broadcast(mask, dims=None):
-    """Broadcasts a mask to [batch, heads, rows, keys], by the letters of its dimensions or else from the
-    right."""
+    """Broadcasts a mask to [batch, heads, rows, keys]. The letters in dims name its dimensions. Without dims, they are
+    aligned from the right."""
     mask = np.asarray(mask)
     if dims is None:
         return np.broadcast_to(mask, tuple(SIZES.values()))
@@ -76,7 +76,7 @@ def philox(counter, key):
 
 
 def dropout_factors(rate, seeds, offsets):
-    """Returns the factors of the weights, [batch, heads, rows, keys]."""
+    """Returns the factors that dropout gives the weights, as an array [batch, heads, rows, keys]."""
     factors = np.empty(tuple(SIZES.values()))
     keys = np.arange(KEYS)
     for b, h, i in np.ndindex(BATCH, HEADS, ROWS):
@@ -91,7 +91,7 @@ def dropout_factors(rate, seeds, offsets):
 
 class Oracle(unittest.TestCase):
     def test_philox(self):
-        """The expected words are from Random123, by the authors of Philox."""
+        """The expected words are from Random123, a library by the authors of Philox."""
         ones = 0xFFFFFFFF
         for counter, key, answer in (
                 ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
@@ -109,7 +109,7 @@ class Oracle(unittest.TestCase):
 
 
 class RunTest(ToolTest):
-    """A fresh folder for each test, with q, k and v of rank 4 in it."""
+    """Gives each test a new folder that holds q, k and v of rank 4."""
 
     def setUp(self):
         super().setUp()
@@ -130,7 +130,7 @@ class RunTest(ToolTest):
         return np.where(self.random.random(shape) < 0.6, bias, np.float32(-np.inf))
 
     def meaning(self, mask, kind, dims=None):
-        """Returns the mask in the oracle's form. A masked key has no bias."""
+        """Returns the mask in the form that the oracle takes. A masked key has no bias."""
         mask = broadcast(mask, dims)
         if kind != "add":
             return {"visible": mask != 0 if kind == "attend" else mask == 0}
@@ -197,7 +197,7 @@ class Masks(RunTest):
                 self.check(options, **self.meaning(mask, kind, dims))
 
     def test_fewer_bits(self):
-        """A byte of bits is a mask of eight keys, not one that repeats."""
+        """A mask of one byte of bits covers eight keys. It does not repeat for further keys."""
         mask = np.zeros((ROWS, KEYS), bool)
         mask[:, :8] = self.mask("attend", ROWS, 8)
         bits = np.packbits(mask, axis=-1, bitorder="little")[:, :1]
@@ -238,7 +238,7 @@ class Masks(RunTest):
                    visible=visible, bias=np.where(visible, bias, 0))
 
     def test_lower_ranks(self):
-        """With q of rank 3, a mask has up to three dimensions, and more if the others are 1."""
+        """With q of rank 3, a mask has up to three dimensions. It may have more if these have size 1."""
         arrays = {name: array[0] for name, array in self.arrays.items()}
         self.save(**arrays)
         for shape in ((KEYS,), (ROWS, KEYS), (HEADS, ROWS, KEYS), (1, HEADS, 1, KEYS)):
@@ -272,7 +272,7 @@ class Masks(RunTest):
 
 
 class Visible(RunTest):
-    """Windows, lengths and documents."""
+    """Tests windows, lengths and documents."""
 
     def window(self, offsets, left, right, first=0, causal=False):
         keys, row = np.arange(KEYS), positions(offsets)
@@ -300,7 +300,7 @@ class Visible(RunTest):
             self.check(["--align", form])
 
     def test_summary(self):
-        """The work counts the keys that rows see by positions and lengths."""
+        """The summary's work counts the keys that positions and lengths let rows see."""
         flops = 2 * (DIM + DIM) * HEADS
         for options, visible, line in (
                 ((), np.ones((BATCH, 1, ROWS, KEYS)), None),
@@ -348,7 +348,7 @@ class Visible(RunTest):
                    visible=q_docs[0][:, None] == kv_docs[0])
 
     def test_masked_means_absent(self):
-        """NaN under a mask is not seen."""
+        """NaN in masked keys does not reach the results."""
         self.arrays["k"][:, :, 5:] = np.nan
         self.arrays["v"][:, :, 5:] = np.inf
         self.save(**self.arrays)
@@ -399,7 +399,7 @@ class Scores(RunTest):
         self.check(["--align", "upper-left", "--dropout", 0, "--seed", 5])
 
     def everything(self):
-        """Options of all kinds, and their meaning for the oracle."""
+        """Returns options of all kinds, and the same options in the form that the oracle takes."""
         mask, bits = self.random.random((BATCH, KEYS)) < 0.8, self.random.random((ROWS, KEYS)) < 0.2
         bias = normal(HEADS, ROWS, KEYS, seed=7)
         docs = np.arange(KEYS) // 9
@@ -443,7 +443,7 @@ class Scores(RunTest):
             with self.subTest(kind=kind):
                 self.run_tool(*options, "--weights", "w.npy", "--weights-kind", kind)
                 weights = self.load("w.npy")
-                if kind in ("capped", "scaled"):  # keys beyond the length are not computed
+                if kind in ("capped", "scaled"):  # not computed for keys beyond the length
                     weights = np.where(below, weights, 0)
                     expected[kind] = np.where(below, expected[kind], 0)
                 self.compare(weights, expected[kind])
@@ -474,14 +474,14 @@ def to_bf16(array):
 
 
 def to_bytes(array, group, scale_type):
-    """Rounds to 8 bits with a scale for each group."""
+    """Rounds to 8-bit integers with a scale for each group."""
     groups = array.reshape(*array.shape[:-1], -1, group)
     scale = (np.abs(groups).max(axis=-1, keepdims=True) / 127).astype(scale_type).astype(np.float32)
     return (np.rint(groups / scale) * scale).reshape(array.shape)
 
 
 def to_packed(array, zero):
-    """Rounds to the integers of blocks of 32. The integer `zero` stands for 0."""
+    """Rounds to the integers of blocks of 32 elements. The integer `zero` stands for 0."""
     blocks = array.reshape(*array.shape[:-1], -1, 32)
     largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=-1, keepdims=True), axis=-1)
     scale = largest / np.float32(-zero)
@@ -512,7 +512,7 @@ class Types(RunTest):
                 self.assertRegex(self.summary, rf"(?m)^k +\[1, 40, 64\] k\.npy, {name}$")
 
     def test_kv_type_of_float16(self):
-        """Values of float16 are the same in float32 and float16. Only v is converted here."""
+        """The values of v are float16 numbers stored as float32, so that the conversion of v changes no value."""
         q, k, v = self.arrays.values()
         half = k.astype(np.float16)
         self.save(q, half, half.astype(np.float32))
@@ -560,19 +560,20 @@ class Types(RunTest):
 
 
 class Cells(RunTest):
-    """Keys in cells of any order, compared with a cache in which each key lies at its index."""
+    """Compares a cache of cells, with keys in any order, with a cache in which each key lies at its index."""
 
     ORDERS = np.array([[7, 8, 9, 3, 4, 5, 6], [3, -1, 0, 10, 5, -1, 6]])
 
     def in_cells(self, array, order, missing=np.nan):
-        """Moves the rows of an array [batch, ..., keys, last] from keys to cells."""
+        """Returns an array [batch, ..., cells, last] with the rows of an array [batch, ..., keys, last] at the cells of
+        their keys."""
         cells = np.full((*array.shape[:-2], len(order[0]), array.shape[-1]), missing, array.dtype)
         for b, cell in zip(*np.nonzero(order >= 0)):
             cells[b, ..., cell, :] = array[b, ..., order[b, cell], :]
         return cells
 
     def both(self, order, dtype, *options, of_keys=(), of_cells=()):
-        """Checks that both caches give the same bits of out."""
+        """Checks that out has the same bits with both caches."""
         there = np.zeros((BATCH, KEYS), bool)
         for b, cell in zip(*np.nonzero(order >= 0)):
             there[b, order[b, cell]] = True
@@ -610,8 +611,8 @@ class Cells(RunTest):
                   of_cells=("--bias", self.store("of_cells", cells)))
 
     def test_summary(self):
-        """The entries have 7 and 5 cells with keys, and a causal row sees at least the cells of the row before:
-        3 rows, 4 heads, 16 values for a key."""
+        """The entries have 7 and 5 cells with keys, and a causal row sees at least the cells that the row before it
+        sees. There are 3 rows, 4 heads, and 16 values for each key."""
         for name in "kv":
             np.save(self.folder / name, self.in_cells(self.arrays[name], self.ORDERS))
         order = self.store("order", self.ORDERS)
@@ -839,7 +840,7 @@ class Refusals(RunTest):
         self.refuse("cannot write none/w.npy", "--weights", "none/w.npy")
 
     def test_a_batch_that_is_too_large(self):
-        """Arrays without elements, but with numbers for each batch entry."""
+        """The arrays have no elements, but some options need a number for each batch entry."""
         for name in "qkv":
             content = with_header(header_of((2 ** 61, 0, 3, 4)))
             (self.folder / f"{name}.npy").write_bytes(content)

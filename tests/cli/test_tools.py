@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the command attnkit, from outside: files in, files, messages and exit codes out.
+"""Tests of the command attnkit as a user runs it. They give it files, and check its result files, messages and exit
+codes.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_tools.py
 
-ATTNKIT_COMMAND may begin with an emulator and its options. Needs NumPy.
+ATTNKIT_COMMAND is the command under test. It may begin with an emulator and its options. The tests need NumPy.
 """
 
 import io
@@ -56,7 +57,7 @@ def npy(array, version=(1, 0)):
 
 
 def with_header(header, data=b"", version=(1, 0)):
-    """Returns the bytes of a .npy file with any header."""
+    """Returns the bytes of a .npy file with the given header, valid or not."""
     header = header if isinstance(header, bytes) else header.encode("latin1")
     length = struct.pack("<H" if version[0] == 1 else "<I", len(header))
     return b"\x93NUMPY" + bytes(version) + length + header + data
@@ -67,8 +68,8 @@ def header_of(shape, descr="'<f4'", fortran="False"):
 
 
 def oracle(q, k, v, scale=None, offset=None):
-    """Returns (out, lse) in float64 for arrays [..., heads, rows, dim]. With an offset, the call is causal and
-    row 0 is at this key."""
+    """Returns (out, lse) in float64 for arrays [..., heads, rows, dim]. With an offset, the call is causal, and row 0
+    is at the position `offset`."""
     q, k, v = (np.asarray(a, dtype=np.float64) for a in (q, k, v))
     if q.ndim > 2:
         group = q.shape[-3] // k.shape[-3]
@@ -86,7 +87,7 @@ def oracle(q, k, v, scale=None, offset=None):
 
 
 class ToolTest(unittest.TestCase):
-    """A fresh folder for each test, with q, k and v of rank 3 in it."""
+    """Gives each test a new folder that holds q, k and v of rank 3."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -103,7 +104,7 @@ class ToolTest(unittest.TestCase):
         return np.load(self.folder / name, allow_pickle=False)
 
     def contents(self):
-        """Returns the files of the folder and their bytes."""
+        """Returns a dict of the folder's files: name -> bytes, or None for a folder."""
         return {path.name: path.read_bytes() if path.is_file() else None
                 for path in self.folder.iterdir()}
 
@@ -154,7 +155,7 @@ class Results(ToolTest):
         self.compare(self.run_tool("--threads", 2), oracle(**self.arrays)[0])
 
     def test_float16(self):
-        """Each array alone as float16 gives the bits of the same values as float32."""
+        """If one of the arrays is float16, the result has the bits of the same values in float32."""
         wide = [array.astype(np.float16).astype(np.float32) for array in
                 (normal(4, 30, 17), normal(2, 200, 17, seed=1), normal(2, 200, 9, seed=2))]
         self.save(*wide)
@@ -244,7 +245,7 @@ class Results(ToolTest):
 
 
 class Reading(ToolTest):
-    """Well-formed files, and many malformed ones."""
+    """Tests well-formed files, and many malformed files."""
 
     DATA = normal(6, 4).tobytes()
 
@@ -321,14 +322,14 @@ class Reading(ToolTest):
                 self.refuse_q(with_header(header_of(shape), self.DATA), "malformed")
 
     def test_huge_shapes_without_elements(self):
-        """The files have no elements, but out would be huge."""
+        """The arrays have no elements, but out would be huge."""
         huge = 2 ** 61
         (self.folder / "k.npy").write_bytes(with_header(header_of((1, 0, 4))))
         (self.folder / "v.npy").write_bytes(with_header(header_of((1, 0, huge))))
         self.refuse(r"out\.npy: no memory")
 
     def test_a_huge_batch_without_elements(self):
-        """The results are empty, but numbers for each entry would fill the memory."""
+        """The results have no elements, but a few numbers for each entry would fill the memory."""
         for batch in (2 ** 27, 2 ** 40, 2 ** 63 - 1):
             for name in "qkv":
                 (self.folder / f"{name}.npy").write_bytes(
@@ -478,7 +479,7 @@ class Writing(ToolTest):
                 self.refuse("name one file", "--lse", other)
 
     def test_no_room(self):
-        """A limit on the file size stands for a full disk. The old result stays."""
+        """A limit on the file size has the effect of a full disk. The old result must stay."""
         self.save(normal(500, 8), normal(5, 8), normal(5, 8))
         (self.folder / "out.npy").write_bytes(b"old")
         for limit in (100, 128, 5000, 16127):

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Projects outside the tree use attnkit by CMake, pkg-config, meson and plain lists of files. Each project
-builds program.c or a copy of it in C++, runs it, and gets the same results. The projects see only the folders
-of the library and its build files. The files that CMake builds and installs are compared with meson's.
+"""Tests that projects outside the tree can use attnkit by CMake, pkg-config, meson and plain lists of files. Each
+project builds program.c, or a copy of it in C++, and runs it. All get the same results. The projects see only the
+folders of the library and its build files. The script also compares the files that CMake builds and installs with
+meson's files.
 
     tests/consumers/consumers.py BUILD_FOLDER MESON
 
-Everything is made in build-consumers/, where another run finds what has not changed. Prints TAP.
+All files are made in build-consumers/, so that a later run does not build again the files that have not changed. Prints
+TAP.
 """
 
 import json
@@ -37,7 +39,7 @@ RESULT = re.compile(r"^attnkit \d+\.\d+\.\d+:((?: \w+)+) ([0-9a-f]{16})$")
 
 
 class Failed(Exception):
-    """A step that went wrong, with its output."""
+    """A step has failed. The exception holds the step's output."""
 
 
 def output_of(*command, **more):
@@ -50,7 +52,7 @@ def output_of(*command, **more):
 
 
 def copy_changed(source, target):
-    """Copies a tree. Files that are the same keep their times, so that they are not compiled again."""
+    """Copies a tree. Unchanged files keep their times, so that they are not compiled again."""
     wanted = {}
     for name in LIBRARY if source == ROOT else [path.name for path in source.iterdir()]:
         paths = [source / name] if (source / name).is_file() else (source / name).rglob("*")
@@ -65,7 +67,7 @@ def copy_changed(source, target):
 
 
 def run_program(program, *isas, **more):
-    """Returns the hash that the program prints. The program has to have run on these instruction sets, as far
+    """Runs the program and returns the hash that it prints. The program must have run on these instruction sets, as far
     as the CPU has them."""
     text = output_of(program, **more).strip()
     match = RESULT.match(text)
@@ -251,7 +253,7 @@ def same_installation():
 
 
 def commands(folder):
-    """Returns {file: its flags that may change results or symbols} of the library."""
+    """Returns a dict of the library's files: file -> its flags that may change results or symbols."""
     found = {}
     for entry in json.loads((folder / "compile_commands.json").read_text()):
         path = (Path(entry["directory"]) / entry["file"]).resolve()

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program of a project that uses attnkit: one call on each instruction set that can run here. It
- * is valid C99, C11 and C++17. It prints the hash of the results, and fails if the results differ.
+ * The program of a project that uses attnkit. It makes one call on each instruction set that can
+ * run here, prints the hash of the results, and fails if the results differ. It is valid C99, C11
+ * and C++17.
  */
 #include <attnkit.h>
 #include <stdio.h>

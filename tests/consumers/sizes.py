@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes of the shared library, stripped, with instruction sets and parts left out: the table of
-docs/embedding.md, which no size may exceed by more than 2 %. Each library is linked from the objects of a
-build. Objects that depend on the parts that are left out are compiled again.
+"""Measures the size of the stripped shared library with some instruction sets and parts left out. No size may exceed
+the table of docs/embedding.md by more than 2 %. Each library is linked from the objects of a build. Objects that depend
+on the choice of parts are compiled again.
 
     tests/consumers/sizes.py BUILD_FOLDER [--write]
 
-Exit status 77: the table is of another compiler, CPU or kind of build.
+The exit status is 77 if the table was made with another compiler, CPU or kind of build.
 """
 
 import json
@@ -36,7 +36,7 @@ def skip(why):
 
 
 def objects_of(build):
-    """Returns {path from the top: (command, object)} of the shared library."""
+    """Returns a dict of the shared library's sources: path from the top -> (command, object)."""
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if re.search(r"/libattnkit(_\w+)?\.(a|so[\d.]*)\.p/", entry.get("output", "")):
@@ -47,7 +47,7 @@ def objects_of(build):
 
 
 def without(command, flags, target):
-    """Returns the command, with definitions at its end and another object."""
+    """Returns the command with `flags` added and `target` as its object."""
     words = [word for word in command if word != "-MD"]
     words[words.index("-o") + 1] = str(target)
     for option in ("-MQ", "-MF"):
@@ -57,7 +57,7 @@ def without(command, flags, target):
 
 
 def size(build, objects, lines, folder):
-    """Returns the size of the library with these files, in bytes."""
+    """Returns the size in bytes of the library that has only these files."""
     linked = []
     for path, flags in lines:
         command, compiled = objects[path]

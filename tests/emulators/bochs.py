@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Gets Bochs 3.0, the x86-64 emulator with AVX-512, VNNI, BF16 and AMX, and prints where it is.
+"""Builds Bochs 3.0, the x86-64 emulator with AVX-512, VNNI, BF16 and AMX, if it is missing, and prints its path.
 
     tests/emulators/bochs.py
 
-Bochs is built once, from the source package of Debian trixie, whose hash is checked, with the corrections of
-bochs_corrections.py. It lies in ~/.cache/attnkit (or under $XDG_CACHE_HOME): nothing is installed. Debian's own
-package is not used because it is another release, and is built with the debugger of Bochs, which is slow."""
+Bochs is built once, from the source package of Debian trixie with the corrections of bochs_corrections.py. The hash of
+the package is checked. Bochs is kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME), and nothing is installed. Debian's
+own binary package is not used, because it is another release, and its built-in debugger makes it slow."""
 
 import contextlib
 import fcntl
@@ -24,11 +24,11 @@ NOT_AVAILABLE = 98
 SOURCE = "pool/main/b/bochs/bochs_3.0+dfsg.orig.tar.xz"
 SHA256 = "78f6c73d4a6472d5130a87ab9dc306d02c7c71ed8e25b3a8ef642e2a7acd282b"
 DEBIAN = "http://deb.debian.org/debian/"
-# The archive still has a release after the mirrors have gone on to the next one.
+# The archive keeps a release even after the mirrors have replaced it by the next one.
 ARCHIVE = "http://snapshot.debian.org/archive/debian/20250801T000000Z/"
 APT_HELPER = "/usr/lib/apt/apt-helper"
-# Without --disable-show-ips a timer's signal handler writes to the log, which deadlocks with a message that the
-# machine is writing there.
+# Without --disable-show-ips, a timer's signal handler writes to the log. This deadlocks if the machine is writing a
+# message to the log at that time.
 OPTIONS = ("--enable-cpu-level=6 --enable-x86-64 --enable-avx --enable-evex --enable-amx "
            "--enable-all-optimizations --disable-plugins --disable-docbook --disable-show-ips --with-nogui").split()
 FLAGS = "-O2 -w"
@@ -45,7 +45,7 @@ def cache_folder():
 
 
 def path_of_bochs():
-    """Returns the path of this version with these options and corrections, built or not."""
+    """Returns the path of Bochs with these options and corrections, whether it is built or not."""
     recipe = " ".join([SHA256, FLAGS, *OPTIONS]).encode() + Path(bochs_corrections.__file__).read_bytes()
     return cache_folder() / f"bochs-3.0-{hashlib.sha256(recipe).hexdigest()[:12]}"
 
@@ -67,8 +67,7 @@ def mirrors():
 
 
 def download(target):
-    """Downloads the source by apt's helper, which knows the system's proxies and refuses a file with another
-    hash."""
+    """Downloads the source by apt's helper, which uses the system's proxies and refuses a file with another hash."""
     if not os.access(APT_HELPER, os.X_OK):
         raise NotAvailable(f"no {APT_HELPER} (package apt) to get Bochs's source")
     said = []
@@ -82,7 +81,7 @@ def download(target):
 
 
 def build(folder, target):
-    """Downloads, corrects and compiles; the program goes to `target` in one step."""
+    """Downloads, corrects and compiles Bochs. The finished program moves to `target` in one atomic step."""
     missing = [command for command in COMMANDS if not shutil.which(command)]
     if missing:
         raise NotAvailable(f"to build Bochs, missing: {' '.join(missing)} "
@@ -101,14 +100,14 @@ def build(folder, target):
 
 @contextlib.contextmanager
 def alone(cache):
-    """Holds a lock, so that no other process builds Bochs meanwhile."""
+    """Holds a lock, so that no other process builds Bochs at the same time."""
     with open(cache / "bochs.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def get_bochs():
-    """Returns the path of the program, which is built if it is missing."""
+    """Returns the path of the program. Builds it first if it is missing."""
     target = path_of_bochs()
     if target.exists():
         return target

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Corrections of what Bochs 3.0 computes wrongly or does not report. bochs.py applies them to the source before
-building it. Each correction names a file, a place in it by two regular expressions, the words to replace there,
-their replacement, and how many times they occur. A count that is not met ends the build: a correction is never
-applied in part."""
+"""Corrections of wrong results and missing CPUID bits of Bochs 3.0. bochs.py applies them to the source before it
+builds Bochs. A correction names a file, a place in the file by two regular expressions, the words to replace there,
+their replacement, and how many times the words occur. If the count differs, the build ends, so that no correction is
+applied only in part."""
 
 import re
 from typing import NamedTuple
@@ -34,7 +34,7 @@ CORRECTIONS = (
     Correction(SKYLAKE, LEAF_7, "default:", "edx = 0", "edx = get_std_cpuid_leaf_7_edx()", 1),
     Correction(SKYLAKE, rf"(?s:{LEAF_7}.*?default:)", "ebx", "= 0",
                "= subfunction == 1 ? get_std_cpuid_leaf_7_subleaf_1_eax() : 0", 1),
-    # A difference of binary32 numbers with one exponent is flushed to 0 only below 2^-126.
+    # A difference of binary32 numbers with the same exponent is flushed to 0 only if its magnitude is below 2^-126.
     Correction("cpu/softfloat3e/s_subMagsF32.c", "expZ = 0;", "softfloat_flushUnderflowToZero",
                "&& sigDiff", "&& ((sigDiff << shiftDist) & 0x00800000) == 0", 1),
 )

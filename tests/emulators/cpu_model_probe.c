@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which instruction set is chosen here, and does it give the bits it must?
+ * Tests which instruction set the library chooses on this CPU, and whether its results have the
+ * right bits.
  *
  *     cpu_model_probe [EXPECTED_ISA]
  *
- * Prints the choice, runs a small prefill and a decode row on it and compares the hash of the
- * results with the scalar reference's. The exit status is 0 if the hash is right and the choice is
- * the expected one, else 1. The program is for CPU models of emulators. It needs nothing beyond the
- * baseline itself, so an instruction that the model lacks can only come from a wrong choice.
+ * The program prints the choice, runs a small prefill and a decoding step on it, and compares the
+ * hash of the results with the hash of the scalar reference. The exit status is 0 if the hash is
+ * right and the choice is the expected one, else 1. The program is meant for CPU models of
+ * emulators. Its own code uses only baseline instructions, so an instruction that the model lacks
+ * can only come from a wrong choice.
  */
 #include <attnkit.h>
 
@@ -57,7 +59,7 @@ static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
     return hash;
 }
 
-/* Computes causal attention of the last q_len rows, and hashes the result into `hash`. Returns
+/* Computes causal attention of the last q_len rows, and continues `hash` over the result. Returns
  * false on any error. */
 static bool attend(int q_len, uint64_t *hash)
 {

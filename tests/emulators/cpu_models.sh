@@ -1,22 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Checks the choice of kernels on processors this machine does not have: runs a
-# probe under qemu's user mode as one processor model after the other. The probe
-# is called `PROBE EXPECTED_ISA`; it exits 0 if the library chose this instruction set and a small attention has
-# the right result. Prints one TAP line per model.
+# Checks the choice of kernels on processors that this machine does not have. The script runs a probe under qemu's user
+# mode, on one processor model after the other, as `PROBE EXPECTED_ISA`. The exit status of the probe is 0 if the
+# library chose this instruction set and a small attention has the right result. Prints one TAP line for each model.
 set -euo pipefail
 
 readonly usage_error=2 not_available=98
 readonly seconds_per_model=120
 
-# The features that a program sees on the models that matter:
+# The features that a program sees on the most important models:
 #   Nehalem       no AVX and no XSAVE: XGETBV would trap
 #   SandyBridge   AVX, but neither AVX2 nor FMA
 #   Opteron_G5    AVX and FMA, no AVX2
 #   Haswell,-fma  AVX2 without FMA
-#   Haswell,-f16c the same without F16C
-#   max           all that qemu emulates, which ends with AVX2
+#   Haswell,-f16c AVX2 and FMA without F16C
+#   max           all features that qemu emulates, up to AVX2
 #   max,-xsave    AVX, AVX2 and FMA reported, but no OSXSAVE: XGETBV would trap
 readonly x86_models=(
     "Nehalem scalar"
@@ -64,8 +63,8 @@ explain() {
     esac
 }
 
-# Prints the TAP line of one model and, if it failed, the whole output, with qemu's warnings of features that it
-# lacks, because such a feature may be the cause.
+# Prints the TAP line of one model. If the probe failed, also prints its whole output. The output has qemu's warnings
+# about features that qemu lacks, because a missing feature may be the cause.
 check_model() { # RUNNER PROBE MODEL ISA
     local status=0 output
     output=$("$1" "$3" "$2" "$4" 2>&1 </dev/null) || status=$?
@@ -117,9 +116,9 @@ main() {
         exit "$usage_error"
     fi
 
-    # A trap is reported here; it need not leave a core file.
+    # The script reports traps itself, so core files are not needed.
     ulimit -c 0
-    # The choice must be the library's own.
+    # The library must make the choice itself.
     unset ATTNKIT_ISA
     if [[ -n $x86_probe ]]; then
         x86_qemu=$(command -v qemu-x86_64-static || command -v qemu-x86_64) ||

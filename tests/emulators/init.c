@@ -4,9 +4,9 @@
  * on the serial line and reports how the program ended. avx512_machine writes the command to
  * /machine, in three files of NUL-terminated strings: `mark` (one string), `argv` and `envp`.
  *
- * On the serial line it writes MARK "begin\n", then comes the output of the program, then MARK "end
- * STATUS\n". The mark is random, so that nothing the program prints can pass for a verdict. The
- * machine is switched off from outside once the end is seen.
+ * It writes MARK "begin\n" on the serial line before the output of the program, and MARK "end
+ * STATUS\n" after it. The mark is random, so that no output of the program can look like the report
+ * of its end. avx512_machine stops the machine once it has read the end.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,7 +25,7 @@ enum { MAX_STRINGS = 1024, MAX_BYTES = 1 << 17, CONSOLE_LEVEL = 8 };
 
 static const char *mark = "";
 
-/* Says why the machine cannot do its work, and stops for good. */
+/* Reports why the machine cannot run the program, and never returns. */
 static void give_up(const char *what)
 {
     dprintf(1, "%s: %s\n%sbroken\n", what, strerror(errno), mark);
@@ -33,7 +33,7 @@ static void give_up(const char *what)
         pause();
 }
 
-/* Reads a file of NUL-terminated strings; the returned list ends with NULL. */
+/* Reads a file of NUL-terminated strings. Returns them as a list that ends with NULL. */
 static char **read_strings(const char *path)
 {
     char *bytes = malloc(MAX_BYTES);
@@ -52,7 +52,7 @@ static char **read_strings(const char *path)
     return list;
 }
 
-/* Makes the serial line standard output and error, byte for byte: no "\r". */
+/* Makes the serial line the standard output and error. Bytes are not changed: no "\r" is added. */
 static void open_serial_line(void)
 {
     mkdir("/dev", 0755);
@@ -69,8 +69,8 @@ static void open_serial_line(void)
     }
 }
 
-/* Asks the processor and the kernel (through XCR0) for what AVX-512 code here
- * may use, so that no program can silently run something lesser. */
+/* Checks that the processor has AVX-512 and that the kernel has enabled it in XCR0, so that no
+ * program silently runs code for a lesser instruction set. */
 static void check_avx512(void)
 {
     __builtin_cpu_init();
@@ -105,7 +105,7 @@ int main(void)
     mount("proc", "/proc", "proc", 0, NULL);
     mkdir("/tmp", 01777);
     check_avx512();
-    /* The kernel writes on the same line, and should write only in an emergency. */
+    /* The kernel writes on the same serial line. It should write only in an emergency. */
     klogctl(CONSOLE_LEVEL, NULL, 1);
 
     dprintf(1, "%sbegin\n", mark);

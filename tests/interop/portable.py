@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Passes the file of examples/portable_state.c between two builds. One build writes it, with each of its
-instruction sets; the other build continues from it, with each of its own; and all results must be the same.
-Files that are cut off, changed or from another machine must be refused.
+"""Passes the state file of examples/portable_state.c between two builds. One build writes the file, with each of its
+instruction sets. The other build continues from it, with each of its own instruction sets. All results must be the
+same. Files that are cut off, changed or from another kind of machine must be refused.
 
     tests/interop/portable.py EXAMPLE [WRAPPER... EXAMPLE]
 
-WRAPPER runs the second program, of a build for another machine; without it, one build does both. Prints
-TAP."""
+The second program is from a build for another machine, and WRAPPER runs it. Without a second program, one build does
+both. Prints TAP."""
 
 import os
 import re
@@ -27,7 +27,8 @@ def run(command, isa, *arguments):
 
 
 def isas(command):
-    """Returns the instruction sets that a program can run, from its message on an unknown name."""
+    """Returns the instruction sets that a program can run. The program lists them in its error message for an unknown
+    name."""
     _, output = run(command, "none", "write", os.devnull)
     found = re.search(r"possible here: (.*)", output)
     return found[1].split(", ") if found else []
@@ -49,7 +50,7 @@ def crossings(writer, reader, folder):
 
 
 def refusals(command, folder):
-    """Yields (the fault of a file, whether it is refused with the right message, all output)."""
+    """Yields (the fault of a file, whether the program refuses the file with the right message, all output)."""
     good = folder / "good"
     isa = isas(command)[0]
     run(command, isa, "write", good)

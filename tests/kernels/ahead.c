@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A product prefetches every cache line of the tiles, in the order of the lines, and no other line,
- * whatever the sizes of the work and the tiles are.
+ * A product of a linear map prefetches every cache line of the next tiles in order, and no other
+ * line. This holds for all sizes of the product and of the tiles.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@ enum { ROUNDS = 2000, MAX_TILES = 4, MOST_BYTES = 1000, STEP = 1024 };
 
 static char matrix[MAX_TILES * STEP];
 
-/* Returns how many lines of the tiles have been prefetched. */
+/* Returns how many cache lines of the tiles have been prefetched so far. */
 static int64_t lines_asked(const struct requests *r)
 {
     const int64_t lines = (r->tile_bytes + CACHE_LINE - 1) / CACHE_LINE;
@@ -57,8 +57,8 @@ static void nothing_is_asked_for_without_tiles_or_work(void **state)
     assert_ptr_equal(without_work.line, matrix);
 }
 
-/* Follows a product that prefetches after every PACE inputs of its register tiles of 4 rows x 24
- * outputs. */
+/* Makes the prefetch calls of a product, which prefetches after every PACE inputs of each register
+ * tile of 4 rows x 24 outputs. */
 static void a_product_has_asked_for_all_at_its_end(void **state)
 {
     (void)state;

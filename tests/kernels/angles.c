@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions behind the angles of a rotation, kernels/cache/angles.h: each is within its bound
- * of the function in long double and has the same bits on every machine. sin and cos are also
- * checked at the angles that are hardest to reduce. If long double is no wider than double, the
- * bounds are not checked.
+ * The functions that compute the angles of a rotation (kernels/cache/angles.h). The error of each
+ * is within its bound, compared with the same function in long double, and its bits are the same on
+ * every machine. sin and cos are also checked at the angles whose range reduction is hardest. If
+ * long double is no wider than double, the bounds are not checked.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,8 @@ static int samples(void)
     return sampled(1000000, 50);
 }
 
-/* Returns a number of [low, high), both positive, whose exponents are equally likely. */
+/* Returns a random number in [low, high), with all exponents equally likely. low and high are
+ * positive. */
 static double random_double(uint64_t *state, double low, double high)
 {
     const uint64_t first = bits_from_double(low);
@@ -40,7 +41,7 @@ static void skip_without_long_double(void)
         skip();
 }
 
-/* Returns the error of a result, in u of the true value. */
+/* Returns the relative error of a result, in units of u. */
 static long double error_of(double got, long double truth)
 {
     return truth == 0 ? (got == 0 ? 0 : INFINITY) : fabsl((got - truth) / truth) / U;
@@ -99,8 +100,8 @@ static void expect_sin_and_cos(double x, long double *worst)
     *worst = fmaxl(*worst, error_of(got.cos, cosl(x)));
 }
 
-/* The angles reach to the largest position. Some are near angles where sin or cos is nearly 0 or
- * both are nearly equal. */
+/* The angles reach up to 2^64, beyond the largest position. Some are near multiples of pi / 4,
+ * where sin or cos is nearly 0, or both have nearly the same magnitude. */
 static void sin_and_cos_are_within_5_u(void **state)
 {
     (void)state;
@@ -119,9 +120,9 @@ static void sin_and_cos_are_within_5_u(void **state)
     assert_true(none.sin == 0.0 && none.cos == 1.0);
 }
 
-/* For n = 1 to 63, the number of binary64 between 2^n and 2^(n + 1) that is nearest to a multiple
- * of pi / 2, found by continued fractions; its sin and cos, rounded to nearest, by mpmath with 600
- * bits. */
+/* For n = 1 to 63, x is the binary64 number between 2^n and 2^(n + 1) that is nearest to a multiple
+ * of pi / 2. It was found by continued fractions. sin and cos of x are from mpmath with 600 bits,
+ * rounded to nearest. */
 static const struct {
     double x, sin, cos;
 } hardest[] = {
@@ -200,7 +201,7 @@ static void sin_and_cos_near_multiples_are_within_5_u(void **state)
     }
 }
 
-/* The results are binary32. The true value is computed from the rounded product of position and
+/* The results are binary32. The true values are cos and sin of the rounded product of position and
  * frequency. */
 static void cos_and_sin_of_any_position_are_right(void **state)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Appending to a KV cache: every instruction set, type, rotation and layout, rows and tiles,
- * against a plain loop, by memcmp over all the memory that dst lies in; cos and sin against long
- * double; and one result however a call is cut, threaded or laid out.
+ * Appends to a KV cache. On every instruction set, for every type, rotation and layout, in rows and
+ * in tiles, all the memory that dst lies in must equal the result of a plain loop. cos and sin are
+ * compared with long double. The result is the same however a call is split, threaded or laid out.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static const struct kernels *scalar;
 
 /* --- A call and all it points to ---------------------------------------------------------- */
 
-/* The same integers in 64 and in 32 bits. A call gets one of the arrays. */
+/* The same integers as 64-bit and as 32-bit numbers. A call gets one of the two arrays. */
 struct numbers {
     int64_t wide[MAX_BATCH];
     int32_t narrow[MAX_BATCH];
@@ -94,7 +94,7 @@ static void draw_dims(struct call *c, const struct kind *k)
     else
         a->dim = k->rope || random_below(&c->random, 2) ? pick(c, even, 13) : pick(c, any, 12);
     if (k->rope && random_below(&c->random, 2)) {
-        a->dim += !has_blocks && a->dim < most; /* odd dims as well */
+        a->dim += !has_blocks && a->dim < most; /* some dims are odd */
         c->rotation.dim = 2 * (1 + random_below(&c->random, a->dim / 2));
     }
     if (k->dst_type == ATTNKIT_I8) {
@@ -110,8 +110,8 @@ static void give(struct call *c, attnkit_ints *ints, const struct numbers *numbe
     ints->type = narrow ? ATTNKIT_INT32 : ATTNKIT_INT64;
 }
 
-/* Sets a number by memcpy, because gcc 12 for 64-bit ARM otherwise loses the 32-bit integers when
- * it vectorises. */
+/* Sets a number in both arrays. memcpy is needed because gcc 12 for 64-bit ARM otherwise loses the
+ * 32-bit integers when it vectorises. */
 static void set_number(struct numbers *numbers, int b, int64_t value)
 {
     const int32_t narrow = (int32_t)value;
@@ -154,7 +154,8 @@ static int64_t position_of(const struct call *c, int64_t b)
     return c->rotation.positions.data ? c->positions.wide[b] : start_of(c, b);
 }
 
-/* Every page has one user. Entries of the block table that no row needs hold no page. */
+/* Draws the block table. Each page occurs in one entry. Entries that no row needs hold -1 or
+ * INT32_MAX. */
 static void draw_pages(struct call *c, int64_t page_size)
 {
     attnkit_append_args *const a = &c->args;
@@ -202,8 +203,8 @@ static int64_t rope_dim(const struct call *c)
     return c->rotation.dim ? c->rotation.dim : c->args.dim;
 }
 
-/* Draws a base, or tables of random numbers that are as long as the positions need. The tables hold
- * NaN at positions that no row has.
+/* Draws a base, or tables of random numbers that are just long enough for the positions. At
+ * positions that no row has, the tables hold NaN.
  */
 static void draw_rope(struct call *c)
 {
@@ -247,7 +248,7 @@ static void place_tensors(struct call *c, const struct kind *k)
     const int64_t group = a->scale_group ? a->scale_group : a->dim;
     c->src = (struct tensor){.count = {a->batch, a->heads, a->len},
                              .row_bytes = bytes_of((enum type)a->src.type, a->dim)};
-    /* With tiles, a row of these tensors is a tile. */
+    /* In tiles, each "row" of these tensors is a whole tile. */
     const int64_t together = a->dst.layout & ATTNKIT_TILED ? ATTNKIT_TILE_KEYS : 1;
     const int64_t lines = (rows + together - 1) / together;
     c->dst = (struct tensor){.count = {outer, a->heads, lines},
@@ -269,7 +270,7 @@ static void place_tensors(struct call *c, const struct kind *k)
     set_strided(&a->dst_scales, c->scales.strides);
 }
 
-/* Makes a new call. It takes over the memory of the call before. */
+/* Makes a new call. It takes over the memory of the previous call. */
 static struct call *make_call(const struct kind *k, uint64_t seed)
 {
     struct call *c = calloc(1, sizeof *c);
@@ -317,8 +318,8 @@ static void expect_ok(const attnkit_append_args *args, const attnkit_exec *exec)
         fail_msg("%s: %s", attnkit_status_string(status), message);
 }
 
-/* Runs the call on `threads` threads: up to 2 by a parallel-for, more by a call for each thread.
- * The workspace has exactly the bytes that the query returns. */
+/* Runs the call on `threads` threads. Up to 2 threads run in a parallel-for; of more threads, each
+ * makes the call itself. The workspace has exactly the bytes that the workspace query returns. */
 static void run(const attnkit_append_args *args, const char *isa, int64_t threads)
 {
     attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};
@@ -335,7 +336,8 @@ static void run(const attnkit_append_args *args, const char *isa, int64_t thread
 
 /* --- The plain loop ----------------------------------------------------------------------- */
 
-/* Writes the row that is expected, element by element; conversions have a test of their own. */
+/* Writes the expected row element by element. Another test checks the conversions that this
+ * function uses. */
 static void expected_row(const struct call *c, const char *src, int64_t position, char *dst,
                          float *scales)
 {
@@ -368,7 +370,7 @@ static void expected_row(const struct call *c, const char *src, int64_t position
                    scales);
 }
 
-/* Writes the expected row and its scales to their places in a tile and its scales. */
+/* Writes the expected row of a key into a tile, and its scales into the scales of the tile. */
 static void expected_in_tile(const struct call *c, const char *src, int64_t position, int64_t key,
                              char *tile, char *scales)
 {
@@ -422,7 +424,7 @@ static const char *check_call(const struct call *c, const char *isa, int64_t thr
     return wrong;
 }
 
-/* Returns the seed of a draw, different for every kind. */
+/* Returns the seed of a draw. Each kind has other seeds. */
 static uint64_t seed_of(const struct kind *k, uint64_t draw)
 {
     const int fields[] = {(int)k->src_type, (int)k->dst_type, (int)k->rope,
@@ -433,7 +435,7 @@ static uint64_t seed_of(const struct kind *k, uint64_t draw)
     return seed;
 }
 
-/* Returns the number of draws that differ. */
+/* Returns the number of draws whose result differs from the expected one. */
 static int check_kind(const struct kind *k, const char *isa)
 {
     int differ = 0;
@@ -521,7 +523,7 @@ static attnkit_rotation small_rotation(attnkit_rope kind)
     return (attnkit_rotation){.size = sizeof(attnkit_rotation), .kind = kind};
 }
 
-/* Makes a small dense call on floats. */
+/* Returns the arguments of a small dense append of floats. */
 static attnkit_append_args small_args(const attnkit_rotation *rotation, const void *src,
                                       const void *dst)
 {
@@ -542,7 +544,8 @@ static void fill(float *x, int64_t count, uint64_t seed)
         x[i] = random_normal(&seed);
 }
 
-/* Returns the element of the halved row that is element j of the interleaved row. */
+/* Returns the index, in a row rotated in halves, of the element that has index j in an interleaved
+ * row. */
 static int order(int j)
 {
     return j % 2 == 0 ? j / 2 : DIM / 2 + j / 2;
@@ -565,7 +568,7 @@ static void interleaved_and_half_differ_by_the_order_of_elements(void **state)
         assert_memory_equal(&interleaved[i], &half[i / DIM * DIM + order(i % DIM)], sizeof(float));
 }
 
-/* A pair keeps its length, whatever the position. */
+/* A rotation keeps the length of each pair (x, y), sqrt(x^2 + y^2), at any position. */
 static void rotation_keeps_lengths(void **state)
 {
     const struct isa *isa = *state;
@@ -582,16 +585,17 @@ static void rotation_keeps_lengths(void **state)
             const double after = hypot(dst[i], dst[i + DIM / 2]);
             assert_true(fabs(after - before) <= 0x1p-22 * before);
         }
-    assert_memory_equal(src, dst, DIM * sizeof(float)); /* position 0 */
+    assert_memory_equal(src, dst,
+                        DIM * sizeof(float)); /* at position 0, the rotation changes nothing */
     assert_memory_not_equal(src + DIM, dst + DIM, DIM * sizeof(float));
 }
 
 /* --- cos and sin -------------------------------------------------------------------------- */
 
-/* The error is half an ulp of binary32 plus the error of the angle. With u = 2^-53: the exponent -i
- * / pairs * log2(base) has 2 roundings and the 6 u of log2, and its error times ln 2 is a relative
- * error of the power. 2^x adds 3 u, the conversion of the position and the product with it add u
- * each. cos and sin have 5 u, rounded up to 8. */
+/* Returns whether a cos or sin is within its bound: half an ulp of binary32 plus the error of the
+ * angle. Let u = 2^-53. The exponent -i / pairs * log2(base) has 2 roundings and the error of log2,
+ * 6 u. Its error times ln 2 is a relative error of the power. 2^x adds 3 u. The conversion of the
+ * position and the product with it add u each. cos and sin have 5 u, rounded up to 8 u. */
 static bool is_near(float got, long double truth, double angle, double log2_base)
 {
     const double exponent_off = log2_base * 0x1p-50;
@@ -630,7 +634,7 @@ static void cos_and_sin_are_right(void **state)
         }
 }
 
-/* A rotation by any position gives finite numbers, whatever the base. */
+/* cos and sin are finite at the largest position, even with the largest base. */
 static void angles_of_far_positions_are_finite(void **state)
 {
     (void)state;
@@ -689,7 +693,7 @@ static void rotation_in_place_may_be_strided(void **state)
     assert_memory_equal(x, expected, sizeof x);
 }
 
-/* Appends row i of every batch entry, in a call of its own. */
+/* Appends row i of every batch entry in one call. */
 static void append_one_row(const struct call *whole, int64_t i, const char *isa)
 {
     int64_t starts[MAX_BATCH], lens[MAX_BATCH], positions[MAX_BATCH];
@@ -727,7 +731,7 @@ static void check_row_at_a_time(const struct kind *k, const char *isa)
     }
 }
 
-/* The rows may share a tile. */
+/* Rows of different calls may lie in the same tile. */
 static void a_row_at_a_time_gives_the_bits_of_one_call(void **state)
 {
     const struct isa *isa = *state;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversions of blocks with less than a byte for an element, and of 8-bit floating point, to
- * binary32, and back for types that can be written, by every instruction set or the one that is
- * named. The conversions are compared with the definitions of the formats (tests/support/blocks.h),
- * with the bytes and numbers of ggml's reference, and, by memcmp, with the scalar conversions.
+ * Conversions to binary32 from blocks with less than a byte per element, and from 8-bit floating
+ * point. Types that the library writes are also converted back. The tests run on every instruction
+ * set, or on the named one. They compare with the definitions of the formats
+ * (tests/support/blocks.h), with the bytes and numbers of ggml's reference, and, by memcmp, with
+ * the scalar conversions.
  *
- * `blocks [ISA]`.
+ * Usage: blocks [ISA]
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,7 +79,7 @@ static void every_scale_of_a_block_widens(const struct kernels *kernels)
     }
 }
 
-/* Widens blocks with every integer at every place. */
+/* Widens blocks with every integer at every place of a block. */
 static void every_integer_widens(const struct kernels *kernels)
 {
     for (int b = 0; b < BLOCK_FORMATS; b++) {
@@ -138,7 +139,8 @@ static void groups_of_e4m3_have_their_scales(const struct kernels *kernels)
     }
 }
 
-/* Unpacks blocks to blocks of TYPE_Q8_0 that widen to the same numbers. No other byte is written.
+/* Unpacks blocks to blocks of TYPE_Q8_0. These must widen to the same numbers, and no byte after
+ * them may be written.
  */
 static void blocks_are_unpacked(const struct kernels *kernels)
 {
@@ -229,7 +231,8 @@ static void rows_are_written_as_in_ggml(const struct kernels *kernels)
 
 /* --- Writing ---------------------------------------------------------------------------------- */
 
-/* Returns the integer of x in a block with this largest element, by the contract of `narrow`. */
+/* Returns the integer that x has in a block, by the contract of `narrow`. `largest` is the block's
+ * element of largest magnitude. */
 static int model_integer(const struct block_format *f, float x, float largest)
 {
     const float factor = 1.0f / (largest / (float)-f->zero);
@@ -270,7 +273,7 @@ static void expect_block(const struct block_format *f, const float *x, const cha
     }
 }
 
-/* Kinds of elements of a block. */
+/* The kinds of numbers in a block. */
 enum data { NORMAL, WIDE, TINY, HUGE_VALUES, SPECIAL, HALVES, SAME_SIZE, ANY_BITS, DATA };
 
 static float draw(uint64_t *random, enum data data)
@@ -280,7 +283,7 @@ static float draw(uint64_t *random, enum data data)
     switch (data) {
     case WIDE:
         return ldexpf(u, (int)random_below(random, 80) - 40);
-    case TINY: /* around scales whose reciprocal overflows */
+    case TINY: /* scales are small enough that some reciprocals overflow */
         return ldexpf(u, -115 - (int)random_below(random, 30));
     case HUGE_VALUES:
         return ldexpf(u, 100 + (int)random_below(random, 29));
@@ -320,7 +323,8 @@ static void random_rows_are_written(const struct kernels *kernels)
 
 /* --- Bounds: rows of every length at every place, beside an unmapped page --------------------- */
 
-/* Returns the place of a row in a slot, `offset` bytes from the slot's end or beginning. */
+/* Returns the address of a row in a slot. The row lies `offset` bytes from the slot's end or
+ * beginning. */
 static unsigned char *place(int slot, bool at_end, int64_t offset, int64_t size)
 {
     unsigned char *const bytes = (unsigned char *)memory_slots(slot, 1);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A cache whose cells hold keys in any order gives the bits of a dense cache in which each key lies
- * at its index, with every kind of mask and every type. Some keys have no cell; cells without a key
- * may lie in unmapped memory; several sequences may share a cache. The tests run on every
- * instruction set, or on the one that is named.
+ * at its index. This holds with every kind of mask and every type. Some keys have no cell, cells
+ * without a key may lie in unmapped memory, and several sequences may share a cache. The tests run
+ * on every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,11 +56,10 @@ static bool is_left_out(int n)
 
 /* --- Orders ------------------------------------------------------------------------------------
  *
- * The index of the key of a cell of entry b, or -1.
+ * Each function returns the index of the key in a cell of entry b, or -1 if the cell is empty.
  */
 
-/* The cells are a ring of the last CELLS keys: each key is in the cell of its index modulo
- * CELLS. */
+/* The cells are a ring of the last CELLS keys: the key of index i lies in cell i % CELLS. */
 static int64_t ring(int64_t b, int64_t cell)
 {
     (void)b;
@@ -68,7 +67,7 @@ static int64_t ring(int64_t b, int64_t cell)
                                  : (FIRST / CELLS + 1) * CELLS + cell;
 }
 
-/* The ring is not full yet, so that cells are in the order of keys. Entry 1 has fewer keys. */
+/* The ring is not full yet, so the cells are in the order of the keys. Entry 1 has fewer keys. */
 static int64_t filling(int64_t b, int64_t cell)
 {
     return cell < CELLS - 100 - 3 * b ? FIRST + cell : -1;
@@ -82,11 +81,13 @@ static int64_t backwards(int64_t b, int64_t cell)
 /* The cells of keys are shuffled. A tenth of the keys have no cell. */
 static int64_t shuffled(int64_t b, int64_t cell)
 {
-    const int64_t place = (cell * 293 + 17 * b) % CELLS; /* 293 has no divisor in common */
+    const int64_t place =
+        (cell * 293 + 17 * b) % CELLS; /* 293 and CELLS have no divisor in common */
     return place % 10 == 3 ? -1 : FIRST - 7 * b + place;
 }
 
-/* Most cells belong to another sequence: runs of cells, with gaps between the keys. */
+/* An entry has runs of 50 cells, with gaps between the keys of different runs. The cells between
+ * the runs belong to other sequences. */
 static int64_t one_of_several(int64_t b, int64_t cell)
 {
     return cell / 50 % 3 == b ? FIRST - 31 * b + cell + cell / 150 : -1;
@@ -149,7 +150,7 @@ static struct call *new_call(int k, int64_t rows)
     return c;
 }
 
-/* The cell of each key of an entry, or -1. */
+/* The cell of each key of each entry, or -1. */
 struct cells {
     int64_t of_key[BATCH][KEYS];
 };
@@ -165,13 +166,13 @@ static void find_cells(const struct order *order, struct cells *cells)
     }
 }
 
-/* Returns a row of a tensor, writable. */
+/* Returns a writable pointer to a row of a tensor. */
 static char *row_of(const attnkit_tensor *t, int64_t b, int64_t h, int64_t i)
 {
     return (char *)(uintptr_t)t->data + b * t->strides[0] + h * t->strides[1] + i * t->strides[2];
 }
 
-/* Masks the keys of a call that have no cell, in a field that the kind does not use. */
+/* Masks the keys of a call that have no cell. The mask is in a field that the kind does not use. */
 static void mask_absent(struct call *c, const struct kind *kind, const struct cells *cells)
 {
     attnkit_visibility *const v = &c->groups.visibility;
@@ -192,7 +193,8 @@ static void mask_absent(struct call *c, const struct kind *kind, const struct ce
 /* --- The cache of cells ------------------------------------------------------------------------
  */
 
-/* Moves rows of keys to rows of cells. Rows without a key are NaN, or have scales of NaN. */
+/* Copies the row of each key to the row of its cell. Rows of empty cells are NaN, or have scales of
+ * NaN. */
 static void move_rows(struct call *c, attnkit_tensor *t, int64_t row_bytes,
                       const struct cells *cells)
 {
@@ -211,7 +213,8 @@ static void move_rows(struct call *c, attnkit_tensor *t, int64_t row_bytes,
                            (size_t)row_bytes);
 }
 
-/* Moves columns of keys to columns of cells. A column has `bits` bits. */
+/* Copies the mask column of each key to the column of its cell. A column has `bits` bits in each
+ * row. */
 static void move_columns(struct call *c, attnkit_tensor *t, int64_t *columns, int bits,
                          const struct cells *cells)
 {
@@ -255,7 +258,8 @@ static void move_masks(struct call *c, const struct cells *cells)
     v->kv_segment_ids = ids;
 }
 
-/* Takes the cells of keys that are hidden by a length, or by a mask with fewer columns. */
+/* Empties the cells of keys that a length hides, or that lie beyond the columns of a mask or
+ * bias. */
 static void forget_unseen(const struct call *c, struct cells *cells)
 {
     const attnkit_visibility *const v = &c->groups.visibility;
@@ -409,8 +413,8 @@ static void order_of_cells_changes_no_bit_of_any_type(void **state)
 /* --- Weights -----------------------------------------------------------------------------------
  */
 
-/* Compares weights: column `cell` must be the column of its key, or, without a key, the value of a
- * key beyond kv_lens. */
+/* Compares weights. The column of a cell must equal the column of its key. The column of an empty
+ * cell must have the value of a key beyond kv_lens. */
 static void check_weights(const struct call *dense, const struct call *c, struct at at,
                           const struct order *order)
 {
@@ -454,8 +458,8 @@ static void weights_are_by_cell(void **state)
 /* --- Several sequences in one cache ------------------------------------------------------------
  */
 
-/* Sequence b of the dense cache has lens[b] keys. In the cache of cells, which is one entry, keys
- * of both sequences alternate with cells of a third sequence, which no call reads. */
+/* Sequence b of the dense cache has lens[b] keys. The cache of cells has a single entry. In it, the
+ * keys of both sequences alternate with cells of a third sequence, which no call reads. */
 static const int64_t lens[BATCH] = {300, 190};
 
 static struct call *in_one_cache(const struct call *dense)
@@ -490,7 +494,7 @@ static struct call *in_one_cache(const struct call *dense)
 static struct call *new_sequences(int64_t rows)
 {
     struct call *const c = new_call(KIND_CAUSAL, rows);
-    c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT; /* the rows are the last ones of their sequence */
+    c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT; /* the rows are the last rows of their sequence */
     c->args.q_offsets.data = NULL;
     return c;
 }
@@ -533,7 +537,7 @@ static void packed_rows_find_their_sequence_in_one_cache(void **state)
 /* --- Far from zero -----------------------------------------------------------------------------
  */
 
-/* The far call adds a multiple of a chunk to all indices and positions. */
+/* The far call adds a multiple of the chunk length to all indices and positions. */
 static void far_indices_have_the_bits_of_near_ones(void **state)
 {
     static const int64_t far[] = {512, INT64_C(1) << 40, INT64_C(1) << 62};
@@ -567,7 +571,7 @@ static void far_indices_have_the_bits_of_near_ones(void **state)
 /* --- Empty cells -------------------------------------------------------------------------------
  */
 
-/* Moves the rows of K or V into slots. Slots of empty cells are unmapped. */
+/* Copies the rows of K or V into slots, and unmaps the slots of empty cells. */
 static void into_slots(attnkit_tensor *t, int64_t row_bytes, attnkit_ints index, int first_slot)
 {
     const attnkit_tensor from = *t;
@@ -609,7 +613,7 @@ static void empty_cells_need_no_memory(void **state)
 /* --- Threads and plans -------------------------------------------------------------------------
  */
 
-/* Makes the call of each of the caller's threads, one after the other, without a barrier. */
+/* Makes the calls of all the caller's threads one after the other, without a barrier. */
 static void run_by_own_threads(struct call *c, const char *isa, int64_t threads)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -636,7 +640,7 @@ static void *run_task(void *arg)
     return NULL;
 }
 
-/* Runs all tasks at once, each on a thread of its own. */
+/* Is a parallel-for that runs each task on its own thread, all at once. */
 static void at_once(void *pool, int64_t n, void (*run)(void *arg, int64_t i), void *arg)
 {
     enum { MOST = 8 };
@@ -652,7 +656,8 @@ static void at_once(void *pool, int64_t n, void (*run)(void *arg, int64_t i), vo
         pthread_join(threads[i], NULL);
 }
 
-/* Each thread lists the keys of the entries that it works on, in memory of its own. */
+/* Each thread lists the keys of its entries in its own memory, so threads that run at once do not
+ * disturb each other. */
 static void threads_at_once_change_no_bit(void **state)
 {
     static struct cells cells;
@@ -678,7 +683,7 @@ static void threads_at_once_change_no_bit(void **state)
     }
 }
 
-/* Runs the call by a plan for more entries, keys and threads. */
+/* Runs the call by a plan that was made for more entries, keys and threads. */
 static void run_by_plan(struct call *c, const char *isa)
 {
     static _Alignas(16) char plan[1 << 14];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of every element type to binary32 and back, and tiles of K, by every instruction set or the
- * one that is named: against the scalar conversions by memcmp, and against the definitions of the
- * formats (tests/support/formats.h).
+ * Conversions of rows of every element type to binary32 and back, and of tiles of K, on every
+ * instruction set or the named one. The tests compare with the scalar conversions by memcmp, and
+ * with the definitions of the formats (tests/support/formats.h).
  *
- * `convert [ISA [few]]`: every 1021st of the 2^32 patterns of a binary32 is narrowed. With
- * ATTNKIT_TEST_LONG in the environment every pattern is narrowed, which takes minutes. `few`
+ * `convert [ISA [few]]` narrows every 1021st of the 2^32 bit patterns of binary32. With
+ * ATTNKIT_TEST_LONG in the environment it narrows every pattern, which takes minutes. With `few` it
  * narrows every 100,003rd pattern, because a whole emulated machine is slow.
  */
 #include <setjmp.h>
@@ -27,10 +27,11 @@
 #include "tests/support/sample.h"
 
 enum {
-    PATTERNS = 1 << 16, /* bit patterns of 16 bits */
-    BATCH = 4099,       /* no multiple of a vector, so that patterns also fall into tails */
-    MAX_ROW = 512,      /* elements of a random row */
-    MAX_LENGTH = 200,   /* elements of a row whose bounds are checked */
+    PATTERNS = 1 << 16, /* number of patterns of 16 bits */
+    BATCH = 4099,     /* patterns at a time; no multiple of a vector, so that the tails of loops are
+                         tested, too */
+    MAX_ROW = 512,    /* elements of a random row */
+    MAX_LENGTH = 200, /* elements of a row whose bounds are checked */
     MAX_ISAS = 8,
     PATTERN = 0xa5, /* a byte of memory that nobody has written to */
 };
@@ -106,7 +107,8 @@ static void every_pattern_comes_back(const struct kernels *kernels)
 
 /* --- Where rounding is decided ---------------------------------------------------------------- */
 
-/* The midpoint after each pattern up to infinity, and the floats before and after it. */
+/* Narrows the midpoint between each 16-bit number and the next one, up to infinity, and the floats
+ * just below and above the midpoint. */
 static void every_midpoint_goes_to_even(const struct kernels *kernels)
 {
     for (int f = 0; f < FORMATS; f++)
@@ -175,7 +177,8 @@ static void known_values_are_known(const struct kernels *kernels)
 
 /* --- Every binary32, or some ------------------------------------------------------------------ */
 
-/* Takes the next patterns from *next on. Returns how many there are, 0 after the last. */
+/* Takes the next patterns from *next on. Returns how many it has taken, 0 after the last
+ * pattern. */
 static int64_t take(uint64_t *next, float x[BATCH])
 {
     int64_t n = 0;
@@ -211,8 +214,8 @@ static void every_binary32_narrows(const struct kernels *kernels)
 
 /* --- Quantised rows --------------------------------------------------------------------------- */
 
-/* Fails the test unless each x is its byte times the scale, rounded once, or NaN if the product is.
- * The product is exact in binary64. */
+/* Fails the test unless each number is its byte times the scale, rounded once, or NaN if the
+ * product is NaN. The product is exact in binary64. */
 static void expect_products(const int8_t *bytes, float scale, int64_t n, const float *got)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -253,7 +256,7 @@ static void every_block_scale_is_exact(const struct kernels *kernels)
     }
 }
 
-/* Kinds of values of a row. */
+/* The kinds of numbers in a row. */
 enum data { NORMAL, WIDE, TINY, HUGE_VALUES, SPECIAL, ZERO, ANY_BITS, DATA };
 
 static float draw(uint64_t *random, enum data data)
@@ -285,7 +288,7 @@ static void draw_row(uint64_t *random, float *x, int64_t n)
         x[i] = draw(random, data);
 }
 
-/* Returns the largest magnitude / 127, or 0x7fc00000. */
+/* Returns the largest magnitude of a group divided by 127, or 0x7fc00000 if the group has a NaN. */
 static float model_scale(const float *x, int64_t n)
 {
     float most = 0.0f;
@@ -302,7 +305,8 @@ static int model_byte(float x, float scale)
     return (int)fmax(-127.0, fmin(nearbyint((double)quotient), 127.0));
 }
 
-/* Checks a group that was narrowed: its scale, its bytes, and the numbers to which it widens. */
+/* Checks a group after narrowing: its scale, its bytes, and the numbers to which the bytes
+ * widen. */
 static void expect_group(const float *x, int64_t n, float scale, const int8_t *bytes,
                          const float *again)
 {
@@ -372,7 +376,7 @@ static void random_rows_are_quantised(const struct kernels *kernels)
     }
 }
 
-/* The NaN of a group have any signs, payloads and places. */
+/* The NaN in a group have various signs, payloads and places. The scale is always the same NaN. */
 static void the_nan_of_a_scale_has_one_face(const struct kernels *kernels)
 {
     static const uint32_t nans[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0xff800001,
@@ -399,7 +403,8 @@ static void the_nan_of_a_scale_has_one_face(const struct kernels *kernels)
 
 enum { FARTHEST = 64 };
 
-/* A slot with a tensor's row in it, `offset` bytes from its beginning or end. */
+/* A slot that holds a row of `size` bytes. The row begins `place` bytes after the slot's first
+ * byte. */
 struct window {
     unsigned char *bytes;
     int64_t place, size;
@@ -435,7 +440,7 @@ struct bounded {
     const struct kernels *kernels;
     enum type type;
     int64_t n, group;
-    int elements; /* elements from the slot's edge */
+    int elements; /* distance of the row from the slot's edge, in elements */
     bool at_end;
 };
 
@@ -494,11 +499,11 @@ static void no_byte_outside_a_row_is_touched(const struct kernels *kernels)
 /* --- Tiles of K, of any bits, beside an unmapped page ----------------------------------------- */
 
 enum {
-    MAX_TILE_DIM = 64, /* a tile of it as binary32 fits a slot */
+    MAX_TILE_DIM = 64, /* a binary32 tile of this dim fits a slot */
     TILE_ROUNDS = 12,  /* rounds for each type and dim */
 };
 
-/* The tile holds all patterns: each of its 16 keys has every 16th pattern. */
+/* The tile holds all 16-bit patterns. Key i has the patterns i, i + 16, i + 32 and so on. */
 static void every_pattern_of_a_tile_widens(const struct kernels *kernels)
 {
     list_patterns();
@@ -515,7 +520,7 @@ static void every_pattern_of_a_tile_widens(const struct kernels *kernels)
     }
 }
 
-/* Copies every 16th of `count` elements. */
+/* Copies `count` elements that lie 16 elements apart. */
 static void gather(void *to, const void *from, int64_t size, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
@@ -536,8 +541,7 @@ static void gather_row(enum type type, const char *tile, int key, int64_t n, cha
     }
 }
 
-/* Draws a tile of any bits. Its scales have any bits as well, or are numbers that keep every byte
- * exact. */
+/* Draws a tile of random bits. Its scales have random bits, too, or are small numbers. */
 static void draw_tile(uint64_t *random, struct window tile, struct window scales)
 {
     const bool any_bits = random_below(random, 2);
@@ -549,7 +553,8 @@ static void draw_tile(uint64_t *random, struct window tile, struct window scales
     }
 }
 
-/* Draws a place for a part of a tile, up to a vector from the slot's edge. */
+/* Places a part of a tile in a slot, fewer than FARTHEST elements of `align` bytes from the slot's
+ * edge. */
 static struct window place_part(uint64_t *random, int slot, int64_t align, int64_t size)
 {
     const int64_t room = (SLOT_BYTES - size) / align;

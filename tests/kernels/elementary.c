@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The three elementary functions of the canonical order: exp2 and log in plain C are compared with
- * the functions of SLEEF, which define their bits, if SLEEF is installed. The three functions of
- * every instruction set are compared with plain C, and with binary64. The fma in plain C is
- * compared with fmaf. The arguments of exp2 are the ones that attention can reach, 0 and below;
- * tanh gets all arguments.
+ * The three elementary functions of the canonical order: exp2, log and tanh. If SLEEF is installed,
+ * exp2 and log in plain C are compared with the functions of SLEEF, which define their bits. The
+ * functions of every instruction set are compared with plain C, and with binary64. The fma in plain
+ * C is compared with fmaf. exp2 gets the arguments that attention can reach, 0 and below. tanh gets
+ * all arguments.
  *
- * By default the test takes every 61st argument, in 8 seconds natively. In emulators and with
- * sanitizers it takes every 613th. With ATTNKIT_TEST_LONG in the environment it takes all
+ * By default the test takes every 61st argument, which takes 8 seconds natively. In emulators and
+ * with sanitizers it takes every 613th. With ATTNKIT_TEST_LONG in the environment it takes all
  * arguments, 1.1e9 for exp2, 3.5e8 for log and 2.1e9 for tanh, in 8 minutes on one core with FMA.
  */
 #include <setjmp.h>
@@ -39,7 +39,8 @@ static function *const sleef_exp2 = NULL, *const sleef_log = NULL;
 #endif
 
 enum {
-    BATCH = 4099, /* arguments at a time: no multiple of a vector, so tails are covered */
+    BATCH = 4099, /* arguments at a time; no multiple of a vector, so that the tails of loops are
+                     tested, too */
     MAX_ISAS = 8,
 };
 
@@ -70,28 +71,29 @@ static uint32_t default_stride(void)
     return IS_SLOW ? 613 : 61;
 }
 
-/* The least x with a 2^x above 0: the tie rounds to LEAST_POWER, which is even. */
+/* The least x whose 2^x is above 0. It is a tie between two integers, and rounds to LEAST_POWER,
+ * which is even. */
 static const float least_exponent = (float)LEAST_POWER - 0.5f;
 
-/* Walks from -0 to least_exponent. */
+/* Returns the arguments from -0 to least_exponent. */
 static struct walk exponents(void)
 {
     return (struct walk){bits_of(-0.0f), bits_of(least_exponent) + 1, default_stride()};
 }
 
-/* Walks from least_exponent to -infinity, where 2^x is 0. */
+/* Returns the arguments below least_exponent down to -infinity, whose 2^x is 0. */
 static struct walk far_exponents(void)
 {
     return (struct walk){bits_of(least_exponent) + 1, bits_of(-INFINITY) + 1, 997};
 }
 
-/* Walks around least_exponent. */
+/* Returns the arguments around least_exponent. */
 static struct walk around_the_least_exponent(void)
 {
     return (struct walk){bits_of(least_exponent) - 9999, bits_of(least_exponent) + 10000, 1};
 }
 
-/* Walks over the denominators of a softmax, in which the largest weight is over 1/2. */
+/* Returns the possible denominators of a softmax, whose largest weight is over 1/2. */
 static struct walk denominators(void)
 {
     return (struct walk){bits_of(0.25f), bits_of(0x1p40f), default_stride()};
@@ -102,7 +104,7 @@ static struct walk normal_numbers(void)
     return (struct walk){bits_of(0x1p-126f), bits_of(INFINITY), 997};
 }
 
-/* Walks over the numbers that are not negative, and infinity. */
+/* Returns the arguments from +0 to infinity. */
 static struct walk positive_numbers(void)
 {
     return (struct walk){0, bits_of(INFINITY) + 1, default_stride()};
@@ -113,15 +115,15 @@ static struct walk negative_numbers(void)
     return (struct walk){bits_of(-0.0f), bits_of(-INFINITY) + 1, default_stride()};
 }
 
-/* Takes fewer arguments of the same range, for checks that already follow from the bits of
- * scalar_tanh or of SLEEF. */
+/* Returns fewer arguments of the same range, for checks that already follow from comparisons with
+ * scalar_tanh or SLEEF. */
 static struct walk sparse(struct walk w)
 {
     w.stride = w.stride == 1 ? 13 : 997;
     return w;
 }
 
-/* Takes the next arguments. Returns how many there are, 0 at the end. */
+/* Takes the next arguments. Returns how many it has taken, 0 at the end. */
 static size_t take(struct walk *w, float x[BATCH])
 {
     size_t n = 0;
@@ -134,7 +136,7 @@ static size_t take(struct walk *w, float x[BATCH])
 
 /* --- Bits ------------------------------------------------------------------------------------ */
 
-/* The inline functions of scalar.h, as functions with an address. */
+/* Wrappers that give the inline functions of scalar.h an address. */
 static float our_exp2(float x)
 {
     return scalar_exp2(x);
@@ -156,7 +158,7 @@ static float our_tanh(float x)
     return scalar_tanh(x);
 }
 
-/* Returns the number of arguments at which two arrays differ; prints the first. */
+/* Returns the number of arguments whose results differ. Prints the first difference. */
 static size_t count_different(const char *name, size_t n, const float *x, const float *expected,
                               const float *got)
 {
@@ -231,7 +233,8 @@ static void assert_table_has_the_bits_of_scalar(const struct kernels *kernels, s
     assert_int_equal(different, 0);
 }
 
-/* The entry adjust computes tanh(x) if all factors are 1 and there is no bias. */
+/* Compares the kernel entry `adjust` with scalar_tanh. With factors of 1 and no bias, adjust
+ * computes tanh(x). */
 static void assert_table_has_the_tanh_of_scalar(const struct kernels *kernels, struct walk w)
 {
     const struct adjust how = {.capped = true, .to_cap = 1.0f, .factor = 1.0f};
@@ -246,7 +249,8 @@ static void assert_table_has_the_tanh_of_scalar(const struct kernels *kernels, s
     assert_int_equal(different, 0);
 }
 
-/* Takes logarithms by the entry finish: log l is the lse of a state whose maximum is 0. */
+/* Computes logarithms by the kernel entry `finish`: the lse of a state with maximum 0 and sum l is
+ * log l. */
 static void logs(const struct kernels *kernels, size_t n, const float *x, float *y)
 {
     _Alignas(64) float row_max[MAX_LANES] = {0}, row_sum[MAX_LANES] = {0}, o[MAX_LANES] = {0};
@@ -324,7 +328,7 @@ static void exp2_is_within_an_ulp(void **state)
     assert_true(worst <= 1.0);
 }
 
-/* A rescale is exact, unless it makes everything 0. */
+/* So a rescale is exact, unless its factor is 0. */
 static void exp2_of_an_integer_is_exact(void **state)
 {
     (void)state;
@@ -349,8 +353,8 @@ static void log_is_within_an_ulp(void **state)
     assert_true(isnan(scalar_log(NAN)));
 }
 
-/* Arguments go from 0 to infinity. Below 2^-25, tanh x is x; from 9.011 on it is 1. tanh rises
- * except for roundings: no result is more than two units below an earlier result. */
+/* Arguments go from 0 to infinity. Below 2^-25, tanh x is x. From 9.011 on, it is 1. tanh is
+ * increasing but for roundings: no result is more than 2 ulp below an earlier result. */
 static void tanh_is_within_three_ulp(void **state)
 {
     (void)state;
@@ -385,10 +389,10 @@ static void tanh_of_the_opposite_is_the_opposite(void **state)
     assert_true(isnan(scalar_tanh(NAN)) && isnan(scalar_tanh(-NAN)));
 }
 
-/* Draws three numbers of any exponent, also subnormal ones, infinities and NaN. In a quarter of the
- * cases the third is minus the rounded product of the others, so that nearly all digits cancel. In
- * another quarter it is 2^24 times the product, and the product is half a unit to one unit of its
- * last place. */
+/* Draws three numbers with random bits, among them subnormal numbers, infinities and NaN. In a
+ * quarter of the cases the third number is minus the rounded product of the other two, so that
+ * nearly all digits cancel. In another quarter it is 2^24 times the product. The product is then
+ * between half a unit and one unit of the third number's last place. */
 static void draw_operands(uint64_t *random, float x[3])
 {
     uint32_t bits[3];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls of few keys and rows and many heads, which share vectors, have the bits of the reference in
- * every layout, with rows that see different numbers of keys, or none. A case is drawn from its
- * number.
+ * Calls with few keys, few rows and many heads: several heads share a vector. The results have the
+ * bits of the reference in every layout, with rows that see different numbers of keys, or none. A
+ * case is drawn from its number.
  *
  * `few_keys [ISA]`
  */
@@ -45,7 +45,7 @@ static struct test_case draw_case(int number)
     c.value[AXIS_GROUP] = 1 + (int)random_below(&random, 2);
     c.value[AXIS_KV_HEADS] = 1 + (int)random_below(&random, 12);
     c.value[AXIS_KV_LEN] = (int)random_below(&random, FEW_KEYS + 3);
-    if (number % 4) { /* other tests cover the dims */
+    if (number % 4) { /* small dims; other tests cover large dims */
         c.value[AXIS_HEAD_DIM] = 1 + (int)random_below(&random, 40);
         c.value[AXIS_VALUE_DIM] = 1 + (int)random_below(&random, 80);
     }
@@ -96,8 +96,8 @@ static void few_keys_have_the_bits_of_the_reference(void **state)
     assert_int_equal(differ, 0);
 }
 
-/* Without keys, K and V may be NULL: their strides are not followed, which a sanitizer would
- * report. */
+/* Without keys, K and V may be NULL. The library must then compute no addresses from their strides,
+ * which a sanitizer would report. */
 static void without_keys_there_need_be_no_tensors(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Written by ggml_blocks.py, which says how: numbers, the blocks into which ggml's reference
- * converts them, and the numbers that it reads from these blocks.
+ * Numbers, the blocks into which ggml's reference converts them, and the numbers that it reads from
+ * these blocks. ggml_blocks.py has written this file; its docstring says how.
  */
 #ifndef ATTNKIT_TEST_GGML_BLOCKS_H
 #define ATTNKIT_TEST_GGML_BLOCKS_H

@@ -7,23 +7,23 @@ which it converts these blocks back.
     gcc -O1 -ffp-contract=off -fPIC -shared -I. -I../include ggml-quants.c absent.c -o libquants.so -lm
     python3 tests/kernels/ggml_blocks.py ./libquants.so > tests/kernels/ggml_blocks.h
 
-The first two lines are for ggml/src of a llama.cpp. The file in the tree is from ggml 0.25.3, in the source
-distribution of llama-cpp-python 0.3.36. No test runs this: the stored bytes are an independent reference."""
+Run the first two commands in ggml/src of a llama.cpp source tree. The file in the tree is from ggml 0.25.3, in the
+source distribution of llama-cpp-python 0.3.36. No test runs this script: the stored bytes are an independent
+reference."""
 
 import ctypes
 import random
 import struct
 import sys
 
-# type: elements and bytes of a block
+# type: (elements of a block, bytes of a block)
 TYPES = {"q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q5_1": (32, 24), "iq4_nl": (32, 18),
          "q1_0": (128, 18), "q2_0": (64, 18)}
 COUNT = 128
 
 
 def numbers():
-    """Returns four blocks of 32 numbers: of one magnitude, with ties, too small for a normal scale, and
-    zeros."""
+    """Returns four blocks of 32 numbers: ordinary numbers, ties, numbers too small for a normal scale, and zeros."""
     draw = random.Random(1)
     usual = [draw.uniform(-3.0, 3.0) for _ in range(32)]
     ties = [8.0, -8.0] + [i / 2.0 - 7.5 for i in range(30)]

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoding from heads that are larger than L2, for which kernels have loops of their own that
+ * Decoding from heads that are larger than L2. For such heads, kernels have separate loops that
  * prefetch differently. In head-major and token-major layouts, every instruction set has the bits
  * of the scalar kernels on dense binary32 copies of the same numbers.
  */
@@ -19,7 +19,8 @@
 enum {
     HEADS = 2,
     MAX_GROUP = 4,
-    KEYS = 1301, /* K and V of a head are 528 KB or more; 512 KB count as near */
+    KEYS = 1301, /* K and V of a head are 528 KB or more; up to 512 KB kernels take the loops for
+                    small heads */
     MAX_DIM = 128,
     ELEMENTS = HEADS * KEYS * MAX_DIM,
 };

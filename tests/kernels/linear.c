@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps: the packed matrix has the bytes that the header describes, and y has the bits of the
+ * Linear maps. The packed matrix has the bytes that the header describes. y has the bits of the
  * scalar reference, which does not pack. The tests cover all types, shapes around every block size,
  * layouts with unmapped pages next to rows, and threads in any order. A row of y has the bits of a
  * call with this row alone.
@@ -20,7 +20,7 @@
 enum {
     ROUNDED_TYPES = 3, /* types of x and y */
     REPORTED = 5,      /* differences that are printed */
-    CASE_COST = 100000 /* the most multiply-adds of one of many shapes */
+    CASE_COST = 100000 /* the most multiply-adds of a drawn shape */
 };
 
 static const int64_t row_counts[] = {1, 2, 3, 5, 6, 8, 9, 15, 16, 17, 63, 64, 65, 130, 257, 513};
@@ -65,7 +65,8 @@ static double cost(struct linear_shape s)
     return (double)s.rows * (double)s.in_dim * (double)s.out_dim;
 }
 
-/* Draws a shape from the lists, below CASE_COST, with whole blocks for types in blocks. */
+/* Draws a shape from the lists of sizes. It costs less than CASE_COST, and has whole blocks for
+ * types in blocks. */
 static struct linear_shape draw_shape(const struct linear_kind *k, uint64_t *random)
 {
     struct linear_shape s;
@@ -108,7 +109,7 @@ static void types_and_layouts_have_the_bits_of_the_reference(void **state)
     assert_int_equal(differ, 0);
 }
 
-/* Kinds of maps for which the loops take different branches. */
+/* Kinds of maps for which the library takes different branches. */
 static const struct linear_kind ways[] = {
     {.bias = true},
     {.y_type = ATTNKIT_BF16},
@@ -130,7 +131,7 @@ static void shapes_have_the_bits_of_the_reference(void **state)
     assert_int_equal(differ, 0);
 }
 
-/* The shapes have more than one block of rows, panel and block of inputs. */
+/* The shapes have several blocks of rows, several panels, and several blocks of inputs. */
 static void large_shapes_have_the_bits_of_the_reference(void **state)
 {
     static const struct linear_shape shapes[] = {
@@ -158,7 +159,7 @@ static void threads_in_any_order_and_twice_change_no_bit(void **state)
     }
 }
 
-/* Runs rows `first` to first + count - 1 of a call as a call of their own. */
+/* Runs a call of rows `first` to first + count - 1 only. The caller frees the returned y. */
 static char *rows_alone(const struct linear_call *c, int64_t first, int64_t count, const char *isa)
 {
     struct linear_call part = *c;
@@ -232,7 +233,7 @@ static void packing_is_the_same_for_any_threads(void **state)
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* Computes y of one row and one output, with many rows and outputs beside it. */
+/* Computes y for one row and one output. If `many`, the call has many other rows and outputs. */
 static float value(const float *x, const float *w, int64_t in_dim, const float *bias, bool many,
                    const char *isa)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The entries of kernel tables that work on a line (masks, bias, slopes, dropout) or on whole rows
- * of numbers: every instruction set, or the one that is named, against plain loops. Their operands
- * lie at the edge of an unmapped page, or some elements from it.
+ * Tests the entries of kernel tables that work on a line, which has one number per key of a block
+ * (masks, bias, slopes, dropout), or on whole rows of numbers. The entries of every instruction
+ * set, or of the named one, are compared with plain loops. Their operands lie at the edge of an
+ * unmapped page, or some elements from it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,8 +26,8 @@
 enum {
     ROUNDS = 400,
     MAX_ROWS = 9,
-    MAX_ROW = 100,  /* more than four of the longest vectors */
-    PATTERN = 0xff, /* a byte of memory that nobody has written to; four are NaN */
+    MAX_ROW = 100,  /* elements; more than four of the longest vectors */
+    PATTERN = 0xff, /* a byte of memory that nobody has written to; four of them are a NaN */
 };
 
 static const struct kernels *kernels_of(void *const *state)
@@ -47,8 +48,8 @@ static void expect_floats(const char *what, const float *got, const float *expec
     fail();
 }
 
-/* Allocates memory for `count` elements of `bytes` bytes. Half of the time it ends some elements
- * before the unmapped page, so that it is aligned to no more than an element. */
+/* Allocates memory for `count` elements of `bytes` bytes. In half of the cases it lies up to 15
+ * elements from the unmapped page, and is aligned only to an element. */
 static struct guarded new_elements(uint64_t *random, size_t count, size_t bytes)
 {
     const size_t apart = random_below(random, 2) ? bytes * (size_t)random_below(random, 16) : 0;
@@ -64,7 +65,8 @@ static struct guarded new_line(uint64_t *random)
     return new_elements(random, KEY_BLOCK, sizeof(float));
 }
 
-/* Returns whether only the first `bytes` bytes have been written. Overwrites them. */
+/* Returns whether only the first `bytes` bytes of the data have been written. Overwrites them with
+ * the pattern. */
 static bool is_all_else_untouched(struct guarded *memory, size_t bytes)
 {
     const char *const first = memory->mapping + SLOT_BYTES;
@@ -142,8 +144,9 @@ static void bits_are_the_ids_that_are_the_own(void **state)
     }
 }
 
-/* Draws the bits of a number: -inf and its neighbours, NaN of either sign, and, more often, zeros
- * of either sign. A bfloat16 has the upper 16 bits of a binary32. */
+/* Draws the bits of a number: -inf, its neighbours, NaN, infinity, 1, the smallest number, and
+ * zeros. -inf and zeros of either sign are more frequent. A bfloat16 has the upper 16 bits of a
+ * binary32. */
 static uint32_t draw_number(uint64_t *random, enum type type)
 {
     static const uint32_t f32[] = {0,          0x80000000, 0xff800000, 0xff800000, 0x7f800000,
@@ -179,7 +182,8 @@ static void bits_are_the_numbers_that_mask_nothing(void **state)
         bool any = false;
         for (int i = 0; i < KEY_BLOCK; i++) {
             bits[i] = draw_number(&random, type);
-            if (round % 2 && i != round % KEY_BLOCK) /* every second round changes one key only */
+            if (round % 2 &&
+                i != round % KEY_BLOCK) /* in every second round only one key has a drawn number */
                 bits[i] = i % 3              ? 0
                           : type == TYPE_F32 ? 0xff800000
                           : type == TYPE_F16 ? 0xfc00
@@ -235,7 +239,7 @@ static void check_bias(const struct kernels *kernels, const struct bias_line *wh
     end_line(&line);
 }
 
-/* Hides the keys behind the last column of a mask. */
+/* Hides the keys after the last column of a mask. */
 static void hide_from(struct bias_line *what, int count)
 {
     for (int i = count; i < KEY_BLOCK; i++)
@@ -275,7 +279,7 @@ static void bias_lines_are_as_the_canonical_order_has_them(void **state)
     }
 }
 
-/* The distances are around the largest integers of binary32, of 32 bits and of 64 bits. */
+/* The distances are near the largest exact integers of binary32, of 32 bits and of 64 bits. */
 static void slopes_times_any_distance_are_rounded_once(void **state)
 {
     static const int64_t edges[] = {0,         1 << 24,   INT32_MAX,        INT32_MIN,
@@ -341,7 +345,7 @@ static void factors_are_kept_by_seed_head_position_and_key(void **state)
                                          UINT64_C(0x123456789abc),
                                          (UINT64_C(1) << 48) - 1,
                                          UINT64_C(1) << 48};
-    /* keys at which j / 4 exceeds 32 bits, and 48 */
+    /* at the last keys, j / 4 exceeds 32 bits and 48 bits */
     static const uint64_t keys[] = {0,
                                     KEY_BLOCK,
                                     (UINT64_C(1) << 34) - KEY_BLOCK,
@@ -451,7 +455,7 @@ static struct guarded new_numbers(uint64_t *random, int count)
     return memory;
 }
 
-/* Checks n results, and that nothing beside them was written. Frees the memory. */
+/* Checks n results, and that no byte outside them was written. Frees the memory. */
 static void end_result(const char *what, struct guarded *memory, const float *expected, int n)
 {
     expect_floats(what, (const float *)memory->data, expected, n);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention on K with scales at the ends of their range, where kernels that fold a scale into other
- * arithmetic would round, overflow or make NaN of an infinity: subnormal, zero, the largest,
- * infinite, NaN. In rows and in tiles, every instruction set has the bits of the scalar kernels on
- * the binary32 values. The bytes of some keys have one sign, so that an infinite scale makes scores
- * of -inf and not always NaN. With small scales, a large factor makes scores of a few units.
+ * Attention on K with extreme scales: subnormal, zero, largest, infinite, NaN. Kernels that fold a
+ * scale into other arithmetic would round, overflow or turn an infinity into a NaN. In rows and in
+ * tiles, every instruction set has the bits of the scalar kernels on K widened to binary32. All
+ * bytes of some keys have the same sign, so that an infinite scale also makes scores of -inf, not
+ * only NaN. With small scales, a large scale factor of the scores makes them about 1.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,13 +25,13 @@ enum {
     KEYS = 37,
     KEY_TILES = (KEYS + TILE_KEYS - 1) / TILE_KEYS,
     MAX_ROWS = 3,
-    HEADS = 4, /* query heads that share one KV head */
+    HEADS = 4, /* query heads; they share one KV head */
     MAX_DIM = 160,
     VALUES = 8,
     WORKSPACE = 1 << 20,
 };
 
-/* Bits of a scale, and the factor with which scores are a few units large. */
+/* The bits of a tested scale, and the factor that makes the scores about 1. */
 struct scale {
     uint32_t bits;
     float factor;
@@ -64,7 +64,8 @@ struct results {
     float out[HEADS * MAX_ROWS * VALUES], lse[HEADS * MAX_ROWS];
 };
 
-/* The bytes of a third of the keys are all positive, of another third all negative. */
+/* Draws the bytes of a key. They are all positive for a third of the keys, all negative for another
+ * third, and of both signs for the others. */
 static void draw_bytes(uint64_t *random, int key, int n, char *bytes)
 {
     for (int i = 0; i < n; i++) {
@@ -88,7 +89,7 @@ static uint32_t scale_of(enum type type, const struct scale *scale, int key)
     return key % 12 == 1 ? scale->bits : bits;
 }
 
-/* Draws a key: its row, the same elements in its tile, and the numbers to which they widen. */
+/* Draws a key. Stores it as a row, in its tile, and widened to binary32. */
 static void draw_key(uint64_t *random, enum type type, const struct scale *scale, int dim, int key)
 {
     char *const row = rows + key * bytes_of(type, dim);
@@ -112,7 +113,7 @@ static void draw_key(uint64_t *random, enum type type, const struct scale *scale
 static void draw_inputs(uint64_t *random, enum type type, const struct scale *scale, int dim)
 {
     for (int i = 0; i < HEADS * MAX_ROWS * dim;
-         i++) { /* one row of each sign, the others of both signs */
+         i++) { /* row 0 is positive, row 1 is negative, the others have both signs */
         const int row = i / dim;
         const float x = 0x1p12f * random_uniform(random);
         q[i] = row == 0 ? fabsf(x) + 1.0f : row == 1 ? -fabsf(x) - 1.0f : x;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The harness must catch a wrong kernel. Each mutant is the best table of this machine with one
- * entry that makes one small mistake; a few dozen cases, run as in same_bits, must find the
- * mistake. The mutants run in a child process, because an access outside a row ends in a signal.
+ * The test harness must catch a wrong kernel. A mutant is the best kernel table of this machine,
+ * with one entry that makes one small mistake. A few dozen cases, run as in same_bits, must find
+ * the mistake. A mutant runs in a child process, because an access outside a row ends in a signal.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@
 
 enum {
     CASES = 120,
-    CAUGHT = 3, /* exit status of a child that saw a difference */
+    CAUGHT = 3, /* exit status of a child that has seen a difference */
 };
 
 static const struct kernels *good;
@@ -202,8 +202,8 @@ static void widen_matrix_swaps_outputs(enum type type, const void *tile, int64_t
 /* --- Running them ------------------------------------------------------------------------------
  */
 
-/* Returns whether any linear map has other bits: maps of few rows and many, of f32 and of a type
- * that has to be widened, next to unmapped pages. */
+/* Returns whether any linear map has other bits. The maps have few rows or many, f32 weights or
+ * weights that have to be widened, and rows next to unmapped pages. */
 static bool any_linear_difference(struct runner runner)
 {
     static const struct linear_shape linear_shapes[] = {{3, 40, 70}, {40, 300, 70}};

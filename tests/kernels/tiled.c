@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention on tiled K: the same keys, appended as rows and as tiles, give the same bits, and both
- * have the bits of the scalar reference. A case is drawn from its number: types, groups of scales,
- * dims, lengths, pages, strides, threads; the keys as a whole and in two parts. Tiles are NaN past
+ * Attention on tiled K. The same keys, appended as rows and as tiles, give the bits of the scalar
+ * reference. The number of a case decides types, scale groups, dims, lengths, pages, strides and
+ * threads. A case runs over all keys at once, and over the keys in two parts. Tiles are NaN past
  * the last key, and lie next to unmapped pages.
  *
- * `tiled [ISA [CASE]]`: ten times the cases with ATTNKIT_TEST_LONG in the environment.
+ * Usage: tiled [ISA [CASE]]. With ATTNKIT_TEST_LONG in the environment, the test runs ten times as
+ * many cases.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +44,7 @@ static struct {
 
 /* --- A case ----------------------------------------------------------------------------------- */
 
-/* The tensors of a case with memory of their own. K is stored twice. */
+/* The tensors of a case. Each has its own memory. K is stored twice, in rows and in tiles. */
 enum tensor_index { K_ROWS, K_ROW_SCALES, K_TILES, K_TILE_SCALES, V, V_SCALES, TENSORS };
 
 enum spacing { DENSE_WITHOUT_STRIDES, GAPS, HEADS_INSIDE, SPACINGS };
@@ -83,7 +84,8 @@ static int64_t keys_of(const struct drawn *c, int64_t b)
 
 /* --- Drawing it ------------------------------------------------------------------------------- */
 
-/* Draws a dim, and into *group the elements that share a scale, 0 for the whole row. */
+/* Draws a dim. Sets *group to the number of elements that share a scale, or leaves it 0 for the
+ * whole row. */
 static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
 {
     static const int64_t groups[] = {1, 3, 8, 16, 20, 32, 64};
@@ -97,7 +99,7 @@ static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
     return dims[below(c, 16)];
 }
 
-/* Returns how many multiply-adds the reference takes. */
+/* Returns the approximate cost of a call in multiply-adds of the reference. */
 static double cost(const attnkit_attention_args *a)
 {
     return (double)(a->batch * a->q_heads * a->q_len) * (double)a->kv_len *
@@ -135,8 +137,7 @@ static void draw_options(struct drawn *c)
         a->q_offsets.data = c->q_offsets;
 }
 
-/* Numbers the pages backwards from the last one. Entries of the block table without keys hold no
- * page. */
+/* Makes a block table with the pages in descending order. Entries without keys hold no page. */
 static void draw_pages(struct drawn *c)
 {
     static const int64_t sizes[] = {16, 32, 48, 128, 208};
@@ -170,7 +171,7 @@ static int64_t group_of(int64_t group, int64_t dim)
     return group ? group : dim;
 }
 
-/* Returns the bytes of a row of a tensor. */
+/* Returns the size of a row of a tensor in bytes, or 0 if the case lacks the tensor. */
 static int64_t row_bytes(const struct drawn *c, enum tensor_index t)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -190,8 +191,8 @@ static int64_t row_bytes(const struct drawn *c, enum tensor_index t)
     }
 }
 
-/* Returns the rows or tiles of a head in memory. They end with the last row or tile that has a key,
- * although kv_len is larger. */
+/* Returns how many rows or tiles of a head are in memory. If the case has only one head and no
+ * pages, the memory ends after the last row or tile with a key, although kv_len may be larger. */
 static int64_t rows_there(const struct drawn *c, enum tensor_index t)
 {
     const bool is_one = c->args.batch == 1 && c->args.kv_heads == 1 && !c->groups.pages.block_table;
@@ -199,7 +200,7 @@ static int64_t rows_there(const struct drawn *c, enum tensor_index t)
     return !is_one ? c->tensors[t].count[2] : is_tiled(t) ? (keys + 15) / 16 : keys;
 }
 
-/* Returns the bytes up to the end of the last of `rows` rows or tiles. */
+/* Returns the size in bytes of a tensor whose last head has `rows` rows or tiles. */
 static size_t size_with(const struct placed *p, int64_t rows)
 {
     if (p->count[0] == 0 || rows == 0 || p->bytes == 0)
@@ -290,7 +291,8 @@ static struct drawn *new_case(int number)
     a->size = sizeof *a;
     groups_init(&c->groups);
     a->k.type = number % TYPES;
-    a->v.type = number / TYPES % (TYPES + 1) % TYPES; /* often the type that prefill takes */
+    a->v.type = number / TYPES % (TYPES + 1) %
+                TYPES; /* half of the values are type 0, the type that prefill takes */
     a->head_dim = draw_dim(c, a->k.type, &c->groups.storage.k_scale_group);
     a->value_dim = draw_dim(c, a->v.type, &c->groups.storage.v_scale_group);
     draw_lengths(c);
@@ -321,7 +323,7 @@ static void free_case(struct drawn *c)
 
 /* --- Calls on it ------------------------------------------------------------------------------ */
 
-/* A call with groups of its own. */
+/* A call with its own groups of options. */
 struct request {
     attnkit_attention_args args;
     struct groups groups;
@@ -341,7 +343,7 @@ static void set_strides(attnkit_tensor *t, const struct placed *placed)
     memcpy(t->strides, placed->strides, sizeof t->strides);
 }
 
-/* A call with K as tensor `k` stores it. */
+/* Makes the case's call on tensor `k`, which stores K in rows or in tiles. */
 static void call_on(const struct drawn *c, enum tensor_index k, struct request *r)
 {
     const struct placed *t = c->tensors;
@@ -394,7 +396,8 @@ static void skip_rows(attnkit_tensor *t, int64_t rows)
         t->data = (const char *)t->data + rows * t->strides[2];
 }
 
-/* Lets a call with strides begin at key `first`, at the edge of a chunk and of a page. */
+/* Makes a call with strides begin at key `first`, which is the first key of a chunk and of a
+ * page. */
 static void skip_keys(const struct drawn *c, int64_t first, struct request *r,
                       int64_t kv_lens[MAX_BATCH])
 {
@@ -422,8 +425,8 @@ static bool can_be_cut(const struct drawn *c, int64_t at)
            (!c->groups.pages.block_table || at % c->groups.pages.page_size == 0);
 }
 
-/* Makes a call over the first keys to a state, and one over the other keys from the state to the
- * result. */
+/* Makes a call over the first `at` keys that writes a state, and a call over the other keys that
+ * continues from the state. */
 static void attend_in_parts(const struct drawn *c, enum tensor_index k, const char *isa, int64_t at)
 {
     const size_t rows = c->result.lse_count;
@@ -527,7 +530,7 @@ static void tiles_have_the_bits_of_rows(void **state)
     assert_int_equal(differing, 0);
 }
 
-/* A tile with numbers that can be read: element d of key i is 100 i + d. */
+/* The tile has numbers that are easy to read: element d of key i is 100 i + d. */
 static void a_tile_has_element_d_of_key_i_at_16_d_plus_i(void **state)
 {
     (void)state;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every entry of the kernel table of every instruction set, or of the named one, is compared by
- * itself with the contract of kernels.h in plain C, so that a failure names the tile. A round draws
- * a shape and data from its number, and the dims go through all values. Rows of the caller lie in
- * guarded slots; scratch of the library lies between canaries.
+ * Each entry of the kernel table of every instruction set, or of the named one, is compared with
+ * its contract in kernels.h, written in plain C. Each entry has its own test, so that a failure
+ * names the entry. A round draws a shape and data from its number, and the rounds go through all
+ * values of the dims. Rows of the caller lie in guarded slots. Scratch of the library lies between
+ * canaries.
  *
- * `tiles [ISA [SEED]]`
+ * Usage: tiles [ISA [SEED]]
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,17 +24,17 @@
 #include "tests/support/memory.h"
 
 enum {
-    WALKS = 4, /* times through all dims, for each entry */
+    WALKS = 4, /* how often each entry goes through all dims */
     MAX_DIM = 576,
     MAX_ISAS = 8,
     PATTERN = 0xa5, /* a byte of memory that nobody has written to */
 };
 
-/* Kinds of values; all but SPECIAL are finite. */
+/* The kinds of numbers in the data. All but SPECIAL are finite. */
 enum data {
     UNIFORM, /* in [-1, 1) */
-    WIDE,    /* of exponents far apart */
-    TINY,    /* subnormal, or with subnormal products */
+    WIDE,    /* exponents are far apart */
+    TINY,    /* subnormal numbers, or subnormal products */
     SPECIAL, /* NaN, infinities, zeros and the like in some rows */
     DATA,
 };
@@ -43,8 +44,8 @@ struct round {
     uint64_t random;
     int number;
     int head_dim, value_dim, keys;
-    int rows;  /* rows of decode; in a panel, the lanes that are in use */
-    int lanes; /* lanes of a panel */
+    int rows;  /* number of rows in decode; in a panel, number of lanes in use */
+    int lanes; /* number of lanes of a panel */
     int head;  /* in decode, the head whose operands are drawn: 0 or 1 */
     enum data data;
     int64_t compared; /* values compared in all rounds so far */
@@ -54,7 +55,7 @@ struct round {
 /* --- Scratch: aligned blocks with canaries before and after ----------------------------------- */
 
 enum {
-    CANARY = 16, /* floats of a cache line, the alignment of scratch */
+    CANARY = 16, /* floats in a canary: a cache line, the alignment of scratch */
     MAX_BLOCKS = 16,
     POOL_FLOATS = 6 * MAX_LANES * (MAX_DIM + 8),
 };
@@ -65,7 +66,8 @@ static struct {
     int blocks;
     struct {
         size_t first, end;
-    } gap[MAX_BLOCKS]; /* bytes before each block */
+    } gap[MAX_BLOCKS]; /* the canaries before each block, from float `first` to float `end` of
+                          memory */
 } pool;
 
 static bool is_untouched(const void *memory, size_t size)
@@ -77,7 +79,8 @@ static bool is_untouched(const void *memory, size_t size)
     return true;
 }
 
-/* Allocates memory for `count` floats, `misalignment` floats behind an aligned address. */
+/* Allocates memory for `count` floats that begins `misalignment` floats after an aligned
+ * address. */
 static float *take(size_t count, size_t misalignment)
 {
     const size_t before = pool.used;
@@ -112,7 +115,8 @@ static bool canaries_are_untouched(void)
 
 /* --- A user's rows: each in a slot, at its end or its beginning ------------------------------- */
 
-/* Regions of slots, in order. Before and after the rows of each lies an unmapped slot. */
+/* Regions of slots in the order of memory. An unmapped slot lies before and after the rows of each
+ * region. */
 enum region {
     Q_ROWS,
     K_ROWS,
@@ -160,7 +164,8 @@ static float *row_at(struct rows rows, int i)
     return (float *)(rows.first + i * rows.stride);
 }
 
-/* Returns whether the slot of a row is untouched outside the row. Puts the pattern over the row. */
+/* Returns whether the slot of a row is untouched outside the row. Overwrites the row with the
+ * pattern. */
 static bool is_all_else_untouched(float *row, int64_t dim)
 {
     const uintptr_t slot = (uintptr_t)row & ~(uintptr_t)(SLOT_BYTES - 1);
@@ -192,8 +197,8 @@ static void map_places(void)
             0);
 }
 
-/* Takes `bytes` bytes of a place, sometimes a few elements of `align` bytes from its edge. The
- * place is filled with NaN of every type. */
+/* Fills a place with bytes that are NaN in every type that has NaN. Returns the address of `bytes`
+ * bytes in the place, at its edge or up to 15 elements of `align` bytes from its edge. */
 static void *take_place(struct round *w, int index, int64_t bytes, int64_t align)
 {
     if (!places)
@@ -220,8 +225,8 @@ static float draw(struct round *w)
     }
 }
 
-/* Draws `count` values `step` apart. If the data is SPECIAL, a share of the values in a quarter of
- * the lines is one special value. */
+/* Draws a line of `count` values, which lie `step` floats apart. If the data is SPECIAL, a quarter
+ * of the lines repeat one special value at random places. */
 static void draw_line(struct round *w, float *x, int64_t count, int64_t step)
 {
     static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 3e38f, 1e-45f};
@@ -232,7 +237,7 @@ static void draw_line(struct round *w, float *x, int64_t count, int64_t step)
         x[i * step] = is_special && random_below(&w->random, one_in) == 0 ? special : draw(w);
 }
 
-/* Draws `lines` lines, each with a number for every lane of a panel. */
+/* Draws an array [lines][lanes] of numbers for a panel. Each lane is drawn as one line. */
 static void draw_lanes(struct round *w, float *x, int64_t lines)
 {
     for (int lane = 0; lane < w->lanes; lane++)
@@ -255,8 +260,8 @@ static float draw_scale(struct round *w)
 
 /* --- States ----------------------------------------------------------------------------------- */
 
-/* The states of a panel or of decode. o of a row and column lies at row * row_step + column *
- * column_step. */
+/* The states of a panel or of decode. Element `column` of o of row `row` lies at st.out[row *
+ * row_step + column * column_step]. */
 struct states {
     struct state st;
     int rows;
@@ -296,7 +301,7 @@ static size_t out_count(const struct states *s)
     return (size_t)(s->rows * s->value_dim);
 }
 
-/* Draws M and l as keys can leave them: if M is finite, a weight is over 1/2. */
+/* Draws a maximum M and a sum l that keys can lead to. If M is finite, some weight is over 1/2. */
 static void draw_max_and_sum(struct round *w, float *row_max, float *row_sum)
 {
     *row_max = (float)(random_below(&w->random, 300) - 150);
@@ -320,8 +325,8 @@ static void draw_max_and_sum(struct round *w, float *row_max, float *row_sum)
     }
 }
 
-/* Draws states. A weight of NaN makes every column NaN; a weight of 0 makes only those columns NaN
- * in which V is not finite. */
+/* Draws states that keys can lead to. If l is NaN, every column of o is NaN. If l is 0, a column is
+ * NaN if V was not finite in this column, and 0 otherwise. */
 static void draw_states(struct round *w, struct states *s)
 {
     for (int r = 0; r < s->rows; r++) {
@@ -344,14 +349,14 @@ static float odd_value(struct round *w)
     return float_from_bits(bits[random_below(&w->random, 8)]);
 }
 
-/* Returns whether to draw a single value that is not finite among finite ones, which the tile must
- * find. */
+/* Returns whether to put a single odd value among finite values. The kernel must find it if it is
+ * not finite. */
 static bool is_one_odd(struct round *w)
 {
     return w->data != SPECIAL && random_below(&w->random, 2);
 }
 
-/* Draws states that no keys leave, but that a caller may bring: any l and any o. */
+/* Draws states that no keys lead to, but that a caller may pass: any l and any o. */
 static void draw_odd_states(struct round *w, struct states *s)
 {
     static const float sums[] = {INFINITY, -0.0f, 0x1p-149f, 0x1p-126f, FLT_MAX, NAN};
@@ -391,8 +396,8 @@ static struct total take_total(const struct round *w)
                           take_doubles(lanes * (size_t)w->value_dim)};
 }
 
-/* Draws a number near x with more bits than binary32 has, sometimes far beyond the range of
- * binary32. */
+/* Draws a number near x that has more bits than binary32. With SPECIAL data, a few of these numbers
+ * lie far beyond the range of binary32. */
 static double draw_wide(struct round *w, float x)
 {
     static const double far[] = {0x1p130, 0x1p900, 0x1p-140, 0x1p-1000};
@@ -407,7 +412,7 @@ static void draw_doubles(struct round *w, const float *from, double *to, size_t 
         to[i] = draw_wide(w, from[i]);
 }
 
-/* Draws a total like draw_odd_states draws states. */
+/* Draws a total of the same kinds as the states of draw_odd_states. */
 static struct total draw_total(struct round *w)
 {
     const struct total total = take_total(w);
@@ -422,8 +427,9 @@ static struct total draw_total(struct round *w)
 
 /* --- Comparing -------------------------------------------------------------------------------- */
 
-/* How to compare. Zeros of states may have either sign, because finish drops it. Any NaN equals any
- * NaN, except in results. */
+/* The ways to compare numbers. With ANY_ZEROS, the sign of a zero does not count; this is for
+ * states, because finish drops this sign. Any NaN equals any NaN, except with EXACT_BITS, which is
+ * for results. */
 enum zeros { EXACT_ZEROS, ANY_ZEROS, EXACT_BITS };
 
 static void expect(struct round *w, const char *what, const float *got, const float *expected,
@@ -498,14 +504,15 @@ static float chain(const float *a, int64_t a_step, const float *b, int64_t b_ste
     return sum;
 }
 
-/* Computes the chain over the keys: weights, which lie `step` apart, times a column of V. */
+/* Computes one element of o by a chain of fused multiply-adds over the keys. The weights lie `step`
+ * floats apart. */
 static float weighted_column(const float *p, int64_t step, struct rows v, int keys, int64_t column)
 {
     return chain(p, step, row_at(v, 0) + column, v.stride / (int64_t)sizeof(float), keys);
 }
 
-/* Turns the scores of a row, which lie `step` apart, into weights, and updates M and l. Returns the
- * factor of the rescale. */
+/* Replaces the scores of a row by weights, and updates M and l. The scores lie `step` floats apart.
+ * Returns the factor by which o must be rescaled. */
 static float model_softmax(float *s, int64_t step, int keys, int visible, float scale_log2,
                            float *row_max, float *row_sum)
 {
@@ -536,8 +543,8 @@ static void model_adjust(const struct adjust *how, const float *bias, int n, flo
     }
 }
 
-/* Computes decode for a row. K and V are the block's, widened. A row that sees no key keeps its
- * state. */
+/* Computes `decode` for one row. k and v are the rows of the block, widened. A row that sees no key
+ * keeps its state. */
 static void model_decode(const struct states *s, int row, const struct decode_block *block,
                          struct rows k, struct rows v, float scale_log2)
 {
@@ -577,12 +584,12 @@ static void model_fold(const struct round *w, const struct total *total, const s
     }
 }
 
-/* A row of the result. */
+/* The expected result of a row. */
 struct finished {
     float *out; /* [value_dim] */
     float lse;
-    bool finite,
-        has_log; /* all of out is finite; l is not subnormal, for which no log is promised */
+    bool finite, has_log; /* finite: all of out is finite; has_log: lse is promised, because l is
+                             not subnormal */
 };
 
 static void set_result(struct finished *row, int64_t c, float quotient)
@@ -712,8 +719,8 @@ static struct adjust draw_adjust(struct round *w)
     return how;
 }
 
-/* Draws scores or a bias. In half of the calls, special numbers are among them, in a share that is
- * drawn once for the call. */
+/* Draws scores or a bias. Half of the calls put special numbers among them. Each such call draws
+ * their share first. */
 static void draw_scores(struct round *w, float *x, int count)
 {
     static const float specials[] = {-INFINITY, -INFINITY, NAN, INFINITY, -0x1p126f, -0.0f};
@@ -743,8 +750,8 @@ static void check_adjust(struct round *w)
     assert_true(n == 0 || is_all_else_untouched(s, n));
 }
 
-/* Draws weights and factors of a rescale as softmax leaves them. Weights are 0 .. 1 or NaN, and 0
- * where a lane does not see the key. Factors are powers of two or NaN. */
+/* Draws weights and rescale factors that `softmax` can return. Weights are in [0, 1] or NaN, and 0
+ * where a lane does not see the key. Factors are powers of two, 0 or NaN. */
 static void draw_weights(struct round *w, float *p, float *rescale)
 {
     const int lanes = w->lanes;
@@ -800,7 +807,8 @@ static void check_begin_total(struct round *w)
     expect_total(w, &got, &expected);
 }
 
-/* Makes some maxima equal, or so far apart that a factor is the least power above 0, or 0. */
+/* Makes some maxima equal to the other ones, or so different that a rescale factor is the least
+ * power of 2 above 0, or is 0. */
 static void draw_distances(struct round *w, float *row_max, const float *other)
 {
     for (int r = 0; r < w->lanes; r++)
@@ -823,7 +831,7 @@ static void check_fold(struct round *w)
     expect_total(w, &got, &expected);
 }
 
-/* Where results go. Pointers of rows that do not exist are NULL. */
+/* The addresses of the results. They are NULL for rows that do not exist. */
 struct outputs {
     float *out[MAX_LANES], *lse[MAX_LANES];
     bool with_lse;
@@ -841,7 +849,7 @@ static struct outputs place_outputs(struct round *w)
     return o;
 }
 
-/* Checks the row's outputs. Returns the row's bit of the expected return value of finish. */
+/* Checks the outputs of a row. Returns the row's bit in the expected return value of `finish`. */
 static uint64_t expect_output(struct round *w, const struct outputs *o, int r,
                               const struct finished *row)
 {
@@ -864,7 +872,7 @@ static uint64_t expect_outputs(struct round *w, const struct outputs *o, const s
     return not_finite;
 }
 
-/* Sometimes leaves no columns, so that there is an lse alone. */
+/* Makes value_dim 0 in one of 16 rounds. Only the lse is then computed. */
 static void draw_no_columns(struct round *w)
 {
     if (random_below(&w->random, 16) == 0)
@@ -882,8 +890,8 @@ static void check_finish(struct round *w)
     expect_bits("rows not finite", not_finite, expect_outputs(w, &o, &s));
 }
 
-/* Divides again in binary64 if a value is not finite, as the callers of finish do. Returns whether
- * a value was not finite. */
+/* Divides again in binary64 where a value of out is not finite, as the callers of `finish` do.
+ * Returns whether any value was not finite. */
 static bool divide_again(const double *o, int64_t step, double divisor, int64_t n, float *out)
 {
     bool found = false;
@@ -896,7 +904,8 @@ static bool divide_again(const double *o, int64_t step, double divisor, int64_t 
     return found;
 }
 
-/* Draws an o of binary32, which finish reads instead of the total's o. */
+/* Draws o of a chunk in binary32, which finish_total reads instead of the total's o. Sets the
+ * total's o to NaN. */
 static const float *draw_chunk_out(struct round *w, const struct total *total, double *model_out)
 {
     struct states s = take_panel_states(w);
@@ -933,8 +942,8 @@ static void check_finish_total(struct round *w)
     expect_bits("rows not finite", not_finite, expected);
 }
 
-/* Draws how many keys each row sees: the same number for all rows, random numbers, or rising ones
- * as in a causal mask. Returns the largest. */
+/* Draws the number of keys that each row sees. All rows have the same number, or random numbers, or
+ * increasing numbers as in a causal mask. Returns the largest of these numbers. */
 static int draw_visible_rows(struct round *w, int32_t *visible)
 {
     const int kind = (int)random_below(&w->random, 3);
@@ -951,7 +960,7 @@ static int draw_visible_rows(struct round *w, int32_t *visible)
     return most;
 }
 
-/* K or V of decode: the stored rows, and the same rows widened for the model. */
+/* K or V for decode: rows in their stored type, and the same rows widened for the model. */
 struct stored {
     struct key_rows rows;
     const char *row[KEY_BLOCK];
@@ -971,22 +980,24 @@ static void repeat_row(struct stored *s, int key, int from)
     set_row(s, key, (struct key_row){s->row[from], s->scales[from]});
 }
 
-/* Draws a type that rows of so many elements can have. */
+/* Draws an element type that rows of `dim` elements can have. */
 static enum type draw_type(struct round *w, int64_t dim)
 {
     const enum type type = (enum type)random_below(&w->random, 5);
     return type == TYPE_Q8_0 && dim % Q8_BLOCK != 0 ? TYPE_I8 : type;
 }
 
-/* Draws how many elements share a scale: the whole row, or a part that tiles support. */
+/* Draws the number of elements that share a scale: the whole row, or a group size that the decode
+ * kernels support. */
 static int64_t draw_group(struct round *w, int64_t dim)
 {
     int64_t group = MAX_VECTOR * (1 + random_below(&w->random, 4));
     return dim % group == 0 ? group : dim;
 }
 
-/* Draws the elements of a row: of TYPE_I8 and TYPE_Q8_0 with any bits, of other types from the
- * round's data. TYPE_F16 with SPECIAL has all patterns of 16 bits. */
+/* Draws the elements of a row. TYPE_I8 and TYPE_Q8_0 get random bytes; other types get the round's
+ * kind of numbers. With SPECIAL data, a quarter of the rows of 16-bit types, and of the scales of
+ * TYPE_Q8_0, have random bits. */
 static void draw_row(struct round *w, const struct key_rows *rows, char *data, float *scales)
 {
     const int64_t bytes = bytes_of(rows->type, rows->dim);
@@ -1017,8 +1028,8 @@ static void draw_row(struct round *w, const struct key_rows *rows, char *data, f
     }
 }
 
-/* Draws `count` rows in guarded slots, in an order of their own. Spare entries follow, up to the
- * end of the last vector, because the tile may read them. */
+/* Draws `count` rows in guarded slots, in shuffled order. Spare entries follow up to the end of the
+ * last vector of keys, because the kernel may read them. */
 static void draw_stored(struct round *w, struct stored *s, enum region region,
                         enum region scale_region, int count, int64_t dim)
 {
@@ -1035,7 +1046,7 @@ static void draw_stored(struct round *w, struct stored *s, enum region region,
     s->wide = (struct rows){(const char *)take((size_t)(count * dim), 0),
                             dim * (int64_t)sizeof(float), dim};
     for (int i = 0; i < KEY_BLOCK; i++) {
-        if (i >= count) { /* rows past the vector may be unmapped */
+        if (i >= count) { /* rows past the last vector may be unmapped */
             set_row(s, i, (struct key_row){NULL, NULL});
             if (i < (count + MAX_VECTOR - 1) / MAX_VECTOR * MAX_VECTOR)
                 repeat_row(s, i, count - 1);
@@ -1051,14 +1062,14 @@ static void draw_stored(struct round *w, struct stored *s, enum region region,
     }
 }
 
-/* Element i of a row goes to i * TILE_KEYS. */
+/* Copies element i of a row to element i * TILE_KEYS of `to`. */
 static void spread(char *to, const char *row, int64_t size, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
         memcpy(to + i * TILE_KEYS * size, row + i * size, (size_t)size);
 }
 
-/* Puts a row at its place in a tile. */
+/* Copies a row into a tile as the row of key `key`. */
 static void put_row(enum type type, char *tile, int key, const char *row, int64_t dim)
 {
     const int64_t size = bytes_of(type, 1);
@@ -1072,7 +1083,7 @@ static void put_row(enum type type, char *tile, int key, const char *row, int64_
     }
 }
 
-/* Draws how many elements share a scale in a tile: any divisor of the row. */
+/* Draws the number of elements that share a scale in a tile: any divisor of dim. */
 static int64_t draw_tile_group(struct round *w, int64_t dim)
 {
     int64_t group = 1 + random_below(&w->random, dim);
@@ -1081,7 +1092,8 @@ static int64_t draw_tile_group(struct round *w, int64_t dim)
     return group;
 }
 
-/* Returns the address of a key's sixteenth of its tile, which the library takes for its row. */
+/* Returns the address by which the library names a key of a tile: the key's sixteenth of the tile,
+ * as if the tile held rows. */
 static struct key_row row_of_tile(const struct key_rows *k, struct key_row tile, int key)
 {
     const int64_t in_tile = key % TILE_KEYS;
@@ -1118,7 +1130,7 @@ static void draw_tile(struct round *w, struct stored *s, int index, int first, i
     }
 }
 
-/* Draws K in tiles that lie in no order. */
+/* Draws K in tiles, which lie in shuffled order. */
 static void draw_tiled(struct round *w, struct stored *s, int count, int64_t dim)
 {
     const enum type type = draw_type(w, dim);
@@ -1137,8 +1149,8 @@ static void draw_tiled(struct round *w, struct stored *s, int count, int64_t dim
         set_row(s, key, (struct key_row){NULL, NULL});
 }
 
-/* Operands that only some calls of decode have. Lines end, or begin, at unmapped pages, and have
- * NaN for keys that their row does not see. */
+/* Operands that only some calls of decode have. Each line ends, or begins, at an unmapped page, and
+ * has NaN for keys that its row does not see. */
 struct additions {
     struct adjust adjust;
     const float *bias[MAX_DECODE_ROWS], *keep[MAX_DECODE_ROWS];
@@ -1204,7 +1216,7 @@ static void check_decode(struct round *w)
         model_decode(&expected, r, &block, k.wide, v.wide, scale_log2);
     w->kernels->decode(&block, w->rows, scale_log2);
     expect_max_and_sum(w, &got, &expected);
-    /* A row that sees no key may be left alone, or have +0 added to it. */
+    /* The kernel may leave a row that sees no key unchanged, or add +0 to it. */
     for (int r = 0; r < w->rows; r++)
         expect(w, "o", out_at(&got, r, 0), out_at(&expected, r, 0), (size_t)w->value_dim,
                visible[r] > 0 ? EXACT_ZEROS : ANY_ZEROS);
@@ -1232,7 +1244,7 @@ static void check_decode_finish(struct round *w)
     expect_bits("rows not finite in place", found, expected);
 }
 
-/* Draws a line of a total between unmapped pages, and a copy of it. */
+/* Draws o of a row of a total between unmapped pages, and copies it to `copy`. */
 static struct guarded draw_guarded_doubles(struct round *w, double *copy)
 {
     const size_t count = (size_t)w->value_dim;
@@ -1247,7 +1259,7 @@ static struct guarded draw_guarded_doubles(struct round *w, double *copy)
     return line;
 }
 
-/* Draws a power of two or 0, NaN, or such a power times the l of a part. */
+/* Draws a factor: a power of two, 0, NaN, or a power of two times a number in [0.5, 1). */
 static double draw_factor(struct round *w)
 {
     const float power = scalar_exp2(-(float)random_below(&w->random, 110));
@@ -1278,7 +1290,8 @@ static void check_fold_row(struct round *w)
     memory_unguard(&o);
 }
 
-/* Makes some quotients nearly halfway between two numbers of binary32. */
+/* Changes a quarter of the values so that their quotients are nearly halfway between two binary32
+ * numbers. */
 static void draw_halves(struct round *w, double divisor, double *o)
 {
     for (int c = 0; c < w->value_dim; c++) {
@@ -1311,7 +1324,7 @@ static void check_quotient_row(struct round *w)
     assert_true(is_all_else_untouched(out, w->value_dim));
 }
 
-/* Lanes are heads here, and each row has a vector of heads. */
+/* In this entry a lane is a head, and each row has a vector of heads. */
 static void check_head_scores(struct round *w)
 {
     const int vector = w->kernels->vector, lanes = w->rows * vector, key_lanes = w->keys * vector;
@@ -1369,7 +1382,7 @@ static void check_head_out(struct round *w)
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* Checks rows of w->value_dim values, and that nothing beside them was written. */
+/* Checks rows of w->value_dim values, and that no byte outside them was written. */
 static void expect_rows(struct round *w, struct rows got, const float *expected)
 {
     for (int i = 0; i < w->rows; i++) {
@@ -1385,8 +1398,8 @@ static enum type draw_matrix_type(struct round *w)
     return types[random_below(&w->random, w->head_dim % Q8_BLOCK == 0 ? 4 : 3)];
 }
 
-/* A matrix: stored in tiles, whose spare outputs are NaN, and widened for the model, a row for each
- * output. */
+/* A packed matrix. Spare outputs of its last tile are NaN. `wide` is the matrix for the model, with
+ * a binary32 row for each output. */
 struct matrix {
     enum type type;
     int64_t tile_bytes;
@@ -1415,7 +1428,7 @@ static void draw_matrix(struct round *w, const struct matrix *m, char *tiles, pt
     }
 }
 
-/* Returns element o of a row of y. */
+/* Computes output o of a row of y by the contract. */
 static float model_product(const struct round *w, const float *x, const struct matrix *m, int o,
                            float y, const float *bias)
 {
@@ -1440,8 +1453,8 @@ static void check_widen_matrix(struct round *w)
     expect(w, "out", got, expected, count, EXACT_ZEROS);
 }
 
-/* Puts x into the groups of struct product, in memory that ends at an unmapped page. Lanes without
- * a row are NaN. */
+/* Arranges x in the groups of rows that struct product takes, in memory that ends at an unmapped
+ * page. Lanes without a row are NaN. */
 static struct guarded grouped(const struct round *w, struct rows x)
 {
     const int lanes = (w->rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
@@ -1471,8 +1484,8 @@ static void check_product(struct round *w)
     const struct rows y = draw_rows(w, OUT_ROWS, w->rows, w->value_dim);
     const struct rows bias = draw_rows(w, BIAS_ROWS, 1, w->value_dim);
     const struct rows apart = draw_rows(w, SUM_ROWS, w->rows, w->value_dim);
-    const int64_t from = random_below(
-        &w->random, 3); /* first number of the chain: +0, y itself, or numbers elsewhere */
+    const int64_t from =
+        random_below(&w->random, 3); /* the sums begin at +0, at y, or at numbers elsewhere */
     const struct rows sums = from == 1 ? y : apart;
     const struct next_tiles ahead = {(const char *)(uintptr_t)SLOT_BYTES, m.tile_bytes,
                                      random_below(&w->random, m.tiles + 1), m.tile_bytes};
@@ -1565,7 +1578,7 @@ static const struct entry {
 
 enum { ENTRIES = sizeof entries / sizeof entries[0] };
 
-/* An entry of an instruction set, and the round that it is in. */
+/* A kernel table entry of an instruction set, and its current round. */
 struct subject {
     const struct entry *entry;
     char name[64];
@@ -1574,7 +1587,7 @@ struct subject {
 };
 
 enum {
-    MOST_MATRIX_ROWS = 20, /* rows of `product`, which takes any number */
+    MOST_MATRIX_ROWS = 20, /* the most rows of `product`, which takes any number of rows */
     MOST_OUTPUTS = 5 * TILE_KEYS,
 };
 
@@ -1583,9 +1596,10 @@ static int whole_blocks(int dim)
     return (dim + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
 }
 
-/* Both dims go through all values. In decode, where both dims matter and cost time, they take
- * turns, and some are made longer to allow TYPE_Q8_0. A matrix has the dims as its inputs and
- * outputs. */
+/* Draws the shape of a round. The dims go through all values. In decode, where both dims matter and
+ * cost time, only one of them does; the other one is small. A quarter of the decode rounds round
+ * both dims up to whole blocks, so that TYPE_Q8_0 is possible. For a matrix, head_dim is the number
+ * of inputs and value_dim the number of outputs. */
 static void draw_shape(struct round *w, const struct entry *entry)
 {
     const int *dims;
@@ -1635,7 +1649,8 @@ static void entry_keeps_the_contract(void **state)
            (unsigned long long)s->seed, (long long)s->round.compared);
 }
 
-/* Runs after every test, even one that ended in a signal. */
+/* Prints the round that failed. It runs after every test, even after a test that ended in a
+ * signal. */
 static int print_failed_round(void **state)
 {
     const struct subject *s = *state;

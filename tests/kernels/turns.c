@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Heads whose 16-bit rows lie side by side take turns at the blocks of long caches. Each head
- * prefetches a part of the next block for all heads. Together the parts cover the next block once,
- * in the order of memory, and results have the bits of the same heads one after the other.
+ * Heads whose 16-bit rows lie side by side take turns at the blocks of long caches: all heads work
+ * on a block before any head works on the next. Each head prefetches a part of the next block for
+ * all heads. Together the parts cover the next block once, in the order of memory. The results have
+ * the bits of the same heads computed one after the other.
  *
- * `turns [ISA]`
+ * Usage: turns [ISA]
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +48,7 @@ enum {
 
 static char k[1], v[1]; /* only their addresses are used */
 
-/* Makes an attention of `turns` heads, with a gap in bytes after the rows of a token. */
+/* Makes an attention problem of `turns` heads, with `gap` bytes after the rows of each token. */
 static struct attention heads_side_by_side(int turns, int gap)
 {
     const struct strides strides = {.head = BYTES, .row = turns * BYTES + gap};
@@ -55,7 +56,7 @@ static struct attention heads_side_by_side(int turns, int gap)
                               .v = {.type = TYPE_BF16, .first = v, .stride = strides, .dim = DIM}};
 }
 
-/* Returns the scalar kernels, which are first in the list and run everywhere. */
+/* Returns the scalar kernels, which are the first in the list and run everywhere. */
 static const struct kernels *plain_c(void)
 {
     const struct isa *isas;
@@ -63,8 +64,8 @@ static const struct kernels *plain_c(void)
     return isas[0].kernels;
 }
 
-/* Makes the block that head `turn` works on. It has `keys` keys, and the next block, which is
- * prefetched, has `next_keys` keys. */
+/* Makes the block of `keys` keys that head `turn` works on. The next block, which the head
+ * prefetches, has `next_keys` keys. */
 static struct decode_block point(const struct attention *a, struct row_room *room, int turn,
                                  int keys, int next_keys)
 {
@@ -122,7 +123,7 @@ static void parts_of_all_turns_are_the_next_block(void **state)
 
 /* --- Bits ------------------------------------------------------------------------------------- */
 
-/* A call that has K and V twice: as [keys][heads][dim] with a gap after each token, and as
+/* A call with two copies of K and V: [keys][heads][dim] with a gap after each token, and
  * [heads][keys][dim] without gaps. */
 struct call {
     attnkit_attention_args args;
@@ -137,7 +138,7 @@ static void *must_have(size_t bytes)
     return memory;
 }
 
-/* Draws the bits of a number of [-2, 2], in either type. */
+/* Draws the bits of a binary16 or bfloat16 number in [-2, 2]. */
 static uint16_t draw_number(uint64_t *random, attnkit_type type)
 {
     const uint16_t sign = (uint16_t)(random_below(random, 2) << 15);
@@ -189,7 +190,7 @@ static void run(const struct call *c, const char *isa, float *out)
     assert_int_equal(attnkit_attention(&args, &exec, NULL), ATTNKIT_OK);
 }
 
-/* The keys are so many that K and V of a head exceed L2. */
+/* Compares the results of both copies. There are so many keys that K and V of a head exceed L2. */
 static void check_bits(const char *isa, int heads, int dim, int64_t q_len, int gap,
                        attnkit_type type)
 {

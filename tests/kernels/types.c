@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention on stored types and pages: whatever the types of q, k, v and out are and however their
- * rows lie, the result has the bits of the scalar reference on dense binary32 copies of the rows
- * (tests/support/formats.h), rounded once if out has 16 bits. A case is drawn from its number.
- * Every instruction set, or the one that is named, runs it.
+ * Attention on all types and on pages. For all types of q, k, v and out, and all layouts of their
+ * rows, the result has the bits of the scalar reference on dense binary32 copies of the rows
+ * (tests/support/formats.h). If out has 16 bits, the reference is rounded once. A case is drawn
+ * from its number. Every instruction set, or the named one, runs each case.
  *
- * `types [ISA [CASE]]`: ten times the cases with ATTNKIT_TEST_LONG in the environment.
+ * Usage: types [ISA [CASE]]. With ATTNKIT_TEST_LONG in the environment, the test runs ten times as
+ * many cases.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,14 +30,14 @@
 enum {
     TYPES = TYPE_COUNT,
     ROUNDED_TYPES = 3, /* types of q and out */
-    TURNS = 6,         /* times through all types of K and V */
+    TURNS = 6,         /* how often the cases go through all pairs of types of K and V */
     CASES = TURNS * TYPES * TYPES,
     MAX_BATCH = 3,
     MAX_Q_LEN = 70,
     MAX_KV_LEN = 700,
     MAX_TABLE = MAX_BATCH * (MAX_KV_LEN + 2),
     MAX_PAGES = MAX_TABLE + 3,
-    MOST_GUARDED = 6000, /* rows in slots, because a slot takes two system calls */
+    MOST_GUARDED = 6000, /* the most rows in slots, because a slot takes two system calls */
     PATTERN = 0xa5,      /* a byte of memory that nobody has written to */
     MAX_ISAS = 8,
     REPORTED = 5, /* differences that are printed */
@@ -47,9 +48,9 @@ enum tensor_index { Q, K, V, OUT, LSE, K_SCALES, V_SCALES, TENSORS };
 enum rows_layout {
     TIGHT, /* dense, without strides */
     TOKENS_OUTSIDE,
-    GAPS, /* gaps after rows, and an odd start */
+    GAPS, /* gaps after rows, and before the first row */
     BACKWARDS,
-    REPEATED,   /* stride 0 for entries and heads that are the same */
+    REPEATED,   /* strides of 0 over entries and heads, which are then all the same */
     GUARD_NEXT, /* each row ends at an unmapped page */
     GUARD_LAST, /* each row begins after an unmapped page */
     ROWS_LAYOUTS,
@@ -71,7 +72,7 @@ static int number_in_work = -1;
 
 /* --- A case: shape, types, options and the stored rows ---------------------------------------- */
 
-/* Kinds of elements, or of scales, of a tensor. */
+/* The kinds of numbers in the elements, or in the scales, of a tensor. */
 enum data { PLAIN, TINY, SPECIAL, DATA };
 
 struct sample {
@@ -108,7 +109,7 @@ static int64_t group_of(const struct sample *s, enum tensor_index t)
     return storage->v_scale_group ? storage->v_scale_group : s->args.value_dim;
 }
 
-/* Returns the elements of a row; 0 if the case has no tensor t. */
+/* Returns the number of elements of a row of tensor t, or 0 if the case lacks the tensor. */
 static int64_t dim_of(const struct sample *s, enum tensor_index t)
 {
     switch (t) {
@@ -162,7 +163,7 @@ static int64_t q_offset_of(const struct sample *s, int64_t b)
     return s->args.align == ATTNKIT_ALIGN_OFFSETS ? s->q_offsets[b] : 0;
 }
 
-/* Returns the keys that row i of a batch entry sees. */
+/* Returns the number of keys that row i of a batch entry sees. */
 static int64_t keys_seen(const struct sample *s, int64_t b, int64_t i)
 {
     const int64_t keys = kv_len_of(s, b), position = q_offset_of(s, b) + i;
@@ -178,7 +179,8 @@ static int64_t below(struct sample *s, int64_t n)
     return random_below(&s->random, n);
 }
 
-/* Draws a dim, and into *group the elements that share a scale, 0 for the whole row. */
+/* Draws a dim. Sets *group to the number of elements that share a scale, or leaves it 0 for the
+ * whole row. */
 static int64_t draw_dim(struct sample *s, attnkit_type type, int64_t *group)
 {
     static const int64_t groups[] = {1, 3, 8, 20, 32, 64, 100};
@@ -194,14 +196,14 @@ static int64_t draw_dim(struct sample *s, attnkit_type type, int64_t *group)
     return dims[below(s, 20)];
 }
 
-/* Returns how many multiply-adds the reference takes. */
+/* Returns the approximate cost of a call in multiply-adds of the reference. */
 static double cost(const attnkit_attention_args *a)
 {
     return (double)(a->batch * a->q_heads * a->q_len) * (double)a->kv_len *
            (double)(a->head_dim + a->value_dim + 16);
 }
 
-/* Draws lengths, mostly small, so that there can be many cases. */
+/* Draws lengths. Most are small, so that the test can run many cases. */
 static void draw_lengths(struct sample *s)
 {
     attnkit_attention_args *a = &s->args;
@@ -236,7 +238,7 @@ static void draw_options(struct sample *s)
 
 /* --- Drawing rows ----------------------------------------------------------------------------- */
 
-/* Random elements. One in `one_in` is special, if any is. */
+/* A source of random elements. If the data has special elements, one in `one_in` is special. */
 struct source {
     uint64_t *random;
     enum data data;
@@ -254,7 +256,7 @@ static bool is_special(struct source from)
     return from.data == SPECIAL && random_below(from.random, from.one_in) == 0;
 }
 
-/* Draws a number below 2^-shift, or a special one. */
+/* Draws a number of magnitude below 2^-shift, or a special number. */
 static float draw_float(struct source from, int shift)
 {
     static const uint32_t specials[] = {0x7fc00000, 0xffa00001, 0x7f800000, 0xff800000,
@@ -276,7 +278,7 @@ static uint16_t draw_half(struct source from, const struct format *f, int shift)
                                      0x8000};
         return sign | specials[random_below(from.random, 5)];
     }
-    const int one = f->infinity >> f->fraction_bits >> 1; /* the exponent of 1, biased */
+    const int one = f->infinity >> f->fraction_bits >> 1; /* the biased exponent of 1 */
     const int exponent = one - 1 - shift - (int)random_below(from.random, 7);
     return sign | fraction | (uint16_t)(from.data == TINY ? 0 : exponent << f->fraction_bits);
 }
@@ -287,7 +289,7 @@ static void draw_bytes(struct source from, char *bytes, int64_t n)
         bytes[i] = (char)random_bits(from.random);
 }
 
-/* Draws bytes of 8-bit floating point, few of them NaN. */
+/* Draws bytes of 8-bit floating point. Few of them are NaN. */
 static void draw_e4m3(struct source from, char *bytes, int64_t n)
 {
     draw_bytes(from, bytes, n);
@@ -378,8 +380,8 @@ static void expect_reference(struct sample *s)
     free(v);
 }
 
-/* Makes a case from its number. Successive numbers go through the types of K and V, and, at other
- * paces, through the other types, layouts and page sizes. */
+/* Makes a case from its number. Successive numbers go through all types of K and V. The types of q
+ * and out, the layouts and the page sizes change with other periods. */
 static struct sample *new_sample(int number, bool shared)
 {
     struct sample *s = calloc(1, sizeof *s);
@@ -423,11 +425,11 @@ struct tensor {
     char *memory;
     size_t size; /* bytes of memory; 0 in slots */
     int slot;    /* the tensor's first slot */
-    char *first; /* row 0 of head 0 of batch entry or page 0 */
+    char *first; /* row 0 of head 0 of batch entry 0 or page 0 */
     int64_t count[3], strides[3], row_bytes;
 };
 
-/* A case laid out in memory. There is one at a time. */
+/* A case laid out in memory. Only one exists at a time. */
 struct call {
     const struct sample *s;
     attnkit_attention_args args;
@@ -448,7 +450,7 @@ static char *row_at(const struct tensor *t, int64_t outer, int64_t head, int64_t
     return t->first + outer * t->strides[0] + head * t->strides[1] + row * t->strides[2];
 }
 
-/* Returns a row of a tensor of the call, in its page if there are pages. */
+/* Returns a row of a tensor of the call. The rows of K and V may lie in pages. */
 static char *row_in(const struct call *c, enum tensor_index t, int64_t b, int64_t h, int64_t i)
 {
     const attnkit_pages *const p = &c->groups.pages;
@@ -458,8 +460,8 @@ static char *row_in(const struct call *c, enum tensor_index t, int64_t b, int64_
     return row_at(&c->tensors[t], page, h, i % p->page_size);
 }
 
-/* Every page has one user, or one for each batch entry if they share K and V. Entries of the block
- * table without keys hold no page. */
+/* Draws the block table. A page occurs in one entry of the table, or once for each batch entry if
+ * they share K and V. Entries without keys hold no page. */
 static void draw_pages(struct call *c, int64_t page_size)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -549,7 +551,7 @@ static void place_tensor(struct call *c, enum tensor_index index, enum rows_layo
 
 /* --- Filling them ----------------------------------------------------------------------------- */
 
-/* Returns 16 bits that make a signalling NaN of an element or of its scale. */
+/* Returns 16 bits that, repeated, make each element or its scale a signalling NaN. */
 static uint16_t poison_of(enum type type)
 {
     if (type == TYPE_F8_E4M3)
@@ -568,14 +570,14 @@ static char *slot_of(const struct tensor *t, const char *row)
     return t->memory + (row - t->memory) / SLOT_STRIDE * SLOT_STRIDE;
 }
 
-/* Maps the slot of a row before it is written. */
+/* Maps the slot of a row, if the tensor is in slots, so that the row can be written. */
 static void unhide(const struct tensor *t, const char *row)
 {
     if (t->size == 0)
         memory_slots(t->slot + (int)((row - t->memory) / SLOT_STRIDE), 1);
 }
 
-/* Fills the rows that the call may read. All others are poison, or unmapped. */
+/* Fills the rows that the call may read. All other rows are poison, or unmapped. */
 static void fill_input(const struct call *c, enum tensor_index index)
 {
     const struct sample *s = c->s;
@@ -618,7 +620,7 @@ static void set_tensors(struct call *c, enum rows_layout layout)
     }
 }
 
-/* Returns whether there are about enough slots for all rows. */
+/* Returns whether all rows fit in about MOST_GUARDED slots. */
 static bool fits_slots(const struct sample *s, int64_t page_size)
 {
     const attnkit_attention_args *a = &s->args;
@@ -626,8 +628,8 @@ static bool fits_slots(const struct sample *s, int64_t page_size)
     return 3 * a->batch * a->q_heads * a->q_len + 4 * kv_rows <= MOST_GUARDED;
 }
 
-/* Lays the case out in the given layout, or in the nearest one that the case allows. A page_size of
- * 0 means no pages. */
+/* Lays the case out in the given layout, or in layout GAPS if the case does not allow it. A
+ * page_size of 0 means no pages. */
 static struct call *lay_out(const struct sample *s, enum rows_layout layout, int64_t page_size)
 {
     struct call *c = &call;
@@ -658,7 +660,8 @@ static struct call *lay_out(const struct sample *s, enum rows_layout layout, int
 
 /* --- Running and comparing -------------------------------------------------------------------- */
 
-/* A range of rows, of every batch entry and head. Rows before `compared[b]` are compared. */
+/* A range of rows in every batch entry and head. In entry b, only rows before compared[b] are
+ * compared. */
 struct row_run {
     int64_t first, count;
     int64_t compared[MAX_BATCH];
@@ -670,7 +673,7 @@ static struct row_run all_of(int64_t first, int64_t count)
     return (struct row_run){first, count, {end, end, end}};
 }
 
-/* Runs the rows as a call of their own. */
+/* Runs a call of these rows only. */
 static void run_rows(const struct call *c, const struct row_run *rows, const char *isa, int threads)
 {
     attnkit_attention_args part = c->args;
@@ -696,7 +699,7 @@ static bool is_pattern(const char *memory, size_t size)
     return true;
 }
 
-/* Puts the pattern back over the rows. Returns whether the whole tensor then has the pattern. */
+/* Overwrites the rows with the pattern. Returns whether the whole tensor then has the pattern. */
 static bool wipe(const struct call *c, enum tensor_index index, const struct row_run *rows)
 {
     const struct tensor *t = &c->tensors[index];
@@ -721,7 +724,8 @@ static bool row_is_right(const struct call *c, int64_t b, int64_t h, int64_t i)
            same_bits(s->expected.lse + row, (const float *)row_in(c, LSE, b, h, i), 1);
 }
 
-/* Compares the rows, and puts the outputs back. Returns NULL, or a text that says what is wrong. */
+/* Runs and compares the rows, and overwrites the outputs with the pattern. Returns NULL, or a
+ * message that describes the fault. */
 static const char *check_rows(const struct call *c, const struct row_run *rows, const char *isa,
                               int threads)
 {
@@ -750,7 +754,7 @@ static void report(const struct call *c, const char *what, const char *isa, cons
            (int)c->groups.pages.page_size, what, wrong, isa, c->s->number);
 }
 
-/* Runs every instruction set on the case as it is laid out. */
+/* Runs and checks the whole case on every instruction set. */
 static void check_whole(const struct call *c)
 {
     const struct row_run all = all_of(0, c->args.q_len);
@@ -758,8 +762,8 @@ static void check_whole(const struct call *c)
         report(c, "the call", options.isa[i], check_rows(c, &all, options.isa[i], c->s->threads));
 }
 
-/* Runs parts of the case: one row of each head is a decoding step, a few rows are a chunk of a
- * prefill. */
+/* Runs and checks parts of the case: one row of each head, as in a decoding step, and a few rows,
+ * as in a chunk of a prefill. */
 static void check_parts(const struct call *c)
 {
     uint64_t random = c->s->random;
@@ -776,7 +780,8 @@ static void check_parts(const struct call *c)
 
 /* --- Tests ------------------------------------------------------------------------------------ */
 
-/* The numbers of a test's cases, `step` apart; or only the requested number. */
+/* The numbers of a test's cases, which are `step` apart, or only the number that the user
+ * requested. */
 struct numbers {
     int first, end, step;
 };
@@ -795,7 +800,7 @@ static int begin_cases(void **state)
     return 0;
 }
 
-/* Names the case if a fault has ended the test in the middle of it. */
+/* Prints the number of the current case if a fault has ended the test in the middle of the case. */
 static int name_unfinished_case(void **state)
 {
     (void)state;
@@ -833,8 +838,8 @@ static void check_every_layout(int number, bool shared)
     free_sample(s);
 }
 
-/* Each number has other types of K and of V than the number before. A sampled run takes half of the
- * cases; their rows are shared and not shared by turns. */
+/* Each case has other types of K and V than the previous case. A sampled run takes half of the
+ * cases. Batch entries and heads share K and V in every second case. */
 static void every_layout_and_page_size_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -848,7 +853,8 @@ static void every_layout_and_page_size_gives_the_same_bits(void **state)
     assert_int_equal(differing, 0);
 }
 
-/* Puts `half` over the rows of a tensor that query rows after `last` see and `last` does not. */
+/* Fills the rows of K, V or their scales that only query rows after `last` see with the 16 bits
+ * `half`. */
 static void poison_unseen(const struct call *c, enum tensor_index t, int64_t last, uint16_t half)
 {
     const attnkit_attention_args *a = &c->args;
@@ -859,8 +865,9 @@ static void poison_unseen(const struct call *c, enum tensor_index t, int64_t las
                 fill_halves(row_in(c, t, b, h, key), (size_t)c->tensors[t].row_bytes, half);
 }
 
-/* Returns whether row `last` masks keys that the last row sees. Returns false if batch entries or
- * heads share K and V, because one entry or head may see a key that another masks. */
+/* Returns whether the last row sees keys that are masked for row `last`. Returns false if batch
+ * entries or heads share K and V, because a key that is masked in one entry may be visible in
+ * another. */
 static bool has_masked_keys(const struct sample *s, int64_t last)
 {
     bool any = false;
@@ -885,8 +892,8 @@ static void check_poisoned(const struct sample *s, int64_t last, const uint16_t 
     }
 }
 
-/* NaN, infinities and the largest numbers, as elements and as scales, in keys that later rows of
- * the same call see. */
+/* The keys that only later rows see hold NaN, infinities and the largest numbers, as elements and
+ * as scales. */
 static void what_masked_keys_hold_changes_no_bit(void **state)
 {
     (void)state;

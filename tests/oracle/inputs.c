@@ -23,7 +23,7 @@ static int64_t position_of_row_0(const struct query *q, int64_t rows)
     }
 }
 
-/* Returns the length of packed entry b. */
+/* Returns the number of rows of entry b by its cu_seqlens. */
 static int64_t length_of(attnkit_ints cu_seqlens, int64_t b)
 {
     return ints_at(cu_seqlens, b + 1) - ints_at(cu_seqlens, b);
@@ -80,7 +80,7 @@ void query_q(const struct query *q, float *out)
               a->head_dim, out);
 }
 
-/* K or V. */
+/* K or V as the call stores it. */
 struct stored {
     const attnkit_tensor *rows, *scales;
     enum type type;
@@ -110,7 +110,7 @@ static struct stored stored_v(const struct query *q)
                            .group = storage->v_scale_group ? storage->v_scale_group : q->value_dim};
 }
 
-/* Copies row `at` out of a tile: the elements and, for TYPE_I8, the scales. */
+/* Copies row `at` of a tile: its elements and, for TYPE_I8, its scales. */
 static void take_out_of_tile(const struct stored *s, const char *tile, const float *tile_scales,
                              int64_t at, char *row, float *scales)
 {
@@ -129,7 +129,8 @@ static void take_out_of_tile(const struct stored *s, const char *tile, const flo
     }
 }
 
-/* Finds the indices of the row of a key, in pages, packed, or neither. */
+/* Finds the indices {outer, head, row} of a key's row. The keys may be in pages, packed, or
+ * dense. */
 static void locate(const struct query *q, int64_t key, int64_t index[3])
 {
     const attnkit_pages *const pages = &q->groups.pages;
@@ -188,7 +189,7 @@ void query_v(const struct query *q, int64_t key, float *out)
 
 /* --- Masks ------------------------------------------------------------------------------------ */
 
-/* Returns the row's line of a mask, or NULL if the mask has no column for the key. */
+/* Returns the mask row of the query row, or NULL if the mask has no column for the key. */
 static const char *mask_line(const struct query *q, const attnkit_tensor *mask, int64_t columns,
                              int64_t line_bytes, int64_t key)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The meaning of attention's arguments for one query row, by attnkit.h and without code of the
- * library. The file covers the elements of q, k and v as binary32, the keys that the row sees, the
- * numbers that are added to their scores, and the weights that dropout drops.
+ * Reads the arguments of attention for one query row, as attnkit.h defines them, without code of
+ * the library. Its functions return elements of q, k and v as binary32, the keys that the row sees,
+ * the numbers that are added to their scores, and the weights that dropout drops.
  */
 #ifndef ATTNKIT_TEST_INPUTS_H
 #define ATTNKIT_TEST_INPUTS_H
@@ -15,28 +15,29 @@
 /* A query row and the keys of its batch entry. */
 struct query {
     const attnkit_attention_args *args;
-    struct groups groups; /* groups of args, empty where there are none */
+    struct groups groups; /* groups of args; a group that args lacks is empty */
     int64_t batch, head, kv_head;
-    int64_t outer, row; /* indices in tensors of query rows; packed: 0 and the row among all rows */
-    int64_t keys;       /* keys of the entry, seen or not */
-    int64_t value_dim;  /* of args, or the default */
+    int64_t outer,
+        row; /* indices in tensors of query rows; if packed, 0 and the row's index among all rows */
+    int64_t keys;        /* number of keys of the entry, seen or not */
+    int64_t value_dim;   /* of args, or the default */
     __int128_t position; /* the row's position, if it has one */
 };
 
-/* Returns row `row` of query head `head` of batch entry `batch`. */
+/* Returns the query for row `row` of query head `head` of batch entry `batch`. */
 struct query query_of(const attnkit_attention_args *args, int64_t batch, int64_t head, int64_t row);
 
-/* Rows as binary32, of head_dim or value_dim elements. */
+/* Each writes a row as binary32: head_dim elements of q or k, or value_dim elements of v. */
 void query_q(const struct query *q, float *out);
 void query_k(const struct query *q, int64_t key, float *out);
 void query_v(const struct query *q, int64_t key, float *out);
 
 bool query_sees(const struct query *q, int64_t key);
 
-/* Returns the bias of a key that the row sees; 0 without a bias. */
+/* Returns the bias of a key that the row sees. Returns 0 without a bias. */
 float query_bias(const struct query *q, int64_t key);
 
-/* Returns key index minus position, which ALiBi multiplies by its slope. */
+/* Returns the key's index minus the row's position. ALiBi multiplies this distance by its slope. */
 __int128_t query_distance(const struct query *q, int64_t key);
 
 bool query_drops(const struct query *q, int64_t key);

@@ -1,79 +1,83 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The bound, step by step of the canonical order. Computed values have a hat: s^. One rounding is a
- * factor in [1/(1+u), 1+u] with u = 2^-24, so n roundings are a factor in [exp(-nu), exp(nu)]. A
- * subnormal result also loses at most e = 2^-150.
+ * The error bound of attention, derived for each step of the canonical order in kernels/README.md.
+ * A hat marks a computed value: s^ is the computed s. One rounding multiplies a value by a factor
+ * in [1/(1+u), 1+u] with u = 2^-24, so n roundings multiply it by a factor in [exp(-nu), exp(nu)].
+ * A subnormal result also loses at most e = 2^-150.
  *
- * Scores. A chain of D has D roundings: |s^ - s| <= (exp(Du) - 1) sum_d |q_d k_jd| + D e exp(Du). A
- * factor c has a relative error of u, and a few 2^-53 from binary64. s c is off by |s^ - s| |c^| +
- * |s| |c^ - c|, and rounded once. With a softcap this product, with c = scale / cap, is y, and z =
- * tanh y is off by
- *   - the effect of y's error: tanh rises, so z moves at most to tanh(|y| +- |y^ - y|),
- *   - TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u, or 2 e,
- * and z is multiplied by a constant like c, cap / ln 2. A bias is rounded once for the product of
- * its unit and its head's factor; this product has a relative error of u, and is infinite beyond
- * binary32. The maximum with the least bias, which has an error of u in log2, adds no further
- * error. ALiBi's slope is rounded once, the distance once, from 2^24 on, and the product of both
- * once. If there are a bias and a slope, their sum is rounded once. A fused multiply-add adds the
- * bias to the product of score and factor, without a further rounding. In all, t_j is off by at
- * most dt_j.
+ * Scores. The product s of q and k_j is a sum of D fused multiply-adds with one rounding each: |s^
+ * - s| <= (exp(Du) - 1) sum_d |q_d k_jd| + D e exp(Du). A factor c has a relative error of u, and
+ * of a few 2^-53 from binary64. The product s c is off by |s^ - s| |c^| + |s| |c^ - c|, and is
+ * rounded once. With a softcap, c is scale / cap, and this product is y. Then z = tanh y is off by
+ *   - the effect of y's error: tanh is increasing, so z moves at most to tanh(|y| +- |y^ - y|),
+ *   - TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u, or 2 e.
+ * z is multiplied by a constant with the error of c, cap / ln 2. A bias is multiplied by its unit 1
+ * / ln 2 times its head's factor. This constant has a relative error of u, and is infinite beyond
+ * binary32. Its product with the bias is rounded once. The maximum of the product and the least
+ * bias adds no further error, because the least bias has an error of u in log2, too. ALiBi's slope
+ * is rounded once. The distance is rounded once if it is beyond 2^24, and the product of slope and
+ * distance once. If there are a bias and a slope, their sum is rounded once. A fused multiply-add
+ * adds it to the product of score and factor, so this product has no rounding of its own. dt_j is
+ * the largest error of t_j after all these steps.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
- * dt_j). No maximum on the way is above it: t^_j - M' is off by at most u (top + 1 - t_j + dt_j).
- * exp2 is off by 1 ulp, a factor of 1 +- 2u. So a weight is W_j = 2^(t_j - M) times a factor
- * 1 + a_j in [exp(-H_j), exp(H_j)],
+ * dt_j). No earlier maximum is larger. So for each maximum M', t^_j - M' is off by at most u (top +
+ * 1 - t_j + dt_j). exp2 is off by 1 ulp, a factor of 1 +- 2u. A weight is then W_j = 2^(t_j - M)
+ * times a factor 1 + a_j in [exp(-H_j), exp(H_j)],
  *     H_j = ln 2 (dt_j + u (top + 1 - t_j + dt_j)) + 2u + O(u^2),
- * or it is 0, if the argument of exp2 was below -100.5, or if a rescale was 0. A rescale counts as
- * 0 from 2^-101 down, and the weight is at most 1 + 2u. Then the loss is the whole weight, which is
- * at most 2^-100.5 (1 + 2u). The sink is one of the weights. Its t has the error u of log2 e and of
- * the rounding from binary64, and its v is 0.
+ * or it is 0, if the argument of exp2 was below -100.5, or if a rescale was 0. A rescale of 2^-101
+ * or less counts as 0, and the weight is at most 1 + 2u. So a weight that becomes 0 loses at most
+ * 2^-100.5 (1 + 2u). The sink is one of the weights. Its t has the error u of log2 e and the error
+ * of the rounding from binary64. Its v is 0.
  *
- * Sums of a chunk, in binary32. Rescales are powers of 2 or 0, and products with them are exact but
- * for e. A weight goes into l through the additions of its block except the first, which adds to 0,
- * and through the additions of the blocks of its chunk except the first. These are h_l roundings.
- * Only keys that the row sees count, and h_l is at most 127 + 3. Into o a weight also goes through
- * the product with v: h_o = h_l + 1. Each product with v and each block can lose e, and later
- * rescales only make this loss smaller.
+ * Sums of a chunk, in binary32. Rescales are powers of 2 or 0, and products with them are exact
+ * except for the loss e. h_l counts the roundings of a weight on its way into l, the sum of the
+ * weights: one for each addition of its block except the first, which adds to 0, and one for each
+ * block of its chunk except the first. Only keys that the row sees count, so h_l is at most 127 +
+ * 3. On its way into o, the weighted sum of v, a weight is also rounded in the product with v: h_o
+ * = h_l + 1. Each product with v and each block can lose e. Later rescales only make this loss
+ * smaller.
  *
  * Chunks, in binary64. The state of the first chunk becomes the total unchanged. The state of each
- * other chunk is multiplied by a power of 2. This product is exact: the state has 24 bits, none
- * below 2^-149, and the factor is 0 or at least 2^-100. The sum of the state and the rescaled total
- * is rounded once, a factor in [exp(-2^-53), exp(2^-53)]. The sum of the sink and l is rounded once
- * as well; to o the sink adds 0. Only these roundings grow in number with the keys: their error is
- * 2^-40 for 2^22 keys, and u is 2^-24. A total that is rescaled again and again can become
- * subnormal and lose 2^-1075 with each chunk and the sink.
+ * other chunk is multiplied by a power of 2. This product is exact: the state has 24 bits, none of
+ * them below 2^-149, and the factor is 0 or at least 2^-100. The sum of the state and the rescaled
+ * total is rounded once, a factor in [exp(-2^-53), exp(2^-53)]. The sum of the sink and l is
+ * rounded once as well; to o the sink adds 0. Only the number of these roundings grows with the
+ * number of keys. For 2^22 keys their error is 2^-40, which is tiny compared with u. A total that
+ * is rescaled again and again can become subnormal and lose 2^-1075 with each chunk and the sink.
  *
- * If an element of a chunk is not finite, although its l is, the element is l P / W with P and W in
- * binary64. P and W are sums of the same weights, so that the element has the h_l roundings of l,
- * and fewer than 4 * 512 roundings of 2^-53. The rounding of the product with v, which h_o counts,
- * covers these.
+ * If an element of a chunk's o is not finite although the chunk's l is finite, the element is l P /
+ * W with P and W in binary64. P and W are sums of the same weights, so the element has the h_l
+ * roundings of l, and fewer than 4 * 512 roundings of 2^-53. h_o counts a rounding for the product
+ * with v. It covers these smaller roundings.
  *
  * Dropout. On its way into o, a weight is multiplied by a factor, which is at least 1 and has a
- * relative error of u, and the product is rounded. This is as if v were v times the factor, with
- * two more roundings in h_o. A dropped weight is 0.
+ * relative error of u. The product is rounded. The effect is the same as if v were multiplied by
+ * the factor, and h_o counted two more roundings. A dropped weight is 0.
  *
- * Quotient. With W = sum_j W_j, w_j = W_j / W, o = sum_j w_j v_j, and 1 + f_j, 1 + g_j the factors
- * of the roundings in the two sums (a_j is the same in both),
+ * Quotient. Let W = sum_j W_j, w_j = W_j / W and o = sum_j w_j v_j. Let 1 + f_j and 1 + g_j be the
+ * factors of the roundings in the sums o^ and l^; a_j is the same in both. Then
  *     (o^ - o l^) / W = sum_j w_j a_j (v_j - o) + sum_j w_j (1 + a_j) (f_j v_j - g_j o)
  *                       + lost_o - o lost_l,
- * because sum_j w_j (v_j - o) = 0; and l^ / W >= exp(-h_l u) sum_j w_j exp(-H_j) - lost_l (h_l and
- * h_o with the roundings of binary64). The quotient of these two is the error of o^ / l^, which is
- * rounded to binary64 and then to binary32. lost_o and lost_l are the losses from above, times
- * exp(h_o u), over W; and W >= 2^(t_b - top - 1) sum_j exp(x_j - x_b) for the best key b.
+ * because sum_j w_j (v_j - o) = 0. The divisor is l^ / W >= exp(-h_l u) sum_j w_j exp(-H_j) -
+ * lost_l. Here h_l and h_o include the roundings of binary64. The quotient of the two is the error
+ * of o^ / l^, which is rounded to binary64 and then to binary32. lost_o and lost_l are the losses
+ * from above, times exp(h_o u), over W. W >= 2^(t_b - top - 1) sum_j exp(x_j - x_b), where b is the
+ * key with the largest score x_b.
  *
  * Logarithm. If l^ is a sum in binary64, it is first rounded to binary32. ln l^ has the error of
- * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2, and LN2_HI +
- * LN2_LO is not quite ln 2. M is between t_b - dt_b and top + 1.
+ * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI
+ * and M LN2_LO. LN2_HI + LN2_LO is not quite ln 2. M is between t_b - dt_b and top + 1.
  *
- * Weights out. Scores are as above, with factors that are not in log2: bias and slope are then the
- * numbers that the caller gave. A weight of the softmax is W_j (1 + a_j), or 0, divided by l^,
- * which is rounded as for the logarithm.
+ * Weights out. Scores have the errors above, but their factors are in natural units instead of
+ * log2. The bias and the slope are then exactly the numbers that the caller gave. A weight of the
+ * softmax is W_j (1 + a_j), or 0, divided by l^, which is rounded as for the logarithm.
  *
- * Out of range. A t_j beyond binary32 counts as infinite: a negative one makes a weight of 0, a
- * positive one a row of NaN. Errors of scores near the ends of binary32 have no bound.
+ * Out of range. A t_j beyond binary32 counts as infinite: a negative t_j makes a weight of 0, a
+ * positive t_j makes a row of NaN. The errors of scores near the limits of binary32 have no bound.
  *
- * The oracle's own roundings, of 2^-53 or 2^-64, are tiny beside u; a factor at the end covers
- * them.
+ * The oracle's own roundings, of 2^-53 or 2^-64, are tiny compared with u. The factor OWN_ERROR
+ * covers them.
  */
 #include "tests/oracle/oracle.h"
 
@@ -105,7 +109,7 @@ struct value {
     real x, error;
 };
 
-/* Returns a value after one rounding, of a product, a fused multiply-add or a sum. */
+/* Returns a value after one rounding. The value may be a product, a fused multiply-add or a sum. */
 static struct value rounded(struct value v)
 {
     return (struct value){v.x, v.error + U * (fabsl(v.x) + v.error) + LOSS};
@@ -135,15 +139,15 @@ static struct value tanh_of(struct value y)
 /* Numbers that all scores of a row share. */
 struct scoring {
     struct query query;
-    real scale, cap;  /* cap: 0 for none */
+    real scale, cap;  /* cap: 0 without a softcap */
     real chain, loss; /* exp(Du) - 1, D e exp(Du) */
-    float *q, *k;     /* a row of each, as binary32 */
+    float *q, *k;     /* the query row, and room for a key; both binary32 */
 };
 
-/* Steps from the products to the scores that the softmax takes. */
+/* The steps from the product of q and k to the score that enters the softmax. */
 enum step { SCALED, CAPPED, BIASED };
 
-/* Computes the product s. *magnitude is sum_d |q_d k_d|. */
+/* Computes the product s of the query row and a key. Sets *magnitude to sum_d |q_d k_d|. */
 static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
 {
     const int64_t dim = s->query.args->head_dim;
@@ -158,7 +162,7 @@ static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
     return (struct value){x, isfinite(x) ? s->chain * p + s->loss : 0};
 }
 
-/* Computes the bias times the factor of its head, in log2 or natural units. */
+/* Computes the bias times the factor of its head, in units of ln 2 or of 1. */
 static struct value given_bias(const struct query *q, int64_t key, bool in_log2)
 {
     const float *const scales = q->groups.scores.bias_scales;
@@ -193,7 +197,7 @@ static struct value bias_of(const struct query *q, int64_t key, bool in_log2)
     return rounded(sum(given_bias(q, key, in_log2), alibi(q, key, in_log2)));
 }
 
-/* Computes the score of a key after a step, in log2 or natural units. */
+/* Computes the score of a key after a step, in units of ln 2 or of 1. */
 static struct value score(const struct scoring *s, struct value dot_product, int64_t key,
                           enum step step, bool in_log2)
 {
@@ -243,11 +247,12 @@ struct key {
     real t, dt;        /* x / ln 2, and the largest error of t^ */
     real weight;       /* w */
     real low, high;    /* w exp(-H), w exp(H) */
-    real lost;         /* the most that w can lose */
-    real keep;         /* factor of its weight by dropout */
+    real lost;         /* the largest loss of w */
+    real keep;         /* the factor that dropout gives the weight; 0 if dropped */
 };
 
-/* The keys that a row sees, and the numbers that all its columns share. Sums are in units of W. */
+/* The keys that a row sees, and the numbers that all columns of the row share. Sums are in units of
+ * W. */
 struct row {
     struct key *keys; /* `count` keys, then the sink if there is one */
     int64_t count, terms;
@@ -258,9 +263,10 @@ struct row {
     real best_x, best_dt, top; /* best_x = max_j x_j; top as above */
     real log_sum;              /* ln sum_j exp(x_j - best_x) */
     real f, g;                 /* exp(h_o u) - 1, exp(h_l u) - 1 */
-    real lost_by_sums;         /* the most that sums in l or in o can lose */
-    bool is_folded;            /* folded in binary64: more than one chunk, or a chunk and a sink */
-    real loss_unit;            /* a loss of 1 is at most this much in units of W */
+    real lost_by_sums;         /* the largest loss of the sums l or o */
+    bool is_folded; /* whether l is a sum in binary64: of more than one chunk, or of a chunk and a
+                       sink */
+    real loss_unit; /* an upper bound of 1 in units of W, for losses */
     real lost_l;
     real l_low, l_high; /* l^ is between these two */
     bool is_nan;
@@ -271,7 +277,8 @@ static float *term_v(const struct row *r, int64_t term)
     return r->v + term * r->value_dim;
 }
 
-/* Adds a term to the row and returns it. A score below binary32 counts as -infinity. */
+/* Adds a term to the row and returns it. A score below the range of binary32 counts as
+ * -infinity. */
 static struct key *add_term(struct row *r, int64_t index, struct value t, real magnitude)
 {
     struct key *const key = &r->keys[r->terms++];
@@ -326,15 +333,16 @@ static struct row see_keys(const struct scoring *s)
     return r;
 }
 
-/* Computes expl to 2^-52. In the range of binary64 it takes a tenth of the time of expl. */
+/* Computes expl with a relative error of 2^-52. In the range of binary64 it takes a tenth of the
+ * time of expl. */
 static real exp_of(real x)
 {
     const double nearest = (double)x;
     return fabs(nearest) < 700.0 ? exp(nearest) * (1 + (x - nearest)) : expl(x);
 }
 
-/* Sets `low` and `high` to w exp(-h) and w exp(h), or a little further apart: exp(h) < 1 + h + h^2
- * for h up to 1. */
+/* Sets `low` to at most w exp(-h), and `high` to at least w exp(h). For h up to 1, exp(h) < 1 + h +
+ * h^2. */
 static void widen_weight(struct key *key, real log_weight, real h)
 {
     const real factor = 1 + h + h * h;
@@ -342,7 +350,7 @@ static void widen_weight(struct key *key, real log_weight, real h)
     key->high = h < 1 ? key->weight * factor : expl(log_weight + h);
 }
 
-/* Computes the weights. A score of -infinity has weight 0, even if there is no other. */
+/* Computes the weights. A score of -infinity has weight 0, even if all scores are -infinity. */
 static void weigh_keys(struct row *r)
 {
     real total = 0;
@@ -371,7 +379,8 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Counts the most roundings of a weight, by the blocks and chunks that have keys. */
+/* Computes the largest numbers of roundings of a weight, from the blocks and chunks that have
+ * keys. */
 static void count_roundings(struct row *r)
 {
     int64_t blocks = 0, chunks = 0, in_block = 0, in_chunk = 0, most_keys = 1, most_blocks = 1;
@@ -394,8 +403,8 @@ static void count_roundings(struct row *r)
     r->is_folded = folds > 0;
 }
 
-/* Returns the most that a weight can lose: the whole weight, if it may be so small that it counts
- * as 0. */
+/* Returns the largest loss of a weight: the whole weight if it may be so small that it counts as 0,
+ * else 0. */
 static real lost_weight(const struct row *r, const struct key *key)
 {
     const bool may_be_0 = key->low <= r->loss_unit * WEIGHT_LOSS;
@@ -434,15 +443,16 @@ static struct oracle_element exactly(double value)
     return (struct oracle_element){.value = value};
 }
 
-/* The sums of a column: of w_j v_j, of w_j |v_j|, and of w_j |v_j| times the magnitudes of x_j. */
+/* The sums of a column. o is the sum of w_j v_j, `magnitude` of w_j |v_j|, and `scores` of w_j
+ * |v_j| times the magnitude of x_j. */
 struct column {
     double v_sum; /* NaN or infinite if an element is */
     real o, magnitude, scores;
     real error, lost;
 };
 
-/* PIECE keys are summed in binary64, with an error of 2^-46, which takes a fifth of the time of
- * `real`. */
+/* The number of keys that are summed in binary64 before `real` takes over. Their sum has a relative
+ * error of 2^-46, and takes a fifth of the time of a sum in `real`. */
 enum { PIECE = 128 };
 
 static double clamped(real x)
@@ -450,7 +460,8 @@ static double clamped(real x)
     return x < (real)DBL_MAX ? (double)x : DBL_MAX;
 }
 
-/* Adds the means of all columns over the keys from `first` to `end`. V is after dropout. */
+/* Adds the terms of the keys from `first` to `end` to the sums of all columns. V is multiplied by
+ * the factors of dropout. */
 static void add_means(const struct row *r, int64_t first, int64_t end, double *sums,
                       struct column *columns)
 {
@@ -479,7 +490,7 @@ static void add_means(const struct row *r, int64_t first, int64_t end, double *s
     }
 }
 
-/* Adds the errors in the same way, after the means of all keys. */
+/* Adds the errors of the keys from `first` to `end`. The sums o must be complete. */
 static void add_errors(const struct row *r, int64_t first, int64_t end, double *sums,
                        struct column *columns)
 {
@@ -517,8 +528,8 @@ static void sum_columns(const struct row *r, struct column *columns)
     free(sums);
 }
 
-/* Computes the element of a column. An infinity in V makes it infinite; together with another
- * infinity, or with a lost weight, it may be NaN. */
+/* Computes the element of a column. An infinity in V makes the element infinite. Together with
+ * another infinity, or with a lost weight, it may make the element NaN. */
 static struct oracle_element element_of(const struct row *r, const struct column *column)
 {
     if (r->is_nan || isnan(column->v_sum))
@@ -537,13 +548,13 @@ static struct oracle_element element_of(const struct row *r, const struct column
     return e;
 }
 
-/* Returns the largest error that the rounding of l^ from binary64 to binary32 makes. */
+/* Returns the largest relative error of the rounding of l^ from binary64 to binary32. */
 static real narrowing(const struct row *r)
 {
     return r->is_folded ? U : 0;
 }
 
-/* Returns the largest error of ln l^ with the two roundings after it. */
+/* Returns the largest error of lse: of ln l^ and the two roundings after it. */
 static double bound_lse(const struct row *r, real lse)
 {
     const real most_m = fmaxl(fabsl(r->top + 1), fabsl(r->best_x / LN_2 - r->best_dt));
@@ -652,10 +663,10 @@ double oracle_unit(const struct oracle_row *row, const struct oracle_element *el
            (double)(row->keys + 4) * 0x1p-149;
 }
 
-/* The further error of the rounding to the type of the result. */
+/* The error of the last rounding, to the type of the result. */
 struct last_rounding {
     double unit, loss;
-    double overflow; /* from here on the result is infinite */
+    double overflow; /* a magnitude from here on rounds to infinity */
 };
 
 static struct last_rounding rounding_to(attnkit_type type)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The oracle: attention by the textbook (maximum, exp, sum) in extended precision, straight from
- * the public arguments, with every mask and score mod. The oracle reads the arguments by itself
- * (inputs.h), and shares no arithmetic with the library. For every element of a row it gives the
- * true value, the magnitude of its terms, and the largest error that a result in the canonical
- * order of kernels/README.md can have.
+ * The oracle: attention by the textbook (maximum, exp, sum) in extended precision, with every mask
+ * and score mod. The oracle reads the public arguments with its own code (inputs.h), and shares no
+ * arithmetic with the library. For every element of a row it gives the true value, the magnitude of
+ * its terms, and the largest error that a result in the canonical order of kernels/README.md can
+ * have.
  *
  * Inputs may be anything as long as no score of finite inputs leaves the range of binary32. A value
  * that is NaN or infinite has a bound of 0. Infinite elements of out are the exception: the result
@@ -18,7 +18,7 @@
 struct oracle_element {
     double value;
     double magnitude; /* A = sum_j w_j |v_j| */
-    double unit;      /* the unit where |V| differs from key to key: see oracle_unit */
+    double unit;      /* unit of accuracy if |V| differs from key to key; see oracle_unit */
     double bound;     /* |result - value| is never more; derived in oracle.c; may be infinite */
 };
 
@@ -30,23 +30,24 @@ struct oracle_row {
 
 /* Computes row `row` of query head `head` of batch entry `batch`. `out` has value_dim elements, not
  * yet rounded to the type of out. `weights` is NULL or has kv_len elements, of the kind that args
- * ask for. Each key takes 0.2 us plus 4 ns for each element of head_dim and value_dim, and 200
- * bytes plus 4 for each element of value_dim. */
+ * ask for. Each key takes 0.2 us plus 4 ns for each element of head_dim and value_dim. It takes 200
+ * bytes of memory plus 4 bytes for each element of value_dim. */
 struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, int64_t head,
                              int64_t row, struct oracle_element *out,
                              struct oracle_element *weights);
 
-/* Returns the unit in which accuracy is measured, u A (1 + S) + (keys + 4) 2^-149: about one
- * rounding of every score, weight and product, and one of every subnormal product. This unit
- * assumes that |V| is about the same for all keys. If the key with nearly all the weight has a V of
- * 0, the other keys make the element. Then S hardly counts the scores of these keys, and the unit
- * does not count weights that are too small to be kept. element->unit covers this case: it has u (A
- * + max(A S, sum_j w_j |v_j| S_j)) in place of u A (1 + S), plus the most that the small weights
- * can lose. */
+/* Returns the unit of accuracy, u A (1 + S) + (keys + 4) 2^-149. It stands for about one rounding
+ * of every score, weight and product, and one of every subnormal product. This unit assumes that
+ * |V| is about the same for all keys. If the key with nearly all the weight has a V of 0, the
+ * element comes from the other keys. Then S hardly counts the scores of these keys, and the unit
+ * does not count weights that are too small to be kept. element->unit covers this case. In
+ * element->unit, u (A + max(A S, sum_j w_j |v_j| S_j)) takes the place of u A (1 + S), and the
+ * largest loss of the small weights is added. */
 double oracle_unit(const struct oracle_row *row, const struct oracle_element *element);
 
-/* Returns the part of the bound that a result uses, in binary32 or rounded to `type`: at most 1,
- * unless the result is wrong. It is infinite if the result should be NaN or infinite and is not. */
+/* Returns a result's error divided by its bound. The bound includes the rounding to `type`. The
+ * quotient is at most 1 unless the result is wrong. If the true value is NaN or infinite, but the
+ * result is not, the quotient is infinite. */
 double oracle_judge(const struct oracle_element *truth, attnkit_type type, double result);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory of the points of attnkit compare: which blocks of the two sides get the same place.
+ * The memory of the points of `attnkit compare`. The tests check which blocks of the two sides get
+ * the same address.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,8 +28,8 @@ static void drop(const struct worker_memory *memory, void *block)
     assert_true(memory->give_back(memory->owner, block));
 }
 
-/* A block of a set-up. `salt` is content that differs between copies of a library, for blocks that
- * have such content. */
+/* A block that a point's set-up allocates. `salt` means that its content differs between copies of
+ * a library. */
 struct wanted {
     size_t bytes;
     char fill;
@@ -82,7 +83,7 @@ static void alike_is_together(void **state)
 static void what_differs_is_apart(void **state)
 {
     (void)state;
-    /* Blocks are told apart by size, by content, or only by their order. */
+    /* Some blocks differ in size, some only in content, and some only in their order. */
     const struct wanted base_wants[] = {
         {64, 1, false, false}, {64, 2, false, false}, {64, 3, false, false}};
     const struct wanted head_wants[] = {{65, 1, false, false},
@@ -98,7 +99,7 @@ static void what_differs_is_apart(void **state)
     set_up(arena_place(HEAD), head_wants, 4, 2, head_again);
     assert_ptr_equal(base[2], head[3]);
     for (int i = 0; i < 4; i++)
-        assert_ptr_equal(head[i], head_again[i]); /* two records of one side agree */
+        assert_ptr_equal(head[i], head_again[i]); /* two recordings of the same side agree */
     for (int i = 0; i < 3; i++) {
         assert_ptr_not_equal(head[i], base[0]);
         assert_ptr_not_equal(head[i], base[1]);
@@ -157,7 +158,7 @@ static void temporary_blocks_disturb_nobody(void **state)
     assert_int_equal(base[1][5], 2);
 }
 
-/* The recording has one copy of K and V, the measurement has many. */
+/* At the recording, a point has one copy of K and V. At the measurement it has many. */
 static void blocks_may_be_larger_than_recorded(void **state)
 {
     (void)state;
@@ -195,7 +196,7 @@ static void set_ups_that_differ_in_number_share_nothing(void **state)
             assert_ptr_not_equal(base[i], head[j]);
 }
 
-/* A point finds zeros, as in memory from the system. */
+/* At the recording, a point's memory must hold zeros, as memory from the system does. */
 static void recording_begins_with_zeros(void **state)
 {
     (void)state;

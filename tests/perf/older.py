@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests `attnkit compare` of a build with a revision that has no worker, other structs and another tree. The
-command builds the revision with today's worker. Every point must be compared; the times decide nothing.
+"""Tests `attnkit compare` of a build with an old revision. The revision has no worker, other structs and another source
+tree. The command builds the revision with today's worker. The test passes if every point is compared. It does not
+depend on the times.
 
     tests/perf/older.py BUILD
 
-Prints TAP. `# SKIP`: the revision is not in this clone."""
+Prints TAP. `# SKIP` means that the revision is not in this clone."""
 
 import json
 import subprocess
@@ -18,14 +19,14 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from base_revision import git  # noqa: E402
 
-REVISION = "ffe4faa06621c03ff30f40799aaead608a8dd2a7"  # the speed of 0.1.0 is measured against it
+REVISION = "ffe4faa06621c03ff30f40799aaead608a8dd2a7"  # the speed of 0.1.0 is measured against this revision
 TIME_LIMIT = 1800  # seconds, including the build of the revision
 VERDICTS = (0, 1, 2)  # exit statuses: green, red, inconclusive
-TIMED = ("same", "slower", "faster", "unclear")  # both sides make the call, with the same result
+TIMED = ("same", "slower", "faster", "unclear")  # both sides can make the call, and have the same result
 
 
 def points(build):
-    """Returns the exit status, the output, and the points by name."""
+    """Runs the comparison. Returns the exit status, the output, and a dict of the points by name."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "compare.json"
         done = subprocess.run([build / "tools" / "attnkit", "compare", REVISION, build, "--repository", ROOT,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests the delay of -Dslowdown on made-up clocks: an item is late by a share of its processor
- * time, not of its wall time, and is computed once, with the caller's arguments.
+ * Tests the delay of -Dslowdown with made-up clocks. An item is delayed by a share of its processor
+ * time, not of its wall time. The item itself is computed only once, with the caller's arguments.
  */
 #include "bench/slowdown/slowdown.c"
 
@@ -28,7 +28,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
     return 0;
 }
 
-/* Stands for an item during which other processes had the processor. */
+/* Takes the place of an item that needs ITEM nanoseconds of processor time, and waits WAITED
+ * nanoseconds while other processes run. */
 void __real_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                             const struct work_item *item, char *scratch)
 {

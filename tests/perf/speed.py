@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Timings of a change on a machine that other programs use as well: `attnkit compare` of a build with the
-commit that it is based on, and the floors of the benches.
+"""Times a change on a machine that other programs use as well. The script runs `attnkit compare` of a build with the
+commit that the build is based on, and checks the floors of the benches.
 
     tests/perf/speed.py BUILD [--limit SECONDS]
 
-Both are reported, and no time makes the test fail (docs/ci.md). The test fails if a program could not do its
-work, or if a point's result differs from the base, unless a commit since the base says `Bits-change: REASON` at
-its end. Prints TAP. `# SKIP`: there is no commit to compare with, no program of the benches, or no time, as on
-a busy machine."""
+It reports both, and no time makes the test fail (docs/ci.md). The test fails if a program could not do its work. It
+also fails if a point's result differs from the base, unless a commit since the base ends with a trailer `Bits-change:
+REASON`. Prints TAP. `# SKIP` means that there is no commit to compare with, that the benches are not built, or that the
+time was up, as on a busy machine."""
 
 import argparse
 import json
@@ -24,9 +24,9 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from base_revision import base_revision, git  # noqa: E402
 
-TIME_LIMIT = 240  # seconds of each program, which takes a minute or two
-CLEAN_UP = 30  # seconds in which a program may remove its files when its time is up
-LATE = "late"  # in place of an exit status
+TIME_LIMIT = 240  # seconds for each program, which usually takes a minute or two
+CLEAN_UP = 30  # seconds that a program gets to remove its files after its time is up
+LATE = "late"  # the "exit status" of a program whose time is up
 TRAILER = "Bits-change"
 VERDICTS = {0: "green", 1: "red", 2: "inconclusive"}  # exit statuses of attnkit compare
 WRONG = ("different", "crashed", "only in BASE")  # verdicts on points that do not depend on times
@@ -34,7 +34,7 @@ FLOORS = {0: "all floors hold", 1: "a floor is broken", 2: "some rows could not 
 
 
 class Report:
-    """Prints TAP. The output of a program is a comment before the line of its test."""
+    """Prints TAP. The output of a program becomes comments before its test line."""
 
     def __init__(self):
         self.count, self.failed = 0, 0
@@ -81,7 +81,7 @@ def run(report, limit, *command):
 
 
 def meant(base):
-    """Returns the reasons for other bits that commits since the base give."""
+    """Returns the reasons for changed bits that the commits since the base give."""
     return git(ROOT, "log", f"--format=%(trailers:key={TRAILER},valueonly,separator=%x20)",
                f"{base}..HEAD").strip()
 

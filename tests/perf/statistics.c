@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Medians, sign tests and intervals compared with values that are exact or were worked out by hand.
+ * Tests of medians, sign tests and confidence intervals. The expected values are exact, or were
+ * computed by hand.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +29,7 @@ static void is_about(double value, double expected)
     assert_true(fabs(value - expected) <= 1e-9 * expected);
 }
 
-/* Exact values are sums of binomial coefficients divided by powers of two. */
+/* The exact values are sums of binomial coefficients divided by powers of two. */
 static void sign_test_is_exact(void **state)
 {
     (void)state;
@@ -65,8 +66,9 @@ static void few_ratios_are_counted(void **state)
     assert_true(estimate.high >= 1.05 && estimate.high <= 1.08);
 }
 
-/* 95 % of the intervals hold the median; for 2000 intervals, five standard deviations are 2.5 %.
- * One ratio in twenty is far off, as if another program had run in between. */
+/* 95 % of the intervals should contain the true median. For 2000 intervals, five standard
+ * deviations are 2.5 %. One ratio in twenty is far off, as if another program had run at the same
+ * time. */
 static void intervals_hold_the_median(void **state)
 {
     enum { TRIALS = 2000, COUNT = 101 };

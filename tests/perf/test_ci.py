@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the gates that docs/ci.md gives to other projects: tools/gate, the shell recipe and the GitHub
-workflow. They run unchanged in a git project, with a stand-in for attnkit that knows the options of the real
-command. Also tests of tests/perf/speed.py and tools/base_revision.py.
+"""Tests of the gates that docs/ci.md gives to other projects: tools/gate, the shell recipe and the GitHub workflow. The
+gates run unchanged in a git project, with a stand-in for attnkit that accepts the options of the real command. The file
+also tests tests/perf/speed.py and tools/base_revision.py.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/perf/test_ci.py
 
@@ -26,10 +26,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = os.path.abspath(os.environ["ATTNKIT_COMMAND"])
 DOCS = ROOT / "docs" / "ci.md"
 WORKFLOW = ROOT / "docs" / "ci" / "github-actions.yml"
-PLACE = "third_party/attnkit"  # folder of attnkit in the project, as in the recipe and the workflow
+PLACE = "third_party/attnkit"  # attnkit's folder in the project, as in the recipe and the workflow
 
-# The stand-ins follow variables: FAKE_COMPARE is a list of exit statuses, taken in order; FAKE_VERDICT a
-# verdict on the point; FAKE_FLOORS a status, or that the machine is busy. Every call is logged in FAKE_LOG.
+# Environment variables control the stand-ins. FAKE_COMPARE is a list of exit statuses, used in order. FAKE_VERDICT is
+# the verdict on the point. FAKE_FLOORS is an exit status, or says that the machine is busy. The stand-ins log every
+# call in the file FAKE_LOG.
 MESON = """#!/bin/sh
 echo "meson $*" >> "$FAKE_LOG"
 [ ! -e "$3/broken" ] || { echo 'a broken source'; exit 1; }
@@ -79,7 +80,7 @@ def options_of(*command):
 
 
 class ProjectTest(unittest.TestCase):
-    """A project with two commits; a branch changes its attnkit."""
+    """Makes a project with two commits, and a branch that changes its attnkit."""
 
     @classmethod
     def setUpClass(cls):
@@ -207,7 +208,7 @@ class GateTest(ProjectTest):
             output = self.run_there(f"{PLACE}/tools/gate", base, head, "speed", status=68)
             self.assertIn(f"speed/{side} is no build of", output)
         self.assertEqual(len(self.calls("meson setup")), 2)
-        self.assertEqual(len(self.calls("ninja")), calls + 1)  # a repeated base is built once
+        self.assertEqual(len(self.calls("ninja")), calls + 1)  # a base that occurs again is not built again
 
 
 class RecipeTest(ProjectTest):
@@ -283,7 +284,7 @@ class WorkflowTest(ProjectTest):
 
 
 class SpeedTest(ProjectTest):
-    """tests/perf/speed.py where attnkit is the whole repository."""
+    """Tests tests/perf/speed.py in a repository that holds only attnkit."""
 
     def setUp(self):
         super().setUp()

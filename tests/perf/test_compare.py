@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the command attnkit compare, from outside: a build against itself; libraries with one fault each,
-compiled from compare/library.c with their workers; and repositories of these libraries. Times of the two sides
-differ by a factor of two or not at all.
+"""Tests of the command attnkit compare as a user runs it. It compares a build with itself, libraries with one fault
+each, which are compiled from compare/library.c with their workers, and revisions in repositories of these libraries.
+The times of the two sides differ by a factor of two or not at all.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 
-Needs a C compiler, git and meson.
+The tests need a C compiler, git and meson.
 """
 
 import json
@@ -50,7 +50,7 @@ alias_target('worker', worker)
 
 
 class CompareTest(unittest.TestCase):
-    """Has a folder, a cache and a mark of its own."""
+    """Gives each test its own folder, cache and mark."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -62,7 +62,7 @@ class CompareTest(unittest.TestCase):
         self.environment.pop("ATTNKIT_ISA", None)
 
     def library(self, *faults, soname="libattnkit.so.0"):
-        """Builds a library and its worker in a folder of their own."""
+        """Builds a library with these faults, and its worker, in a new folder."""
         name = "-".join(("library", *faults, soname)).replace("=", "-").replace('"', "")
         path = self.folder / name / "libattnkit.so"
         path.parent.mkdir(exist_ok=True)
@@ -83,7 +83,7 @@ class CompareTest(unittest.TestCase):
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def results(self, *arguments):
-        """Returns the exit code and the JSON."""
+        """Runs the command. Returns the exit code, the JSON results and the finished process."""
         path = self.folder / "results.json"
         done = self.compare(*arguments, "--json", path)
         self.assertTrue(path.exists(), done.stderr)
@@ -129,8 +129,8 @@ class Verdicts(CompareTest):
         self.assertIn("BASE against itself", done.stdout)
 
     def slower(self, head):
-        """Checks that the point is slower, as on any machine. The verdict of the control run depends on
-        chance."""
+        """Checks that the point is slower with `head`, which holds on any machine. The verdict of the control run
+        depends on chance."""
         code, results, done = self.results(self.library(), head, *ONE)
         point, = results["points"]
         self.assertEqual(point["verdict"], "slower")
@@ -219,7 +219,7 @@ class Verdicts(CompareTest):
 
 
 class TwoApis(CompareTest):
-    """Two sides that share little more than the version of their workers."""
+    """Compares two sides whose APIs differ. They have the same version of the worker, but little else in common."""
 
     def compared(self, base, head):
         code, results, done = self.results(base, head, *ONE)
@@ -340,7 +340,7 @@ class Refusals(CompareTest):
         self.refuse(SYSTEM, "cannot be pinned to processor 1023", base, base, "--core", "1023")
 
     def test_program_that_is_not_there(self):
-        """A command that cannot start has a status that is no verdict."""
+        """If the command cannot start, its exit status is not a verdict."""
         shutil.copy(COMMAND, self.folder / "attnkit")
         environment = dict(self.environment, LD_LIBRARY_PATH=str(BUILD / "dispatch"))
         done = subprocess.run([self.folder / "attnkit", "compare", "a", "b"], env=environment,
@@ -357,7 +357,7 @@ class Refusals(CompareTest):
 
 @unittest.skipUnless(shutil.which("git") and shutil.which("meson"), "needs git and meson")
 class Revisions(CompareTest):
-    """A repository of libraries."""
+    """Makes a git repository whose revisions are libraries."""
 
     def setUp(self):
         super().setUp()

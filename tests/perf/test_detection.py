@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/detection.py: its counts over runs of a made-up `attnkit compare` with known verdicts; its
-refusals; and that the points it chooses exist.
+"""Tests of tools/detection.py: its counts over runs of a stand-in for `attnkit compare` with known verdicts, its error
+messages, and that the points that it chooses exist.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_detection.py
 """
@@ -28,7 +28,7 @@ import detection  # noqa: E402
 
 NAMES = ["prefill/a", "prefill/b", "prefill/c", "decode/d", "linear/e"]
 
-# A stand-in for meson: its library is the percentage of the last configuration.
+# A stand-in for meson. The "library" that it builds is the slowdown percentage of the last configuration.
 MESON = """#!/bin/sh
 case $1 in
 setup)
@@ -40,8 +40,8 @@ compile) ;;
 esac
 """
 
-# A stand-in for `attnkit`: the next run of RUNS for the percentage in HEAD. A run is the verdict on the job and
-# the verdicts on the points; "hang" does not end.
+# A stand-in for `attnkit`. It returns the next run of RUNS for the percentage in HEAD. A run is the verdict on the job
+# and the verdicts on the points. The run "hang" does not end.
 COMMAND = """#!{python}
 import json, pathlib, sys, time
 base, head, words = sys.argv[2], sys.argv[3], sys.argv[4:]
@@ -98,7 +98,7 @@ class Detection(unittest.TestCase):
         return [str(TOOL), str(self.folder), "--percents", "0,3", "--runs", "3", *more]
 
     def run_tool(self, runs, *more, names=NAMES):
-        """Returns exit code, table and errors."""
+        """Runs the tool. Returns its exit code, its table and its error output."""
         self.out, self.err = io.StringIO(), io.StringIO()
         with mock.patch.dict(os.environ, self.make_up(runs, names)), \
                 mock.patch.object(sys, "argv", self.words(*more)), \

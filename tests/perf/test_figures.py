@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/static/counts.py and tools/static/loops.py: which made-up figures pass the gates, and the
-messages on files that have no figures; the totals of callgrind, from a made-up valgrind; and the files that
+"""Tests of tools/static/counts.py and tools/static/loops.py. They check which made-up figures pass the gates, the
+messages about files without figures, the totals of callgrind with a stand-in for valgrind, and the files that
 tools/figures stores.
 
     python3 tests/perf/test_figures.py
@@ -28,7 +28,8 @@ import stored_figures  # noqa: E402
 
 STORED = {"decode/f32/avx2/a": 1000, "prefill/f32/avx2/b": 1000000}
 
-# Writes a dump for each row, like callgrind, in the order in which the program names the rows.
+# A stand-in for valgrind. Like callgrind, it writes a dump for each row, in the order in which the program names the
+# rows.
 VALGRIND = """#!/bin/sh
 case "$1" in --version) echo valgrind-made-up; exit;; esac
 for argument; do
@@ -42,7 +43,7 @@ DUMP = 'echo "NAME/$isa"; echo "totals: TOTAL" >"$file.NUMBER"\n'
 
 
 def said(function, *arguments):
-    """Returns the output of a function and its return value."""
+    """Calls a function. Returns its output and its return value."""
     with contextlib.redirect_stdout(io.StringIO()) as output:
         result = function(*arguments)
     return output.getvalue(), result

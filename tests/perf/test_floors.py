@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/floors.py on made-up results with known percentages: verdicts and exit status, which rows are
-measured again, which floors are raised, CPU families, and that a floor that was lowered or removed is found in
+"""Tests of tools/floors.py on made-up results with known percentages. They check verdicts and exit statuses, which rows
+are measured again, which floors are raised, and CPU families. A floor that a commit lowered or removed must be found in
 git.
 
     python3 tests/perf/test_floors.py
@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT / "tools" / "report"))
 
 import cpus  # noqa: E402
 
-# A stand-in for `attnkit`, with FIRST, SECOND and a row of another instruction set. calls.json has the
-# measurements of each row for each call; the last measurements repeat.
+# A stand-in for `attnkit`. Its rows are FIRST, SECOND and a row of another instruction set. calls.json has the
+# measurements of each row for each call. After the last call, they repeat.
 MADE_UP = """#!{python}
 import json, pathlib, re, sys
 option = dict(zip(sys.argv[2:], sys.argv[3:]))
@@ -53,7 +53,7 @@ def entry(name, percent, share=1.0):
 
 
 class FloorsTest(unittest.TestCase):
-    """Has a folder with a file of floors and the other files of a test."""
+    """Gives each test a folder with a file of floors and its other files."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -65,7 +65,7 @@ class FloorsTest(unittest.TestCase):
         (self.folder / "floors").write_text(text)
 
     def results(self, name, percents, share=1.0, cpu_model=""):
-        """Writes a file with five measurements of each row."""
+        """Writes a results file with five measurements of each row."""
         entries = [entry(row, percent + i - 2, share) for row, percent in percents.items()
                    for i in range(5)]
         path = self.folder / name
@@ -80,7 +80,8 @@ class FloorsTest(unittest.TestCase):
         return done.stdout + done.stderr
 
     def made_up(self, calls):
-        """Makes a build whose command gives these measurements: name -> entries of each call."""
+        """Makes a build whose `attnkit` returns these measurements. calls maps a row's name to its entries in each
+        call."""
         tools = self.folder / "build" / "tools"
         tools.mkdir(parents=True)
         (tools / "calls.json").write_text(json.dumps(calls))
@@ -110,8 +111,8 @@ class Floors(FloorsTest):
         self.assertRegex(self.floors("--results", one, other, code=1), rf"{FIRST} .* 65.0 % +BELOW")
 
     def test_measuring_again(self):
-        # FIRST is below its floor in the first call, and above it in the median of both. SECOND is disturbed
-        # once.
+        # FIRST is below its floor in the first call, but its median over both calls is above the floor. SECOND is
+        # disturbed in its first call.
         tools = self.made_up({
             FIRST: [[entry(FIRST, 69)] * 5, [entry(FIRST, 71)] * 5 + [entry(FIRST, 72)]],
             SECOND: [[entry(SECOND, 60, 0.9)] * 5, [entry(SECOND, 81)] * 5]})
@@ -123,7 +124,7 @@ class Floors(FloorsTest):
     def test_a_floor_that_stays_broken(self):
         tools = self.made_up({FIRST: [[entry(FIRST, 60)] * 5], SECOND: [[entry(SECOND, 99)] * 5]})
         self.floors(self.folder / "build", code=1)
-        self.assertEqual((tools / "chosen2").read_text(), FIRST)  # measured again, twice, alone
+        self.assertEqual((tools / "chosen2").read_text(), FIRST)  # only this row is measured again, in a second call
 
     def test_a_floor_of_no_row(self):
         self.made_up({FIRST: [[entry(FIRST, 99)] * 5]})
@@ -137,7 +138,7 @@ class Floors(FloorsTest):
         self.floors("--raise", "--results", self.results("r", {FIRST: 71, SECOND: 82}), code=0)
         self.assertEqual((self.folder / "floors").read_text(), before)
         said = self.floors("--raise", "--results", self.results("r", {FIRST: 90, SECOND: 82}), code=0)
-        self.assertIn(f"{FIRST}: 70.0 -> 81.0", said)  # 10 % less, because the row reads memory
+        self.assertIn(f"{FIRST}: 70.0 -> 81.0", said)  # 10 % below the result, because the row is bound by memory
         self.assertEqual((self.folder / "floors").read_text(), before.replace("70.0", "81.0"))
 
     def test_raise_wants_every_machine_undisturbed(self):
@@ -191,7 +192,7 @@ class Floors(FloorsTest):
 
 
 class Families(FloorsTest):
-    """Rows with a column for a CPU family."""
+    """Tests rows that have columns for CPU families."""
 
     def test_a_machine_is_held_to_its_family(self):
         self.write(f"{FIRST} 50.0 zen4=70.0\n{SECOND} 80.0 zen4=81.0 emerald_rapids=90.0\n")
@@ -204,7 +205,7 @@ class Families(FloorsTest):
         self.assertRegex(said, rf"{SECOND} +80.0 % +85.0 % +holds\n{FIRST} +50.0 % +60.0 % +holds\n")
         said = self.floors("--results", emerald, code=1)
         self.assertRegex(said, rf"{SECOND} +90.0 % +85.0 % +BELOW\n{FIRST} +50.0 % +60.0 % +holds\n")
-        # Among several machines, the one furthest below its own floor counts.
+        # Of several machines, the machine furthest below its own floor decides.
         said = self.floors("--results", unknown, zen4, emerald, code=1)
         self.assertRegex(said, rf"{FIRST} +70.0 % .* BELOW\n{SECOND} +90.0 % .* BELOW\n")
 
@@ -212,7 +213,7 @@ class Families(FloorsTest):
         self.write(f"{FIRST} 50.0 zen4=70.0\n")
         tools = self.made_up({FIRST: [[entry(FIRST, 60)] * 5, [entry(FIRST, 75)] * 6]})
         self.assertRegex(self.floors(self.folder / "build", code=0), rf"{FIRST} +70.0 % +75.0 % +holds")
-        self.assertFalse((tools / "chosen2").exists())  # held the second time
+        self.assertFalse((tools / "chosen2").exists())  # the floor held at the second measurement
 
     def raised(self, *files):
         self.floors("--raise", "--results", *files, code=0)
@@ -228,15 +229,15 @@ class Families(FloorsTest):
         self.write(before)
         self.assertEqual(self.raised(zen4), before.replace("zen4=60.0\n", "zen4=81.0\n")
                          .replace("zen4=60.0 e", "zen4=86.4 e"))
-        # All families: each gets its own column, and the lowest is the floor for any machine.
+        # With results of all families, each gets its own column, and the lowest is the floor for all other machines.
         self.write(before)
         self.assertEqual(self.raised(zen4, emerald), f"{FIRST} 72.0 zen4=81.0\n"
                          f"{SECOND} 76.8 zen4=86.4 emerald_rapids=76.8\n")
-        # If the family of a column has no results, the common number stays.
+        # If a family with a column has no results, the common floor stays.
         self.write(before)
         self.assertEqual(self.raised(emerald, unknown), f"{FIRST} 50.0 zen4=60.0\n"
                          f"{SECOND} 50.0 zen4=60.0 emerald_rapids=76.8\n")
-        # The lowest of a family's machines counts, and no floor falls.
+        # The slowest machine of a family counts, and no floor falls.
         self.write(before)
         self.assertEqual(self.raised(zen4, slow, emerald), f"{FIRST} 72.0 zen4=72.0\n"
                          f"{SECOND} 50.0 zen4=60.0 emerald_rapids=76.8\n")
@@ -253,7 +254,7 @@ class Families(FloorsTest):
         self.git("add", "floors")
         self.git("commit", "-qm", "one")
         for higher in (f"{FIRST} 50.0 zen4=61.0\n{SECOND} 70.0 emerald_rapids=70.0\n",
-                       f"{FIRST} 60.0\n{SECOND} 70.0\n",  # one number for all families again
+                       f"{FIRST} 60.0\n{SECOND} 70.0\n",  # again a single number for all families
                        f"{FIRST} 50.0 zen4=60.0 zen5=55.0\n{SECOND} 70.0\n"):
             self.write(higher)
             self.assertIn("none of 2 floors is lower", self.floors("--base", "HEAD", code=0))
@@ -261,7 +262,7 @@ class Families(FloorsTest):
                 (f"{FIRST} 50.0 zen4=59.9\n{SECOND} 70.0\n", f"{FIRST}: the floor of zen4 was 60.0, is 59.9\n"),
                 (f"{FIRST} 55.0\n{SECOND} 70.0\n", f"{FIRST}: the floor of zen4 was 60.0, is 55.0\n"),
                 (f"{FIRST} 49.0 zen4=60.0\n{SECOND} 70.0\n", f"{FIRST}: the floor was 50.0, is 49.0\n"),
-                (f"{FIRST} 50.0 zen4=60.0\n{SECOND} 60.0 zen4=65.0\n",  # a split that lowers both
+                (f"{FIRST} 50.0 zen4=60.0\n{SECOND} 60.0 zen4=65.0\n",  # a split into columns that lowers both numbers
                  f"{SECOND}: the floor was 70.0, is 60.0\n{SECOND}: the floor of zen4 was 70.0, is 65.0\n")):
             self.write(lower)
             self.assertEqual(self.floors("--base", "HEAD", code=1), said)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/peers.py, from outside, without network or virtual environment: the smallest
-workload with attnkit and NumPy, and libraries that are missing, crash, or are interrupted by Ctrl-C.
+"""Tests of tools/peers.py as a user runs it, but without network or virtual environment. They run the smallest workload
+with attnkit and NumPy, and check libraries that are missing, that crash, and that Ctrl-C interrupts.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_peers.py
 
-Needs NumPy.
+The tests need NumPy.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ MISSING = {"torch": 'raise ImportError("no torch here")',
 
 
 class PeersTest(unittest.TestCase):
-    """Has a folder for the results, and a folder of modules that take precedence over Python's."""
+    """Gives each test a folder for the results, and a folder of modules that Python finds before the installed ones."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -217,7 +217,7 @@ class Parts(unittest.TestCase):
         self.assertEqual(by_name["CACHE_tree"].cold_bytes, by_name["W5_4096_f16"].work)
 
     def test_the_benches_know_the_shapes(self):
-        """The shapes of attention; a row is named after its shape."""
+        """The benches have a row for each attention workload. The name of a row is its shape."""
         for workload in workloads.WORKLOADS:
             if workload.kind == "attention":
                 done = subprocess.run([os.path.join(BUILD, "tools", "attnkit"), "bench", "--list", "--shape",
@@ -237,7 +237,7 @@ class Parts(unittest.TestCase):
             self.assertTrue(oracle.is_wrong(oracle.error(out)))
 
     def test_masks(self):
-        """Masks are checked row by row and key by key, by the rules of bench/rows/masks.c."""
+        """Checks the masks row by row and key by key against the rules of bench/rows/masks.c."""
         def tree(row, key, first):
             if key < first:
                 return True
@@ -256,7 +256,7 @@ class Parts(unittest.TestCase):
             self.assertEqual(added.shape, (1, 1, 7, 20))
 
     def test_the_oracle_takes_masks_and_orders(self):
-        """With a mask, and with token-major tensors, the oracle is attention over only the keys that a row
+        """With a mask, and with token-major tensors, the oracle's result is attention over only the keys that a row
         sees."""
         workload = workloads.Workload("test", 1, 4, 2, 7, 20, 8, mask="cells")
         ours, oracle = tensors.Tensors(workload), tensors.Oracle(workload)
@@ -320,7 +320,7 @@ class Parts(unittest.TestCase):
         steps = np.repeat(array["scale"].astype(np.float32), 32, axis=1)
         self.assertTrue((np.abs(tensors.widened(array) - values) <= 0.51 * steps).all())
         self.assertEqual(np.abs(array["integers"]).max(), 127)
-        # A block in memory: the scale, then the integers.
+        # A block in memory is the scale, then the integers.
         scale, *integers = struct.unpack_from("<e32b", array.tobytes(), 34)
         self.assertTrue((np.float32(scale) * np.array(integers) == tensors.widened(array)[0, 32:64]).all())
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/plot_rows.py: its results from real rows of `attnkit bench`, if the benches are built, and
-from made-up rows with known times; and its plot, if there is matplotlib.
+"""Tests of tools/plot_rows.py: its results on made-up rows with known times and, if the benches are built, on real rows
+of `attnkit bench`. If matplotlib is installed, they also test the plot.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_plot_rows.py
 """
@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import plot_rows  # noqa: E402
 
-# A stand-in for `attnkit`: n rows take n + 3 us, the first time ten times as long, at 1 GFLOP/s and 1 GB/s. The
-# machine can do twice as much of both.
+# A stand-in for `attnkit`. n rows take n + 3 us, and the first time ten times as long, at 1 GFLOP/s and 1 GB/s. The
+# machine's roofs are twice as high.
 MADE_UP = """#!{python}
 import json, pathlib, re, sys
 rows = int(re.search(r"_L(\\d+)x", sys.argv[sys.argv.index("--shape") + 1])[1])
@@ -66,7 +66,7 @@ class PlotRows(unittest.TestCase):
         self.assertIn("[12/12] few/f16/avx2/shape", self.progress.getvalue())
 
     def test_bounds(self):
-        # Reading K and V once takes half of 4 us; the multiply-adds take half of n + 3 us.
+        # At the roofs, reading K and V once takes half of 4 us, and the multiply-adds take half of n + 3 us.
         bounds = plot_rows.bounds(self.make_up())
         for n, bound in enumerate(bounds, 1):
             self.assertAlmostEqual(bound * n, 0.5e-6 * max(4, n + 3 if n > 1 else 0))

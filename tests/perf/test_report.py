@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/report.py: changes in made-up series are found at their places and nowhere else; the page of a
-made-up history has its contents, and shows them in a real browser, headless Chromium, at the width of a desktop
-and of a phone; bad files are refused.
+"""Tests of tools/report.py. Changes in made-up series are found at the right runs, and nowhere else. The page of a
+made-up history has all its contents. A real browser, headless Chromium, shows them at the width of a desktop and of a
+phone. Bad files are refused.
 
     python3 tests/perf/test_report.py [Changes] [Page] [Browser]
-    python3 tests/perf/test_report.py --keep FOLDER       # leaves history, page and screenshots there
+    python3 tests/perf/test_report.py --keep FOLDER       # keeps history, page and screenshots there
 
-Exit status 77: only Browser was asked for, and no browser is installed."""
+The exit status is 77 if only Browser was asked for, but no browser is installed."""
 
 import datetime
 import html.parser
@@ -47,7 +47,7 @@ CPUS = {"Old Xeon": "family 6, model 85, stepping 7", "AMD EPYC": "family 25, mo
 
 
 def made_up_rows():
-    """Returns name -> (percent, FLOP for a byte) of some rows of bench/results/zen4.json."""
+    """Returns a dict of some rows of bench/results/zen4.json: name -> (percent of the roof, FLOP per byte)."""
     content = json.loads((ROOT / "bench" / "results" / "zen4.json").read_text())
     rows = {entry["name"]: entry["roof_pct"] for entry in content["benchmarks"] if "roof_pct" in entry
             and entry["run_type"] == "iteration"
@@ -67,7 +67,8 @@ def commit(run):
 
 
 def made_up_run(cpu, run, rows, lots):
-    """Returns the entry of each row. In a busy run, all rows are disturbed and a fifth too slow."""
+    """Returns the entry of each row in a run. In run 5 the machine is busy: all rows are disturbed, and a fifth too
+    slow."""
     busy, entries = run == 5, []
     for name, (percent, flops_of_a_byte) in rows.items():
         level = percent * (FALL if name == FELL and run >= FALL_AT else 1) \
@@ -88,7 +89,7 @@ def made_up_run(cpu, run, rows, lots):
 
 
 def make_history(folder, runs=RUNS, cpus=tuple(CPUS)):
-    """Writes a history. The older machine has fewer runs, too few to judge."""
+    """Writes a history. The older machine has too few runs to judge."""
     folder.mkdir()
     rows, lots = made_up_rows(), random.Random(3)
     for cpu in cpus:
@@ -111,8 +112,8 @@ class Changes(unittest.TestCase):
         self.assertGreaterEqual(found, 54)
 
     def test_noise_has_no_steps(self):
-        """By design, a step is found in one series of noise in a hundred. The probability that more than 10 of
-        400 have a step is 0.3 %."""
+        """By design, one of a hundred series of pure noise shows a step. The probability that more than 10 of 400 have
+        a step is 0.3 %."""
         lots = random.Random(6)
         false = sum(bool(changes.find([lots.gauss(80, 0.8) for _ in range(40)])) for _ in range(400))
         self.assertLessEqual(false, 10)
@@ -217,7 +218,7 @@ class Page(WithFolder):
         content = self.make()
         for cpu, model in CPUS.items():
             self.assertTrue(f"<h2>{cpu}, {model}</h2><h3>" in content)
-        # The older machine is a fifth slower in each of its runs, which is no change.
+        # The older machine is a fifth slower in all its runs, so there is no change.
         self.assertEqual(Text(content).text.count(" open "), 1)
 
     def test_one_run(self):
@@ -311,7 +312,8 @@ class Page(WithFolder):
 # ------------------------------------------------------------------------------- the browser
 
 
-# Appended to a copy of the page: a script that writes the layout as JSON into the dumped document.
+# A script that the test appends to a copy of the page. It writes the layout as JSON into the document that the browser
+# dumps.
 LOOK = """<pre id="look"></pre><script>
 const box = e => { const b = e.getBoundingClientRect(); return [b.left, b.top + scrollY, b.width, b.height]; };
 const all = s => [...document.querySelectorAll(s)];
@@ -328,7 +330,8 @@ document.getElementById("look").textContent = JSON.stringify({
 
 
 def browse(page, folder, width, height, picture=None):
-    """Returns the layout of a page in the browser. The picture shows the first `height` pixels of the page."""
+    """Opens a page in the browser and returns its layout. The picture, if any, shows the first `height` pixels of the
+    page."""
     command = [BROWSER, "--headless", "--disable-gpu", "--no-sandbox", "--disable-dev-shm-usage",
                "--hide-scrollbars", "--force-device-scale-factor=1", f"--user-data-dir={folder / 'profile'}",
                f"--window-size={width},{height}", "--virtual-time-budget=2000"]
@@ -373,7 +376,7 @@ class Browser(WithFolder):
         pixels = png.decode(picture.read_bytes())[..., :3]
         self.assertEqual(pixels.shape, (1200, 1200, 3))
         self.assertGreater(len(np.unique(pixels[::7, ::7].reshape(-1, 3), axis=0)), 10)
-        # The mark of the fall is where the layout says, in its colour, and in the plot at its run.
+        # The mark of the fall has its colour, lies where the layout says, and is at the right run in the plot.
         (x, y, _, length), = look["falls"]
         self.assertLess(y + length, len(pixels))
         triangle = pixels[round(y) - 12:round(y) + 1, round(x) - 6:round(x) + 7]

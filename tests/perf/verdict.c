@@ -96,7 +96,7 @@ static void without_a_control_nothing_is_known(void **state)
     }
 }
 
-/* A wrong result is red whatever the times. */
+/* A wrong result is red, whatever the times are. */
 static void wrong_is_red(void **state)
 {
     static const enum outcome wrong[] = {DIFFERENT, CRASHED, ONLY_IN_BASE};

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The shared library more than once in a process, as if a program and its plugins each brought one:
- * copies in files of their own, one of them with global symbols, and one in another namespace of
- * the loader, beside the static library. All have the same bits, and each makes its own choice of
- * an instruction set. Loaded and unloaded a thousand times, the library leaves nothing behind.
+ * Several copies of the library in one process, as if a program and its plugins each had their own.
+ * Beside the static library, the test loads copies of the shared library from different files, one
+ * of them with global symbols, and one copy in another namespace of the loader. All give the same
+ * bits, and each chooses its instruction set itself. If the library is loaded and unloaded a
+ * thousand times, the process holds no more resources than before.
  *
  *   copies SHARED_LIBRARY
  */
@@ -35,7 +36,7 @@ static const char *shared_library;
 
 /* A copy of the library in this process. */
 struct copy {
-    char folder[64], file[96]; /* empty if the copy has no file of its own */
+    char folder[64], file[96]; /* empty if the copy is loaded from the original file */
     void *library;
     __typeof__(attnkit_attention) *attention;
     __typeof__(attnkit_isa_choose) *choose;
@@ -152,8 +153,8 @@ enum { COPIES = 4 };
 static void begin_copies(struct copy copies[COPIES])
 {
     copies[0] = linked_copy();
-    copies[1] = copy_from_a_file(
-        RTLD_GLOBAL); /* before the next copy, which might take the symbols of this one */
+    copies[1] = copy_from_a_file(RTLD_GLOBAL); /* loaded before the next copy, which might bind to
+                                                  the symbols of this copy */
     copies[2] = copy_from_a_file(RTLD_LOCAL);
     copies[3] = copy_in_a_namespace();
     for (int i = 0; i < COPIES; i++)
@@ -190,7 +191,7 @@ static void copies_have_the_same_bits(void **state)
     end_copies(copies);
 }
 
-/* Each copy makes its choice at its first call and keeps it. */
+/* Each copy chooses an instruction set at its first call, and keeps the choice. */
 static void each_copy_chooses_for_itself(void **state)
 {
     static float out[ROWS * DIM];
@@ -257,7 +258,7 @@ static void load_and_use(void)
 static void it_loads_and_unloads_a_thousand_times(void **state)
 {
     (void)state;
-    for (int i = 0; i < 20; i++) /* the loader and the C library keep some memory of their own */
+    for (int i = 0; i < 20; i++) /* the loader and the C library keep some memory for themselves */
         load_and_use();
     take_stock();
     const struct holdings before = take_stock();

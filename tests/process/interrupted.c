@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls that are interrupted: by a signal whose handler makes a call of its own on the same thread,
- * and by a fork, in the middle of a call or while another thread is in a call. All calls have the
- * bits that they have alone.
+ * Interrupted calls. A signal handler makes another call on the same thread. A fork happens in the
+ * middle of a call, or while another thread is in a call. All calls have the bits that they have
+ * without interruption.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ enum {
     TASKS = 3,
 };
 
-/* A prefill with a tail, and a decoding step. */
+/* A prefill whose row count is no multiple of a panel, and a decoding step. */
 static const struct shape shapes[] = {
     {.batch = 2,
      .kv_heads = 2,
@@ -48,7 +48,8 @@ static const struct shape shapes[] = {
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-/* A call with its workspace ready, because a handler must not allocate, and its result. */
+/* A call, its workspace and its expected result. The workspace is allocated in advance, because a
+ * signal handler must not allocate. */
 struct ready {
     struct call *call;
     attnkit_exec exec;
@@ -181,7 +182,7 @@ static void *call_again_and_again(void *arg)
     return arg;
 }
 
-/* Forks when the other thread has just begun a call. */
+/* Forks just after the other thread has begun a call. */
 static pid_t fork_in_a_call(void)
 {
     const int begun = atomic_load(&other.begun);
@@ -203,7 +204,7 @@ static void a_child_may_call_though_another_thread_was_in_a_call(void **state)
         if (child == 0)
             _exit(run(&ours) && run(&theirs)
                       ? 0
-                      : 1); /* in the child, no other thread uses this memory */
+                      : 1); /* the child has no other thread that uses this memory */
         expect_success(child);
     }
     atomic_store(&other.stop, true);
@@ -213,8 +214,7 @@ static void a_child_may_call_though_another_thread_was_in_a_call(void **state)
     ready_free(&ours);
 }
 
-/* Runs tasks as a parallel-for that forks before the second task. Both processes finish the
- * call. */
+/* Is a parallel-for that forks before the second task. Both processes finish the call. */
 static void fork_between_tasks(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     for (int64_t i = 0; i < n; i++) {

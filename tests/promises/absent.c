@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Masked means absent, for each kind of mask: K and V of a key that a row does not see change no
- * bit of the row, and a key that no row sees may lie in unmapped memory. The tests run on every
- * instruction set, or on the named one, for few rows and many, K in rows and in tiles, with pages
- * and without.
+ * bit of the row's result. A key that no row sees may lie in unmapped memory. The tests run on
+ * every instruction set, or on the named one. There are few rows or many, K in rows or in tiles,
+ * and caches with and without pages.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,8 +23,9 @@
 
 enum { KEYS = 200, DIM = 12, VALUES = 5, ROW_COUNTS = 3 };
 
-/* Numbers of query rows. A KV head has twice as many rows, from a few to more than a panel of any
- * instruction set takes. */
+/* Numbers of query rows. Calls of several rows have two query heads for each KV head, and therefore
+ * twice as many rows for a KV head: 6 are a few rows, 70 are more than a panel of any instruction
+ * set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 /* How K and V are stored. */
@@ -39,8 +40,8 @@ static const uint32_t poisons[] = {0x7fc00000, 0x7fa00000, 0xffa00001, 0x7f80000
 
 enum { POISONS = sizeof poisons / sizeof poisons[0] };
 
-/* Makes a call. With one row it has one query head for each KV head, so that some whole tiles are
- * not seen. */
+/* Makes a call. A call of one row has one query head for each KV head, so that no row sees any key
+ * of some tiles. */
 static struct call *new_call(const struct kind *kind, int64_t rows)
 {
     struct call *const c = call_new((struct shape){.batch = 2,
@@ -56,7 +57,7 @@ static struct call *new_call(const struct kind *kind, int64_t rows)
     return c;
 }
 
-/* Makes the same call, with K and V of its own. */
+/* Copies a call, with K and V in memory of their own. */
 static struct call *copy_of(const struct call *c)
 {
     struct call *const d = call_like(c);
@@ -138,8 +139,9 @@ static bool any_sees(const struct call *c, const struct kind *kind, int64_t b, i
     return false;
 }
 
-/* Moves K or V into slots, `unit` keys in each, and unmaps the slots of which no row sees a key. A
- * slot has a tile of K, or a row of K or V. Returns the first slot, and the strides. */
+/* Copies K or V into slots of `unit` keys each, and unmaps each slot that holds no key that a row
+ * sees. A slot holds a tile of K, or a row of K or V. Returns the address of the first slot, and
+ * the strides in bytes. */
 static char *into_slots(const struct call *c, const struct kind *kind, bool is_k, int unit,
                         int first_slot, int64_t strides[3])
 {
@@ -187,8 +189,8 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
     memory_end();
 }
 
-/* Stores K or V as bytes with scales: densely in `clean`; in c with each row in a slot, some slots
- * unmapped. */
+/* Stores K or V as bytes with scales. In `clean` the rows are dense; in c each row lies in a slot,
+ * and some slots are unmapped. */
 static void set_bytes(struct call *clean, struct call *c, const struct kind *kind, bool is_k)
 {
     const int dim = is_k ? DIM : VALUES, group = is_k ? 3 : 1, count = 2 * 2 * KEYS;
@@ -224,7 +226,7 @@ static void set_bytes(struct call *clean, struct call *c, const struct kind *kin
     }
 }
 
-/* The groups of scales have a length that no tile reads, so that rows are widened first. */
+/* No tile reads scale groups of this length, so the library widens the rows to floats first. */
 static void rows_of_bytes_that_no_row_sees_may_be_unmapped(void **state)
 {
     for (int k = 0; k < KINDS; k++)
@@ -243,7 +245,7 @@ static void rows_of_bytes_that_no_row_sees_may_be_unmapped(void **state)
     memory_end();
 }
 
-/* A page with a key that a row sees is mapped as a whole; other pages are not mapped at all. */
+/* A page with a key that some row sees is mapped as a whole. All other pages are unmapped. */
 static void pages_that_no_row_sees_may_be_unmapped(void **state)
 {
     for (int k = 0; k < KINDS; k++)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A row has the bits that it has alone, with every kind of mask: with any other rows in the call,
- * on any threads, over the keys in parts, and with keys on any pages, as in left padding, rings and
- * speculative trees. The tests run on every instruction set, or on the one that is named.
+ * A row's result has the same bits as in a call of this row alone, with every kind of mask. Nothing
+ * else in the call may change them: other rows, threads, keys in parts, or keys on any pages, as in
+ * left padding, ring caches and speculative trees. The tests run on every instruction set, or on
+ * the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -74,7 +75,8 @@ static struct call *new_call(int k, int64_t batch, int64_t rows)
     return c;
 }
 
-/* Fails the test unless all rows of c have the bits of the rows of d from an entry and a row on. */
+/* Fails the test unless row i of entry j of c has the bits of row first + i of entry b + j of d,
+ * for all i and j. */
 static void check_rows(const struct call *c, const struct call *d, int64_t b, int64_t first,
                        const char *kind)
 {
@@ -150,8 +152,8 @@ static const void *moved(const void *data, int64_t bytes)
     return data ? (const char *)data + bytes : NULL;
 }
 
-/* Makes a call over the keys from `first` to `end` of c, which has a single entry. Its masks have
- * columns for these keys alone. */
+/* Makes a call over the keys from `first` to `end` of c. c has a single entry. The masks of the new
+ * call have columns for these keys only. */
 static struct call *part_of(const struct call *c, int64_t first, int64_t end)
 {
     struct call *const part = call_like(c);
@@ -209,8 +211,8 @@ static void parts_of_the_keys_make_the_whole(void **state)
 
 /* --- Pages of one key ------------------------------------------------------------------------- */
 
-/* Puts K and V into buffers of `room` rows for each entry and head, filled with NaN. A page is a
- * row of all heads of an entry. */
+/* Gives the call buffers for K and V with `room` rows for each entry and head, filled with NaN. A
+ * page holds one row of each head of an entry. */
 static void set_buffers(struct call *c, int64_t room, int32_t *table)
 {
     attnkit_attention_args *const a = &c->args;
@@ -230,13 +232,13 @@ static void set_buffers(struct call *c, int64_t room, int32_t *table)
     c->groups.pages.pages = (a->batch - 1) * KV_HEADS * room + room;
 }
 
-/* Returns the number of the page that is a row of an entry's buffer. */
+/* Returns the number of the page that holds a given row of entry b's buffer. */
 static int32_t page_of(int64_t b, int64_t room, int64_t row)
 {
     return (int32_t)(b * KV_HEADS * room + row);
 }
 
-/* Returns a row of a page, writable. */
+/* Returns a writable pointer to a head's row in a page. */
 static char *row_of_page(const attnkit_tensor *t, int32_t page, int64_t head)
 {
     return (char *)(uintptr_t)t->data + page * t->strides[0] + head * t->strides[1];
@@ -280,7 +282,7 @@ static void left_padded_sequence_has_the_bits_of_the_lone_one(void **state)
         }
 }
 
-/* Makes a call with a window of 22 keys together with the given kind. */
+/* Makes a call with a window of 22 keys and a mask of the given kind. */
 static struct call *new_windowed_call(int kind, int64_t rows)
 {
     struct call *const c = new_call(kind, 1, rows);
@@ -322,7 +324,8 @@ enum { NODES = 8 };
 /* The parent of each draft, or -1 if it follows the prefix. */
 static const int parents[NODES] = {-1, 0, 0, 1, 1, 2, 5, -1};
 
-/* Lists the drafts from the root to a node, both included. Returns how many there are. */
+/* Lists the drafts on the path from the root to a node, including both. Returns how many there
+ * are. */
 static int path_to(int node, int *path)
 {
     int reversed[NODES], count = 0;
@@ -358,7 +361,7 @@ static struct call *new_tree(int64_t prefix)
     return c;
 }
 
-/* Makes a call over the prefix and one path as a sequence, causal. */
+/* Makes a causal call over the prefix and the drafts of one path, as a plain sequence. */
 static struct call *new_branch(const struct call *tree, int64_t prefix, const int *path, int count)
 {
     struct call *const c = call_new((struct shape){.kv_heads = KV_HEADS,
@@ -406,8 +409,9 @@ static void draft_of_a_tree_has_the_bits_of_its_branch(void **state)
     }
 }
 
-/* A decoding step whose window begins anywhere in a tile of the last block. The library prefetches
- * that block while it works on the first keys, which keep_first adds to every window. */
+/* The call is a decoding step whose window begins at any key of a tile of the last block. The
+ * library prefetches this block while it works on the first keys, which keep_first adds to every
+ * window. */
 static void window_that_begins_inside_a_tile_changes_no_bit(void **state)
 {
     enum { LEN = 256, FIRST_LEFT = 110, LAST_LEFT = 130 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which weights dropout drops: a test for each sentence of docs/semantics.md, on every instruction
- * set, or on the named one, against the Philox4x32-10 of tests/support. Every score is 0 and V is
- * the unit matrix, so that a row of n keys is 1 / (1 - rate) / n at each key that is kept, and 0 at
- * all others.
+ * Tests which weights dropout drops. There is a test for each sentence of docs/semantics.md on
+ * dropout. The tests run on every instruction set, or on the named one, and compare with the
+ * Philox4x32-10 of tests/support. Every score is 0 and V is the unit matrix, so that a row of n
+ * keys is 1 / (1 - rate) / n at each key that is kept, and 0 at all others.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,7 +50,7 @@ static void philox_gives_the_published_words(void **state)
     }
 }
 
-/* Returns the random word of a key, by its absolute index. */
+/* Returns the random word of a key. `key` is the key's index in the whole sequence. */
 static uint32_t random_word(uint64_t seed, int64_t head, int64_t position, int64_t key)
 {
     const uint64_t four = (uint64_t)key / 4, at = (uint64_t)position;
@@ -124,7 +124,7 @@ static void weights_are_dropped_by_seed_head_position_and_key(void **state)
         }
 }
 
-/* Positions beyond 32 bits, and negative ones. */
+/* The positions are negative, or need more than 32 bits. */
 static void all_48_bits_of_a_position_count(void **state)
 {
     static const int64_t offsets[] = {-30, (INT64_C(1) << 32) - 1, INT64_C(0x123456789abc),
@@ -152,7 +152,7 @@ static void keys_count_from_the_first_of_the_sequence(void **state)
         }
 }
 
-/* The rate is just above the word of a key. */
+/* The rate times 2^32 is half a unit above the word of a key. */
 static void word_just_below_the_rate_drops_its_key(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++)
@@ -216,7 +216,7 @@ static void share_of_kept_weights_is_within_5_sigma(void **state)
 
 /* --- In any call ------------------------------------------------------------------------------ */
 
-/* Random scores, masks of several kinds, and more than two chunks of keys. */
+/* Makes a call with random scores, masks of several kinds, and more than two chunks of keys. */
 static struct call *new_masked_call(int64_t rows)
 {
     struct call *const c = call_new((struct shape){.batch = 3,
@@ -283,7 +283,7 @@ static void lse_and_weights_out_are_those_before_dropout(void **state)
     }
 }
 
-/* A weight of 0 times a NaN: the key is seen. */
+/* The row sees the key, so a weight of 0 times the NaN of V makes the result NaN. */
 static void nan_in_a_dropped_v_is_not_lost(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {

@@ -90,7 +90,8 @@ static void a_mean_of_the_largest_number_is_finite(void **state)
     }
 }
 
-/* The test takes every pair of columns, so that some pairs lie in one vector and some in two. */
+/* The sums of columns 1 and 4 overflow. The two columns lie in one vector of 8 floats, but in two
+ * vectors of 4. */
 static void other_columns_keep_their_bits(void **state)
 {
     for (int shape = 0; shape < SHAPES; shape++) {
@@ -114,7 +115,7 @@ static void other_columns_keep_their_bits(void **state)
     }
 }
 
-/* NaN and infinity beside values whose sum overflows. */
+/* Columns with a NaN or an infinity also have finite values whose sum overflows. */
 static void visible_nan_and_infinity_stay(void **state)
 {
     const float specials[] = {INFINITY, -INFINITY, NAN};
@@ -182,8 +183,8 @@ static void dropout_may_leave_the_range(void **state)
     assert_true(infinite > 0);
 }
 
-/* A state over keys whose sums overflow is finite, and so is the result that is computed from
- * it. */
+/* A state over keys whose sums overflow is finite. The result that is computed from this state is
+ * finite, too. */
 static void states_are_finite(void **state)
 {
     enum { ROWS = 35 };

@@ -26,7 +26,8 @@
 #include <xmmintrin.h>
 
 enum {
-    FLUSH = 0x8040,      /* flush results to zero, take subnormal operands as zero */
+    FLUSH = 0x8040, /* subnormal results are flushed to zero, and subnormal operands are taken as
+                       zero */
     STICKY_FLAGS = 0x3f, /* no modes */
 };
 
@@ -103,7 +104,7 @@ struct result {
 
 static char workspace[1 << 20];
 
-/* Data for which modes would make a difference: results, products or the scale are subnormal. */
+/* Data whose result a mode could change: results, products or the scale are subnormal. */
 static const struct data {
     float q, k, v; /* their largest magnitudes */
     double scale;  /* 0: the default */
@@ -156,7 +157,7 @@ static attnkit_exec make_exec(const char *isa)
                           .isa = isa};
 }
 
-/* Runs the call in a mode, which the thread must still have at the end. */
+/* Runs the call in a mode. Fails the test unless the thread has the same mode after the call. */
 static attnkit_status run_in_mode(int mode, const attnkit_attention_args *args,
                                   const attnkit_exec *exec)
 {
@@ -200,7 +201,8 @@ static void no_mode_changes_a_bit_on_any_instruction_set(void **state)
         }
 }
 
-/* Types, and magnitudes for which elements, scales or results are subnormal in these types. */
+/* Types of tensors, and magnitudes of data that make elements, scales or results subnormal in these
+ * types. */
 static const struct storage {
     attnkit_type q, k, v, out;
     struct data data;
@@ -220,8 +222,8 @@ enum {
 static char stored_q[sizeof q], stored_k[sizeof k], stored_v[sizeof v];
 static float k_scales[FLOATS], v_scales[FLOATS];
 
-/* Makes the arguments of make_args with all rows in the types of `as`, and the groups of options
- * that describe these types. */
+/* Makes the same call as make_args, but stores all rows in the types of `as`. Fills in the groups
+ * of options that describe these types. */
 static attnkit_attention_args make_stored(const struct storage *as, int q_len, struct result *r,
                                           struct groups *groups)
 {
@@ -322,8 +324,7 @@ static void no_mode_changes_a_bit_of_a_planned_run(void **state)
         }
 }
 
-/* Merges two parts whose products with their weights, sum or quotient are subnormal, or are
- * rounded. */
+/* Merges two parts. Some products, sums and quotients are subnormal; others are rounded. */
 static attnkit_status merge_in_mode(int mode, const char *isa, struct result *r)
 {
     static float parts[2][VALUE_DIM];
@@ -372,8 +373,8 @@ enum { IN_DIM = 70, OUT_DIM = 33, LINEAR_VALUES = MOST_ROWS * OUT_DIM };
 
 _Static_assert((int)LINEAR_VALUES <= (int)ALL_ROWS * (int)VALUE_DIM, "there is room");
 
-/* Runs a linear map whose products, sums and conversions are rounded and subnormal. y goes to out,
- * embeddings to lse.
+/* Runs a linear map whose products, sums and conversions are rounded or subnormal. Writes y to
+ * r->out, and embeddings to r->lse.
  */
 static attnkit_status map_in_mode(int mode, int64_t rows, const char *isa, struct result *r)
 {
@@ -440,7 +441,8 @@ static void no_mode_changes_a_bit_of_a_linear_map(void **state)
     }
 }
 
-/* Without subnormal results, the first test would compare only zeros. */
+/* Without subnormal results, the first test of modes would compare only zeros and normal
+ * numbers. */
 static void the_data_has_subnormal_results(void **state)
 {
     (void)state;
@@ -487,7 +489,8 @@ static void the_same_scales_are_refused_in_every_mode(void **state)
     }
 }
 
-/* 18 items of equal cost, whose middles fall on the borders of 12 shares. */
+/* The call has 18 items of equal cost. The middles of some items fall on the borders of the 12
+ * shares. */
 static void threads_in_different_modes_leave_no_row_out(void **state)
 {
     (void)state;
@@ -507,8 +510,8 @@ static void threads_in_different_modes_leave_no_row_out(void **state)
     }
 }
 
-/* Runs tasks as a pool whose threads are in other modes. Checks the mode in which the pool is
- * called. */
+/* Is a parallel-for whose tasks each run in another mode. Reports to `pool` the modes in which it
+ * is called. */
 static void run_in_other_modes(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     *(uint64_t *)pool = get_modes();

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden hashes: the bits of thousands of calls of every kind, which never change. The reference
- * and every instruction set must give these bits, here and on any other machine. Under an emulator
- * the reference would take too long, so only the hashes check the instruction set. golden/kind.h
- * says what a case is.
+ * Golden hashes of the results of thousands of calls of every kind. They never change. The
+ * reference and every instruction set must give results with these hashes, on every machine. Under
+ * an emulator the reference would take too long, so only the hashes check the instruction set.
+ * golden/kind.h defines a case.
  *
  *   golden FILE [--isa NAME] [--kind NAME] [--every N]
- *   golden FILE --write    makes the file anew, from the reference; a line that then differs is a
- * change of the format (docs/format.md), and CHANGES.md has its reason
+ *   golden FILE --write
  *
- * --isa names an instruction set, or "reference"; without it all are checked that can run. --every
- * takes a sample, every Nth case of each kind; N is odd, so that it meets every sort of case. With
- * ATTNKIT_TEST_WHOLE in the environment it takes all.
+ * --write writes the file anew, from the reference. Each hash that changes is a change of the
+ * format (docs/format.md), and CHANGES.md says why.
+ *
+ * --isa names an instruction set, or "reference". Without --isa, every instruction set that can run
+ * is checked. --every takes a sample, every Nth case of each kind. N is odd, so that the sample has
+ * cases of every sort. With ATTNKIT_TEST_WHOLE in the environment, --every is ignored.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -135,7 +137,7 @@ static int check_kind(int k, const char *isa, int *checked)
     return differ;
 }
 
-/* A sample has cases of every kind. */
+/* Checks the cases of every kind, or the sample that --every asks for. */
 static void has_the_golden_bits(const char *isa)
 {
     int checked = 0, differ = 0;

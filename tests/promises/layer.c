@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The layer has the bits of its parts: of linear maps, appends and one attention call for each
- * head, one after the other, on every instruction set and any number of threads, with any options
- * of attention. With a cache, each step of a sequence has the bits of the whole sequence. Heads
- * that are repeated in memory give the bits of heads that are shared. A case is drawn from its
- * number.
+ * A layer has the same bits as its parts run one after the other: linear maps, appends, and one
+ * attention call for each head. This holds on every instruction set and any number of threads, with
+ * any options of attention. With a cache, each step of a sequence has the bits of the whole
+ * sequence. Heads that are repeated in memory give the bits of heads that are shared. A case is
+ * drawn from its number.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,8 +80,8 @@ static void append(attnkit_append_args args)
     free(exec.workspace);
 }
 
-/* Turns [batch][rows][heads][dim] into [batch][heads][rows][dim], rotated if there is a
- * rotation. */
+/* Transposes [batch][rows][heads][dim] to [batch][heads][rows][dim], and rotates the rows unless
+ * `rotation` is NULL. */
 static float *by_heads(float *tokens, int64_t batch, int64_t rows, int64_t heads, int64_t dim,
                        const attnkit_rotation *rotation)
 {
@@ -220,7 +220,8 @@ static void the_layer_is_its_parts_head_by_head(void **state)
 
 /* ------------------------------------------------------------------------------------- caches */
 
-/* Runs all rows, in steps of these lengths, with a cache that is empty at first. */
+/* Runs all rows of the sequences in steps of the given numbers of rows, with a cache that is empty
+ * at first. */
 static void decode_all(struct sequences *s, const struct storage *how, const int *steps,
                        const char *isa, int64_t threads)
 {
@@ -384,7 +385,8 @@ static void shared_heads_have_the_bits_of_repeated_ones(void **state)
     sequences_end(&s);
 }
 
-/* Repeated heads in one attention call: by a dimension of stride 0, and by copies in memory. */
+/* Repeats KV heads in one attention call, first by a dimension of stride 0, then by copies in
+ * memory. */
 static void a_stride_of_0_over_the_group_has_the_bits_of_repeated_heads(void **state)
 {
     (void)state;
@@ -459,7 +461,8 @@ static void packed_sequences_have_the_bits_of_lone_ones(void **state)
     s.attention.align = ATTNKIT_ALIGN_UPPER_LEFT;
     s.args.mean_weights = means;
     attnkit_layer_args a = s.args;
-    memset(want_means, 0, sizeof want_means); /* columns of other sequences' keys are 0 */
+    memset(want_means, 0,
+           sizeof want_means); /* a row has weights of 0 for the keys of other sequences */
     for (int b = 0; b < 3; b++) {
         a.q_len = starts[b + 1] - starts[b];
         a.x.data = s.x + starts[b] * 40;
@@ -485,8 +488,8 @@ static void packed_sequences_have_the_bits_of_lone_ones(void **state)
     sequences_end(&s);
 }
 
-/* Strides with gaps after rows and after entries. The rows of all entries then form no single
- * matrix, so that the library maps an entry at a time. */
+/* The strides leave gaps after rows and after entries. The rows of all entries are then no single
+ * matrix, so the library maps the entries one by one. */
 static void strides_change_no_bit(void **state)
 {
     (void)state;
@@ -522,7 +525,7 @@ static void strides_change_no_bit(void **state)
     sequences_end(&s);
 }
 
-/* Q, K and V have one matrix and one bias, as in PyTorch. */
+/* The weights of Q, K and V lie in one matrix, and their biases in one vector, as in PyTorch. */
 static void joined_weights_are_packed_as_lone_ones(void **state)
 {
     (void)state;
@@ -573,8 +576,8 @@ static void threads_of_the_caller_meet_after_each_part(void **state)
     }
 }
 
-/* Moves the rows of a head's cache: cell (3 * i + b) % cached of entry b gets the key of index i,
- * and the cells of new keys stay where they are. */
+/* Permutes the rows of a head's cache. Cell (3 * i + b) % cached of entry b gets the key of index
+ * i. The cells of new keys keep their places. */
 static void shuffle_cells(float *rows, int64_t b, int64_t cached, int64_t index[CAPACITY])
 {
     float old[CAPACITY * HEAD_DIM];
@@ -586,9 +589,9 @@ static void shuffle_cells(float *rows, int64_t b, int64_t cached, int64_t index[
     }
 }
 
-/* Makes a layer whose cells are in the order of the keys. The numbers of cached keys have no
- * divisor in common with 3, so that 3 * i takes in all cells. Mean weights are left out, because
- * their columns are cells. */
+/* Makes a layer whose cells are in the order of the keys. No number of cached keys is a multiple of
+ * 3, so that 3 * i reaches every cell. The layer computes no mean weights, because their columns
+ * would be in the order of the cells. */
 static struct small_layer *layer_in_order(void)
 {
     struct small_layer *const c = small_layer();

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned layers: a run has the bits of a single call, for drawn calls with any option, for caches
- * of every storage, for packed sequences and packed weights of every type; with as many entries,
- * rows, keys and threads as planned or fewer; with a copy of the plan, for other weights of the
- * same shape, and by several threads at once. The tests run on every instruction set, or on the one
- * that is named.
+ * Planned layers: a run has the bits of a single call. The cases are drawn calls with any option,
+ * caches of every storage, packed sequences, and packed weights of every type. Runs have as many
+ * entries, rows, keys and threads as planned or fewer. Some use a copy of the plan, other weights
+ * of the same shape, or several threads at once. The tests run on every instruction set, or on the
+ * one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,7 @@ static void run_call(const attnkit_layer_args *args, const char *isa)
     layer_call_run(args, (struct layer_way){.isa = isa});
 }
 
-/* Plans the call and runs the plan in the same way as the call. */
+/* Plans the call and runs the plan. The results go to the tensors of the call. */
 static void run_plan(const attnkit_layer_args *args, const char *isa, struct layer_way way)
 {
     struct layer_planned plan = layer_plan_new(args, isa, LAYER_THREADS);
@@ -103,8 +103,8 @@ static void say_all_strides(struct layer_call *c)
     say_strides(&c->groups.scores.bias, heads, rows, keys * FLOAT);
 }
 
-/* Copies the mean weights of a shorter call, which has `keys` keys, to where a plan for `rows` rows
- * writes them. */
+/* Copies the mean weights of a shorter call, which has `keys` keys, to the places where a plan for
+ * `rows` rows writes them. */
 static void place_means(const struct layer_call *c, int64_t keys, int64_t rows, float *to)
 {
     const float *mean = c->results.mean;
@@ -114,7 +114,7 @@ static void place_means(const struct layer_call *c, int64_t keys, int64_t rows, 
             memcpy(to + (b * rows + i) * c->keys, mean, (size_t)keys * FLOAT);
 }
 
-/* Makes the call shorter. Returns the number of its keys. */
+/* Draws fewer batch entries, rows and keys for the call. Returns the new number of keys. */
 static int64_t shorten(struct layer_call *c, uint64_t *random)
 {
     attnkit_layer_args *const a = &c->args;
@@ -165,7 +165,7 @@ static void shorter_runs_have_the_bits_of_shorter_calls(void **state)
 
 static const attnkit_type packed_types[] = {ATTNKIT_F32, ATTNKIT_F16, ATTNKIT_BF16, ATTNKIT_Q8_0};
 
-/* Self-attention of 4 heads that share 2, without options. */
+/* Self-attention of 4 query heads and 2 KV heads, without options. */
 struct plain {
     struct layer layer;
     attnkit_layer_args args;
@@ -241,7 +241,8 @@ static const int steps[] = {37, 1, 20, 3};
 
 enum { MOST_ROWS = 37 /* the most rows of a step */ };
 
-/* Row i of entry b is at position 2 + 3 b + i, by tables or not. */
+/* Row i of entry b is at position 2 + 3 b + i. cos and sin are tables for rotations that use
+ * tables. */
 struct positions {
     int32_t narrow[SEQUENCES];
     int64_t wide[SEQUENCES];
@@ -405,7 +406,8 @@ static void clear_packed(struct packed_results *r)
     memset(r, 0xa5, sizeof *r);
 }
 
-/* Copies the mean weights of a call that has `rows` rows to where the plan writes them. */
+/* Copies the mean weights of a call that has `rows` rows to the places where the plan writes
+ * them. */
 static void place_packed_means(struct packed_results *r, int64_t rows)
 {
     static float mean[PACKED_ROWS * PACKED_ROWS];
@@ -415,7 +417,8 @@ static void place_packed_means(struct packed_results *r, int64_t rows)
         memcpy(r->mean + i * PACKED_ROWS, mean + i * rows, (size_t)rows * FLOAT);
 }
 
-/* Runs `batch` sequences by a plan for three, rotated by tables or angles. */
+/* Runs `batch` packed sequences by a plan for three sequences, with rotation by tables or
+ * angles. */
 static void check_packed(int64_t batch, bool tables, const char *isa)
 {
     static const int32_t planned[] = {0, 20, 40, PACKED_ROWS}, starts[] = {0, 17, 17, 51};

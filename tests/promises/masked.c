@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masked keys are absent, and NaN and infinity in visible keys are not lost: a test for each
- * sentence of docs/semantics.md, on every instruction set, or on the named one, in prefill (many
- * rows) and decode (one row).
+ * Masked keys are absent, and NaN and infinity in visible keys are not lost. There is a test for
+ * each sentence of docs/semantics.md on these promises. The tests run on every instruction set, or
+ * on the named one, in prefill (many rows) and decode (one row).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,7 @@ enum {
     VALUES = 11,
 };
 
-/* One head over KEYS keys, causal from an offset or not. */
+/* HEADS query heads over KEYS keys of one KV head. */
 struct problem_data {
     float q[HEADS][ROWS][DIM], k[KEYS][DIM], v[KEYS][VALUES];
     float out[HEADS][ROWS][VALUES], lse[HEADS][ROWS];
@@ -96,7 +96,7 @@ static float from_bits(uint32_t bits)
     return x;
 }
 
-/* Many rows, for prefill, and few and one, for decode. */
+/* Many rows, for prefill; few rows and one row, for decode. */
 static const int row_counts[] = {ROWS, 3, 1};
 
 enum { ROW_COUNTS = sizeof row_counts / sizeof row_counts[0] };
@@ -279,7 +279,8 @@ static void nan_in_a_visible_v_makes_the_column_nan(void **state)
         }
 }
 
-/* The weight is 0 by underflow, or by a score of -inf: the NaN still reaches the result. */
+/* The weight of key 7 is 0 by underflow, and the weight of key 9 by a score of -inf. The NaN of
+ * both keys still reach the result. */
 static void nan_in_a_visible_v_of_weight_zero_is_not_lost(void **state)
 {
     for (size_t n = 0; n < ROW_COUNTS; n++) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masks and score mods in any combination: each instruction set against the scalar reference, bit
- * for bit, in out, lse and weights. The reference is the slowest, so it computes a case once for
+ * Masks and score mods in any combination. On each instruction set, out, lse and weights must have
+ * the bits of the scalar reference. The reference is the slowest, so it computes a case once for
  * all instruction sets. A case is drawn from its number (drawn.h).
  *
- * With --bound, every fifth case of the scalar reference is compared with the oracle: each element
- * of out, lse and weights is inside the bound that tests/oracle/oracle.c derives, and NaN or
- * infinite where the oracle is. The reference alone is enough, because all instruction sets have
- * its bits.
+ * With --bound, every fifth case of the scalar reference is compared with the oracle. Each element
+ * of out, lse and weights must be inside the bound that tests/oracle/oracle.c derives, and must be
+ * NaN or infinite where the oracle's element is. The reference alone is enough, because all
+ * instruction sets have its bits.
  *
  * Every tenth case runs a second time with integers of 32 instead of 64 bits. No bit may change.
  *
@@ -241,12 +241,12 @@ static void cells_have_the_bits_of_the_reference(void **state)
 
 /* --- The bound -------------------------------------------------------------------------------- */
 
-/* The results with a bound. A result of 16 bits uses up nearly all of its bound, because its last
- * rounding is by far the largest. */
+/* The kinds of results that have a bound. A result of 16 bits uses up nearly all of its bound,
+ * because its last rounding is by far the largest. */
 enum bounded { OUT, OUT_OF_16_BITS, LSE, WEIGHTS, BOUNDED };
 
-/* Results compared with the oracle: how much of the bound they use, and how many have no finite
- * bound. */
+/* Results compared with the oracle: the largest share of its bound that an error uses, for each
+ * kind, and how many results have no finite bound. */
 struct judged {
     double worst[BOUNDED];
     long long elements, unbounded, not_finite;

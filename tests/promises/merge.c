@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit_merge: the bits of the stated order on every instruction set, for any layout, in place
- * and by any threads, and the results of special parts. tests/api/merge_api.c has the refusals and
- * tests/accuracy/merge_accuracy.c the errors.
+ * attnkit_merge has the bits of the stated order of sums on every instruction set, for any layout,
+ * in place and by any threads. The tests also check the results of special parts.
+ * tests/api/merge_api.c tests which calls are refused, and tests/accuracy/merge_accuracy.c tests
+ * the error of results.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,13 +37,13 @@ enum {
 /* --- The stated order, row by row --------------------------------------------------------------
  */
 
-/* A state of one row; o has as many elements as the row. */
+/* A state of one row. o has as many elements as the row. */
 struct row_state {
     float max;
     double sum, *o;
 };
 
-/* Section "Merging" of the canonical order in kernels/README.md. */
+/* Computes the state of a part by section "Merging" of the canonical order in kernels/README.md. */
 static void model_part(struct row_state *s, const float *out, float lse, int64_t dim)
 {
     const double t = (double)lse * 0x1.71547652b82fep+0;
@@ -61,7 +62,7 @@ static void model_part(struct row_state *s, const float *out, float lse, int64_t
         s->o[c] = s->max == -INFINITY ? 0.0 : (double)out[c] * s->sum;
 }
 
-/* Section "Chunks". */
+/* Folds a part's state into the total by section "Chunks". */
 static void model_fold(struct row_state *total, const struct row_state *part, int64_t dim)
 {
     const float max = part->max > total->max ? part->max : total->max;
@@ -79,7 +80,7 @@ struct row {
     const float *out, *lse;
 };
 
-/* Section "Result", and a whole row. */
+/* Merges a whole row, and computes its result by section "Result". */
 static void model_row(const struct row *row, float *out, float *lse)
 {
     struct row_state total = {-INFINITY, 0.0, calloc((size_t)row->dim, sizeof(double))};
@@ -100,11 +101,11 @@ static void model_row(const struct row *row, float *out, float *lse)
 
 enum data {
     USUAL,   /* lse within [-8, 8), out in [-1, 1) */
-    APART,   /* lse far from each other: factors that underflow */
+    APART,   /* lse so far from each other that factors underflow */
     LARGE,   /* lse near 1e4, or any number of that size */
     EXTREME, /* lse from the list below */
     TINY,    /* subnormal out */
-    WIDE,    /* out of all magnitudes */
+    WIDE,    /* values of out have all magnitudes */
     SPECIAL, /* NaN and infinities in out and lse */
     ABSENT,  /* half of the parts absent */
     DATA,
@@ -156,7 +157,7 @@ static float draw_out(uint64_t *random, enum data data)
     return x;
 }
 
-/* Fills in one row's parts; out of an absent part is NaN. */
+/* Fills in one row's parts. The values of an absent part are NaN. */
 static void draw_row(uint64_t *random, enum data data, int64_t parts, int64_t dim, float *out,
                      float *lse)
 {
@@ -170,7 +171,7 @@ static void draw_row(uint64_t *random, enum data data, int64_t parts, int64_t di
 /* --- Layouts -----------------------------------------------------------------------------------
  */
 
-/* A tensor of a call in memory: rows of floats at strides in bytes. */
+/* A tensor of a call in memory: rows of `dim` floats. Strides are in bytes. */
 struct tensor {
     char *first;
     int64_t strides[3], count[3], dim;
@@ -182,7 +183,7 @@ enum { ARENA_BYTES = 8 << 20 };
 struct memory {
     char *arenas[4]; /* out, lse, outs of the parts, lses of the parts */
     size_t used[4];
-    int slots; /* how many slots are in use, from slot 0 on */
+    int slots; /* slots 0 to slots - 1 are in use */
 };
 
 static int64_t span(const struct tensor *t)
@@ -273,7 +274,7 @@ static float *row_at(const struct tensor *t, int64_t row)
 
 enum in_place {
     NOT_IN_PLACE,
-    OUT_IN_PLACE, /* bit 0: out is in place; bit 1: lse is */
+    OUT_IN_PLACE, /* bit 0: out is in place; bit 1: lse is in place */
     LSE_IN_PLACE,
     BOTH_IN_PLACE,
     IN_PLACE_KINDS,
@@ -372,7 +373,8 @@ static void fill_parts(struct trial *s, uint64_t *random)
     free(out);
 }
 
-/* Computes the expected result from the parts in memory, which may repeat by stride 0. */
+/* Computes the expected result from the parts in memory. With strides of 0, several rows of a part
+ * are the same memory. */
 static void ask_model(struct trial *s)
 {
     const int64_t parts = s->shape.parts, dim = s->shape.dim;
@@ -431,7 +433,7 @@ static void trial_free(struct trial *s)
     free(s);
 }
 
-/* Compares the outputs and puts back the old rows. True if the outputs are right. */
+/* Returns whether the outputs are right. Puts the old rows back. */
 static bool take_result(struct trial *s)
 {
     const size_t floats = (size_t)(s->rows * s->shape.dim);
@@ -468,7 +470,8 @@ static void in_reverse(void *pool, int64_t n, task_function *task, void *arg)
         task(arg, i);
 }
 
-/* A share that runs again must change nothing, even in place. */
+/* Runs every task several times, and numbers that have no task. A share that runs again must change
+ * nothing, even in place. */
 static void twice_and_beyond(void *pool, int64_t n, task_function *task, void *arg)
 {
     (void)pool;
@@ -537,7 +540,7 @@ static void run(const attnkit_merge_args *args, const char *isa, int64_t threads
 
 static const int64_t most_parts[] = {0, 1, 2, 3, 5, 8, 17, MAX_PARTS};
 
-/* Around the widths of vectors, and of the columns of a tile. */
+/* Dims around multiples of the vector widths, and of the number of columns in a tile. */
 static const int64_t dims[] = {1,  2,  3,   4,   5,   7,   8,   9,   15,   16,   17,   31,  32,
                                33, 64, 100, 128, 129, 192, 200, 256, 1000, 2048, 2049, 4100};
 
@@ -581,8 +584,8 @@ static void fail_with(const char *what, const char *isa, const struct shape *s, 
              (int)s->q_len, (int)s->dim, (int)s->layout, (int)s->data, (int)s->in_place);
 }
 
-/* Any shape, data, layout, place, number of threads and way to run them. In guarded layouts, an
- * access to a byte beside a row faults. */
+/* Draws the shape, data, layout, place, number of threads and way to run them. In guarded layouts,
+ * an access to a byte beside a row faults. */
 static void bits_are_those_of_the_stated_order(void **state)
 {
     enum { ROUNDS = 1000 };
@@ -624,7 +627,7 @@ static void every_number_of_threads_and_way_gives_the_bits_of_one(void **state)
     }
 }
 
-/* More threads than rows, and more threads than shares. */
+/* There are more threads than rows, or more threads than shares. */
 static void threads_without_a_share_do_nothing(void **state)
 {
     const char *isa = *state;
@@ -728,7 +731,7 @@ static void an_absent_part_changes_no_bit(void **state)
     }
 }
 
-/* The part may be any, and its weight however small. */
+/* The special part may be any of the parts, and its weight may be tiny. */
 static void an_lse_of_nan_or_infinity_makes_the_row_nan(void **state)
 {
     (void)state;
@@ -760,7 +763,8 @@ static void a_nan_in_out_makes_its_column_nan(void **state)
     }
 }
 
-/* The values may be of any size: sums of their products do not overflow. */
+/* Finite values may have any magnitude. The sums of their products with the weights do not
+ * overflow. */
 static void finite_parts_give_a_finite_row(void **state)
 {
     (void)state;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every NaN that is computed has the same bits: 0x7fc00000, or in 16 bits 0x7e00 (binary16) or
- * 0x7fc0 (bfloat16). Calls have NaN of any sign and payload, and infinities, in every input, on
- * every instruction set. All bits must equal the bits of the reference, or of the scalar kernels,
- * and every NaN must be this one. The NaN are counted, so that no test passes without any.
+ * Every NaN that the library computes has the same bits: 0x7fc00000 in binary32, 0x7e00 in
+ * binary16, 0x7fc0 in bfloat16. The calls have NaN of any sign and payload, and infinities, in
+ * every input, on every instruction set. All bits must equal the bits of the reference, or of the
+ * scalar kernels, and every NaN must have the bits above. The tests count the NaN, so that no test
+ * passes without any.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,8 +45,8 @@ static void expect_some(const char *isa, const char *what, enum type first, int 
 
 /* --- Scales of blocks ------------------------------------------------------------------------- */
 
-/* Counts the NaN among the scales of `count` blocks. `together` scales come before the bytes of as
- * many blocks.
+/* Counts the NaN among the scales of `count` blocks. The blocks come in groups of `together`
+ * blocks. The scales of a group come first, then its bytes.
  */
 static int64_t count_scales(const char *what, enum type type, const char *blocks, int64_t count,
                             int64_t together)
@@ -62,7 +63,8 @@ static int64_t count_scales(const char *what, enum type type, const char *blocks
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* Few rows and many, an in_dim beyond one block, an out_dim that is no multiple of a tile. */
+/* The shapes have few rows and many, an in_dim of more than one block, and an out_dim that is no
+ * multiple of a tile. */
 static const struct linear_shape shapes[] = {
     {1, 64, 70}, {5, 96, 33}, {17, 544, 50}, {40, 1056, 20}, {66, 32, 130}};
 
@@ -76,8 +78,8 @@ static void put_into_rows(const struct tensor *t, enum type type, int64_t dim, i
         odd_put(type, tensor_row(t, 0, 0, row), dim, rows_to_one * places, random);
 }
 
-/* Puts odd numbers into some rows of x, which makes their whole row of y NaN, or into the weights
- * of few outputs. */
+/* Puts NaN and infinities into weights of few or many outputs, and into the bias. In half of the
+ * calls it also puts them into some rows of x, which makes the whole row of y NaN. */
 static void put_into_linear(const struct linear_call *c, uint64_t *random)
 {
     const int64_t dim = c->args.in_dim, apart = random_below(random, 2) ? 4 : 40;
@@ -88,7 +90,7 @@ static void put_into_linear(const struct linear_call *c, uint64_t *random)
         odd_put(TYPE_F32, c->bias.data, c->args.out_dim, 2 * apart, random);
 }
 
-/* The NaN in y and in the scales that packing has made. */
+/* Numbers of NaN in y, and in the scales that packing computes. */
 struct linear_nans {
     int64_t y, scales;
 };
@@ -152,7 +154,7 @@ struct cache {
     float scales[ROWS * DIM / GROUP];
 };
 
-/* Rows of any types, rotated or not, in tiles or not. */
+/* An append of rows of any type, rotated or not, to a cache of any type, in tiles or not. */
 struct append {
     attnkit_append_args args;
     attnkit_rotation rotation;
@@ -207,7 +209,7 @@ static void run_append(const struct append *a, struct cache *cache, const char *
         fail_msg("%s", message);
 }
 
-/* Counts the NaN in the computed parts of a row: rotated elements, or scales. */
+/* Counts the NaN among the numbers that an append computes: rotated elements, or scales. */
 static int64_t count_append(const struct append *a, const struct cache *cache)
 {
     const enum type to = (enum type)a->args.dst.type;
@@ -268,8 +270,8 @@ static void embed(const void *table, attnkit_type out_type, void *out, const cha
         fail_msg("%s", message);
 }
 
-/* Embeddings from a table without scales only change their type, so that only tables with scales
- * compute a NaN. */
+/* Only a table with scales is tested. Without scales, an embedding only changes its type, which
+ * computes no NaN. */
 static void rows_of_tables_with_scales_have_one_nan(void **state)
 {
     char table[VOCAB * DIM / Q8_BLOCK * Q8_BLOCK_BYTES];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sequences packed one after the other: each has the bits that it has in a call of its own, with
- * any lengths, 0 among them, only rows or only keys packed, dense and token-major, on one thread
- * and several. Other tests check which cu_seqlens are refused. A case is drawn from its number.
+ * Sequences packed one after the other: each result has the bits of a call of this sequence alone.
+ * Lengths may be 0. Rows, keys or both are packed, dense or token-major, on one thread and several.
+ * Other tests check which cu_seqlens are refused. A case is drawn from its number.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ static void draw_starts(int64_t *starts, int64_t batch, int64_t most, uint64_t *
     }
 }
 
-/* Sets strides of {batch, head, row}, head-major or token-major. */
+/* Sets the strides {batch, head, row} of a head-major or token-major tensor. */
 static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t dim, bool tokens)
 {
     t->layout = ATTNKIT_STRIDED;
@@ -146,13 +146,13 @@ static void attend(const attnkit_attention_args *args, const char *isa, int thre
     free(exec.workspace);
 }
 
-/* Moves a tensor to a row of an entry. */
+/* Makes a tensor begin at the given row of an entry. */
 static void move_to(attnkit_tensor *t, int64_t entry, int64_t row)
 {
     t->data = (const char *)t->data + entry * t->strides[0] + row * t->strides[2];
 }
 
-/* Runs entry b by itself. Its result goes to the same places of out and lse as in the whole
+/* Runs a call of entry b alone. Its result goes to the same places of out and lse as in the whole
  * call. */
 static void attend_alone(const struct drawn *c, int64_t b, const char *isa, char *out, char *lse)
 {

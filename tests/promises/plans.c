@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned attention: a run has the bits of the one-call form, for cases with every option
- * (drawn.h), with fewer entries, rows, keys and threads than planned, with a copy of the plan, and
- * from many threads at once. Planning reads through no pointer, and a run writes nothing to the
- * plan. The tests run on every instruction set, or on the one that is named.
+ * Planned attention: a run has the bits of a single call, for cases with every option (drawn.h).
+ * Runs have fewer entries, rows, keys and threads than planned, use a copy of the plan, or run on
+ * many threads at once. Planning reads through no pointer, and a run writes nothing to the plan.
+ * The tests run on every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -154,7 +154,8 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Draws where `batch` sequences begin in `total` rows. `room` has space for one more number. */
+/* Draws the cu_seqlens of `batch` sequences in `total` rows, if the call has any. `room` has space
+ * for batch + 1 numbers. */
 static void draw_starts(attnkit_ints *starts, int64_t *room, int64_t batch, int64_t total,
                         uint64_t *random)
 {
@@ -166,7 +167,7 @@ static void draw_starts(attnkit_ints *starts, int64_t *room, int64_t batch, int6
     *starts = (attnkit_ints){.data = room};
 }
 
-/* Returns the first `count` ids of each entry, which has `room` ids. */
+/* Returns the first `count` ids of each entry without gaps. `ids` has `room` ids for each entry. */
 static int32_t *pack_ids(const int32_t *ids, int64_t entries, int64_t room, int64_t count)
 {
     int32_t *const packed = malloc((size_t)(entries * count + 1) * sizeof *packed);
@@ -218,8 +219,8 @@ static void check_shorter_runs_of_a_case(int number, const char *isa)
     struct drawn *const c = drawn_new(number);
     const struct plan plan = plan_call(&c->args, isa, c->threads);
     uint64_t random = (uint64_t)number;
-    /* Slots do not work here: they lack the keys that no row of the whole call sees, but a shorter
-     * call may see these keys. */
+    /* Cases in slots are left out. Their keys that no row of the whole call sees are unmapped, but
+     * rows of a shorter call may see these keys. */
     for (int i = 0; i < 3 && !c->slots; i++) {
         struct shorter s;
         struct brought brought;
@@ -249,7 +250,7 @@ static void shorter_runs_have_the_bits_of_shorter_calls(void **state)
 
 /* --- States, and packed keys ------------------------------------------------------------------ */
 
-/* A decoding step, few rows and many. */
+/* One row (a decoding step), few rows and many. */
 static const int64_t row_counts[] = {1, 3, 35};
 
 static void states_and_packed_keys_have_the_bits_of_the_call(void **state)
@@ -275,7 +276,8 @@ static void states_and_packed_keys_have_the_bits_of_the_call(void **state)
 
 enum { ROOM = 35, STATE_ROWS = 2 * FULL_HEADS * ROOM };
 
-/* Copies rows of a state into one with room for `to_room` rows in each head. */
+/* Copies `rows` rows of each head from a state with room for from_room rows to a state with room
+ * for to_room rows. */
 static void move_rows(const void *from, int64_t from_room, void *to, int64_t to_room, int64_t rows,
                       int64_t row_bytes)
 {
@@ -306,8 +308,8 @@ static attnkit_state drawn_state(struct call *c, uint64_t random)
     return s;
 }
 
-/* States are dense: the states of a run in the planned shape, the states of the call in its own
- * shape. */
+/* States are dense. A run's states have the planned shape, and a call's states have the shape of
+ * the call. */
 static void check_shorter_states(int64_t rows, const char *isa)
 {
     struct call *const c = full_calls[1](ROOM);
@@ -445,8 +447,8 @@ static void run_shares(const struct plan *plan, const attnkit_attention_data *da
     free(exec.workspace);
 }
 
-/* The heads do not divide evenly among the threads, so that threads share the three chunks of keys
- * of a head. */
+/* The number of heads is no multiple of the number of threads, so threads share the three chunks of
+ * keys of a head. */
 static void threads_of_the_caller_share_a_run(void **state)
 {
     for (int64_t rows = 1; rows <= 71; rows += 70) {

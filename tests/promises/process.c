@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call makes no system call, so that it cannot allocate from the system, lock, print or start a
- * thread. A thread that waits for another thread makes no system call either. ATTNKIT_ISA is not
- * read in a set-uid program.
+ * A call makes no system call. So it cannot allocate from the system, block on a lock, print or
+ * start a thread. A thread that waits for another thread makes no system call either. ATTNKIT_ISA
+ * is not read in a set-uid program.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static int exit_status_of(pid_t child)
     return WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
 }
 
-/* Runs a prefill, or a decoding step. */
+/* Runs attention for `rows` query rows: a prefill, or a decoding step if there is one row. */
 static attnkit_status attend(int64_t rows, const char *isa, void *workspace, size_t size)
 {
     static float q[ROWS * DIM], k[ROWS * DIM], v[ROWS * DIM], out[ROWS * DIM], lse[ROWS];
@@ -190,8 +190,8 @@ static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspac
     return status == ATTNKIT_OK ? attnkit_embed(&embed, &exec, NULL) : status;
 }
 
-/* Lets the kernel end this process by SIGSYS at any further system call except exit. Returns false
- * if the kernel has no such filters, or this is an emulator. */
+/* Asks the kernel to kill this process by SIGSYS at any further system call except exit. Returns
+ * false if the kernel has no such filters, or this is an emulator. */
 static bool forbid_system_calls(void)
 {
     struct sock_filter allow_exit[] = {
@@ -205,7 +205,7 @@ static bool forbid_system_calls(void)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-/* Runs a layer: projections, RoPE, attention with options, results of all kinds. */
+/* Runs a layer with projections, RoPE, options of attention, and results of all kinds. */
 static attnkit_status map_layer(const struct layer_call *c, const char *isa, void *workspace,
                                 size_t size)
 {
@@ -219,8 +219,8 @@ static void run_without_system_calls(const char *isa)
     static char workspace[1 << 20];
     struct layer_call layer;
     layer_call_draw(&layer, 1);
-    /* The call is made once before, because the loader binds functions of the C library at their
-     * first call. */
+    /* The same call runs once before system calls are forbidden, because the loader binds a
+     * function of the C library at its first call. */
     attnkit_status status = attend(ROWS, isa, workspace, sizeof workspace);
     if (status == ATTNKIT_OK)
         status = append(ROWS, isa, workspace, sizeof workspace);
@@ -288,16 +288,16 @@ enum {
     WAIT_OUT = WAIT_HEADS * WAIT_VALUE_DIM,
 };
 
-/* Two processes are the two threads of a call. The first block of the first process takes until the
- * second process has returned. Processes stand for threads here because only the end of a process
- * shows whether it made a system call. */
+/* Two processes take the place of the two threads of a call, because only the end of a process
+ * shows whether it made a system call. The first block of the first process lasts until the second
+ * process has ended. */
 static struct held_up {
     struct attention problem;
     const struct kernels *real;
     struct kernels kernels; /* the kernels of the instruction set, with our `decode` */
     struct schedule schedule;
     struct steal steal;
-    char *shared; /* the memory that the processes share, followed by the memory of each */
+    char *shared; /* the memory that the processes share, then the scratch of each process */
     int blocks;   /* blocks that this process has worked on */
     int status;   /* exit status of the other process */
 } held_up;
@@ -441,8 +441,8 @@ static void set_uid_programs_do_not_read_the_variable(void **state)
     unlink(copy);
     rmdir(folder);
     if (with_set_uid == 127 || without == 127)
-        skip(); /* it cannot be started: the folder is mounted nosuid or noexec, or this is an
-                   emulator */
+        skip(); /* the program cannot be started: the folder is mounted nosuid or noexec, or this is
+                   an emulator */
     assert_int_equal(without, ATTNKIT_BAD_ISA);
     assert_int_equal(with_set_uid, ATTNKIT_OK);
 }

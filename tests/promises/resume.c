@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention over the keys in parts: each call continues from the state of the call before it. The
- * last call, or one more call without keys, gives the result. It has the bits of a single call, for
- * few rows and many, causal or not, rows that see no key of a part, every type of element, on one
- * thread and several. A case is drawn from its number.
+ * last call, or one more call without keys, gives the result. The result has the bits of a single
+ * call. The cases have few or many rows, with and without a causal mask, and rows that see no key
+ * of a part. They have every element type, and one or several threads. A case is drawn from its
+ * number.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -82,7 +83,7 @@ static void draw_case(struct drawn *c, int number)
         if (a->align == ATTNKIT_ALIGN_OFFSETS)
             a->q_offsets.data = c->q_offsets;
     }
-    /* The rows are dense, so that every part of the keys is one piece of memory. */
+    /* The rows of K and V are dense, so that every part of the keys is contiguous in memory. */
     const size_t keys = (size_t)(a->batch * a->kv_heads * a->kv_len);
     c->rows = (size_t)(a->batch * a->q_heads * a->q_len);
     const bool special = number % 5 == 0;
@@ -140,7 +141,7 @@ static void attend(const attnkit_attention_args *args, const char *isa, int thre
     free(exec.workspace);
 }
 
-/* Returns the bytes of `n` elements of a row. For types in blocks, n is a multiple of the block. */
+/* Returns the size in bytes of `n` elements of a row. For Q8_0, n is a multiple of 32. */
 static int64_t row_bytes(attnkit_type type, int64_t n)
 {
     return type == ATTNKIT_F32 ? 4 * n : type == ATTNKIT_Q8_0 ? n / 32 * 34 : 2 * n;
@@ -160,7 +161,7 @@ static void set_strides(attnkit_attention_args *a)
     }
 }
 
-/* A call over some of the keys. */
+/* A call over a range of the keys. */
 struct part {
     attnkit_attention_args args;
     struct groups groups;
@@ -185,8 +186,8 @@ static void make_part(struct part *part, const struct drawn *c, int64_t first, i
     part->groups.visibility.kv_lens.data = part->kv_lens;
 }
 
-/* Runs one part of the keys, from the state so far to the next state, or with `out` to the
- * result. */
+/* Runs a call over one part of the keys. It continues from the state `before`, and writes the state
+ * `after`, or the result if `out` is not NULL. */
 static void attend_part(const struct drawn *c, const char *isa, int64_t first, int64_t end,
                         const attnkit_state *before, const attnkit_state *after, float *out,
                         float *lse)
@@ -202,8 +203,8 @@ static void attend_part(const struct drawn *c, const char *isa, int64_t first, i
     attend(&part.args, isa, c->threads);
 }
 
-/* Runs parts of one or more chunks, drawn at random. Half the time the result comes from a call
- * without keys. */
+/* Runs the keys in random parts of one or more chunks. In half of the cases a call without keys
+ * gives the result. */
 static void attend_in_parts(struct drawn *c, const char *isa, float *out, float *lse)
 {
     attnkit_state states[2] = {new_state(c), new_state(c)};
@@ -247,7 +248,7 @@ static void parts_have_the_bits_of_the_whole(void **state)
 }
 
 /* The maximum is the ceiling of a number above -1, and o is a sum of products that underflow. Both
- * are zeros, of either sign before the state is written. */
+ * are zero. Their signs may be negative until the state is written. */
 static void a_zero_in_a_state_is_positive(void **state)
 {
     const struct isa *isa = *state;
@@ -285,8 +286,8 @@ static void a_zero_in_a_state_is_positive(void **state)
     }
 }
 
-/* Causal rows in one call, and each row by itself, continue from the same state. It need not be a
- * state that a call has written. Only the last row sees the NaN in V. */
+/* Causal rows in one call, and each row by itself, continue from the same state. The state may be
+ * one that no call writes. Only the last row sees the NaN in V. */
 static void go_on_from(const char *isa, float max_in, double sum_in, bool *nan_in_o)
 {
     enum { ROWS = 35 };

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Same bits everywhere: each instruction set against the scalar reference, by memcmp, over a
- * covering array of shapes, masks, layouts, threads and data. Each case is run as it is, run again
- * with every row of every tensor against an unmapped page, and run in part: one row alone, which
- * is a decoding step, and some rows, which is a chunk of a prefill. Some cases are run with a V
- * whose sums overflow, too.
+ * Same bits everywhere: the result of each instruction set is compared with the scalar reference by
+ * memcmp, over a covering array of shapes, masks, layouts, threads and data. Each case runs as it
+ * is, and again with every row of every tensor next to an unmapped page. Parts of a case also run
+ * alone: one row, as in a decoding step, and some rows, as in a chunk of a prefill. Some cases also
+ * run with a V whose sums overflow.
  *
- * The reference is the slowest, so it computes a case once for all instruction sets.
+ * The reference is the slowest. Therefore it computes each case only once for all instruction
+ * sets.
  *
  *   same_bits [--isa NAME] [--case INDEX] [--from INDEX] [--every N]
  */
@@ -28,7 +29,7 @@
 #include "tests/support/tally.h"
 
 static const uint64_t SEED = 20261121;
-static const double CASE_COST = 2e6; /* multiply-adds, about */
+static const double CASE_COST = 2e6; /* multiply-adds, approximately */
 
 enum {
     CASES = 20000,
@@ -39,8 +40,8 @@ enum {
 static struct {
     const char *isa; /* NULL: all */
     int only;        /* the only case, or -1 for all */
-    int from, every; /* the first case, and the step from case to case: for slow builds, and for
-                        runs side by side */
+    int from, every; /* the first case, and the step from case to case; for slow builds, and for
+                        parallel runs */
 } options = {.only = -1, .every = 1};
 
 static struct cases cases;
@@ -82,7 +83,7 @@ static void run_part(const struct attention *a, const attnkit_attention_args *wh
     run_attention(&part, (struct runner){.isa = isa, .threads = 1});
 }
 
-/* Returns whether these rows have the same bits in a call of their own. */
+/* Returns whether these rows have the same bits in a call of these rows alone. */
 static bool part_agrees(const struct setting *s, const struct result *whole, int64_t b,
                         int64_t first, int64_t count, const char *isa)
 {

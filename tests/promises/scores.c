@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Score mods, sinks and weights out: a test for each sentence of docs/semantics.md, on every
- * instruction set, or on the named one. Scores are small integers where the result must be exact.
+ * Tests score mods, sinks and weights out. There is a test for each sentence of docs/semantics.md
+ * on these options. The tests run on every instruction set, or on the named one. Scores are small
+ * integers where the result must be exact.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,8 +44,9 @@ static bool is_close(double x, double y)
     return fabs(x - y) <= 1e-6 * (1.0 + fabs(y));
 }
 
-/* Compares a row with the softmax of x and a sink; -infinity is no sink. The tolerance grows with
- * the scores, because weights are less exact for large scores. */
+/* Compares a row's out and lse with the softmax of the scores x and a sink. A sink of -infinity
+ * means no sink. The tolerance grows with the scores, because weights are less exact for large
+ * scores. */
 static void check_softmax(const struct call *c, struct at at, const double *x, double sink)
 {
     double max = sink, sum, lse;
@@ -67,7 +69,7 @@ static void check_softmax(const struct call *c, struct at at, const double *x, d
     }
 }
 
-/* Returns the entry of weights out for a score. */
+/* Returns the element of the weights output for a row and key. */
 static float weight(const struct call *c, struct at at)
 {
     const int64_t row = (at.b * c->args.q_heads + at.h) * c->args.q_len + at.i;
@@ -206,7 +208,7 @@ static void bias_is_added_to_the_score_of_its_head_row_and_key(void **state)
     }
 }
 
-/* A single row of the rows that go through a tile together has a bias. */
+/* Only one of the rows that a tile computes together has a bias. */
 static void bias_of_one_row_alone_is_added_to_it_alone(void **state)
 {
     const float scores[KEYS] = {1, -2, 3, -4, 5, -6, 7, -8, 9};
@@ -259,7 +261,7 @@ static void bias_of_16_bits_is_that_of_32(void **state)
     }
 }
 
-/* Positions reach from far below the keys to far beyond them. */
+/* Positions of rows reach from far before the first key to far beyond the last key. */
 static void alibi_is_slope_times_key_minus_position(void **state)
 {
     static const float slopes[] = {1.0f, -0.25f, 0x1p-7f};
@@ -290,12 +292,12 @@ static void alibi_is_slope_times_key_minus_position(void **state)
         }
 }
 
-/* A key whose score is -infinity by its values has weight 0, but is seen. */
+/* A key whose score overflows to -infinity has weight 0, but the row sees it. */
 static void slope_times_distance_beyond_binary32_hides_no_key(void **state)
 {
     static const float slopes[] = {1e38f, 1e38f, 1e38f};
     static const int64_t offset =
-        KEYS - 1; /* no key lies behind the row, where ALiBi would be +infinity */
+        KEYS - 1; /* no key comes after the row, where ALiBi would add +infinity */
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], NULL);
         c->args.align = ATTNKIT_ALIGN_OFFSETS;
@@ -499,7 +501,8 @@ static void bias_times_its_scale_has_the_bits_of_a_bias_for_each_head(void **sta
     }
 }
 
-/* ggml's form of ALiBi: a mask of distances in f16, -infinity behind the row, times slopes. */
+/* ggml's form of ALiBi is a mask of distances in f16 times slopes. The mask is -infinity for keys
+ * after the row. */
 static void slopes_times_a_mask_of_distances_have_the_bits_of_alibi(void **state)
 {
     static const float slopes[] = {0.5f, 0.3f, 0.1f, 0.007f};
@@ -599,8 +602,8 @@ static void scale_that_is_nan_or_infinite_makes_the_rows_of_its_head_nan(void **
             }
 }
 
-/* A finite bias masks no key. So if every product of a row is below the least bias, the row is the
- * mean of V. */
+/* A finite bias masks no key. A product of bias and scale below the least bias, -2^126, counts as
+ * -2^126. If all products of a row are below it, the row is the mean of V. */
 static void product_below_the_least_bias_counts_as_it(void **state)
 {
     static const float products[][2] = {
@@ -657,7 +660,7 @@ static void sink_is_one_more_term_of_its_head_without_a_value(void **state)
     }
 }
 
-/* Every term of the denominator is 1. */
+/* Every term of the softmax denominator is 1. */
 static void sink_of_0_beside_n_scores_of_0_makes_v_over_n_plus_1(void **state)
 {
     static const float sinks[] = {0.0f, -0.0f, 0.0f};
@@ -830,7 +833,7 @@ static void weights_softmax_sum_to_1_with_the_sink_and_make_out_of_v(void **stat
     }
 }
 
-/* The weights SOFTMAX are exp(x - lse) of the scores x, which are the weights BIASED. */
+/* Weights of kind SOFTMAX are exp(x - lse), where the scores x are the weights of kind BIASED. */
 static void weights_softmax_are_those_of_the_biased(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call needs at most 64 KB of stack. Each public call, its workspace query, its plan and a run of
- * the plan are made on a thread with a stack of 64 KB, which ends at an unmapped page, with every
- * option, in prefill and decode, on every instruction set, or on the named one. The most bytes in
- * use are printed, including those of the thread itself.
+ * A call needs at most 64 KiB of stack. Each public call, its workspace query, its plan and a run
+ * of the plan are made on a thread with a stack of 64 KiB, which ends at an unmapped page. The
+ * tests use every option, in prefill and decode, on every instruction set, or on the named one.
+ * They print the largest number of bytes of stack in use, including the bytes that the thread
+ * itself needs.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,8 +34,8 @@ enum { CASES = 120, LAYER_CASES = 60, UNTOUCHED = 0xa5, THREADS = 3 };
 
 /* --- The thread ------------------------------------------------------------------------------- */
 
-/* The stack of the thread: the last STACK bytes of the least size that a thread may have. The lower
- * part is unmapped. */
+/* The stack of the thread. It has the least size that the system allows. Only the last STACK bytes
+ * are usable; the part below them is unmapped. */
 static struct {
     char *first; /* first byte of the thread's stack, mapped or not */
     size_t size;
@@ -245,7 +246,8 @@ static void attention_with_cells_needs_64_kb(void **state)
     print_used(*state, "attention with cells, drawn");
 }
 
-/* The calls are a decoding step, few rows, and several blocks of 256 rows for each KV head. */
+/* The calls have one row (a decoding step), few rows, and several blocks of 256 rows for each KV
+ * head. */
 static void attention_with_every_option_needs_64_kb(void **state)
 {
     static const int64_t row_counts[] = {1, 3, 35, 300};
@@ -315,7 +317,7 @@ static const struct calls append_calls = {append_workspace, append_plan_workspac
 
 enum { BATCH = 2, HEADS = 3, LEN = 70, DIM = 96, ROWS = BATCH * HEADS * LEN };
 
-/* The memory of the calls below. */
+/* The tensors of the appends, linear maps and layers below. */
 static struct {
     float x[ROWS * DIM], y[ROWS * DIM], w[DIM * DIM], scales[ROWS * DIM];
     float cos[LEN * DIM], sin[LEN * DIM], lse[2][ROWS];
@@ -358,7 +360,7 @@ static void append_as(attnkit_type type, bool tiled, attnkit_rotation rotation, 
                                       .sin = rotation.sin};
     size_t bytes;
     if (attnkit_append_workspace(&args, NULL, &bytes, NULL) == ATTNKIT_UNSUPPORTED)
-        return; /* this build has no angles */
+        return; /* this build of the library has no rotation by angles */
     for (int64_t threads = 1; threads <= THREADS; threads += 2)
         run_calls(&append_calls, new_job(&args, &data, isa, threads));
 }
@@ -375,7 +377,7 @@ static void appends_need_64_kb(void **state)
     for (attnkit_type type = ATTNKIT_F32; type <= ATTNKIT_Q8_0; type++)
         for (int tiled = 0; tiled < 2; tiled++) {
             if (type == ATTNKIT_F32 && tiled)
-                continue; /* whole tiles have no room in y */
+                continue; /* y has no room for whole tiles of this type */
             append_as(type, tiled, angles, *state);
             append_as(type, tiled, tables, *state);
         }

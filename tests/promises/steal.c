@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Work stealing: if there are fewer heads than threads, or one thread is slower than another,
- * threads share items, and the chunks of keys of an item. The result has the bits of one thread:
- * with a parallel-for, even if it runs tasks in sequence, twice and backwards, and with threads of
- * the caller that meet at a barrier; for few rows and many, rows that see nothing, heads that share
- * pages, and more chunks than there is room for.
+ * threads share items, and the chunks of keys of an item. The result has the bits of one thread.
+ * This holds with a parallel-for, even if it runs tasks in sequence, twice or backwards, and with
+ * threads of the caller that meet at a barrier. The shapes have few rows and many, rows that see no
+ * key, heads that share pages, and more chunks than there is room for states.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,16 +34,17 @@ static const struct shape {
     int batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
     bool causal, lengths;
 } shapes[] = {
-    {1, 1, 1, 1, 1025, 16, 16, false, false},  /* one row, three chunks */
-    {1, 1, 4, 1, 9000, 8, 24, true, false},    /* a group, many chunks */
-    {1, 1, 8, 5, 3000, 20, 33, true, false},   /* panels and a rest for decode */
-    {1, 1, 1, 70, 5000, 16, 64, true, false},  /* many rows: more chunks than room for states */
-    {1, 1, 2, 300, 700, 8, 40, true, false},   /* row blocks, rows that see one chunk */
-    {1, 1, 1, 300, 1500, 8, 8, true, false},   /* row blocks over three chunks */
-    {3, 1, 2, 3, 2000, 16, 16, true, true},    /* lengths, one of them 0 */
-    {1, 3, 1, 2, 1300, 16, 16, false, false},  /* heads left over */
+    {1, 1, 1, 1, 1025, 16, 16, false, false}, /* one row, three chunks */
+    {1, 1, 4, 1, 9000, 8, 24, true, false},   /* a group, many chunks */
+    {1, 1, 8, 5, 3000, 20, 33, true, false},  /* panels of rows, and remaining rows for decode */
+    {1, 1, 1, 70, 5000, 16, 64, true, false}, /* many rows: more chunks than room for states */
+    {1, 1, 2, 300, 700, 8, 40, true, false},  /* row blocks, rows that see one chunk */
+    {1, 1, 1, 300, 1500, 8, 8, true, false},  /* row blocks over three chunks */
+    {3, 1, 2, 3, 2000, 16, 16, true, true},   /* lengths, one of them 0 */
+    {1, 3, 1, 2, 1300, 16, 16, false,
+     false}, /* with two threads, one of three heads is left over */
     {1, 1, 16, 6, 1100, 8, 200, false, false}, /* states larger than a thread's room for states */
-    {2, 5, 2, 1, 1500, 8, 8, false, true},     /* items to steal, of a sequence without keys, too */
+    {2, 5, 2, 1, 1500, 8, 8, false, true},     /* items to steal, some of a sequence without keys */
 };
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
@@ -241,7 +242,7 @@ static void check_shape(const struct isa *isa, const struct shape *shape)
     run(c, isa->name, ONE_THREAD, 1);
     memcpy(out, c->out, c->out_bytes);
     memcpy(lse, c->lse, c->lse_bytes);
-    static const int counts[] = {2, MAX_THREADS, 3}; /* a sampled run leaves out the last number */
+    static const int counts[] = {2, MAX_THREADS, 3}; /* a sampled run leaves out the last count */
     for (int n = 0; n < (is_sampled_run() ? 2 : 3); n++)
         for (int way = PARALLEL_FOR; way < WAYS; way++) {
             const int threads = counts[n];
@@ -313,8 +314,8 @@ static void threads_beyond_the_chunks_have_nothing_to_do(void **state)
 
 /* --- A thread that is held up ----------------------------------------------------------------- */
 
-/* Two threads on one call. The first block of decode of the first thread takes until the second
- * thread has returned. */
+/* A call on two threads. The first decode block of the first thread lasts until the second thread
+ * has returned. */
 struct hold_up {
     struct attention problem;
     const struct kernels *real;
@@ -322,7 +323,7 @@ struct hold_up {
     struct schedule schedule;
     struct steal steal;
     char *shared;
-    int blocks[2]; /* blocks of decode that each thread has worked on */
+    int blocks[2]; /* decode blocks that each thread has worked on */
     pthread_barrier_t begun, other_is_through;
 };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One result, however the work is cut and run. Shares cover every row once. Threads of the caller,
- * and parallel-fors that run tasks in odd ways, give the bits of one thread. A call can be made
- * from anywhere: small stacks, signal handlers, forked processes, the inside of another call.
+ * The result is the same however the work is divided and run. Shares cover every row once. Threads
+ * of the caller, and parallel-fors that run tasks in unusual orders, give the bits of one thread. A
+ * call can be made from anywhere: small stacks, signal handlers, forked processes, the inside of
+ * another call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,8 +32,8 @@ enum {
     VALUE_DIM = 12,
 };
 
-/* Bytes of stack. With AddressSanitizer, every array of every inlined tile has its own stack
- * memory: a decode tile then takes more than 90 KiB, instead of 8 KiB. */
+/* Size of the small stack in bytes. With AddressSanitizer, every array of every inlined tile has
+ * its own stack memory: a decode tile then takes more than 90 KiB, instead of 8 KiB. */
 #ifdef __SANITIZE_ADDRESS__
 enum { SMALL_STACK = 256 * 1024 };
 #else
@@ -64,7 +65,7 @@ static const struct shape shapes[] = {
 
 /* --- Calls ------------------------------------------------------------------------------- */
 
-/* A call with tensors of its own. */
+/* A call and the memory of its tensors. */
 struct call {
     attnkit_attention_args args;
     struct groups groups;
@@ -162,7 +163,7 @@ static attnkit_status run(struct call *c)
     return attnkit_attention(&c->args, &c->exec, NULL);
 }
 
-/* Makes a new call that one thread has run. */
+/* Makes a call and runs it on one thread. */
 static struct call *done_call(const struct shape *s, const char *isa)
 {
     struct call *c = call_new(s, isa);
@@ -200,7 +201,7 @@ static void expect_every_item_in_one_share(const struct attention *a, const stru
 static void expect_every_row_in_one_item(const struct attention *a, const struct schedule *s)
 {
     const int64_t head_rows = a->q_len * a->group, rows = a->batch * a->kv_heads * head_rows;
-    const int64_t room = rows + ROW_BLOCK; /* room to notice an item that is too long */
+    const int64_t room = rows + ROW_BLOCK; /* the extra rows show an item that is too long */
     unsigned char *seen = calloc((size_t)room, 1);
     for (int64_t i = 0; i < s->items; i++) {
         const struct work_item item = attnkit_work_item(a, s, i);
@@ -601,8 +602,9 @@ static void at_once(void *pool, int64_t n, task_function *task, void *arg)
         pthread_join(pthreads[i], NULL);
 }
 
-/* A task also takes parts of tasks that have not begun. It does not take the last parts of another
- * group of 256 rows, because it would have to bring these rows into its scratch. */
+/* A task also takes parts of tasks that have not begun, so the last task alone can do all the work.
+ * With more than 256 rows it cannot: a task does not take the last parts of another group of 256
+ * rows, because it would have to bring these rows into its scratch. */
 static void check_linear_parallel_for(const struct linear_call *c, attnkit_exec exec,
                                       const char *expected, int64_t rows)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which keys a row sees: a test for each sentence of docs/semantics.md, on every instruction set,
- * or on the named one. Every score is 0 and V is the unit matrix, so that a row that sees n keys is
- * exactly 1 / n at each of them and 0 at all other keys.
+ * Tests which keys a row sees. There is a test for each sentence of docs/semantics.md on
+ * visibility. The tests run on every instruction set, or on the named one. Every score is 0 and V
+ * is the unit matrix, so that a row that sees n keys is exactly 1 / n at each of them and 0 at all
+ * other keys.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +18,8 @@
 #include "tests/support/call.h"
 #include "tests/cases/kinds.h"
 
-/* One and three rows, for decode, and many rows, for prefill; a few keys, and more than a block. */
+/* One and three rows, for decode, and many rows, for prefill. The keys are a few, or more than a
+ * block. */
 static const struct {
     int64_t rows, keys;
 } sizes[] = {{1, 10}, {3, 10}, {70, 10}, {1, 200}, {3, 200}, {70, 200}};
@@ -298,8 +300,8 @@ static void the_largest_window_is_all_keys(void **state)
     check_sizes(*state, set_huge_window, sees_all);
 }
 
-/* The rows have the least possible positions. A window this wide to the right just reaches the
- * first keys. */
+/* The rows have the least possible positions. A window of INT64_MAX keys to the right just reaches
+ * the first keys. */
 static void set_largest_right(struct call *c)
 {
     static const int64_t offsets[] = {INT64_MIN, INT64_MIN + 5};
@@ -318,8 +320,8 @@ static void right_of_the_largest_number_is_a_bound(void **state)
     check_sizes(*state, set_largest_right, sees_first_keys);
 }
 
-/* The rows have positions near the largest ones. A window to the left of nearly the largest number
- * just reaches the keys. */
+/* The rows have nearly the largest positions. A window of INT64_MAX - 72 keys to the left just
+ * reaches the keys. */
 static void set_largest_left(struct call *c)
 {
     static const int64_t offsets[] = {INT64_MAX - 70, INT64_MAX - 75};
@@ -379,7 +381,7 @@ static void any_number_of_first_keys_can_be_kept(void **state)
     check_sizes(*state, set_all_kept, sees_all);
 }
 
-/* Windows across the borders of blocks and of chunks, for few rows and many. */
+/* The windows cross the borders of blocks and of chunks, for few rows and many. */
 static void window_moves_through_blocks_and_chunks(void **state)
 {
     static const int64_t offset = 480;
@@ -438,7 +440,7 @@ static void any_byte_but_0_is_true(void **state)
     }
 }
 
-/* Each key in turn is the one whose bit is set. */
+/* In each call exactly one bit of the mask is set. */
 static void key_j_is_bit_j_mod_8_of_byte_j_div_8(void **state)
 {
     enum { COLUMNS = 139 };
@@ -460,8 +462,7 @@ static void key_j_is_bit_j_mod_8_of_byte_j_div_8(void **state)
         }
 }
 
-/* A mask of bytes, bits or f32 numbers that hides no key in its `columns` columns. Its rows have
- * row_bytes bytes. */
+/* The masks of these tests: bytes, bits, or a bias of f32. */
 enum tensor { BYTE_MASK, BIT_MASK, BIAS_MASK, TENSORS };
 
 static attnkit_tensor *tensor_of(struct call *c, enum tensor tensor)
@@ -494,7 +495,7 @@ static void *set_tensor(struct call *c, enum tensor tensor, int64_t columns, siz
     return data;
 }
 
-/* Makes column 0 of a row of a mask hide its key. */
+/* Hides key 0 in a row of a mask. */
 static void hide_key_0(char *row, enum tensor tensor)
 {
     const float minus_infinity = -INFINITY;
@@ -523,7 +524,7 @@ static void keys_after_the_columns_of_a_mask_are_masked(void **state)
             }
 }
 
-/* The last byte has arbitrary bits beyond the columns. */
+/* The last byte has bits beyond the 11 columns, which are set. */
 static void bits_after_the_columns_mean_nothing(void **state)
 {
     for (int64_t rows = 1; rows <= 33; rows += 32) {
@@ -541,7 +542,8 @@ static void bits_after_the_columns_mean_nothing(void **state)
     }
 }
 
-/* A mask that hides key 0 from some rows, repeated along the dimensions in `repeated`. */
+/* Checks a mask that hides key 0 from some rows. Bit i of `repeated` makes the mask repeat along
+ * dimension i by a stride of 0. */
 static void check_repeated(const char *isa, enum tensor tensor, int repeated, int64_t rows)
 {
     enum { BATCH = 2, HEADS = 4, KEYS = 9, ROW_BYTES = KEYS * 4 };
@@ -576,7 +578,7 @@ static void masks_repeat_by_stride_0_over_batch_head_and_query(void **state)
                 check_repeated(*state, (enum tensor)tensor, repeated, row_counts[n]);
 }
 
-/* A mask without strides is dense and has a line for each row. */
+/* A mask without strides is dense, with a mask row for each query row. */
 static void masks_without_strides_are_dense(void **state)
 {
     for (int tensor = 0; tensor < TENSORS; tensor++) {
@@ -605,7 +607,8 @@ static void masks_without_strides_are_dense(void **state)
     }
 }
 
-/* Masks and segment ids of rows are packed as q is. Columns of a mask are the keys of the entry. */
+/* Masks and the segment ids of rows are packed like q. The columns of a mask are the keys of the
+ * entry. */
 static void check_packed(const char *isa, enum tensor tensor, const int64_t *q_starts)
 {
     enum { ENTRIES = 3, HEADS = 2, KEYS = 170 };
@@ -628,7 +631,7 @@ static void check_packed(const char *isa, enum tensor tensor, const int64_t *q_s
         q_ids[row] = (int32_t)(row % 2);
     c->groups.visibility.q_segment_ids = q_ids;
     c->groups.visibility.kv_segment_ids = kv_ids;
-    if (tensor == BIAS_MASK) { /* and without a mask */
+    if (tensor == BIAS_MASK) { /* this case has segment ids without a mask */
         c->groups.scores.bias.data = NULL;
         c->groups.scores.bias_columns = 0;
     }
@@ -665,8 +668,7 @@ static void every_kind_alone_hides_what_it_says(void **state)
         check_sizes(*state, kinds[i].set, kinds[i].sees);
 }
 
-/* The kinds that a call combines: a row sees the keys that all of them let it see. There is one set
- * at a time. */
+/* The kinds of masks that the current call combines. A row sees a key if all of them let it. */
 static const struct kind *chosen[KINDS];
 static int chosen_count;
 
@@ -701,7 +703,7 @@ static void any_two_kinds_are_their_intersection(void **state)
             }
 }
 
-/* Causal and lengths together with any number of other kinds. */
+/* Checks causal and lengths together with any number of other kinds. */
 static void any_number_of_kinds_are_their_intersection(void **state)
 {
     for (int first = 0; first < KINDS; first++) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The references of the package's tests: attention in float64 by NumPy, and the same call of the build's
-library by ctypes."""
+"""The references of the package's tests: attention in float64 by NumPy, and the same call to the build's C library by
+ctypes."""
 
 import ctypes
 import os
@@ -26,7 +26,7 @@ def repeated(x, heads):
 
 
 def oracle(q, k, v, seen=None, bias=0.0, scale=None, softcap=None, sinks=None):
-    """Returns out and lse in float64. seen is bool, and broadcasts to the scores, as bias does."""
+    """Returns out and lse in float64. The boolean array `seen` and `bias` broadcast to the shape of the scores."""
     heads = q.shape[-3]
     q, k, v = q.astype(np.float64), repeated(k, heads), repeated(v, heads)
     x = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -48,7 +48,7 @@ def oracle(q, k, v, seen=None, bias=0.0, scale=None, softcap=None, sinks=None):
 
 
 def by_ctypes(args, isa=None):
-    """Runs attnkit_attention on one thread. The outputs are arrays of the args."""
+    """Runs attnkit_attention on one thread. It writes to the output arrays that args point to."""
     exec = new(Exec, isa=isa)
     message = ctypes.create_string_buffer(MESSAGE_SIZE)
     size = ctypes.c_size_t()
@@ -61,7 +61,8 @@ def by_ctypes(args, isa=None):
 
 
 def library_attention(q, k, v, **fields):
-    """Returns (out, lse) of dense arrays. The fields are named as in attnkit_attention_args and its groups."""
+    """Returns (out, lse) for dense arrays. `fields` sets fields of attnkit_attention_args and its groups by their
+    names."""
     q, k, v = (np.ascontiguousarray(x) for x in (q, k, v))
     batch, q_heads, q_len, head_dim = q.shape
     out = np.empty((batch, q_heads, q_len, v.shape[3]), q.dtype)

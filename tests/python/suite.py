@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the package of Python from this tree by pip, as a user does, into a new virtual environment, and
-runs its tests there: TAP.
+"""Builds the Python package from this tree by pip, as a user does, into a new virtual environment, and runs its tests
+there. Prints TAP.
 
     tests/python/suite.py BUILD
 
-BUILD is a build of the library, whose bits the package must have. The environment and what meson compiles
-are kept in build-python/ of the tree; pip gets meson-python, nanobind, NumPy, ml_dtypes, safetensors and
-auditwheel from PyPI.
+BUILD is a build of the library. Results of the package must have the bits of this build. The environment and the files
+that meson compiles are kept in build-python/ of the tree. pip gets meson-python, nanobind, NumPy, ml_dtypes,
+safetensors and auditwheel from PyPI.
 """
 
 import os
@@ -24,7 +24,7 @@ MOST_BYTES = 1_500_000  # largest size of a wheel
 
 
 class Tap:
-    """One line for each test; the plan is printed last."""
+    """Prints a TAP line for each test, and the plan at the end."""
 
     def __init__(self):
         self.count = self.failures = 0
@@ -65,7 +65,7 @@ def make_wheel(tap):
 
 
 def check_wheel(tap, wheel):
-    """Checks the size of the wheel, and that it runs on other distributions."""
+    """Checks the size of the wheel, and that it can run on other distributions."""
     size = wheel.stat().st_size
     print(f"# {wheel.name}: {size} bytes")
     tap.line("the wheel is small", size < MOST_BYTES, f"{size} bytes")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attention, scaled_dot_product_attention, attention_varlen and merge agree with float64 inside a bound, and
+"""Tests that attention, scaled_dot_product_attention, attention_varlen and merge agree with float64 within a bound, and
 have the bits of the same call by ctypes."""
 
 import unittest
@@ -25,14 +25,15 @@ POSITIONS, KEYS = np.arange(L)[:, None], np.arange(K)[None]
 
 
 class Attention(unittest.TestCase):
-    """Each option alone, and many together."""
+    """Tests each option alone, and many options together."""
 
     def same_bits(self, ours, theirs):
         self.assertEqual(ours.shape, theirs.shape)
         self.assertEqual(ours.tobytes(), theirs.tobytes())
 
     def check(self, options, fields, expected, flags=0, **more):
-        """Compares Python's options with the fields of the C call, and with the oracle's options."""
+        """Compares a call with Python options with the C call that has these fields, and with the oracle for the
+        expected options."""
         q, k, v = inputs()
         out, lse = attnkit.attention(q, k, v, return_lse=True, **options)
         wanted, wanted_lse = oracle(q, k, v, **expected)
@@ -164,7 +165,7 @@ class Attention(unittest.TestCase):
 
 
 class Torch(unittest.TestCase):
-    """The signature of torch.nn.functional.scaled_dot_product_attention."""
+    """Tests the function with the signature of torch.nn.functional.scaled_dot_product_attention."""
 
     def test_meaning(self):
         q, k, v = drawn(1, 2, 4, 9, 32), drawn(2, 2, 4, 12, 32), drawn(3, 2, 4, 12, 16)
@@ -190,7 +191,7 @@ class Torch(unittest.TestCase):
 
 
 class Packed(unittest.TestCase):
-    """Sequences one after the other."""
+    """Tests sequences that are packed one after the other."""
 
     def test_each_is_as_alone(self):
         q, k, v = drawn(1, 30, 4, 64), drawn(2, 41, 2, 64), drawn(3, 41, 2, 32)
@@ -227,7 +228,7 @@ class Packed(unittest.TestCase):
 
 
 class Merge(unittest.TestCase):
-    """One result of two parts."""
+    """Tests that two parts merge to one result."""
 
     def test_is_attention_over_all_keys(self):
         q, k, v = inputs()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""KVCache and State have the bits of attention over all keys at once, in every type and layout."""
+"""Tests that attention with KVCache and State has the bits of attention over all keys at once, in every type and
+layout."""
 
 import unittest
 
@@ -18,7 +19,7 @@ def layouts():
 
 
 class KVCache(unittest.TestCase):
-    """A cache attends over the keys that were appended."""
+    """Tests that a cache attends over the keys that were appended to it."""
 
     def setUp(self):
         self.q, self.k, self.v = drawn(1, B, H, K, D), drawn(2, B, G, K, D), drawn(3, B, G, K, E)
@@ -123,7 +124,7 @@ class KVCache(unittest.TestCase):
 
 
 class State(unittest.TestCase):
-    """Part of the keys at a time."""
+    """Tests attention over one part of the keys at a time."""
 
     def test_has_the_bits_of_one_call(self):
         q, k, v = drawn(1, 1, H, 9, D), drawn(2, 1, G, 1200, D), drawn(3, 1, G, 1200, E)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of all kinds: views that are not copied, arrays that must be copied, and arrays that are refused by a
-message that names the argument."""
+"""Tests arrays of all kinds: views that are not copied, arrays that must be copied, and arrays that the package refuses
+with a message that names the argument."""
 
 import gc
 import unittest
@@ -16,7 +16,7 @@ RESULT = attnkit.attention(Q, K, V).tobytes()
 
 
 class Foreign:
-    """An array of another library, which has DLPack and nothing else."""
+    """An array of another library that supports only DLPack."""
 
     def __init__(self, array, device=(1, 0)):
         self.array, self.device = array, device
@@ -34,7 +34,7 @@ def copies_of(call):
 
 
 class Views(unittest.TestCase):
-    """The same numbers, wherever they lie."""
+    """Tests that the result does not depend on how the numbers lie in memory."""
 
     def check(self, q, k, v, copied=0, **options):
         result, bytes = copies_of(lambda: attnkit.attention(q, k, v, **options))
@@ -111,7 +111,7 @@ class Views(unittest.TestCase):
             self.assertEqual(result.tobytes(), RESULT)
 
     def test_many_shapes_one_after_the_other(self):
-        """More shapes than a thread keeps plans for come twice, and no plan is taken for another shape."""
+        """Runs more shapes than a thread keeps plans for, twice. No plan may be used for another shape."""
         first = {}
         for _ in range(2):
             for n in range(1, 34):
@@ -120,7 +120,7 @@ class Views(unittest.TestCase):
 
 
 class Empty(unittest.TestCase):
-    """Sizes of 0."""
+    """Tests sizes of 0."""
 
     def test_no_batch_no_rows_no_keys(self):
         for q, k in ((Q[:0], K[:0]), (Q[:, :, :0], K)):
@@ -139,7 +139,7 @@ class Empty(unittest.TestCase):
 
 
 class Refused(unittest.TestCase):
-    """An exception whose text names the argument; out is as it was."""
+    """Tests that an exception names the argument, and that out has not changed."""
 
     def refuses(self, kind, text, q=Q, k=K, v=V, **options):
         with self.assertRaisesRegex(kind, text):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""linear and Layer, from the state dicts of models, agree with float64 inside a bound, and have the bits of
-their parts."""
+"""Tests that linear, and Layer from the state dicts of models, agree with float64 within a bound, and that a layer has
+the bits of its parts."""
 
 import tempfile
 import unittest
@@ -47,7 +47,7 @@ def layer_oracle(w, x, key=None, rope=False, seen=None):
 
 
 class Linear(unittest.TestCase):
-    """y = x w^T + bias."""
+    """Tests y = x w^T + bias."""
 
     def test_values(self):
         x, w, bias = drawn(1, 3, 5, 64), drawn(2, 40, 64), drawn(3, 40)
@@ -82,7 +82,7 @@ class Linear(unittest.TestCase):
 
 
 class Layer(unittest.TestCase):
-    """The whole layer."""
+    """Tests whole layers."""
 
     def test_values(self):
         w, x = weights(), drawn(20, 2, 11, M)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package: its facts about itself, its types and texts, its binary, threads, forks and the global lock."""
+"""Tests of the package itself: the facts that it reports, its types, docstrings and binary, and its behaviour with
+threads, forks and the global interpreter lock."""
 
 import ast
 import ctypes
@@ -26,7 +27,7 @@ def attend_in_child(q, expected, answers):
 
 
 class Package(unittest.TestCase):
-    """Texts and files."""
+    """Tests docstrings and files."""
 
     def test_info(self):
         info = attnkit.info()
@@ -104,7 +105,7 @@ class Package(unittest.TestCase):
 
 
 class Threads(unittest.TestCase):
-    """Threads of calls, and threads of Python."""
+    """Tests the threads of a call, and Python threads."""
 
     def test_any_number_has_the_same_bits(self):
         q, k = drawn(1, 1, 4, 70, 64), drawn(2, 1, 2, 3000, 64)
@@ -128,8 +129,8 @@ class Threads(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_lock_is_released(self):
-        """Another thread goes on counting while a call runs. If the call held the lock, the other thread would
-        not count once."""
+        """Another thread counts while a call runs. If the call held the global interpreter lock, the other thread could
+        not count at all."""
         q = drawn(1, 1, 8, 2000, 64)
         counts, stop = [0], threading.Event()
 

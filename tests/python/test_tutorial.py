@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The snippets of docs/python.md, run one after the other: each prints the text that follows it."""
+"""Runs the snippets of docs/python.md one after the other. Each must print the text that follows it."""
 
 import contextlib
 import io

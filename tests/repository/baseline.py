@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks, from the objects of the static library, that only the folder of an instruction set has its
-instructions: no other code may use them before the CPU has been checked.
+"""Checks, in the objects of the static library, that only the folder of an instruction set uses the instructions of
+this set. Other code may run before the CPU has been checked, so it must not use them.
 
     tests/repository/baseline.py BUILD_FOLDER
 """
@@ -14,8 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Instructions beyond x86-64, which the compiler may not use: all VEX and EVEX ones (the mnemonic begins with v,
-# or is one of BMI's), and those on mask registers. xgetbv is used, but only after CPUID has allowed it.
+# Instructions beyond baseline x86-64, which the compiler must not use: all VEX and EVEX instructions (the mnemonic
+# begins with v, or belongs to BMI), and instructions on mask registers. xgetbv is allowed, because the library uses it
+# only after CPUID has reported it.
 SSE3_TO_SSE42 = ("addsubp[sd] haddp[sd] hsubp[sd] lddqu movddup movs[hl]dup pabs[bwd] palignr "
                  "ph(?:add|sub)s?[wd] pmaddubsw pmulhrsw pshufb psign[bwd] blendv?p[sd] dpp[sd] "
                  "extractps insertps movntdqa mpsadbw packusdw pblend(?:vb|w) pcmpeqq pcmp[ei]str[im] "
@@ -26,13 +27,13 @@ BEYOND_X86_64 = re.compile(
     r"\t(v(?!err|erw|mcall)[a-z0-9]+|" + "|".join(SSE3_TO_SSE42 + BMI) + r")(\s|$)"
     r"|%[yz]mm|%k[0-7]")
 BEYOND_AVX2 = re.compile(r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])")
-# Other folders may use any instructions: the library checks for them at run time.
+# Other folders may use any instructions, because the library checks for them at run time.
 FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2}
 
 
 def objects_of(library, folder):
-    """Extracts the members of a static library and returns their paths. Meson's library may be thin: then the
-    members lie beside it."""
+    """Extracts the members of a static library and returns their paths. If Meson's library is a thin archive, its
+    members lie next to it."""
     names = subprocess.run(["ar", "t", library], check=True, text=True, capture_output=True,
                            cwd=library.parent).stdout.split()
     if library.read_bytes().startswith(b"!<thin>"):
@@ -42,7 +43,8 @@ def objects_of(library, folder):
 
 
 def isa_of(path):
-    """Returns the instruction set that an object belongs to, a folder of kernels/ with a table.c; or None."""
+    """Returns the instruction set that an object belongs to, or None. An instruction set is a folder of kernels/ that
+    has a table.c."""
     names = [table.parent.name for table in (ROOT / "kernels").glob("*/table.c")]
     return next((name for name in names if path.name.startswith(name + "_")), None)
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A change of the format must be announced: if lines of tests/promises/golden.txt differ from the commit that a
-change is based on, or are gone, CHANGES.md must differ as well. New lines need no reason. First come tests of
-the comparison itself.
+"""Checks that a change of the format is announced. If lines of tests/promises/golden.txt have changed since the commit
+that a change is based on, or are gone, CHANGES.md must have changed, too. New lines need no entry in CHANGES.md. The
+script first tests its own comparison.
 
     tests/repository/bits.py [BASE]
 """
@@ -22,12 +22,12 @@ SKIPPED = 77
 
 
 def hashes(text):
-    """Returns {(kind, number): hash} of the lines of golden.txt."""
+    """Returns the lines of golden.txt as a dict: (kind, number) -> hash."""
     return {(kind, number): hash for kind, number, hash in map(str.split, text.splitlines())}
 
 
 def moved(old, new):
-    """Returns {kind: how many of its hashes have changed or gone}."""
+    """Returns a dict: kind -> how many of its hashes have changed or are gone."""
     before, now = hashes(old), hashes(new)
     kinds = [kind for (kind, number), hash in before.items() if now.get((kind, number)) != hash]
     return {kind: kinds.count(kind) for kind in kinds}

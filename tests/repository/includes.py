@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads every include of the tree: each folder uses only the folders below it (docs/architecture.md), by a path from
-the top of the tree. Also counts the files of each folder, because in a folder of many files nothing is found.
+"""Checks every include of the tree. Each folder may include only files of the layers below it (docs/architecture.md),
+by a path from the top of the tree. The script also limits the number of files in a folder, because files are hard to
+find in a large folder.
 
     python3 tests/repository/includes.py
 """
@@ -16,15 +17,15 @@ ROOMS = ("bench", "dispatch", "docs", "examples", "ggml", "include", "kernels", 
          "tools")
 WITH_INCLUDES = (".c", ".h", ".cc", ".cpp", ".hpp", ".in")
 COUNTED = (".c", ".h", ".cc", ".cpp", ".hpp", ".py")
-MOST_FILES = 22  # side by side
-OUTSIDE = {"bench", "examples", "ggml", "python", "tests", "tools"}  # of the library
+MOST_FILES = 22  # the most files in a folder
+OUTSIDE = {"bench", "examples", "ggml", "python", "tests", "tools"}  # folders that do not belong to the library
 FORBIDDEN = {
     "include": OUTSIDE | {"dispatch", "kernels"},
     "kernels": OUTSIDE | {"dispatch"},
     "dispatch": OUTSIDE,
-    "ggml": (OUTSIDE - {"ggml"}) | {"dispatch", "kernels"},  # a program like any other
-    "python": (OUTSIDE - {"python"}) | {"dispatch", "kernels"},  # also a program
-    "examples": set(ROOMS),  # readers compile copies of the examples far from here
+    "ggml": (OUTSIDE - {"ggml"}) | {"dispatch", "kernels"},  # uses the library like any other program
+    "python": (OUTSIDE - {"python"}) | {"dispatch", "kernels"},  # uses the library like any other program
+    "examples": set(ROOMS),  # readers compile copies of the examples outside of this tree
 }
 INCLUDE = re.compile(r"^\s*#\s*include\b\s*(.*?)\s*$", re.M)
 NAME = re.compile(r'([<"])([^<>"]+)[>"]')
@@ -33,13 +34,13 @@ GENERATED = re.compile(r"\w+_config\.h")
 
 
 def files(root, suffixes):
-    """Returns the files with these suffixes, as paths from the top."""
+    """Returns the files with these suffixes, as paths from the top of the tree."""
     return sorted(path.relative_to(root) for room in ROOMS for path in (root / room).rglob("*")
                   if path.suffix in suffixes and path.is_file())
 
 
 def includes(root):
-    """Yields (file, line, rest of the line after the word) of each include."""
+    """Yields (file, line number, rest of the line after `#include`) for each include."""
     for path in files(root, WITH_INCLUDES):
         text = (root / path).read_text(encoding="utf-8")
         for found in INCLUDE.finditer(text):
@@ -47,7 +48,8 @@ def includes(root):
 
 
 def instruction_set(root, parts):
-    """Returns the instruction set of a path, a folder of kernels/ with a table of tiles; else None."""
+    """Returns the instruction set that a path belongs to, or None. An instruction set is a folder of kernels/ that has
+    a table.c."""
     is_one = len(parts) > 2 and parts[0] == "kernels" and (root / "kernels" / parts[1] / "table.c").exists()
     return parts[1] if is_one else None
 
@@ -93,7 +95,7 @@ def full_folders(root):
 
 
 class Tree(unittest.TestCase):
-    """The tree of this file."""
+    """Checks this tree."""
 
     def test_includes(self):
         self.assertGreater(len(list(includes(ROOT))), 500)
@@ -104,7 +106,7 @@ class Tree(unittest.TestCase):
 
 
 class Rules(unittest.TestCase):
-    """Each rule in a small made-up tree."""
+    """Tests each rule in a small made-up tree."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs a build into an empty folder and uses it as a stranger would: compiles the README's example, and the
-C++ example if there is a compiler for it, with the flags of pkg-config, against the shared and the static
-library.
+"""Installs a build into an empty folder and uses it as a user would. The script compiles the README's example, and the
+C++ example if there is a C++ compiler, with the flags of pkg-config, against the shared and the static library.
 
     tests/repository/installed.py BUILD_FOLDER MESON
 """

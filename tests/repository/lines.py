@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every file of the tree keeps to .editorconfig: line lengths, blanks at the end of lines, tabs, the end of
-the file. Rows of Markdown tables may be of any length, and so may links and hashes that cannot be broken.
-C and C++ files are formatted by clang-format 14, which is checked if it is installed.
+"""Checks that every file of the tree keeps to .editorconfig: line lengths, spaces at the end of lines, tabs, and the
+end of the file. Rows of Markdown tables may have any length, and so may lines with links or hashes that cannot be
+broken. C and C++ files must have the format of clang-format 14, if it is installed.
 
     tests/repository/lines.py
 """
@@ -18,14 +18,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = 77
-# Files that programs write, or that stay as released.
+# Files that programs write, or that must stay as they were released.
 EXEMPT = ("*.json", "*.svg", "*.png", "*.npy", "*.abi", "LICENSE", "bench/results/*.md", "tests/abi/0.*/include/*")
 FORMATTED = (".c", ".h", ".cc", ".cpp", ".hpp")
-WORD = 70  # characters without a blank that may make a line longer
+WORD = 70  # a line may be longer if it has at least this many characters without a space
 
 
 def files_of_tree():
-    """Returns the files of the git repository. Ends the program in an export, which has no repository."""
+    """Returns the files of the git repository. Ends the program if the tree has no repository, as in an export."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, text=True, capture_output=True)
     if listed.returncode != 0:
         print("no git repository: which files are the project's is not known")
@@ -41,7 +41,7 @@ def spelt_out(pattern):
 
 
 def rules():
-    """Reads .editorconfig. Returns a function from a file's name to its properties."""
+    """Reads .editorconfig. Returns a function that returns the properties of a file by its name."""
     parser = configparser.ConfigParser()
     parser.read_string("[top]\n" + (ROOT / ".editorconfig").read_text())
     sections = [(spelt_out(name), dict(parser[name])) for name in parser.sections() if name != "top"]

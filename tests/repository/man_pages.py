@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each word of the command's help is on its man page, in the same order, and each option begins an item
-there; mandoc or groff has no warning about a page.
+"""Checks that each word of a command's help is on its man page, in the same order, and that each option begins an item
+there. mandoc or groff must have no warning about a page.
 
     tests/repository/man_pages.py COMMAND PAGE.1...
 """
@@ -21,7 +21,7 @@ def output_of(*command):
 
 
 def text_of(page):
-    """Returns the text of a page without requests of the formatter, fonts and escapes."""
+    """Returns the text of a page without formatter requests, font changes and escapes."""
     lines = [re.sub(r"^\.(SH|TH|TP|PP|EX|EE|ad|nh)\b.*", "", line) for line in page.split("\n")]
     text = re.sub(r"\\f[BIR]|\\&", "", "\n".join(lines))
     for escape, character in ((r"\-", "-"), (r"\(aq", "'"), (r"\(ha", "^"), (r"\(ti", "~"),
@@ -31,7 +31,7 @@ def text_of(page):
 
 
 def missing_words(helped, page):
-    """Returns the paragraphs of the help whose words are not on the page in their order."""
+    """Returns the paragraphs of the help whose words are not on the page in the same order."""
     words = " ".join(text_of(page).split()).lower()
     blocks = re.split(r"\n\n|\n(?=  -)", helped)
     blocks[0] = blocks[0].partition(": ")[2]
@@ -44,7 +44,7 @@ def wrong_with(command, path):
     helped = output_of(command, *([subcommand] if subcommand else []), "--help")
     page = path.read_text()
     wrong = []
-    # The overview has the exit codes, the commands and then the environment.
+    # The overview lists the exit codes, then the commands, then the environment.
     blocks = helped if subcommand else helped.replace("\nThe environment", "\n\nThe environment")
     blocks = blocks if subcommand else re.sub(r"\n(?=  attnkit)", "\n\n", blocks)
     wrong += [f"is without: {block!r}" for block in missing_words(blocks, page)]

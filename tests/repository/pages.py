@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the pages of the tree, without the network: each link leads to an existing file and heading, and the
-terms of docs/glossary.md have one spelling.
+"""Checks the pages of the tree, without the network. Each link must lead to an existing file and heading, and each term
+of docs/glossary.md must have only one spelling.
 
     tests/repository/pages.py
 """
@@ -38,7 +38,7 @@ def anchors(text):
 
 
 def dead_links(page, text):
-    # Links in code do not count. The lines of code are blanked but stay, so that line numbers are right.
+    # Links in code do not count. Lines of code are replaced by blank lines, so that line numbers stay right.
     text = CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
     for match in LINK.finditer(text):
         target, _, anchor = match[1].partition("#")
@@ -53,15 +53,14 @@ def dead_links(page, text):
 
 
 def terms():
-    """Returns the terms of several words in the first column of the glossary."""
+    """Returns the terms in the first column of the glossary that have several words."""
     rows = re.findall(r"^\| ([^|]+) \|", GLOSSARY.read_text(), re.M)
     found = [term.strip(" `") for row in rows for term in row.split(",")]
     return [term for term in found if re.search(r"[ -]", term) and not term.startswith("-")]
 
 
 def other_spellings(term):
-    """Returns a pattern for other spellings of a term: its words joined in another way, or with capitals that
-    the term lacks."""
+    """Returns a pattern that matches all spellings of a term: its words joined in any way, in capitals or not."""
     words = re.split(r"[ -]", term)
     return re.compile(rf"\b{'[ -]?'.join(map(re.escape, words))}(s?)\b", re.I)
 

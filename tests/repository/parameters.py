@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""No function of the tree has more than 9 parameters: more cannot be told apart at a call. Counts the
-parameters of declarations, definitions and pointers to functions, also among members of structs and among
-parameters. First come tests of the counting itself."""
+"""Checks that no function of the tree has more than 9 parameters, because more are hard to tell apart at a call. The
+script counts the parameters of declarations, definitions and function pointers, including function pointers in structs
+and parameters. Before that, it tests its own counting."""
 
 import re
 import tempfile
@@ -18,17 +18,17 @@ IGNORED = re.compile(r"""/\*.*?\*/ | //[^\n]*              # comments
                          | "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*'
                          | ^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*  # preprocessor lines""",
                      re.S | re.M | re.X)
-# Text before a brace that has declarations inside.
+# The text before a brace that encloses declarations.
 DECLARATIONS = re.compile(r'(\b(struct|union|class|namespace)\b[^;{}()=]*|\bextern "")\s*$')
-# Text before a parenthesis with parameters: a function's name, or a pointer in parentheses.
+# The text before a parenthesis that encloses parameters: a function's name, or a pointer in parentheses.
 DECLARATOR = re.compile(r"(\w+|\))\s*$")
 NO_FUNCTIONS = {"__attribute__", "__declspec", "_Alignas", "alignas", "_Static_assert",
                 "static_assert", "sizeof", "_Generic", "__asm__", "asm", "__typeof__"}
-REACH = 300  # characters before a bracket that are searched for its kind
+REACH = 300  # how many characters before a bracket are searched to find its kind
 
 
 def without_texts(source):
-    """Returns the source with comments and preprocessor lines blank and literals empty. Line numbers do not
+    """Returns the source without comments, preprocessor lines and the contents of literals. Line numbers do not
     change."""
     def blank(match):
         text = match.group()
@@ -38,27 +38,27 @@ def without_texts(source):
 
 
 def without_template_arguments(source):
-    """Returns the source without template arguments of C++, whose commas separate no parameters."""
+    """Returns the source without C++ template arguments, because their commas do not separate parameters."""
     while (less := re.sub(r"<[^<>;(){}]*>", " ", source)) != source:
         source = less
     return source
 
 
 def count_of(parameters):
-    """Returns how many parameters the text between parentheses has. Nested parentheses are empty."""
+    """Returns how many parameters the text between parentheses has. Nested parentheses in the text must be empty."""
     names = [part.strip() for part in parameters.split(",")]
     return len([name for name in names if name not in ("", "void", "...")])
 
 
 class Bracket:
-    """An open bracket. held: its text so far, with nested brackets empty."""
+    """An open bracket. `held` is the text inside it so far, with nested brackets emptied."""
 
     def __init__(self, kind, at, hidden):
         self.kind, self.at, self.hidden, self.held = kind, at, hidden, ""
 
 
 def functions(source):
-    """Yields (line, name, number of parameters) of every declaration outside the bodies of functions and
+    """Yields (line, name, number of parameters) for every function declaration outside function bodies and
     initialisers."""
     text = without_texts(source)
     opened, end, pointer = [], 0, None

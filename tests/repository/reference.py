@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Everything in the public headers is documented: functions, constants, statuses, structs, and each of
-their fields. tools/reference.py assigns the comments."""
+"""Checks that everything in the public headers is documented: functions, constants, statuses, structs, and each field
+of a struct. tools/reference.py assigns the comments to the names."""
 
 import re
 import sys

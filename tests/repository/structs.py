@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the structs of tools/peers/attnkit_structs.py with attnkit.h: their sizes, and offset and size of
-each field, as a C compiler lays them out.
+"""Compares the structs of tools/peers/attnkit_structs.py with the C compiler's layout of the structs in attnkit.h: the
+size of each struct, and the offset and size of each field.
 
     tests/repository/structs.py CC [ARGUMENT ...]
 """
@@ -21,7 +21,7 @@ LEAST = 16  # the least number of structs that must be found
 
 
 def mirrored():
-    """Returns the structs, by their names in C."""
+    """Returns a dict of the Python structs by their C names."""
     found = [value for value in vars(attnkit_structs).values()
              if isinstance(value, type) and issubclass(value, ctypes.Structure)]
     return {struct.__doc__: struct for struct in found}
@@ -35,7 +35,7 @@ def lines_in_python(name, struct):
 
 
 def program(structs):
-    """Returns a C program that prints the same lines."""
+    """Returns a C program that prints the same lines for the structs in attnkit.h."""
     lines = []
     for name, struct in structs.items():
         lines.append(f'printf("{name} %zu\\n", sizeof({name}));')

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The promises of the public headers to programs that are already compiled. The shared library exports exactly
-the functions that are declared with ATTNKIT_API, each with its version in dispatch/attnkit.map. It imports no
-function of SLEEF, because another library of the program may bring another version of SLEEF. Structs have no
-padding at their end, because a later field would lie in it, and no field whose width the compiler chooses. They
-grow only at their end. Each struct with a size is in the table of tests/api/versions.c.
+"""Checks the promises of the public headers to programs that are already compiled. The shared library exports exactly
+the functions that are declared with ATTNKIT_API, each with its version in dispatch/attnkit.map. It imports no function
+of SLEEF, because another library of the program may bring another version of SLEEF. Structs have no padding at their
+end, because a later field would lie in it, and no field whose width depends on the compiler. They grow only at their
+end. Each struct with a size field is in the table of tests/api/versions.c.
 
     tests/repository/symbols.py LIBRARY COMPILER...
 """
@@ -32,7 +32,7 @@ def declared_functions(code):
 
 
 def mapped_functions(text):
-    """Returns {function: its version in the map}."""
+    """Returns a dict: function -> its version in the map."""
     versions = {}
     for node, body in re.findall(r"^(ATTNKIT_[\d.]+) \{(.*?)^\}", text, re.M | re.S):
         for name in re.findall(r"^\s+(attnkit_\w+);", body.split("local:")[0], re.M):
@@ -41,8 +41,8 @@ def mapped_functions(text):
 
 
 def dynamic_symbols(library):
-    """Returns {exported symbol: its version}, and the imported symbols. Version nodes, which are symbols as
-    well, are left out."""
+    """Returns a dict of the exported symbols (symbol -> its version), and the set of imported symbols. Version nodes,
+    which are also symbols, are left out."""
     listing = subprocess.run(["readelf", "--dyn-syms", "--wide", library], check=True, text=True,
                              capture_output=True).stdout
     exported, imported = {}, set()
@@ -88,7 +88,7 @@ def field_of(declaration):
 
 
 def structs_of(code):
-    """Returns {name: its fields, as (type, name)} of the public structs."""
+    """Returns a dict of the public structs: name -> list of its fields as (type, name)."""
     structs = {}
     for name, body in re.findall(r"^typedef struct (attnkit_\w+) \{(.*?)^\} \1;", code, re.M | re.S):
         declarations = re.split(r";(?![^()]*\))", body)
@@ -118,7 +118,7 @@ def wrong_padding(structs, compiler):
 
 
 def wrong_growth(structs, first):
-    """Returns the fields of the first version that are gone or have moved."""
+    """Returns the structs in which fields of the first version are gone or have moved."""
     return [f"{struct} does not begin with its fields of {FIRST_INCLUDE.parent.name}"
             for struct, fields in first.items() if structs.get(struct, [])[:len(fields)] != fields]
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that texts of the tree agree. The example of README.md and attnkit.h is part of examples/attention.c,
-and the example of attnkit.hpp is part of examples/attention.cpp. All places that state the version agree.
-README.md shows where things are before any long table. Every promise of docs/semantics.md names tests, which
-exist and are run. The full name of every kernel stands in the folder of its instruction set."""
+"""Checks that texts of the tree agree. The example in README.md and attnkit.h must be part of examples/attention.c, and
+the example in attnkit.hpp part of examples/attention.cpp. All places that state the version must agree. README.md must
+show where things are before any long table. Every promise of docs/semantics.md must name tests that exist and run. The
+full name of every kernel must stand in the folder of its instruction set."""
 
 import re
 import sys
@@ -30,8 +30,7 @@ def is_test(file, name):
 
 
 def wrong_promises(page):
-    """Returns promises without tests, and tests that do not exist. The items of the page's lists are
-    promises."""
+    """Returns promises without tests, and named tests that do not exist. Each list item of the page is a promise."""
     promises = re.findall(r"^- (.*\n(?:  .*\n)*)", page, re.M)
     wrong = [] if len(promises) > 40 else [f"docs/semantics.md: only {len(promises)} promises found"]
     for promise in promises:
@@ -44,7 +43,7 @@ def wrong_promises(page):
 
 
 def wrong_order(readme):
-    """Returns the fault of a page that does not show where things are before any long table."""
+    """Returns an error if the README has a long table before it shows where things are."""
     before, heading, _ = readme.partition("\n## Where things are\n")
     tables = re.findall(r"(?:^\|.*\n)+", before, re.M)
     if not heading:
@@ -54,8 +53,8 @@ def wrong_order(readme):
 
 
 def unnamed_kernels():
-    """Returns the functions of kernels/vectors/entries.h whose full name a search in kernels/ would not
-    find."""
+    """Returns the functions of kernels/vectors/entries.h whose full name a search in the folder of an instruction set
+    would not find."""
     entries = re.findall(r"\bKERNEL\((\w+)\)\(", read("kernels/vectors/entries.h"))
     folders = [path.parent for path in (ROOT / "kernels").glob("*/table.c")]
     wrong = [] if len(entries) > 30 and len(folders) >= 3 else ["kernels/: entries or folders are missing"]

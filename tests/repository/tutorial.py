@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles and runs the programs of docs/tutorial.md. A program is all C of the page up to a main, without
-earlier mains. The text after a program on the page is its output.
+"""Compiles and runs the programs of docs/tutorial.md. A program is all C code of the page up to a main function,
+without earlier main functions. The text after a program on the page is its output.
 
     tests/repository/tutorial.py LIBRARY COMPILER...    shared library; how the build calls its compiler
     tests/repository/tutorial.py --write LIBRARY COMPILER...    writes their output into the page
@@ -17,13 +17,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 FENCE = re.compile(r"^```(c|text)\n(.*?)^```$", re.S | re.M)
 MAIN = re.compile(r"^int main\(void\)\n\{\n.*?^\}\n", re.S | re.M)
-# A program has the functions of all earlier sections, and does not call each of them.
+# A program has the functions of all earlier sections, and need not call all of them.
 WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-Wno-unused-variable"]
 SECONDS = 120  # time limit of a program, which takes some milliseconds
 
 
 def programs(page):
-    """Returns the source of each program, and the match of its expected output."""
+    """Returns the source of each program, and the regex match of its expected output on the page."""
     found, code, program = [], "", None
     for fence in FENCE.finditer(page):
         kind, text = fence.groups()

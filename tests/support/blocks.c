@@ -23,11 +23,12 @@ const struct block_format *block_format_of(enum type type)
     return NULL;
 }
 
-/* Returns the byte that holds integer i. *bit is the place of the integer's lowest bit in this
- * byte. */
+/* Returns the index of the byte of a block that holds integer i. Sets *bit to the position of the
+ * integer's lowest bit in this byte. */
 static int byte_of(const struct block_format *f, int i, int *bit)
 {
-    if (f->bits == 4) { /* upper halves of bytes hold the second half of the block */
+    if (f->bits ==
+        4) { /* the upper four bits of each byte hold an integer of the second half of the block */
         *bit = i < 16 ? 0 : 4;
         return f->integers_at + i % 16;
     }
@@ -75,7 +76,8 @@ static float half_at(const char *from)
     return x;
 }
 
-/* Computes an element. Its product and its sum are exact in binary64. */
+/* Computes an element. The product with the scale and the sum with the minimum are exact in
+ * binary64. */
 static float scaled(const struct block_format *f, const char *block, int bits)
 {
     const double product = (double)block_integer(f, bits) * (double)half_at(block);
@@ -132,7 +134,7 @@ static void store_block(const struct block_format *f, const float *x, char *bloc
     }
 }
 
-/* Returns the byte whose number is nearest to x, which is not negative. */
+/* Returns the E4M3 byte nearest to x. x is not negative. */
 static uint8_t nearest_e4m3(float x)
 {
     int below = 0, above = 0x7e; /* 448 */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The meaning of blocks with less than a byte for an element, and of 8-bit floating point, worked
- * out in binary64 from tables of the formats, without code of the library. The file also makes rows
- * of these types, even of types that the library does not write.
+ * The values of elements in block types of less than a byte per element, and in 8-bit floating
+ * point. They are computed in binary64 from tables of the formats, without code of the library. The
+ * file also makes rows of these types, even of types that the library does not write.
  */
 #ifndef ATTNKIT_TEST_BLOCKS_H
 #define ATTNKIT_TEST_BLOCKS_H
@@ -12,37 +12,40 @@
 
 #include "kernels/kernels.h"
 
-/* The place and the meaning of a block's integers. A block begins with a scale of two bytes. */
+/* The positions of a block's integers, and the numbers that they stand for. A block begins with a
+ * scale of two bytes. */
 struct block_format {
     const char *name;
     enum type type;
-    int elements, bytes, bits; /* bits: of an integer, without its fifth bit */
-    int minimum_at, fifth_at;  /* bytes from the block's beginning; 0: none */
+    int elements, bytes,
+        bits; /* `bits` is the number of bits of an integer, without its fifth bit */
+    int minimum_at, fifth_at; /* offsets in the block, in bytes; 0 if the block has no such field */
     int integers_at;
-    int zero; /* the integer that is 0 */
+    int zero; /* the integer that stands for 0 */
 };
 
 enum { BLOCK_FORMATS = 7 };
 
 extern const struct block_format block_formats[BLOCK_FORMATS];
 
-/* Returns the format of a type with less than a byte for an element. */
+/* Returns the format of a type with less than a byte per element. */
 const struct block_format *block_format_of(enum type type);
 
-/* Returns the bits of integer i; and the number for these bits, which the scale multiplies. */
+/* block_bits returns the bits of integer i. block_integer returns the number that these bits stand
+ * for, which the scale multiplies. */
 int block_bits(const struct block_format *f, const char *block, int i);
 int block_integer(const struct block_format *f, int bits);
 
 void block_put_bits(const struct block_format *f, char *block, int i, int bits);
 
-/* Computes element i of a block: integer times scale, plus the minimum, rounded once. */
+/* Computes element i of a block: integer times scale plus minimum, rounded once. */
 float block_element(const struct block_format *f, const char *block, int i);
 
 float e4m3_value(uint8_t byte);
 
-/* Stores a row of any type, as the library would. For types that the library does not write,
- * numbers must be finite, the scale of each block or group follows from its largest number, and
- * elements are the nearest.
+/* Stores a row of any type as the library would. For types that the library does not write, all
+ * numbers must be finite. The scale of a block or group then follows from its number of largest
+ * magnitude, and each element is the nearest one.
  */
 void store_row(enum type type, const float *x, int64_t n, int64_t group, void *row, float *scales);
 

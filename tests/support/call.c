@@ -85,7 +85,7 @@ struct call *call_new(struct shape shape)
     return c;
 }
 
-/* Makes a call with the same tensors, without memory of its own. */
+/* Makes a call with the same tensors. The new call owns no memory. */
 static struct call *copy(const struct call *c)
 {
     struct call *const d = calloc(1, sizeof *d);
@@ -115,7 +115,7 @@ static const void *moved(const void *data, int64_t bytes)
     return data ? (const char *)data + bytes : NULL;
 }
 
-/* Moves a tensor to row `first` of entry b. */
+/* Makes a tensor begin at row `first` of entry b. */
 static void move_to(attnkit_tensor *t, int64_t b, int64_t first)
 {
     t->data = moved(t->data, b * t->strides[0] + first * t->strides[2]);
@@ -190,7 +190,7 @@ static void append(const attnkit_append_args *args)
         fail_msg("%s", message);
 }
 
-/* Moves K or V to new memory, which is filled with NaN first. */
+/* Copies K or V to new memory. Elements without a key are NaN. */
 static void store(struct call *c, attnkit_tensor *t, const float *src, int64_t dim, bool tiled)
 {
     const attnkit_attention_args *const a = &c->args;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The meaning of stored elements, worked out in binary64 from the definitions of the formats,
- * without code of the library: for tests of conversions, and of calls on tensors of every type.
+ * The values of stored elements, computed in binary64 from the definitions of the formats, without
+ * code of the library. Tests of conversions, and of calls on tensors of every type, compare with
+ * them.
  */
 #ifndef ATTNKIT_TEST_FORMATS_H
 #define ATTNKIT_TEST_FORMATS_H
@@ -32,25 +33,25 @@ double magnitude_of(const struct format *f, uint16_t half);
 
 bool is_nan(const struct format *f, uint16_t half);
 
-/* Returns the bits of binary32 to which a pattern widens. A binary16 NaN becomes quiet; a bfloat16
- * NaN keeps its bits. */
+/* Returns the bits of the binary32 number that `half` widens to. A binary16 NaN becomes quiet; a
+ * bfloat16 NaN keeps its bits. */
 uint32_t widened_bits(const struct format *f, uint16_t half);
 
-/* Returns whether x narrows to `half`: no neighbouring pattern is nearer to x. If a neighbour is
- * equally near, `half` must be the even one of the two. A NaN must keep its sign and the upper bits
- * of its payload, and be quiet. */
+/* Returns whether `half` is x narrowed: no neighbouring 16-bit number is nearer to x. If a
+ * neighbour is equally near, `half` must be the even one of the two. A NaN must keep its sign and
+ * the upper bits of its payload, and be quiet. */
 bool is_narrowed(const struct format *f, float x, uint16_t half);
 
-/* Returns whether a row of TYPE_F32, TYPE_F16 or TYPE_BF16 is the n expected values narrowed,
- * including the bits of a NaN. */
+/* Returns whether a row of TYPE_F32, TYPE_F16 or TYPE_BF16 holds the n expected values narrowed to
+ * its type. The bits of a NaN count, too. */
 bool is_narrowed_row(enum type type, const float *expected, const char *row, int64_t n);
 
-/* Widens a row of n elements of any type to binary32. If has_scales, each `group` elements share a
- * scale. */
+/* Widens a row of n elements of any type to binary32. In types with scales, each `group` elements
+ * share a scale. */
 void widen_row(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                float *out);
 
-/* Returns where byte n of the row of key `key` lies in a tile of K. */
+/* Returns the offset in a tile of K of byte n of the row of key `key`. */
 int64_t byte_in_tile(enum type type, int64_t n, int64_t key);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention arguments with room for every optional group, so that a test can set any field.
+ * Memory for every optional group of attention's arguments, so that a test can set any field.
  */
 #ifndef ATTNKIT_TEST_GROUPS_H
 #define ATTNKIT_TEST_GROUPS_H
@@ -19,22 +19,23 @@ struct groups {
     attnkit_weights_out weights;
 };
 
-/* Makes the groups empty, so that they ask for nothing. */
+/* Makes all groups empty. Empty groups ask for no option. */
 void groups_init(struct groups *g);
 
-/* Lets args point to the groups. The window is included only if it was there before, because with
- * an empty window a row sees only its own key. Call this again after args and groups have been
- * copied. */
+/* Makes args point to the groups. args gets the window only if it had one before, because with an
+ * empty window a row sees only its own key. Call this function again after args and groups have
+ * been copied. */
 void groups_hang(attnkit_attention_args *args, struct groups *g);
 
-/* Sets the window, and lets args point to it. */
+/* Sets the window, and makes args point to it. */
 void groups_set_window(attnkit_attention_args *args, struct groups *g, int64_t left, int64_t right,
                        int64_t keep_first);
 
-/* Returns the groups of a call. A group that the call lacks is empty. A NULL window stays NULL. */
+/* Returns copies of the groups of a call. A group that the call lacks is empty. A NULL window stays
+ * NULL. */
 struct groups groups_of(const attnkit_attention_args *args);
 
-/* Returns element i of integers of either width. */
+/* Returns element i of an array of 32-bit or 64-bit integers. */
 int64_t ints_at(attnkit_ints ints, int64_t i);
 
 /* Sets ATTNKIT_STRIDED in every tensor of the call. */

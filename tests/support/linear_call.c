@@ -69,7 +69,8 @@ static void place_packed(struct linear_call *c, bool at_end)
 
 /* --- Numbers ---------------------------------------------------------------------------------- */
 
-/* Returns a factor that makes numbers small, within the exponents of the type. */
+/* Returns a factor that makes numbers small, but not too small for the exponent range of the
+ * type. */
 static float smallness(attnkit_type type, bool of_matrix)
 {
     return type == ATTNKIT_F16 || type == ATTNKIT_Q8_0 ? 0x1p-12f

@@ -14,7 +14,7 @@
 
 enum numbers {
     NORMAL,
-    TINY,    /* products that are subnormal */
+    TINY,    /* many products are subnormal */
     SPECIAL, /* some rows have NaN, infinities, zeros and the like */
     NUMBERS,
 };
@@ -30,8 +30,8 @@ struct linear_shape {
     int64_t rows, in_dim, out_dim;
 };
 
-/* A linear map. If its rows lie next to unmapped pages, packed and bias lie next to them on the
- * same side. */
+/* A linear map and its memory. If its rows lie before or after unmapped pages, so do `packed` and
+ * `bias`. */
 struct linear_call {
     attnkit_pack_args pack;
     attnkit_linear_args args;
@@ -41,36 +41,38 @@ struct linear_call {
 
 enum { MATRIX_CONVERSIONS = 13 };
 
-/* Every pair of w_type and packed_type that is possible. */
+/* Every valid pair of w_type and packed_type. */
 extern const attnkit_type matrix_conversions[MATRIX_CONVERSIONS][2];
 
-/* Makes a new call. It takes over the memory of the call before, which is no longer valid. */
+/* Makes a new call. It takes over the memory of the previous call, which is then no longer
+ * valid. */
 struct linear_call *linear_call_new(const struct linear_kind *kind, struct linear_shape shape,
                                     uint64_t seed);
 void linear_call_free(struct linear_call *c);
 
-/* Pack and run by the public calls, or by runner.kernels on one thread. With 2 threads a
- * parallel-for runs the tasks twice and backwards. With more threads, each thread is a call of its
- * own, and the last one runs first. The workspace has exactly the bytes that are asked for. Fails
- * the test on any status but ATTNKIT_OK. */
+/* Pack the matrix and run the map, by the public calls, or by runner.kernels on one thread. With 2
+ * threads a parallel-for runs the tasks twice and backwards. With more threads, each thread makes
+ * its own call, and the last thread runs first. The workspace has exactly the bytes that the
+ * library asks for. Both functions fail the test on any status but ATTNKIT_OK. */
 void linear_call_pack(const struct linear_call *c, struct runner runner);
 void linear_call_run(const struct linear_call *c, struct runner runner);
 
-/* Returns whether `packed` is w in tiles, and no byte after the tiles has been written. */
+/* Returns whether `packed` holds w in tiles, and no byte after the tiles has been written. */
 bool linear_call_is_packed(const struct linear_call *c);
 
 /* Computes y by the scalar reference, from w as it was before packing. The result is dense; the
  * caller frees it. */
 char *linear_call_reference(const struct linear_call *c);
 
-/* Returns a dense copy of y, which the caller frees, and puts the pattern back. NULL if a byte
- * outside y's rows has changed. */
+/* Returns a dense copy of y, which the caller frees, and fills y with the pattern again. Returns
+ * NULL if a byte outside y's rows has changed. */
 char *linear_call_take(const struct linear_call *c);
 
-/* Returns whether dense rows of y have the same bits. */
+/* Returns whether the first `rows` dense rows of y and z have the same bits. */
 bool linear_call_same(const struct linear_call *c, const char *y, const char *z, int64_t rows);
 
-/* Packs, runs and compares. Returns NULL, or a text that says what is wrong. */
+/* Packs the matrix, runs the map, and compares packed matrix and y. Returns NULL, or a message that
+ * names the result that differs. */
 const char *linear_call_check(const struct linear_call *c, struct runner runner);
 
 #endif

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pixels of PNG files, for tests of programs that draw them. Every chunk must have the right checksum."""
+"""Decodes the pixels of PNG files, for tests of programs that write PNG. Every chunk must have the right checksum."""
 
 import struct
 import zlib
@@ -9,11 +9,11 @@ import numpy as np
 PREDICTIONS = (lambda a, b, c: 0, lambda a, b, c: a, lambda a, b, c: b,
                lambda a, b, c: (a + b) // 2,
                lambda a, b, c: min((a, b, c), key=lambda v: abs(v - (a + b - c))))
-CHANNELS = {2: 3, 6: 4}  # colour type -> bytes of a pixel: without and with alpha
+CHANNELS = {2: 3, 6: 4}  # colour type -> bytes of a pixel, without alpha and with alpha
 
 
 def decode(content):
-    """Returns the pixels, 8 bits each of red, green, blue and perhaps alpha: [height, width, 3 or 4]."""
+    """Returns the pixels as an array [height, width, 3 or 4] of 8-bit red, green, blue and, if present, alpha."""
     assert content[:8] == b"\x89PNG\r\n\x1a\n"
     at, data, size = 8, b"", None
     while at < len(content):

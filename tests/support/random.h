@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random numbers with the same bits on every machine: splitmix64 (Steele, Lea, Flood 2014) and
- * integer arithmetic, then one exact conversion.
+ * Random numbers with the same bits on every machine. They come from splitmix64 (Steele, Lea, Flood
+ * 2014), integer arithmetic and one exact conversion.
  */
 #ifndef ATTNKIT_TEST_RANDOM_H
 #define ATTNKIT_TEST_RANDOM_H
@@ -19,20 +19,20 @@ static inline uint64_t random_bits(uint64_t *state)
     return z ^ z >> 31;
 }
 
-/* Returns an integer of 0 .. n-1. */
+/* Returns a random integer from 0 to n - 1. */
 static inline int64_t random_below(uint64_t *state, int64_t n)
 {
     return (int64_t)(random_bits(state) >> 33) % n;
 }
 
-/* Returns a number of [-1, 1), a multiple of 2^-23. */
+/* Returns a random number in [-1, 1). It is a multiple of 2^-23. */
 static inline float random_uniform(uint64_t *state)
 {
     return (float)((int32_t)(random_bits(state) >> 40) - (1 << 23)) * 0x1p-23f;
 }
 
-/* Returns a number of mean 0 and variance 1, a sum of 12 uniform numbers: a multiple of 2^-20,
- * never beyond 6. */
+/* Returns a random number with mean 0 and variance 1: a sum of 12 uniform numbers. It is a multiple
+ * of 2^-20, and its magnitude is at most 6. */
 static inline float random_normal(uint64_t *state)
 {
     int32_t sum = 0;
@@ -44,7 +44,8 @@ static inline float random_normal(uint64_t *state)
     return (float)(sum - 6 * 0xfffff) * 0x1p-20f;
 }
 
-/* Returns a number of any kind, most of them normal. */
+/* Returns a random number. Most are normally distributed, but NaN, infinities, zeros, and large and
+ * tiny numbers occur. */
 static inline float random_number(uint64_t *state)
 {
     static const float special[] = {0.0f,    -0.0f,  INFINITY,   -INFINITY, NAN,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counts of the cases of each instruction set, for tests that run each case on all instruction
- * sets. The scalar reference is the slowest part, so it is computed once for each case.
+ * Numbers of cases that ran, and of cases that differed, on each instruction set. They serve tests
+ * that run each case on all instruction sets in turn. These tests compute the scalar reference,
+ * their slowest part, only once for each case.
  */
 #ifndef ATTNKIT_TALLY_H
 #define ATTNKIT_TALLY_H

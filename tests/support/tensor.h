@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A tensor in the memory of a test, in any layout that a caller may use: with gaps, backwards, or
- * with an unmapped page next to each row. Also copies of this memory, into which a test writes the
- * bytes that it expects.
+ * A tensor in the memory of a test, in any layout that a caller may use: with gaps, with negative
+ * strides, or with an unmapped page next to each row. The file also makes copies of this memory,
+ * into which a test writes the bytes that it expects.
  */
 #ifndef ATTNKIT_TEST_TENSOR_H
 #define ATTNKIT_TEST_TENSOR_H
@@ -21,7 +21,8 @@ enum {
 /* DENSE, PADDED ([row][batch][head] with gaps), REVERSED, BEFORE_GUARD and AFTER_GUARD. */
 extern const enum layout_kind tensor_layouts[TENSOR_LAYOUTS];
 
-/* Rows at fixed strides in one or more pieces of memory, which have one size and distance. */
+/* Rows at fixed strides in `pieces` pieces of memory. Each piece has `piece` bytes, and the pieces
+ * begin `distance` bytes apart. */
 struct tensor {
     char *memory;
     size_t piece, distance, pieces;
@@ -32,20 +33,21 @@ struct tensor {
 /* Returns whether each row fits a slot of memory.h. */
 bool tensor_fits_slots(const struct tensor *t);
 
-/* Lays out a tensor whose count and row_bytes are set, and fills it with the pattern. `slot` is its
- * first slot; `arena` is an arena of its own. */
+/* Lays out a tensor whose count and row_bytes are set, and fills its memory with the pattern.
+ * `slot` is the number of its first slot. `arena` is the index of an arena that no other tensor
+ * uses. */
 void tensor_place(struct tensor *t, enum layout_kind layout, int arena, int slot,
                   int64_t alignment);
 
 int64_t tensor_rows(const struct tensor *t);
 char *tensor_row(const struct tensor *t, int64_t outer, int64_t head, int64_t row);
 
-/* Returns a copy of the memory, in one piece, which the caller frees. */
+/* Returns a contiguous copy of the tensor's memory, which the caller frees. */
 char *tensor_copy(const struct tensor *t);
 
 bool tensor_is_as_in(const struct tensor *t, const char *copy);
 
-/* Returns the byte of the copy that stands for a byte of the memory. */
+/* Returns the address in the copy of a byte of the tensor's memory. */
 char *tensor_in_copy(const struct tensor *t, char *copy, const char *byte);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NEON's instructions for bf16 and bytes: BF16, DotProd and I8MM. Linux says whether the CPU has
- * them. BFDOT and BFMMLA run without the mode of EBF16, which FPCR would have to switch on.
+ * NEON's instructions for bf16 and bytes, from the extensions BF16, DotProd and I8MM. Linux reports
+ * whether the CPU has them. BFDOT and BFMMLA run without the mode of EBF16, because FPCR does not
+ * switch it on.
  */
 #include <arm_neon.h>
 #include <stddef.h>
@@ -9,7 +10,7 @@
 
 #include "tests/units/instructions.h"
 
-/* Older headers do not name them all. */
+/* Bits of the auxiliary vector. Older headers do not define all of them. */
 enum { HAS_DOTPROD = 20, HAS2_I8MM = 13, HAS2_BF16 = 14 };
 
 static bool has_dotprod(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instructions for bf16 and bytes of a CPU family, each with its model and a way to run it. One
- * file for each family, x86.c and arm.c, has the list.
+ * The instructions for bf16 and bytes of a CPU architecture, each with its model and a function
+ * that runs it. x86.c and arm.c have the list for their architecture.
  */
 #ifndef ATTNKIT_TEST_UNITS_INSTRUCTIONS_H
 #define ATTNKIT_TEST_UNITS_INSTRUCTIONS_H
@@ -15,11 +15,12 @@ enum { MOST_WORDS = TILE_ROWS * TILE_WORDS };
 
 struct instruction {
     const char *name;
-    int words;    /* words of 32 bits, in the accumulator and in each factor */
-    bool is_bf16; /* false: integers */
+    int words;    /* number of 32-bit words in the accumulator and in each factor */
+    bool is_bf16; /* false: the factors are integers */
     bool (*is_here)(void);
     void (*run)(uint32_t *acc, const uint32_t *a, const uint32_t *b);
-    uint32_t (*lane)(uint32_t acc, uint32_t a, uint32_t b); /* the model of a lane, or */
+    uint32_t (*lane)(uint32_t acc, uint32_t a,
+                     uint32_t b); /* the model of a lane; NULL if `whole` is the model */
     void (*whole)(uint32_t *acc, const uint32_t *a,
                   const uint32_t *b); /* the model of the whole instruction */
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The models of instructions. A sum of two numbers is taken in binary64, rounded to odd, which
- * loses nothing that a rounding to 24 bits could see; the rest is integer arithmetic on its bits.
+ * The models of instructions. A sum of two numbers is computed in binary64 with rounding to odd. A
+ * later rounding to 24 bits then gives the same result as with the exact sum. The rest is integer
+ * arithmetic on the bits of the sum.
  */
 #include "tests/units/models.h"
 
@@ -53,8 +54,8 @@ static uint32_t flushed(uint32_t bits)
     return bits & infinity ? bits : bits & sign_bit;
 }
 
-/* Returns a + b in binary64, rounded to odd: an inexact sum that is even goes one step towards the
- * exact sum. */
+/* Returns a + b in binary64, rounded to odd: if the rounded sum is inexact and even, it moves one
+ * step towards the exact sum. */
 static double odd_sum(double a, double b)
 {
     const double sum = a + b;
@@ -102,7 +103,7 @@ uint32_t model_flushed_fma(uint32_t a, uint32_t b, uint32_t c)
     return narrowed(to_nearest_even(odd_sum(product, (double)number(flushed(c)))));
 }
 
-/* Returns an element as a binary32: i = 0 is the even element. */
+/* Returns the bits of element i of a bf16 pair as binary32. Element 0 is the even element. */
 static uint32_t element(uint32_t pair, int i)
 {
     return i ? pair >> HALF << HALF : pair << HALF;

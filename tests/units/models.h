@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The results of instructions for bf16 and bytes, in plain C: of a lane of 32 bits, or of a whole
- * product of small matrices. Numbers are their bits: an accumulator is a binary32 or an int32; a
- * factor is two bf16, four bytes or two int16, the first in the low bits. Integer sums wrap around.
+ * Models, in plain C, of instructions for bf16 and bytes. A model computes a 32-bit lane, or a
+ * whole product of small matrices. Numbers are passed as bits. An accumulator is a binary32 or an
+ * int32. A factor is two bf16, four bytes or two int16, with the first element in the low bits.
+ * Integer sums wrap around.
  */
 #ifndef ATTNKIT_TEST_UNITS_MODELS_H
 #define ATTNKIT_TEST_UNITS_MODELS_H
@@ -11,25 +12,26 @@
 
 enum {
     TILE_ROWS = 16,
-    TILE_WORDS = 16, /* words of 32 bits in a row of a tile of AMX */
+    TILE_WORDS = 16, /* number of 32-bit words in a row of an AMX tile */
 };
 
-/* Computes a b + c, rounded once to nearest even. Subnormal inputs count as 0. A result below
- * 2^-126, after rounding without a limit of the exponent, is 0. a b has to be exact in binary64. */
+/* Computes a b + c, rounded once to nearest even. Subnormal inputs count as 0. A result whose
+ * magnitude is below 2^-126 after rounding with unlimited exponent is 0. a b has to be exact in
+ * binary64. */
 uint32_t model_flushed_fma(uint32_t a, uint32_t b, uint32_t c);
 
-/* VDPBF16PS: two fused multiply-adds, of the odd elements first, then of the even elements. */
+/* VDPBF16PS: two fused multiply-adds, first with the odd elements, then with the even elements. */
 uint32_t model_vdpbf16ps(uint32_t acc, uint32_t a, uint32_t b);
 
-/* VPDPBUSD (a is unsigned, b signed), VPDPWSSD. */
+/* VPDPBUSD, in which the bytes of a are unsigned and the bytes of b signed, and VPDPWSSD. */
 uint32_t model_vpdpbusd(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_vpdpwssd(uint32_t acc, uint32_t a, uint32_t b);
 
-/* BFDOT without EBF16: acc + (a0 b0 + a1 b1), each step rounded to odd, subnormal numbers count as
- * 0. */
+/* BFDOT without EBF16: acc + (a0 b0 + a1 b1). Each step is rounded to odd, and subnormal numbers
+ * count as 0. */
 uint32_t model_bfdot(uint32_t acc, uint32_t a, uint32_t b);
 
-/* BFMLALB, BFMLALT: a fused multiply-add of the even or the odd element, subnormal numbers are
+/* BFMLALB and BFMLALT: a fused multiply-add with the even or the odd element. Subnormal numbers are
  * kept. */
 uint32_t model_bfmlalb(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_bfmlalt(uint32_t acc, uint32_t a, uint32_t b);
@@ -38,16 +40,17 @@ uint32_t model_bfmlalt(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_sdot(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_udot(uint32_t acc, uint32_t a, uint32_t b);
 
-/* AMX with full tiles, acc[m][n] += sum over k of a[m][k] * b[k][n]. TDPBF16PS: even and odd
- * elements have a chain each from +0 over all k; acc += even + odd, each sum rounded. */
+/* AMX with full tiles: acc[m][n] += sum over k of a[m][k] * b[k][n]. TDPBF16PS sums the products of
+ * even and of odd elements separately, by fused multiply-adds from +0 over all k. Then acc += even
+ * + odd, with each of the two sums rounded. */
 void model_tdpbf16ps(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 void model_tdpbssd(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 void model_tdpbsud(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 void model_tdpbusd(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 void model_tdpbuud(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 
-/* BFMMLA, SMMLA, UMMLA, USMMLA: acc[2][2] += a[2][2 factors] * b[2][2 factors]', the first factor
- * first. */
+/* BFMMLA, SMMLA, UMMLA and USMMLA: acc[2][2] += a * transpose of b, where a and b are [2][2
+ * factors]. The products of the first factors are added first. */
 void model_bfmmla(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 void model_smmla(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 void model_ummla(uint32_t *acc, const uint32_t *a, const uint32_t *b);

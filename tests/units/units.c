@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compares the instructions for bf16 and bytes that this CPU has with their models, on crafted and
- * drawn numbers, bit for bit; any NaN equals any NaN. An instruction that the CPU lacks is skipped
- * by name. A last test shows for which numbers the model of VDPBF16PS has the bits of today's chain
- * of multiply-adds.
+ * Compares the instructions for bf16 and bytes that this CPU has with their models, bit for bit, on
+ * crafted and random numbers. Any NaN equals any NaN. The program reports each instruction that the
+ * CPU lacks as skipped. A last test shows for which numbers the model of VDPBF16PS has the bits of
+ * the chain of fused multiply-adds that the library uses.
  *
  *   units [CASES | --list]
  *
- * CASES (3,000) is how many vectors of 16 lanes an instruction gets. --list names the instructions.
+ * CASES, by default 3,000, is the number of vectors of 16 lanes that an instruction gets. --list
+ * prints the names of the instructions.
  */
 #include <math.h>
 #include <stdio.h>
@@ -19,12 +20,12 @@
 
 enum {
     DEFAULT_CASES = 3000,
-    LANES = 16, /* lanes of 32 bits in a vector */
+    LANES = 16, /* 32-bit lanes in a vector */
     CHAIN_CASES = 20000,
     BF16_ONE = 0x3f80,
     BF16_BIAS = 127,
-    LEAST_SUM = -112, /* least sum of the exponents of q and k with which no subnormal number
-                         changes a result */
+    LEAST_SUM =
+        -112, /* from this sum of the exponents of q and k on, subnormal numbers change no result */
 };
 
 enum numbers { ANY, NEAR_ONE, NEAR_SMALLEST, NEAR_LARGEST, CRAFTED, CANCELLING, KINDS };
@@ -41,8 +42,8 @@ static uint32_t below(uint64_t *random, int64_t n)
     return (uint32_t)random_below(random, n);
 }
 
-/* Draws a bf16 with an exponent between two biased ones. It is in the high half of a word, which
- * makes it a binary32. */
+/* Draws a bf16 whose biased exponent is between `least` and `largest`. It lies in the high half of
+ * a word, so that the word is the same number in binary32. */
 static uint32_t with_exponent(uint64_t *random, int least, int largest)
 {
     const uint32_t sign_and_digits = below(random, 1 << 8);
@@ -79,7 +80,8 @@ static uint32_t draw_pair(uint64_t *random, const struct instruction *in, enum n
     return word;
 }
 
-/* Draws minus the product of the odd elements, or a number a few steps from it. */
+/* Returns minus the product of the odd elements, or a number a few steps from it, drawn at
+ * random. */
 static uint32_t draw_opposite(uint64_t *random, uint32_t a, uint32_t b)
 {
     const uint32_t product = model_flushed_fma(a & 0xffff0000u, b & 0xffff0000u, 0);
@@ -147,7 +149,7 @@ static void expect(const struct instruction *in, const struct factors *f, uint32
         acc[i] = in->lane(acc[i], f->a[i], f->b[i]);
 }
 
-/* Returns how many numbers differ from the model's; prints the first few. */
+/* Returns how many results differ from the results of the model. Prints the first few. */
 static int compare(const struct instruction *in, const struct factors *f, enum numbers kind,
                    int told)
 {
@@ -182,8 +184,9 @@ static bool check_instruction(const struct instruction *in, int cases)
     return wrong == 0;
 }
 
-/* Compares two steps of today's chain, odd element first, with the model, for q and k whose
- * non-zero elements are at least 2^least_q and 2^least_k. Returns how many sums differ. */
+/* Compares chains of fused multiply-adds over four pairs, odd element first, with the model. The
+ * elements of q are at least 2^least_q in magnitude, the elements of k at least 2^least_k. Returns
+ * how many sums differ. */
 static int chain_differs(int least_q, int least_k)
 {
     uint64_t random = 31;
@@ -211,9 +214,9 @@ static int chain_differs(int least_q, int least_k)
     return differ;
 }
 
-/* Checks that the chain of fused multiply-adds has the bits of VDPBF16PS if the exponents of q and
- * k add up to at least LEAST_SUM and no element is subnormal, and that it has other bits below this
- * sum, or with subnormal elements. */
+/* Checks when a chain of fused multiply-adds has the bits of VDPBF16PS. Every chain must have these
+ * bits if the exponents of q and k add up to at least LEAST_SUM and no element is subnormal. With a
+ * smaller sum, or with subnormal elements, some chains must have other bits. */
 static bool check_chain(void)
 {
     bool ok = true;

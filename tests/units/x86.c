@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AVX512_BF16, AVX512_VNNI and AVX-VNNI by vector; AMX by tile. CPUID says whether the CPU has
- * them. Linux has to allow tiles. Under Bochs, Linux cannot allow them, but tiles work without
- * permission.
+ * Vector instructions of AVX512_BF16, AVX512_VNNI and AVX-VNNI, and tile instructions of AMX. CPUID
+ * tells whether the CPU has them. A program needs Linux's permission to use tiles. Under Bochs,
+ * Linux cannot give it, but tiles work without permission.
  */
 #include <cpuid.h>
 #include <immintrin.h>
@@ -15,11 +15,11 @@
 enum {
     ARCH_GET_XCOMP_PERM = 0x1022,
     ARCH_REQ_XCOMP_PERM = 0x1023,
-    TILE_DATA = 18, /* the bit of AMX's tiles in XCR0 */
+    TILE_DATA = 18, /* the XCR0 bit of AMX's tiles */
     ROW_BYTES = 4 * TILE_WORDS,
 };
 
-/* Returns a bit of EAX, ECX or EDX of leaf 7. */
+/* Returns a bit of EAX, ECX or EDX of CPUID leaf 7. */
 static bool has(unsigned subleaf, char in, int bit)
 {
     unsigned eax, ebx, ecx, edx;
@@ -43,8 +43,8 @@ static bool has_avx_vnni(void)
     return __builtin_cpu_supports("avx2") && has(1, 'a', 4);
 }
 
-/* Returns whether tiles need no permission. Linux can permit tiles only on a CPU with XFD; an
- * emulator without XFD lets every program use them. */
+/* Returns whether tiles need no permission. Linux can permit tiles only on a CPU with XFD. An
+ * emulator without XFD lets every program use tiles. */
 static bool needs_no_leave(void)
 {
     unsigned eax, ebx, ecx, edx;
@@ -112,7 +112,7 @@ run_vex_vpdpwssd(uint32_t *acc, const uint32_t *a, const uint32_t *b)
     _mm256_storeu_si256((__m256i *)acc, sum);
 }
 
-/* Tiles 0 to 2 are full and hold the accumulator and both factors. */
+/* Loads the accumulator and both factors into tiles 0 to 2, which have full size. */
 __attribute__((target("amx-tile"))) static void load_tiles(uint32_t *acc, const uint32_t *a,
                                                            const uint32_t *b)
 {

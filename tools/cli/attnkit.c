@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command `attnkit`: attention on NumPy files, and facts about this machine and the library.
+ * The command `attnkit` computes attention on NumPy files, and prints facts about this machine and
+ * the library.
  */
 #include <attnkit.h>
 
@@ -66,8 +67,8 @@ static int dispatch(int argc, char **argv)
     return EXIT_USAGE;
 }
 
-/* Flushes standard output at the end: output may still be in the buffer of stdio, so that a full
- * disk shows only here. */
+/* Runs the command, then flushes standard output. Output may still be in the buffer of stdio, so
+ * that a full disk is noticed only here. */
 int main(int argc, char **argv)
 {
     const int code = dispatch(argc, argv);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The option --filter.
+ * Compiles the expression of the option --filter.
  */
 #include "tools/cli/filter.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The option --filter: an extended regular expression for names.
+ * The option --filter, whose argument is an extended regular expression for names.
  */
 #ifndef ATTNKIT_FILTER_H
 #define ATTNKIT_FILTER_H
@@ -9,7 +9,8 @@
 #include <stdbool.h>
 
 /* Compiles the expression. NULL stands for an expression that matches all names. The caller frees
- * the filter with regfree(). Returns false, and complains, if the text is no regular expression. */
+ * the filter with regfree(). Prints an error and returns false if the text is not a regular
+ * expression. */
 bool filter_make(const char *expression, regex_t *filter);
 
 bool filter_takes(const regex_t *filter, const char *name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `attnkit info`: the processor of this machine, the instruction sets that the library can use on
- * it, and the reasons.
+ * `attnkit info` prints the processor of this machine and, for each instruction set, whether the
+ * library can use it here, with the reason.
  */
 #include <attnkit.h>
 
@@ -14,7 +14,7 @@ enum { COLUMNS = 96, LABEL = 10 };
 
 /* ----------------------------------------------------------------- the processor, from Linux */
 
-/* Returns whether a feature matters to arithmetic. Linux names more than a hundred. */
+/* Returns whether a CPU feature matters to arithmetic. Linux names more than a hundred features. */
 static bool is_of_interest(const char *feature)
 {
     static const char *const prefixes[] = {"sse4_2", "f16c", "fma", "avx",  "amx",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CPU that a program runs on, and the compiler that made it.
+ * Finds the CPU on which a program runs, and the compiler that made the program.
  */
 #include "tools/cli/tool.h"
 

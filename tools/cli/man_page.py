@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a man page of the command from its --help, so that both say the same.
+"""Makes a man page of the command from its --help, so that both have the same text.
 
     tools/cli/man_page.py COMMAND VERSION PAGE.1 [SUBCOMMAND]
 
 COMMAND is the program attnkit of a build. The help has a line "name: summary", paragraphs, blocks that are indented by
-2, and options. Blocks are shown as they are. In the text beside an option, lines that are indented further are shown as
-they are, too. A paragraph "Exit codes: ..." and the sentence on the environment get sections of their own. CHANGES.md
-has the date of the version.
+2 spaces, and options. Blocks are shown as they are. In the text next to an option, lines that are indented further are
+also shown as they are. The paragraph "Exit codes: ..." and the sentence on the environment become separate sections.
+The date of the version comes from CHANGES.md.
 """
 
 import re
@@ -45,7 +45,7 @@ def as_it_is(lines):
 
 
 def mixed(lines):
-    """Formats lines: those at the left margin are running text, all others are shown as they are."""
+    """Formats lines. Lines at the left margin are running text; all other lines are shown as they are."""
     page, start = [], 0
     for end in range(1, len(lines) + 1):
         if end == len(lines) or lines[end].startswith(" ") != lines[start].startswith(" "):
@@ -56,14 +56,15 @@ def mixed(lines):
 
 
 def head(name, argument):
-    """Returns the line above the text of an item: the item's name in bold, and its argument in italics."""
+    """Returns the lines that begin an item: the item's name in bold, and its argument in italics."""
     more = rf" \fI{escaped(argument)}\fR" if argument else ""
     return [".TP", rf"\fB{escaped(name)}\fR{more}"]
 
 
 def items(lines, pattern):
     """Returns the items of a list, as (name, argument, lines of text). A line that matches the pattern begins an item.
-    The lines of its text are indented to the column in which the text begins, beside the name or on the next line."""
+    The lines of its text are indented to the column in which the text begins, on the line of the name or on the next
+    line."""
     found = []
     for line in lines:
         begin = pattern.match(line)
@@ -127,7 +128,7 @@ def page_of(text, overview, subcommand, version):
     see = [rf"\fB{escaped(other)}\fR(1)" + ("," if other != others[-1] else "") for other in others]
     return [
         f'.TH {name.upper()} 1 "{date_of(version)}" "attnkit {version}" "attnkit"',
-        ".ad l", ".nh",  # ragged, without hyphens: names of options stay whole
+        ".ad l", ".nh",  # ragged right and without hyphenation, so that names of options stay whole
         *section("NAME", [f"{escaped(name)} \\- {escaped(summary)}"]),
         *section("SYNOPSIS", synopsis(overview, subcommand) if subcommand else
                  [r"\fBattnkit\fR \fICOMMAND\fR [options]"]),

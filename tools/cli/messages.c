@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lines that the programs of this project print for people: complaints and results. The lines
- * quote names of files and tensors, which other people chose. Therefore characters that a terminal
- * takes for commands are escaped.
+ * Prints the lines that the programs of this project show to people: error messages and results.
+ * These lines quote names of files and tensors, which other people chose. Therefore characters that
+ * a terminal takes for commands are escaped.
  */
 #include "tools/cli/tool.h"
 
@@ -13,7 +13,8 @@
 #include "tools/formats/utf8.h"
 
 enum {
-    TEXT = 16384, /* bytes of a message, room for three of the longest paths; the rest is cut */
+    TEXT = 16384, /* bytes of a message, room for three of the longest paths; a longer message is
+                     cut */
     ESCAPE = 4,   /* bytes that "\x1b" takes */
 };
 
@@ -25,7 +26,8 @@ static bool is_layout(uint32_t character)
            (character >= 0x2066 && character <= 0x2069);
 }
 
-/* Copies the text. Bytes of characters that are not readable become \x and two digits. */
+/* Copies the text. Each byte of a character that is not readable becomes \x and two hexadecimal
+ * digits. */
 static void escape(const char *text, char *escaped)
 {
     const char *const end = text + strlen(text);

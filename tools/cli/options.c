@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Options of a subcommand, from a table that also makes its help. Names cannot be abbreviated:
- * otherwise a new option could make an abbreviation in an old script ambiguous.
+ * Parses the options of a subcommand by a table, from which its help is made as well. Names cannot
+ * be abbreviated: otherwise a new option could make an abbreviation in an old script ambiguous.
  */
 #include "tools/cli/tool.h"
 
@@ -22,8 +22,8 @@ static const struct option *find(const struct option *options, int count, const 
     return NULL;
 }
 
-/* Returns the argument of an option that needs one: the text behind the '=' of word, or else next.
- * Returns NULL if it has complained. */
+/* Returns the argument of an option that needs one. It is the text after the '=' in word if there
+ * is a '=', else next. On an error, prints it and returns NULL. */
 static const char *argument_of(const struct option *option, const char *word, const char *next,
                                bool next_is_option)
 {
@@ -143,7 +143,7 @@ bool parse_word(const char *option, const char *text, const char *const *words, 
     return complain("%s is '%s': must be %s", option, text, all);
 }
 
-/* Reads the number at *text and moves *text behind it. */
+/* Reads the number at *text and advances *text to the end of the number. */
 static bool take_natural(const char *option, const char **text, uint64_t max, uint64_t *value)
 {
     char *end;

@@ -9,9 +9,10 @@
 
 enum { PARALLEL_MAX = 256 };
 
-/* Calls task(arg, i) for i in 0 .. n-1, n at most PARALLEL_MAX, each on its own thread (0 on the
- * caller's), and returns when all are done. If a thread cannot be started, the caller's thread runs
- * its task, with the same result. pool is not used. */
+/* Calls task(arg, i) for i in 0 .. n-1, and returns when all tasks are done. n is at most
+ * PARALLEL_MAX. Task 0 runs on the caller's thread, and every other task on its own thread. If a
+ * thread cannot be started, the caller's thread runs its task, with the same result. pool is not
+ * used. */
 void parallel_for(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Subcommands that are programs of their own: `attnkit bench` is attnkit-bench, which needs Google
- * Benchmark, and `attnkit compare` is attnkit-compare, which loads other builds of the library.
+ * Runs the subcommands that are separate programs. `attnkit bench` is attnkit-bench, which needs
+ * Google Benchmark. `attnkit compare` is attnkit-compare, which loads other builds of the library.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
@@ -24,7 +24,7 @@ static bool own_folder(char folder[PATH_MAX])
     return true;
 }
 
-/* Looks for the program beside the command, and at its places in a build tree and in an
+/* Looks for the program in the folder of this command, and at its places in a build tree and in an
  * installation. */
 static bool find_program(const char *name, const char *built_where, char program[2 * PATH_MAX])
 {
@@ -40,7 +40,7 @@ static bool find_program(const char *name, const char *built_where, char program
     return complain("there is no %s beside this command: it is built where %s", name, built_where);
 }
 
-/* Replaces this process by the program. Returns only if that fails. */
+/* Replaces this process by the program. Returns only if the program cannot be started. */
 static void become(const char *name, const char *built_where, int argc, char **argv)
 {
     char program[2 * PATH_MAX];

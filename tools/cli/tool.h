@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by the parts of the command `attnkit`: exit codes, complaints, the reading of options.
- * Standard output is for results, standard error for complaints.
+ * Declarations that the parts of the command `attnkit` share: exit codes, error messages, and the
+ * parsing of options. Results go to standard output, error messages to standard error.
  */
 #ifndef ATTNKIT_TOOL_H
 #define ATTNKIT_TOOL_H
@@ -12,8 +12,8 @@
 
 enum { EXIT_OK = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2 };
 
-/* The exit code of `attnkit compare` if it has no verdict because its program is missing. Its lower
- * codes are verdicts. */
+/* The exit code of `attnkit compare` if it has no verdict because its program is missing. Lower
+ * exit codes are verdicts. */
 enum { EXIT_NO_VERDICT = 68 };
 
 /* Run the subcommands. Each takes the arguments that follow its name and returns an exit code. */
@@ -23,26 +23,28 @@ int info_command(int argc, char **argv);
 int bench_command(int argc, char **argv);
 int compare_command(int argc, char **argv);
 
-/* Prints "attnkit: ..." and a newline on standard error. Returns false, so that callers can return
- * the call. */
+/* Prints "attnkit: ..." and a newline on standard error. Returns false, so that callers can write
+ * `return complain(...)`. */
 __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
 
-/* Prints a line on standard output. Here and in complaints, control characters appear as "\x1b". */
+/* Prints a line on standard output. Here and in error messages, control characters are escaped, for
+ * example as "\x1b". */
 __attribute__((format(printf, 1, 2))) void say(const char *format, ...);
 
 /* An option of a subcommand. */
 struct option {
-    const char *name;     /* "--threads" */
-    const char *argument; /* name of its argument in the help: "N"; NULL: it takes none */
-    const char *help;     /* lines after the first are indented by the help */
-    const char **value;   /* set to the argument, or to name if it takes none; NULL if not given */
+    const char *name; /* "--threads" */
+    const char
+        *argument;    /* the name of its argument in the help, such as "N"; NULL if it takes none */
+    const char *help; /* lines after the first are indented by the help */
+    const char **value; /* set to the argument, or to name if it takes none; NULL if not given */
 };
 
-/* Reads `--name argument` and `--name=argument` into the values. Returns false if it has
- * complained. */
+/* Reads `--name argument` and `--name=argument` into the values. On an error, prints it and returns
+ * false. */
 bool options_parse(const struct option *options, int count, int argc, char **argv);
 
-/* Returns whether each of the named options was given, and complains if not. names end with
+/* Returns whether each of the named options was given. If not, prints an error. names end with
  * NULL. */
 bool options_require(const char *command, const struct option *options, int count,
                      const char *const *names);
@@ -52,24 +54,24 @@ struct option_pair {
     const char *name, *value, *needed, *needed_value;
 };
 
-/* Returns whether each given option has the option that it needs, and complains if not. */
+/* Returns whether each given option has the option that it needs. If not, prints an error. */
 bool options_go_together(const struct option_pair *pairs, size_t count);
 
 /* Prints the help of each option, in one or more aligned lines. */
 void options_print_help(const struct option *options, int count);
 
-/* Read text as a whole number of min .. max, or as any number. Return false if they have complained
- * of the option. */
+/* Parse text as a whole number of min .. max, or as any number. On an error, print it with the name
+ * of the option and return false. */
 bool parse_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value);
 bool parse_real(const char *option, const char *text, double *value);
 
-/* Sets *index to the index of the text among the words, which end with NULL. Returns false if it
- * has complained. */
+/* Sets *index to the index of the text among the words, which end with NULL. On an error, prints it
+ * and returns false. */
 bool parse_word(const char *option, const char *text, const char *const *words, int *index);
 
 /* Whole numbers that are not negative, separated by commas. */
 struct naturals {
-    uint64_t *values; /* the caller's to free */
+    uint64_t *values; /* the caller frees them */
     int64_t count;
 };
 bool parse_naturals(const char *option, const char *text, uint64_t max, struct naturals *list);
@@ -81,7 +83,8 @@ enum { CPUINFO_LINE = 4096 };
  */
 void cpuinfo(const char *key, char value[CPUINFO_LINE]);
 
-/* Returns the compiler that made the calling program, such as "gcc 12.2.0". */
+/* Returns the name and version of the compiler that made the calling program, such as "gcc
+ * 12.2.0". */
 const char *tool_compiler(void);
 
 #endif

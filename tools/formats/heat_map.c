@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws heat maps. A weight is a square of several pixels if there is room, else a pixel is the
- * mean of a square of weights. Rows and keys share one scale, unless the panel would be too flat or
- * too thin.
+ * Draws heat maps. If there is room, a weight is a square of several pixels. Otherwise, a pixel is
+ * the mean of a square of weights. Rows and keys have the same scale, unless the panel would be too
+ * flat or too thin.
  */
 #include "tools/formats/heat_map.h"
 
@@ -12,27 +12,27 @@
 
 enum {
     GAP = 8,        /* pixels between panels, and around them */
-    DIGIT = 2,      /* pixels of a dot of a digit, each way */
-    NUMBER = 14,    /* pixels above a panel that its number takes */
-    COMFORT = 1000, /* pixels to which a picture of few weights is scaled up */
+    DIGIT = 2,      /* side of a dot of a digit, in pixels */
+    NUMBER = 14,    /* height of the number above a panel, in pixels */
+    COMFORT = 1000, /* side to which a picture of few weights is scaled up, in pixels */
     MAX_ZOOM = 24,
-    MIN_PANEL = 24, /* pixels of a panel, each way: three digits are not wider */
+    MIN_PANEL = 24, /* least side of a panel, in pixels; three digits are not wider */
     MAX_ACROSS = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + GAP),
     MAX_DOWN = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + NUMBER + GAP)
 };
 
 _Static_assert(MAX_ACROSS *MAX_DOWN >= HEAT_MAP_MAX_HEADS, "there is room for all heads");
 
-/* Rows or keys of a panel. */
+/* The scale of one direction of a panel: of its rows or of its keys. */
 struct axis {
-    int64_t count;  /* weights */
-    int64_t shrink; /* weights in one mean */
-    int64_t shown;  /* means */
-    int zoom;       /* pixels of a mean */
+    int64_t count;  /* number of weights */
+    int64_t shrink; /* number of weights along the side of one mean */
+    int64_t shown;  /* number of means */
+    int zoom;       /* side of a mean, in pixels */
 };
 
 struct layout {
-    int across, down; /* panels */
+    int across, down; /* numbers of panels */
     struct axis x, y;
 };
 
@@ -59,7 +59,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Returns how many panels side by side make the picture about square. */
+/* Returns the number of panels in a row of panels that makes the picture about square. */
 static int panels_across(const struct heat_map *map)
 {
     const int64_t least = divide_up(map->heads, MAX_DOWN), most = smaller(map->heads, MAX_ACROSS);
@@ -70,7 +70,8 @@ static int panels_across(const struct heat_map *map)
     return (int)across;
 }
 
-/* Returns the pixels for the weights of a panel if `panels` panels share `side` pixels. */
+/* Returns how many pixels the weights of a panel may take if `panels` panels share `side`
+ * pixels. */
 static int64_t room(int side, int panels, int number)
 {
     return (side - GAP) / panels - GAP - number;
@@ -115,7 +116,7 @@ static void fill(const struct picture *picture, int x, int y, int width, int hei
                    &colour, 3);
 }
 
-/* Draws a digit. `dots` has five rows of three dots from the top, the first dot in the highest
+/* Draws a digit. `dots` has five rows of three dots from the top; the first dot is in the highest
  * bit. */
 static void draw_digit(const struct picture *picture, int x, int y, int digit)
 {
@@ -133,8 +134,8 @@ static void draw_number(const struct picture *picture, int x, int y, int number)
         draw_digit(picture, x + i * width, y, number % 10);
 }
 
-/* Returns the colour of a part of the largest weight. Lightness rises evenly, from 9 to 89 of 100
- * (CIE L*), so that a grey picture shows the same. */
+/* Returns the colour of a weight, given as a share of the largest weight. Lightness rises evenly,
+ * from 9 to 89 of 100 (CIE L*), so that a picture in grey shows the same. */
 static struct colour colour_of(float part)
 {
     static const uint8_t points[][3] = {{36, 10, 70},   {60, 48, 130},  {42, 100, 148},
@@ -151,7 +152,8 @@ static struct colour colour_of(float part)
     return (struct colour){mixed[0], mixed[1], mixed[2]};
 }
 
-/* Returns the mean of a square of weights, or at the edge of the part of the square that exists. */
+/* Returns the mean of a square of weights. At the edge, only the existing part of the square
+ * counts. */
 static float mean(const struct heat_map *map, const struct layout *layout, int64_t head, int64_t y,
                   int64_t x)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights of attention as a picture: a panel for each head, side by side in a grid, each with its
- * number above it. Rows of a panel are query rows, columns are keys.
+ * Draws attention weights as a picture, which has a grid of panels, one for each head, with the
+ * number of the head above it. Rows of a panel are query rows, columns are keys.
  */
 #ifndef ATTNKIT_HEAT_MAP_H
 #define ATTNKIT_HEAT_MAP_H
@@ -20,10 +20,10 @@ struct heat_map {
     int64_t keys;
 };
 
-/* Draws the weights, in at most HEAT_MAP_MAX_SIDE pixels each way. The darkest colour is 0, the
- * brightest the largest weight of the head. Colours follow the square root of weights: with a
- * linear scale, a row that sees many keys would be all dark. NaN is red. Returns false if there is
- * no memory. */
+/* Draws the weights. The picture has at most HEAT_MAP_MAX_SIDE pixels each way. The darkest colour
+ * stands for 0, the brightest colour for the largest weight of the head. Colours follow the square
+ * root of weights: with a linear scale, a row that sees many keys would be all dark. NaN is red.
+ * Returns false if there is no memory. */
 bool heat_map_draw(const struct heat_map *map, struct picture *picture);
 
 #endif

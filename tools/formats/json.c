@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Takes the tokens of JSON. Most of the code is for strings, which may have escapes. A character
- * beyond U+FFFF takes two escapes of the form \uXXXX.
+ * Reads the tokens of JSON. Most of the code is for strings, which may have escapes. A character
+ * beyond U+FFFF needs two escapes of the form \uXXXX.
  */
 #include "tools/formats/json.h"
 
@@ -49,8 +49,8 @@ static bool take_hex(struct json *json, uint32_t *number)
     return true;
 }
 
-/* Takes the digits after "\u". If they are the first half of a pair, also takes the second "\u" and
- * its digits. */
+/* Takes the digits after "\u". If these digits are the first half of a surrogate pair, also takes
+ * the second "\u" and its digits. */
 static bool take_code(struct json *json, uint32_t *character)
 {
     uint32_t low;

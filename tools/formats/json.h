@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tokens of a JSON text (RFC 8259), taken in order by a caller that knows what must come next.
- * The bytes may come from anywhere: nothing outside them is read. A function returns false if
- * another token comes.
+ * A reader of the tokens of a JSON text (RFC 8259). The caller knows which token must come next,
+ * and takes one token after the other. The bytes need not be trusted: no byte outside of the text
+ * is read. A function returns false if another token comes.
  */
 #ifndef ATTNKIT_JSON_H
 #define ATTNKIT_JSON_H
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The text that is left to be read. */
+/* The rest of the text, which has not been read yet. */
 struct json {
     const char *at;
     const char *end;
@@ -23,9 +23,9 @@ bool json_take(struct json *json, char c);
 /* Returns whether nothing but white space is left. */
 bool json_ends(struct json *json);
 
-/* Takes a string and resolves its escapes, to UTF-8 with a 0 after it. The result is never longer
- * than the string with its quotes in the text. Control characters, also as escapes, are refused,
- * because the string may go into a message. */
+/* Takes a string, and writes it to `string` as UTF-8 without escapes, with a 0 at its end. The
+ * result is never longer than the string with its quotes in the text. Control characters, also as
+ * escapes, are refused, because the string may go into a message. */
 bool json_take_string(struct json *json, char *string);
 
 /* Takes a whole number that is not negative and has only digits. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading .npy files. Such a file is the magic "\x93NUMPY", a version (two bytes), the length of
- * the header (two bytes, from version 2 on four, little-endian), the header, and the elements. The
- * header is a Python dict literal, as in
+ * Reads .npy files. An .npy file consists of the magic "\x93NUMPY", a version (two bytes), the
+ * length of the header (two bytes, or four from version 2 on, little-endian), the header, and the
+ * elements. The header is a Python dict literal, as in
  *
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
  *
- * padded with spaces and ended by a newline. A file may come from anywhere, so nothing in it is
- * believed: each size is compared with the size of the file before anything is allocated.
+ * padded with spaces and ended by a newline. A file need not be trusted: each size in it is checked
+ * against the size of the file before anything is allocated.
  */
 #include "tools/formats/npy.h"
 
@@ -24,7 +24,7 @@ enum {
     MAGIC_SIZE = 6,
     PREFIX_V1 = 10,     /* magic, version, two bytes of length */
     PREFIX_V2 = 12,     /* magic, version, four bytes of length */
-    MAX_HEADER = 65535, /* the most that version 1 can say; NumPy itself stops at 10000 */
+    MAX_HEADER = 65535, /* bytes, the limit of version 1; NumPy reads at most 10000 by default */
     DESCR_SIZE = 24
 };
 
@@ -39,7 +39,7 @@ struct header {
     int64_t shape[NPY_MAX_RANK]; /* sizes of the first dimensions */
 };
 
-/* The text that is left to be parsed. */
+/* The rest of the text, which has not been parsed yet. */
 struct text {
     const char *at;
     const char *end;
@@ -51,7 +51,7 @@ static void skip_spaces(struct text *text)
         text->at++;
 }
 
-/* Takes the next character that is no space if it is c. Returns whether it is. */
+/* Skips spaces, then takes the next character if it is c. Returns whether it is c. */
 static bool take(struct text *text, char c)
 {
     skip_spaces(text);
@@ -148,8 +148,8 @@ static bool take_entry(struct text *text, struct header *header, unsigned *seen)
     return i == 1 ? take_bool(text, &header->fortran_order) : take_shape(text, header);
 }
 
-/* Parses the whole header. If it returns false, text->at is the place that could not be
- * understood. */
+/* Parses the whole header. If parse_header returns false, text->at points to the place that could
+ * not be understood. */
 static bool parse_header(struct text *text, struct header *header)
 {
     unsigned seen = 0;
@@ -265,7 +265,7 @@ static bool read_header(struct source *source, struct header *header)
     return true;
 }
 
-/* Sets *bytes to the bytes of the elements. Returns false if the number overflows. */
+/* Sets *bytes to the size of all elements in bytes. Returns false if this size overflows. */
 static bool data_bytes(int rank, const int64_t *shape, size_t element, size_t *bytes)
 {
     *bytes = element;

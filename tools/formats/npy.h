@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NumPy's .npy files (formats 1.0 to 3.0) in C order, read and written: floats, and the types of
- * masks and segment ids. A function that returns false has said why on standard error, and has
- * written no file.
+ * Reads and writes NumPy's .npy files (formats 1.0 to 3.0) in C order. The elements may be floats
+ * or have the types of masks and segment ids. A function that returns false has printed the reason
+ * on standard error, and has written no file.
  */
 #ifndef ATTNKIT_NPY_H
 #define ATTNKIT_NPY_H
@@ -22,7 +22,7 @@ struct npy {
     int rank;
     int64_t shape[NPY_MAX_RANK];
     enum npy_type type;
-    size_t bytes; /* size of data */
+    size_t bytes; /* size of data in bytes */
     void *data;   /* never NULL, even if a size is 0; the caller must npy_free it */
 };
 
@@ -32,40 +32,40 @@ struct npy_form {
     int min_rank, max_rank;
 };
 
-/* Reads an array of this form. The file must be whole and have nothing else. */
+/* Reads an array of this form. The file must be complete and have nothing after the elements. */
 bool npy_read(const char *name, struct npy_form form, struct npy *array);
 
-/* Makes room for an array of zeros of any rank up to 4. `name` is for the complaint. */
+/* Allocates an array of zeros of any rank up to 4. `name` is for the error message. */
 bool npy_make(const char *name, enum npy_type type, int rank, const int64_t *shape,
               struct npy *array);
 
-/* Return the bytes of an element, and the name of its type in a file, such as "<f4". */
+/* Return the size of an element in bytes, and the name of its type in a file, such as "<f4". */
 size_t npy_element(enum npy_type type);
 const char *npy_descr(enum npy_type type);
 
 void npy_free(struct npy *array);
 
-/* Writes the shape as Python does, such as "[2, 3]". Returns text. */
+/* Writes the shape to text in Python's form, such as "[2, 3]". Returns text. */
 const char *npy_shape(const struct npy *array, char text[NPY_SHAPE_TEXT]);
 
 /* A file to be written. */
 struct npy_output {
     const char *option;      /* the option that names the file, for messages */
-    const char *name;        /* as written by the user */
-    const struct npy *array; /* NULL: the file is `content` */
+    const char *name;        /* the name as the user wrote it */
+    const struct npy *array; /* NULL if the file consists of `content` */
     const void *content;
     size_t content_bytes;
-    char
-        path[PATH_ROOM]; /* absolute, links followed; only npy_write uses this and the next field */
+    char path[PATH_ROOM]; /* absolute path without symbolic links; only npy_write uses this field
+                             and the next one */
     char temporary[PATH_ROOM];
 };
 
-/* Sets name and path. Complains if npy_write is bound to fail, so that the user learns of it before
- * the work is done. */
+/* Sets name and path. If npy_write cannot succeed, prints an error and returns false, so that the
+ * user learns of it before the work is done. */
 bool npy_output_at(const char *name, struct npy_output *output);
 
-/* Writes all of the files, .npy or not, or none: each is first completed under another name in its
- * folder. */
+/* Writes either all files, .npy or not, or none: each file is first completed under another name in
+ * its folder. */
 bool npy_write(struct npy_output *outputs, int count);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes .npy files, in format 1.0, and other files: all or none. Each file is completed under
- * another name beside its target, and then renamed.
+ * Writes .npy files in format 1.0, and other files: either all of them or none. Each file is
+ * completed under another name in the folder of its target, and then renamed.
  */
 #define _XOPEN_SOURCE 700
 #include "tools/formats/npy.h"
@@ -46,7 +46,7 @@ bool npy_output_at(const char *name, struct npy_output *output)
     return writable || cannot_write(name);
 }
 
-/* Writes the text before the elements. Returns its length, a multiple of ALIGNMENT. */
+/* Writes the header with the bytes before it. Returns their length, a multiple of ALIGNMENT. */
 static size_t make_header(const struct npy *array, char header[4 * ALIGNMENT])
 {
     char *const dict = header + PREFIX;
@@ -83,7 +83,8 @@ static bool write_content(FILE *file, const struct npy_output *output)
                  : write_all(file, header, 0, output->content, output->content_bytes);
 }
 
-/* Writes the array to a new file beside the target, whose path goes to output->temporary. */
+/* Writes the array to a new file in the folder of the target. Sets output->temporary to the path of
+ * the new file. */
 static bool write_temporary(struct npy_output *output, int index)
 {
     const int folder = (int)(strrchr(output->path, '/') - output->path);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finds the file of a name by asking the file system, because names alone cannot tell.
+ * Finds the file of a name by asking the file system, because different names may lead to one file.
  */
 #define _XOPEN_SOURCE 700
 #define _FILE_OFFSET_BITS 64

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The file that a name leads to. One file may have many names.
+ * Finds the file to which a name leads. One file may have many names.
  */
 #ifndef ATTNKIT_PATH_H
 #define ATTNKIT_PATH_H
@@ -9,12 +9,13 @@
 
 enum { PATH_ROOM = 4096 };
 
-/* Sets path to the absolute path of a file, with links followed. Only the last part of the path
- * need not exist yet. Returns false and sets errno on an error. */
+/* Sets path to the absolute path of a file, without symbolic links. The last part of the path need
+ * not exist yet. Returns false and sets errno on an error. */
 bool path_resolve(const char *name, char path[PATH_ROOM]);
 
-/* Returns whether two names lead to one file. Existing files are compared by device and inode, also
- * through hard links, other files by the path that they would have. */
+/* Returns whether two names lead to one file. Two existing files are compared by device and inode,
+ * so that hard links to one file count as one file. Other files are compared by the path that they
+ * would have. */
 bool path_same_file(const char *a, const char *b);
 
 #endif

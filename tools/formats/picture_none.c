@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The refusal to write pictures, for a command that is built without libpng.
+ * Refuses to write pictures, in a command that is built without libpng.
  */
 #include "tools/formats/picture.h"
 

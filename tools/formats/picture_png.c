@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * PNG by libpng.
+ * Encodes pictures as PNG files by libpng.
  */
 #include "tools/formats/picture.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads safetensors files. Such a file is the length of the header (eight bytes, little-endian),
- * the header, and the bytes of the tensors. The header is JSON,
+ * Reads safetensors files. A safetensors file consists of the length of the header (eight bytes,
+ * little-endian), the header, and the bytes of the tensors. The header is JSON,
  *
  *     {"__metadata__": {"format": "pt"},
  *      "q_proj.weight": {"dtype": "BF16", "shape": [64, 64], "data_offsets": [0, 8192]}, ...}
@@ -21,12 +21,12 @@
 
 enum {
     LENGTH_BYTES = 8,
-    MAX_HEADER = 100000000 /* bytes, the limit of other readers */
+    MAX_HEADER = 100000000 /* bytes; other readers have the same limit */
 };
 
 struct parser {
     struct json json;
-    char *room; /* place of the next string; as large as the text that is left */
+    char *room; /* place of the next string, with room for as many bytes as the text has left */
     struct safetensors *to;
     size_t capacity; /* of to->tensors */
     char *why;       /* the reason for a refusal of the header, SAFETENSORS_WHY bytes */
@@ -34,7 +34,7 @@ struct parser {
 
 /* ---------------------------------------------------------------------------------- one tensor */
 
-/* Writes the reason for a refusal of the header. Names may have megabytes, so callers quote only
+/* Writes the reason for a refusal of the header. Names may be megabytes long, so callers quote only
  * their beginning, by "%.200s". */
 __attribute__((format(printf, 2, 3))) static bool refuse(struct parser *parser, const char *format,
                                                          ...)
@@ -46,7 +46,7 @@ __attribute__((format(printf, 2, 3))) static bool refuse(struct parser *parser, 
     return false;
 }
 
-/* Takes a string. It lives as long as the header. */
+/* Takes a string, which lives as long as to->names. */
 static const char *take_name(struct parser *parser)
 {
     char *const name = parser->room;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads files of the format safetensors, one tensor at a time, by its name. A file may come from
- * anywhere, and nothing in it is believed.
+ * Reads files in the safetensors format, one tensor at a time, by its name. A file need not be
+ * trusted: everything in its header is checked.
  */
 #ifndef ATTNKIT_SAFETENSORS_H
 #define ATTNKIT_SAFETENSORS_H
@@ -19,7 +19,7 @@ struct safetensor {
     const char *dtype;                   /* from the file, such as "BF16" */
     int rank;                            /* may be more than SAFETENSORS_MAX_RANK */
     int64_t shape[SAFETENSORS_MAX_RANK]; /* sizes of the first dimensions */
-    uint64_t begin, end;                 /* its bytes, counted from the end of the header */
+    uint64_t begin, end; /* the place of its bytes, counted from the end of the header */
 };
 
 struct safetensors {
@@ -30,14 +30,14 @@ struct safetensors {
     int64_t data; /* offset of the first tensor's bytes in the file */
 };
 
-/* Reads the header of a file. Returns false if it has complained; then there is nothing to
- * close. */
+/* Reads the header of a file. On an error, prints it and returns false; then the caller has nothing
+ * to close. */
 bool safetensors_open(const char *name, struct safetensors *file);
 
 /* Returns the tensor of this name, or NULL. */
 const struct safetensor *safetensors_find(const struct safetensors *file, const char *name);
 
-/* Reads all end - begin bytes of a tensor. Returns false if it has complained. */
+/* Reads all end - begin bytes of a tensor. On an error, prints it and returns false. */
 bool safetensors_read(struct safetensors *file, const struct safetensor *tensor, void *bytes);
 
 void safetensors_close(struct safetensors *file);

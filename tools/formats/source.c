@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading files that may come from anywhere, and may change while they are read.
+ * Reads files that need not be trusted, and that may change while they are read.
  */
 #define _XOPEN_SOURCE 700
 #define _FILE_OFFSET_BITS 64

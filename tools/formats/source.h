@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A file that is read from front to back, or in pieces. Nothing in the file is believed: each
- * requested length is compared with the bytes that are left. A function that returns false has
- * complained.
+ * A file that is read from front to back, or in pieces. The file need not be trusted: each
+ * requested length is checked against the bytes that are left. A function that returns false has
+ * printed an error.
  */
 #ifndef ATTNKIT_SOURCE_H
 #define ATTNKIT_SOURCE_H
@@ -19,7 +19,7 @@ struct source {
     int64_t left; /* bytes of the file that have not been read */
 };
 
-/* Opens a regular file, at its first byte. */
+/* Opens a regular file for reading from its first byte. */
 bool source_open(const char *name, const char *kind, struct source *source);
 
 /* Reads `count` bytes. Returns false if fewer are left. */

@@ -7,7 +7,8 @@
 
 enum { SURROGATES = 0xD800, SURROGATES_END = 0xE000 };
 
-/* Takes a character only in its shortest form, no surrogate, and at most U+10FFFF. */
+/* Accepts a character only in its shortest form. Surrogates and characters beyond U+10FFFF are not
+ * accepted. */
 int utf8_take(const char *at, const char *end, uint32_t *character)
 {
     static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};

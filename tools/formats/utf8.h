@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads UTF-8 (RFC 3629) from bytes that may be anything, and writes it.
+ * Reads UTF-8 (RFC 3629) from arbitrary bytes, and writes UTF-8.
  */
 #ifndef ATTNKIT_UTF8_H
 #define ATTNKIT_UTF8_H
@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Sets *character to the character at `at`, which is before end. Returns the number of its bytes, 1
- * .. 4, or 0 if they are not UTF-8. */
+/* Sets *character to the character at `at`, which is before end. Returns the number of bytes of the
+ * character, 1 .. 4, or 0 if the bytes are not UTF-8. */
 int utf8_take(const char *at, const char *end, uint32_t *character);
 
 /* Appends the character. Returns the new end of the string. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights by name, from a safetensors file or a folder of .npy files.
+ * Reads weights by name from a safetensors file or a folder of .npy files.
  */
 #define _XOPEN_SOURCE 700
 #include "tools/formats/weights_file.h"

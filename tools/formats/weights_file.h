@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights by name: the tensors of a safetensors file, or the .npy files of a folder. A .npy file is
- * named after its tensor. A function that returns false has complained.
+ * Reads weights by name: the tensors of a safetensors file, or the .npy files of a folder. An .npy
+ * file is named after its tensor. A function that returns false has printed an error.
  */
 #ifndef ATTNKIT_WEIGHTS_FILE_H
 #define ATTNKIT_WEIGHTS_FILE_H
@@ -24,11 +24,11 @@ struct weights_file {
 /* A matrix or a bias. */
 struct tensor {
     char *name;    /* for messages */
-    bool own_file; /* name is the path of its own .npy file */
+    bool own_file; /* whether the tensor has its own .npy file; `name` is then its path */
     attnkit_type type;
     int rank; /* 1 or 2 */
     int64_t shape[2];
-    void *data; /* NULL: there is none */
+    void *data; /* NULL if there is no such tensor */
 };
 
 bool weights_open(const char *path, struct weights_file *file);

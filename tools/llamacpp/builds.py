@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds for the tests and measurements of the backend for ggml. Stock builds of ggml and its test of operators stay in
-the user's cache folder. The backend and the programs of the tree are in the build folder of attnkit.
+"""Makes the builds that the tests and measurements of the backend for ggml need. Stock builds of ggml and its test of
+operators stay in the user's cache folder. The backend and the programs of this source tree are built in the build
+folder of attnkit.
 """
 
 import subprocess
@@ -17,15 +18,16 @@ COMPILER = ["c++", "-std=c++17", "-O1", "-pthread"]
 
 
 def libraries(plain=False):
-    """Returns the folder of a stock ggml. A plain one has its own threads instead of OpenMP, and no tiles of llamafile,
-    so that a product of many rows has the same bits as products of single rows."""
+    """Returns the folder of a stock ggml. With `plain`, ggml is built with its own threads instead of OpenMP, and
+    without the tiles of llamafile, so that a product of many rows has the same bits as products of single rows."""
     if not plain:
         return llamacpp.built("ggml")
     return llamacpp.built("ggml", "plain", ["-DGGML_OPENMP=OFF", "-DGGML_LLAMAFILE=OFF"])
 
 
 def compile_program(program, sources, folder, *more):
-    """Compiles a program and links it with the ggml in a folder. LD_LIBRARY_PATH chooses the ggml that it runs with."""
+    """Compiles a program and links it with the ggml in a folder. LD_LIBRARY_PATH chooses the ggml with which the
+    program runs."""
     include = [f"-I{llamacpp.source() / path}" for path in ("ggml/include", "include")]
     program.parent.mkdir(exist_ok=True)
     llamacpp.run(f"compiling {program.name}", *COMPILER, *include, "-I", ROOT, "-o", program, *sources,
@@ -45,14 +47,14 @@ def test_backend_ops():
 
 
 def ops_program(build, source):
-    """Builds a program that calls ggml from a source file of the tree."""
+    """Builds a program from a source file of this tree that calls ggml."""
     made = build / "llamacpp" / Path(source).stem
     compile_program(made, [ROOT / source], libraries())
     return made
 
 
 def model_program(build, source):
-    """Builds a program that runs a model with random weights from a source file of the tree. The file may call
+    """Builds a program from a source file of this tree that runs a model with random weights. The file may call
     attnkit."""
     made = build / "llamacpp" / Path(source).stem
     compile_program(made, [ROOT / source, HERE / "random_model.cpp"], llamacpp.built("llama"), "-lllama",
@@ -69,7 +71,7 @@ def attnkit_library(build):
 
 
 def backend(build, name="backend", ggml=None):
-    """Builds libggml-attnkit.so by ggml/CMakeLists.txt, with the attnkit in a build folder."""
+    """Builds libggml-attnkit.so by ggml/CMakeLists.txt, with the attnkit of a build folder."""
     folder = build / "llamacpp" / name
     llamacpp.run("cmake", "cmake", "-S", ROOT / "ggml", "-B", folder,
                  f"-DGGML_SOURCE={ggml or llamacpp.source() / 'ggml'}",
@@ -79,7 +81,8 @@ def backend(build, name="backend", ggml=None):
 
 
 def output(*command, **environment):
-    """Runs a program. Returns status, stdout and stderr. `environment` is its whole environment."""
+    """Runs a program. Returns its exit status, stdout and stderr. `environment` is the whole environment of the
+    program."""
     done = subprocess.run([str(word) for word in command], text=True, errors="replace",
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           env={"PATH": "/usr/bin:/bin", **environment})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The metadata that llama.cpp needs of a model, and numbers for its weights. The sizes are small,
-// but have the ratios of real models.
+// Makes the metadata that llama.cpp needs for a model, and random numbers for its weights. The
+// sizes are small, but have the ratios of real models.
 #include "tools/llamacpp/random_model.h"
 
 #include <ggml-backend.h>
@@ -18,14 +18,14 @@
 namespace
 {
 
-constexpr uint32_t window = 300; // keys of a sliding window
+constexpr uint32_t window = 300; // length of a sliding window, in keys
 
 struct description {
-    std::map<std::string, uint32_t> integers; // keys of the architecture
+    std::map<std::string, uint32_t> integers; // metadata keys, without the name of the architecture
     std::map<std::string, float> numbers;
 };
 
-// The metadata that all models have, beside their own.
+// The metadata that all models have in common.
 const description common = {
     {{"context_length", 4096},
      {"embedding_length", 256},
@@ -52,7 +52,7 @@ const std::map<std::string, description> architectures = {
        {"expert_feed_forward_length", 128}},
       {}}},
     {"mpt", {{{"attention.head_count_kv", 8}}, {{"attention.max_alibi_bias", 8}}}},
-    {"deepseek2", // MLA: the cache has 128 + 32 elements of a key, the first 128 are its value
+    {"deepseek2", // MLA: a key in the cache has 128 + 32 elements; the first 128 are its value
      {{{"attention.head_count_kv", 1},
        {"attention.q_lora_rank", 96},
        {"attention.kv_lora_rank", 128},
@@ -110,7 +110,8 @@ gguf_context *describe(const std::string &architecture, uint32_t layers)
     return metadata;
 }
 
-// Returns a number of -1 .. 1 with a variance of 1/3, the same on every machine.
+// Returns a random number in -1 .. 1 with a variance of 1/3. The sequence of numbers is the same on
+// every machine.
 float random_number(uint64_t &seed)
 {
     seed = seed * 6364136223846793005u + 1442695040888963407u;
@@ -125,8 +126,9 @@ uint64_t seed_of(const char *name)
     return seed;
 }
 
-// Sets random weights. Norms are near 1, and the output of a matrix has the size of its input. The
-// projections of q and k are larger, for sharper scores.
+// Sets random weights. The weights of norms are near 1, biases near 0. The elements of a matrix are
+// scaled so that its output has about the magnitude of its input. The matrices of q and k are
+// larger, so that the softmax is sharper.
 void set_weights(ggml_tensor *t, void *)
 {
     const bool is_vector = t->ne[1] == 1, is_bias = std::strstr(t->name, ".bias") != nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Models with random weights of f32, the same on every machine, computed by llama.cpp's own graphs.
-// They are for tests and measurements of the backend for ggml.
+// The models are for tests and measurements of the backend for ggml.
 #ifndef ATTNKIT_RANDOM_MODEL_H
 #define ATTNKIT_RANDOM_MODEL_H
 
@@ -15,12 +15,12 @@ constexpr int random_vocabulary = 256; // the tokens of a text are its bytes
 // Ends the program with a message.
 [[noreturn]] void fail(const std::string &what);
 
-// Returns a model of the architecture llama, qwen3, gemma2, gemma3, gpt-oss, mpt or deepseek2.
-// Before that, loads the backends that the environment names. llama has 8 query heads and 2 KV
-// heads of 64 elements.
+// Loads the backends that the environment names, then returns a model of the architecture llama,
+// qwen3, gemma2, gemma3, gpt-oss, mpt or deepseek2. llama has 8 query heads and 2 KV heads of 64
+// elements.
 llama_model *random_model(const std::string &architecture, uint32_t layers);
 
-// Returns the type that ggml calls by this name.
+// Returns the type whose name in ggml is `name`.
 ggml_type type_of(const std::string &name);
 
 #endif // ATTNKIT_RANDOM_MODEL_H

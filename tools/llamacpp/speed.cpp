@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The process of one candidate of tools/llamacpp_speed.py: a model with random weights and a cache
-// of DEPTH tokens, which prefills and decodes on command.
+// The process of one candidate of tools/llamacpp_speed.py. It has a model with random weights and a
+// cache of DEPTH tokens, and prefills and decodes on command.
 //
 //     speed LAYERS DEPTH THREADS FLASH KV_TYPE FILE
 //
-// Reads the cache from the file if it exists; else computes the tokens and writes the file. Then it
-// prints "ready". For each input line "prefill" it computes 512 further
-// tokens, for each line "decode" 16 tokens one by one, and removes them from the cache. A turn does
-// this once to wake the threads and fill the caches of the CPU, and then for 100 ms or longer. The
-// answer is the milliseconds of the prompt or of a token, in wall clock time and in processor time.
+// Reads the cache from the file if it exists; else computes the tokens and writes the file. Then
+// prints "ready". For each input line "prefill", computes a prompt of 512 further tokens; for each
+// input line "decode", computes 16 tokens one after the other. These tokens are then removed from
+// the cache. A turn does this once to wake the threads, and then for 100 ms or longer. The answer
+// is the time of the prompt or of one token in milliseconds, first in wall clock time, then in
+// processor time.
 #include "tools/llamacpp/random_model.h"
 
 #include <algorithm>

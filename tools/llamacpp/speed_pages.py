@@ -26,7 +26,7 @@ def origin():
 
 
 def draw(rows):
-    """Draws a panel for each cache. The better mode of stock llama.cpp is 1."""
+    """Draws a panel for each type of cache. Speeds are relative to the better mode of stock llama.cpp, which is 1."""
     caches = list(dict.fromkeys(row.kv for row in rows))
     depths = sorted({row.depth for row in rows})
     figure, panels = pyplot.subplots(1, len(caches), figsize=(5 * len(caches), 3.6), squeeze=False)

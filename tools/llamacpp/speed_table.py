@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The measurements of tools/llamacpp_speed.py as tables: all of them, and how many times as fast llama.cpp is with the
-backend."""
+"""Shows the measurements of tools/llamacpp_speed.py as tables: a table of all times, and a short table of how many
+times as fast llama.cpp is with the backend."""
 
 from statistics import median
 

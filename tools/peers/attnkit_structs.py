@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structs of attnkit.h for ctypes, and functions that fill them from arrays. Every Python program that
-calls the library uses them; tests/repository/structs.py compares them with the header."""
+"""The structs of attnkit.h for ctypes, and functions that fill them from arrays. Every Python program that calls the
+library uses these structs. tests/repository/structs.py compares them with the header."""
 
 import ctypes
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_void_p
@@ -17,8 +17,8 @@ INTERLEAVED, HALF = 1, 2
 MESSAGE_SIZE = 256
 TILE_KEYS = 16
 
-# The type of an array by its dtype. NumPy has no bfloat16: an array of uint16 stands for it. A block of Q8_0 is
-# a record of 34 bytes, which NumPy names by its bits.
+# A dict: dtype of an array -> its type. NumPy has no bfloat16, so that uint16 stands for bfloat16. A block of Q8_0 is a
+# record of 34 bytes, which NumPy names by its 272 bits.
 TYPES = {"float32": F32, "float16": F16, "uint16": BF16, "void272": Q8_0}
 INT_TYPES = {"int64": INT64, "int32": INT32}
 
@@ -164,8 +164,8 @@ def type_of(array):
 
 
 def tensor(array, type=None, strides=None, layout=0):
-    """Returns the Tensor of an array, and keeps the array alive. strides: three, in bytes; without them the array is
-    dense."""
+    """Returns the Tensor of an array. The Tensor keeps the array alive. `strides` are three strides in bytes; without
+    them, the array is dense."""
     made = Tensor(array.ctypes.data, type=type_of(array) if type is None else type,
                   layout=layout)
     if strides is not None:
@@ -175,7 +175,7 @@ def tensor(array, type=None, strides=None, layout=0):
 
 
 def as_field(kind, value):
-    """Returns the value of a field: an array becomes its address, a dense Tensor or dense Ints."""
+    """Returns the value of a field of type `kind`. An array becomes its address, a dense Tensor or dense Ints."""
     if not hasattr(value, "ctypes"):
         return value
     if kind is Tensor:
@@ -190,8 +190,8 @@ def is_group(kind):
 
 
 def take(struct, values):
-    """Returns a struct with the values for which it or its groups have fields, and whether there were any. Takes these
-    values out of the dict."""
+    """Returns a struct with the values for which the struct or its groups have fields, and whether there were any of
+    these values. Removes the values from the dict."""
     made, count = struct(size=ctypes.sizeof(struct)), len(values)
     for name, kind in struct._fields_:
         if is_group(kind) and not is_group(type(values.get(name))):
@@ -204,8 +204,8 @@ def take(struct, values):
 
 
 def new(struct, **values):
-    """Returns a struct that knows its size. A value goes to the field of its name, in the struct or else in the
-    optional group that has the field. The arrays must outlive the struct."""
+    """Returns a struct with its size set. A value goes to the field of its name. If the struct has no field of this
+    name, the value goes to the optional group that has one. The arrays must outlive the struct."""
     left = {name: value for name, value in values.items() if value is not None}
     made, _ = take(struct, left)
     if left:

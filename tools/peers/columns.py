@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The candidates, which are the columns of the table. A further library needs a line here, its packages in
-requirements.txt, its colour in plot.py, and a with_<library>.py in libraries/, whose contents
-libraries/forms.py describes."""
+requirements.txt, its colour in plot.py, and a module with_<library>.py in libraries/. libraries/forms.py describes the
+contents of this module."""
 
 from collections import namedtuple
 
-# module: a module in libraries/. isa: attnkit's instruction set, or None for other libraries.
+# `module` is the name of a module in libraries/. `isa` is attnkit's instruction set, or None for other libraries.
 Column = namedtuple("Column", "title module isa", defaults=[None])
 
 PEERS = {

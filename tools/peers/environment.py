@@ -15,12 +15,12 @@ import llamacpp
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = Path(sys.argv[0]).name
-NEEDED = {"torch": 8.0, "": 1.0}  # GB of disk while it is installed
-STAMP = "installed.txt"           # file in the environment: its fully installed packages
+NEEDED = {"torch": 8.0, "": 1.0}  # the disk space in GB that is needed during the installation
+STAMP = "installed.txt"           # a file in the environment that lists its fully installed packages
 
 
 def requirements(only):
-    """Returns peer -> its packages, with options of pip. A section of the file begins with '# peer: '."""
+    """Returns a dict: peer -> its packages, with options of pip. Each section of the file begins with '# peer: '."""
     sections, name = {}, None
     for line in (HERE / "requirements.txt").read_text().splitlines():
         heading = re.match(r"# (\w+): ", line)
@@ -63,8 +63,8 @@ def advice_without(name):
 
 
 def words_of(package):
-    """Returns the words of a package for pip. For the package with a hash, which is built from source, they are the
-    file with this hash."""
+    """Returns pip's arguments for a package. A package with a hash is built from source: its argument is the file with
+    this hash."""
     name, *options = package.split()
     if not any(option.startswith("--hash=") for option in options):
         return [name, *options]
@@ -72,7 +72,7 @@ def words_of(package):
 
 
 def install(venv, sections, advice):
-    """Installs all missing packages, a peer at a time."""
+    """Installs all missing packages, one peer after the other."""
     stamp = venv / STAMP
     there = stamp.read_text().split()
     for name, packages in sections.items():
@@ -92,15 +92,15 @@ def install(venv, sections, advice):
 
 
 def complete(venv, only, advice=advice_without):
-    """Makes or completes the environment with the packages of these peers. Returns its Python. If a peer cannot
-    be installed, the advice says how to continue without it."""
+    """Makes the environment, or completes it, with the packages of these peers. Returns the path of its Python. If a
+    peer cannot be installed, the advice says how to continue without this peer."""
     make(venv)
     install(venv, requirements(only), advice)
     return str(venv / "bin" / "python")
 
 
 def take_matplotlib(venv):
-    """Continues in a Python that has matplotlib: in the environment's Python if this one has none."""
+    """Continues in a Python that has matplotlib. If this Python has none, the Python of the environment takes over."""
     if not importlib.util.find_spec("matplotlib"):
         python = complete(venv, [])
         os.execv(python, [python, *sys.argv])

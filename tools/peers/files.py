@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that appear complete or not at all."""
+"""Writes files that appear complete or not at all."""
 
 import contextlib
 import os
@@ -8,7 +8,8 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def whole(path):
-    """Yields a name beside the file to write to. It is renamed to the file at the end."""
+    """Yields the name of a temporary file in the same folder, to which the caller writes. At the end, the temporary
+    file is renamed to `path`."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")

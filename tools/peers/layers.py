@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear maps and layers: their tensors and float64 oracles, like tensors.py for attention."""
+"""The tensors and float64 oracles of linear maps and layers, as tensors.py has them for attention."""
 
 from collections import namedtuple
 
@@ -8,12 +8,12 @@ import numpy as np
 from tensors import (SAMPLE, Checked, Oracle, Output, Tensors, aligned, aligned_copy, generator,
                      head_oracle, up_to)
 
-# Matrices are [outputs, inputs]. cache is None, or K and V of a cache as [1, heads, keys, dim].
+# Matrices are [outputs, inputs]. `cache` is None, or the pair of K and V of a cache, as [1, heads, keys, dim].
 Weights = namedtuple("Weights", "q k v o cache")
 
 
 def matrix(random, out_dim, in_dim):
-    """Returns a random matrix that keeps the magnitude of its inputs."""
+    """Returns a random matrix whose outputs have about the magnitude of its inputs."""
     return random.standard_normal((out_dim, in_dim), dtype=np.float32) * np.float32(in_dim ** -0.5)
 
 
@@ -22,7 +22,7 @@ def checked_rows(count):
 
 
 class LinearTensors(Output):
-    """x, out, and several equal matrices."""
+    """x, out, and several copies of the matrix."""
 
     def __init__(self, workload, copies=1):
         random = generator(workload)
@@ -42,7 +42,7 @@ class LinearOracle(Checked):
 
 
 class LayerTensors(Output):
-    """x, out, and several equal layers. The last key of a cache belongs to the new row."""
+    """x, out, and several copies of the layer's weights and cache. The last key of a cache belongs to the new row."""
 
     def __init__(self, workload, copies=1):
         random, attention, d_model = generator(workload), workload.attention, workload.d_model

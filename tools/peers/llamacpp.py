@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp from source, in the user's cache folder: the sdist of llama-cpp-python and stock builds of llama.cpp's
-libraries. The sdist has the whole of llama.cpp and is pinned by its hash in requirements.txt. If two programs need
+"""Gets and builds llama.cpp in the user's cache folder: the sdist of llama-cpp-python, and stock builds of llama.cpp's
+libraries. The sdist has all sources of llama.cpp and is pinned by its hash in requirements.txt. If two programs need
 these files at the same time, one waits for the other.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 REQUIREMENT = re.compile(r"^llama-cpp-python==(\S+) --hash=sha256:(\w+)", re.M)
 INSIDE = "vendor/llama.cpp"  # in the sdist
-# With these options the targets need no network while they are built: no OpenSSL, no pages of the server.
+# With these options, the build of the targets needs no network: it needs neither OpenSSL nor the pages of the server.
 OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DGGML_CCACHE=OFF",
            "-DLLAMA_BUILD_COMMON=ON", "-DLLAMA_BUILD_TOOLS=ON", "-DLLAMA_BUILD_SERVER=ON",
            "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_APP=OFF",
@@ -59,7 +59,7 @@ def alone(name):
 
 
 def sdist():
-    """Returns the file of the sdist. Fetches it if it is missing."""
+    """Returns the path of the sdist. Downloads the sdist if it is missing."""
     version, sha256 = pin()
     path = folder() / f"llama_cpp_python-{version}.tar.gz"
     with alone("sdist"):
@@ -96,14 +96,14 @@ def unpack(file, made):
     part = made.with_name("source.part")
     shutil.rmtree(part, ignore_errors=True)
     with tarfile.open(file) as archive:
-        archive.extractall(part)  # its hash is known
+        archive.extractall(part)  # safe, because the hash of the archive was checked
     (inside,) = part.glob(f"*/{INSIDE}")
     inside.rename(made)
     shutil.rmtree(part)
 
 
 def built(target, name="stock", options=()):
-    """Builds a target, which is ggml, llama (with ggml) or llama-server. Returns the folder of its files."""
+    """Builds the target ggml, llama (with ggml) or llama-server. Returns the folder of its files."""
     sources, build = source(), folder() / f"build-{name}"
     with alone(f"build-{name}"):
         stamp = build / f"{target}.built"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that tools/peers.py runs in the virtual environment. It measures, prints the table, and writes the files
-and the plot."""
+"""The program that tools/peers.py runs in the virtual environment. The program measures, prints the table, and writes
+the files and the plot."""
 
 import datetime
 import json
@@ -36,7 +36,8 @@ def choose_columns(only, library):
 
 
 def pin(threads):
-    """Pins everything, roofs included, to the last processors, because the first one has the interrupts."""
+    """Pins this process and its children, also the benches of the roofs, to the last processors, because the first
+    processor handles the interrupts."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
 
 
@@ -48,7 +49,7 @@ def machine():
 
 
 def describe_columns(contest, library):
-    """Returns title -> version, or the reason why the library is missing."""
+    """Returns a dict: title of the column -> version of its library, or the reason why the library is missing."""
     described = {}
     for column in contest.columns:
         version = contest.versions.get(column)

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rounds. In each round, every candidate and the roof have one turn, in a new random order, so that a changing
-clock or a neighbour on the machine affects all alike. Medians over the rounds are reported.
+"""Measures in rounds. In each round, every candidate is measured once, in a new random order, and then the roof, so
+that a changing clock or a neighbour on the machine affects all candidates alike. Medians over the rounds are reported.
 
-Each library has a process of its own, on the same processors, because libraries in one process share OpenMP and BLAS
-settings and can crash each other. Only one process runs at any time, the others are stopped: a library's threads may
-spin between its own calls, as they do in other programs, but never during the calls of another library. A turn is one
-call, or as many calls as fill TURN seconds, after some untimed calls that warm the caches."""
+Each library runs in its own process, on the same processors, because libraries in one process share OpenMP and BLAS
+settings and can crash each other. Only one process runs at any time; the others are stopped. Thus a library's threads
+may spin between its own calls, as they do in other programs, but never during the calls of another library. One
+measurement of a candidate, called its turn, is one call, or as many calls as fill TURN seconds, after some untimed
+calls that warm the caches."""
 
 import random
 import sys
@@ -17,7 +18,7 @@ from libraries.forms import Cannot, Setting
 from remote import Worker
 
 TURN = 0.02
-DISTURBED = 0.03  # share of its time that a thread waited for a processor
+DISTURBED = 0.03  # share of its time; a measurement is disturbed if its threads wait longer for a processor
 
 
 def say(text):
@@ -74,7 +75,7 @@ class Contest:
     # ------------------------------------------------------------------------- a workload
 
     def prepare(self, column, workload, oracle):
-        """Returns a result without times: 'ok', 'wrong' or 'cannot'."""
+        """Returns a result without times. Its status is 'ok', 'wrong' or 'cannot'."""
         try:
             forms = self.ask(column, "prepare", workload, oracle)
         except Cannot as problem:
@@ -105,7 +106,7 @@ class Contest:
         result["waited_rounds"].append(waited)
 
     def rounds(self, workload, results):
-        """Measures the times of all correct candidates. Returns the bursts of the roof."""
+        """Measures the times of all correct candidates. Returns the measurements of the roof."""
         def able():
             return [column for column, result in results.items() if result["status"] == "ok"]
         for column in able():
@@ -122,7 +123,7 @@ class Contest:
         return bursts
 
     def finish(self, column, result, oracle):
-        """Checks the last output, and takes the medians."""
+        """Checks the output of the last call, and computes the median of the times."""
         try:
             error = self.ask(column, "finish")
         except Cannot as problem:
@@ -169,7 +170,7 @@ def summary(workload, oracle, bursts, results):
 
 
 def ranking(results):
-    """Returns the best peer, and how many times as fast the best column of attnkit is."""
+    """Returns the best peer, and how many times as fast as this peer the best column of attnkit is."""
     ours = [r["seconds"] for c, r in results.items() if c.isa and "seconds" in r]
     peers = {c.title: r["seconds"] for c, r in results.items() if not c.isa and "seconds" in r}
     if not peers:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options. They are read twice: before the virtual environment exists, and in it."""
+"""The options of tools/peers.py. They are parsed twice: before the virtual environment exists, and in it."""
 
 import argparse
 import os
@@ -72,7 +72,7 @@ def find_library(build):
 
 
 def complete(options):
-    """Sets the options that follow from other options."""
+    """Sets those options that follow from other options."""
     options.build = Path(options.build)
     options.library = find_library(options.build) if "attnkit" in options.only else None
     options.venv = Path(options.venv or options.build / "peers-venv")

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plot, as PNG and SVG: percent of the machine's roof for each workload, the roofline with a
-point for each measurement, and the time of the smallest call. attnkit's bars have strong colours and carry
-their figures; the peers beside them have paler ones. The colours differ for colour-blind readers and in
-grey."""
+"""Draws the plot, as PNG and SVG: the percentage of the machine's roof for each workload, the roofline with a point for
+each measurement, and the time of the smallest call. attnkit's bars have strong colours and are labelled with their
+numbers; the bars of the peers have paler colours. Colour-blind readers can tell the colours apart, also in grey."""
 
 import math
 
@@ -18,12 +17,12 @@ from files import whole  # noqa: E402
 from report import types  # noqa: E402
 from workloads import SHORT  # noqa: E402
 
-# Okabe and Ito's colours, the strongest for attnkit; a marker for each, too.
+# The colours of Okabe and Ito, and a marker for each library. attnkit has the strongest colours.
 OURS = [("#0072B2", "o"), ("#56B4E9", "o"), ("#005580", "o")]
 PEERS = {"PyTorch": ("#E69F00", "s"), "ONNX Runtime": ("#009E73", "^"), "OpenVINO": ("#CC79A7", "D"),
          "llama.cpp": ("#D55E00", "P"), "NumPy": ("#999999", "v")}
 INK, FAINT = "#222222", "#dddddd"
-# Part of a shape -> word.
+# A dict: part of the name of a shape -> word in the plot.
 KINDS = {"causal": "causal", "pad": "padded", "half": "causal", "tree": "tree", "cells": "cells"}
 DPI = 160
 STYLE = {"font.size": 10, "font.family": "DejaVu Sans", "svg.fonttype": "none", "text.color": INK,
@@ -33,7 +32,7 @@ STYLE = {"font.size": 10, "font.family": "DejaVu Sans", "svg.fonttype": "none", 
 
 
 def looks(results):
-    """Returns title -> (colour, marker)."""
+    """Returns a dict: title of the column -> (colour, marker)."""
     ours = iter(OURS)
     return {title: next(ours) if column["isa"] else paler(*PEERS[title])
             for title, column in results["columns"].items()}
@@ -52,7 +51,7 @@ def is_ours(results, title):
 
 
 def label(entry):
-    """Returns the label of a workload, in two or three short lines: name, heads and dim, lengths."""
+    """Returns the label of a workload in two or three short lines, with its name, heads and dim, and lengths."""
     parts = entry["shape"].split("_")
     if parts[0][0] == "R":
         rows, in_dim, out_dim = (part[1:] for part in parts)
@@ -98,7 +97,7 @@ def bar(axes, at, width, result, colour, ours):
 
 
 def separate_decode(axes, entries):
-    """Draws a line before decode, which has another roof and comes last."""
+    """Draws a line between decode, which has another roof and comes last, and the other workloads."""
     decode = [entry["roof"]["kind"] == "read" for entry in entries]
     if any(decode) and not all(decode):
         axes.axvline(decode.index(True) - 0.5, color="#888888", linewidth=1, linestyle=(0, (4, 3)))
@@ -126,7 +125,7 @@ def roofline(axes, results, entries):
     draw_points(axes, results, entries)
     low, high = axes.get_ylim()
     top = min(roof for roof in (fma, read and read * right) if roof) / 1e9
-    axes.set_ylim(low / 7, max(high, 1.6 * top))  # room for names below
+    axes.set_ylim(low / 7, max(high, 1.6 * top))  # room for the names below the points
     draw_roofs(axes, fma, read, left, right)
     name_points(axes, entries)
     axes.set_xlabel("arithmetic intensity: FLOP per byte of inputs and outputs, each moved once")
@@ -170,8 +169,8 @@ def draw_points(axes, results, entries):
 
 
 def name_points(axes, entries):
-    """Writes the workloads upright below their points. Workloads of equal intensity share a place, in which
-    each type has a line."""
+    """Writes the names of the workloads vertically below their points. Workloads of about equal intensity share a
+    place, in which each type has a line."""
     places = {}
     for entry in entries:
         x = next((x for x in places if abs(x / intensity(entry) - 1) < 0.12), intensity(entry))
@@ -185,7 +184,7 @@ def name_points(axes, entries):
 
 
 def joined(names):
-    """Joins names without types: 'W5 4096, 16384' from W5_4096 and W5_16384."""
+    """Joins names without types. Makes 'W5 4096, 16384' from W5_4096 and W5_16384."""
     words, before = [], None
     for name in names:
         first, rest = (name.split("_") + [""])[:2]
@@ -239,7 +238,8 @@ def title(figure, results):
 
 
 def page(figure, results):
-    """Draws the page: the bars above, the roofline below, and beside it the smallest call if it was measured."""
+    """Draws the page: the bars at the top, the roofline below them, and to its right the smallest call if it was
+    measured."""
     entries = [e for e in results["workloads"] if not e["tiny"] and e["roof"]["speed"]]
     entries.sort(key=lambda e: e["roof"]["kind"] == "read")
     tiny = next((e for e in results["workloads"] if e["tiny"] and is_timed(e)), None)

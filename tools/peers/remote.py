@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The candidates' processes, as the measuring process controls them. A signal stops every process that has no
-turn, with all its threads. A process that dies or hangs counts as an answer."""
+"""Controls the candidates' processes from the measuring process. A signal stops every process that is not being
+measured, with all its threads. If a process dies or hangs, this counts as its answer."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from libraries.forms import Cannot
 
-PATIENCE = 600  # seconds for an answer
+PATIENCE = 600  # seconds to wait for an answer
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
@@ -21,7 +21,7 @@ def environment(threads):
 
 
 class Worker:
-    """A candidate's process. Every failure raises Cannot and ends the process."""
+    """A candidate's process. Every failure of the process raises Cannot and ends the process."""
 
     def __init__(self, module, setting):
         self.log = tempfile.TemporaryFile()
@@ -61,7 +61,7 @@ class Worker:
         return value
 
     def death(self):
-        """Returns the cause of death, and the last line of output."""
+        """Returns a text with the cause of the process's end and the last line of its output."""
         status = self.process.wait()
         self.log.seek(0)
         lines = self.log.read().decode(errors="replace").split("\n")

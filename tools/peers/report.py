@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table, for a terminal and as Markdown, with the notes that a reader needs to judge it."""
+"""Makes the table, for a terminal and as Markdown, with the notes that a reader needs to judge it."""
 
 import textwrap
 
@@ -20,7 +20,7 @@ def speed(value, kind):
 
 
 class Notes:
-    """Notes: reasons with numbers, each reason once."""
+    """Numbered notes below the table. Equal notes have one number."""
 
     def __init__(self):
         self.reasons = []
@@ -45,7 +45,7 @@ def cell(entry, result, notes):
 
 
 def full(entry):
-    """Returns the roof that is 100 %."""
+    """Returns a text with the speed of the roof, which is 100 %."""
     if entry["tiny"] or not entry["roof"]["speed"]:
         return ""
     return speed(entry["roof"]["speed"], entry["roof"]["kind"])
@@ -57,7 +57,7 @@ def types(results):
 
 
 def errors(results, type):
-    """Returns a row with the largest error of each column, over the workloads of a type."""
+    """Returns a row with the largest error of each column over all workloads of a type."""
     row = [f"largest error, {type}", ""]
     for title in results["columns"]:
         found = [e["results"][title]["error"] for e in results["workloads"]
@@ -82,8 +82,8 @@ def rows(results, notes):
 
 
 def forms_of(results, title):
-    """Returns the used forms, such as 'Attention (W1, W7); GroupQueryAttention (W3_512)', or '' if there was no
-    choice."""
+    """Returns the measured forms of a column, such as 'Attention (W1, W7); GroupQueryAttention (W3_512)', or '' if
+    there was no choice of forms."""
     used, choice = {}, False
     for entry in results["workloads"]:
         result = entry["results"][title]
@@ -130,13 +130,13 @@ def forms(results):
 
 
 def two_lines(cell):
-    """Splits a header into two lines: 'ONNX', 'Runtime'."""
+    """Splits a header into two lines, such as 'ONNX' and 'Runtime'."""
     first, _, second = cell.partition(" ")
     return (first, second) if second else ("", first)
 
 
 def aligned(table):
-    """Returns the lines of a table, with words aligned to the left and figures to the right."""
+    """Returns the lines of a table, with words aligned to the left and numbers aligned to the right."""
     header = [two_lines(cell) for cell in table[0]]
     table = [[upper for upper, _ in header], [lower for _, lower in header], *table[1:]]
     widths = [max(map(len, column)) for column in zip(*table)]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine's roofs as `attnkit bench` measures them: GFLOP/s of fused multiply-adds, GB/s of reading memory. They
-are measured on as many threads as the calls use."""
+"""The machine's roofs as `attnkit bench` measures them: the speed of fused multiply-adds in GFLOP/s, and of reading
+memory in GB/s. The roofs are measured on as many threads as the calls use."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ class Roofs:
         self.missing = None
 
     def burst(self, kind):
-        """Returns FLOP/s or byte/s of the fastest instruction set."""
+        """Returns the roof in FLOP/s or byte/s, with the fastest instruction set."""
         if self.missing:
             return None
         try:

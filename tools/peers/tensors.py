@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors of attention, the float64 oracle and the error of an output against it. The same
-seed gives the same tensors in every process, so that no tensor is sent through a pipe."""
+"""The tensors of attention, the float64 oracle, and the error of an output relative to the oracle. The same seed gives
+the same tensors in every process, so that no tensor is sent through a pipe."""
 
 import os
 import zlib
@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 LINE = 64                # every tensor begins at a cache line, for all candidates alike
-MOST_PAIRS = 1 << 26     # pairs of a query row and a key; with more pairs the oracle takes a sample of rows
-SAMPLE = 128             # query rows of each head
+MOST_PAIRS = 1 << 26     # pairs of a query row and a key; with more pairs, the oracle computes only a sample of rows
+SAMPLE = 128             # number of sampled query rows of each head
 LEAST_COLD = 128 << 20   # bytes
-WRONG = 1e-3             # error relative to the largest element
+WRONG = 1e-3             # an output with a larger error, relative to the largest element, is wrong
 
 BLOCK = 32               # elements of a row in a block of Q8_0
 
@@ -80,7 +80,7 @@ def last_level_cache():
 
 def cold_copies(workload, mib=None):
     """Returns how many copies of the cold data are needed so that no call finds data in a CPU cache that an earlier
-    call has read. With `mib`, returns as many copies as fill `mib` MiB."""
+    call has read. With `mib`, returns how many copies fill `mib` MiB."""
     if not workload.cold_bytes:
         return 1
     memory = mib << 20 if mib else max(LEAST_COLD, 4 * last_level_cache())
@@ -96,17 +96,18 @@ class Output:
     """The output `out`, which all kinds of workloads have."""
 
     def forget_out(self):
-        """Sets all bits of out, which is a NaN in every type."""
+        """Sets all bits of out, which makes every element a NaN in every type."""
         self.out.view(np.uint8)[...] = 0xFF
 
 
 def heads_within_tokens(array):
-    """Returns a view [batch, heads, keys, dim] of memory [batch, keys, heads, dim]."""
+    """Copies [batch, heads, keys, dim] to memory in the order [batch, keys, heads, dim], and returns a view [batch,
+    heads, keys, dim] of it."""
     return aligned_copy(array.swapaxes(1, 2)).swapaxes(1, 2)
 
 
 class Tensors(Output):
-    """q, out, and pairs of k and v. Decode and few rows have several equal pairs."""
+    """q, out, and pairs of k and v. Decode and calls of few rows have several equal pairs."""
 
     def __init__(self, workload, copies=1):
         random = generator(workload)
@@ -119,19 +120,20 @@ class Tensors(Output):
 
 
 def sampled_rows(workload):
-    """Returns the query rows that are checked: all rows, or SAMPLE evenly spread rows, first and last included."""
+    """Returns the query rows that are checked: all rows, or SAMPLE evenly spread rows, with the first and the last row
+    among them."""
     if workload.batch * workload.q_heads * workload.q_len * workload.kv_len <= MOST_PAIRS:
         return np.arange(workload.q_len)
     return np.linspace(0, workload.q_len - 1, SAMPLE).astype(int)
 
 
 def up_to(positions, keys):
-    """Returns which keys rows see, as [rows, keys]: the keys up to the row's position."""
+    """Returns which keys each row sees, as [rows, keys]. A row sees the keys up to its position."""
     return np.arange(keys) <= positions[:, None]
 
 
 def drafts(count):
-    """Returns which rows of a binary tree each row sees: itself and its ancestors."""
+    """Returns which rows of a binary tree each row sees. A row sees itself and its ancestors."""
     sees = np.eye(count, dtype=bool)
     for row in range(1, count):
         sees[row] |= sees[(row - 1) // 2]
@@ -139,9 +141,9 @@ def drafts(count):
 
 
 def seen(workload, rows=None):
-    """Returns which keys the query rows see, all rows or the given ones, as [rows, keys]. Ignores padding."""
+    """Returns which keys each query row sees, as [rows, keys], for the given rows or for all rows. Ignores padding."""
     rows = np.arange(workload.q_len) if rows is None else rows
-    first = workload.kv_len - workload.q_len  # the first row's own key
+    first = workload.kv_len - workload.q_len  # the key at the position of the first row
     if workload.mask == "cells":
         return np.arange(workload.kv_len) % workload.q_len == rows[:, None]
     if workload.mask == "tree":
@@ -159,7 +161,7 @@ def additive(workload, dtype):
 
 
 def head_oracle(q, k, v, sees):
-    """Computes attention of some rows of a head in float64. sees is [rows, keys]."""
+    """Computes attention of some rows of a head in float64. `sees` is [rows, keys]."""
     q, k, v = (widened(a).astype(np.float64) for a in (q, k, v))
     scores = q.shape[-1] ** -0.5 * (q @ k.T)
     scores[~sees] = -np.inf
@@ -168,7 +170,7 @@ def head_oracle(q, k, v, sees):
 
 
 class Checked:
-    """The reference of an output: `values` of the checked rows in float64, and the largest element, to which
+    """The reference for an output: the `values` of the checked rows in float64, and the largest element, to which
     errors are relative."""
 
     def error(self, out):

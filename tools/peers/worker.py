@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process of one candidate: imports its library, builds the forms of a workload, checks each
-against the oracle, keeps the fastest correct one, and calls it on request.
+"""The process of one candidate. It imports the candidate's library, builds the forms of a workload, checks each form
+against the oracle, keeps the fastest correct form, and calls it on request.
 
     worker.py DESCRIPTOR MODULE    DESCRIPTOR: the connection to remote.py; MODULE: in libraries/
 """
@@ -22,10 +22,10 @@ from libraries.forms import Cannot
 from tensors import cold_copies
 
 PR_SET_PDEATHSIG = 1
-TRIAL = 0.15        # seconds; a trial ends after them, or after TRIAL_CALLS calls
+TRIAL = 0.15        # seconds; a trial ends after this time, or after TRIAL_CALLS calls
 TRIAL_CALLS = 50
 LONG = 1.0          # seconds; a first call that takes longer is the whole trial
-WARM = 0.25         # seconds; longer calls need no warm-up of caches
+WARM = 0.25         # seconds; a longer call needs no warm-up of caches
 
 
 def one_line(error):
@@ -55,7 +55,7 @@ class Candidate:
         self.warm = False
 
     def make_calls(self, calls, count):
-        """Makes `count` calls. Returns the seconds of a call."""
+        """Makes `count` calls. Returns the mean time of a call in seconds."""
         start = self.clock()
         for call in itertools.islice(calls, count):
             call()
@@ -73,7 +73,7 @@ class Candidate:
         return forms_of(workload, tensors, self.setting)
 
     def try_form(self, make, tensors):
-        """Tries a form. Returns (form, error, seconds of its best call)."""
+        """Tries a form. Returns (form, error, time of its fastest call in seconds)."""
         tensors.forget_out()
         form = make()
         first = self.make_calls(form.calls, len(form.calls))
@@ -88,8 +88,8 @@ class Candidate:
         return form, error, best
 
     def prepare(self, workload, oracle):
-        """Tries all forms and keeps the fastest correct one. Returns form name -> seconds and error, or the reason why
-        the form is missing."""
+        """Tries all forms and keeps the fastest correct one. Returns a dict: name of the form -> its seconds and error,
+        or the reason why it cannot run."""
         self.form = self.calls = None
         copies = cold_copies(workload, self.setting.cold)
         self.oracle, tensors, tried = oracle, tensors_of(workload, copies), {}
@@ -108,12 +108,12 @@ class Candidate:
         return tried
 
     def touch(self):
-        """Reads all copies once. A hypervisor may have taken back memory that was idle while other candidates were
-        prepared."""
+        """Reads all copies once by a call on each, because a hypervisor may have taken back memory that was idle while
+        other candidates were prepared."""
         self.make_calls(self.form.calls, len(self.form.calls))
 
     def turn(self, count):
-        """Makes `count` calls, after some calls of warm-up. Returns the seconds per call, and how many of these seconds
+        """Makes `count` calls, after some warm-up calls. Returns the seconds per call, and how many seconds per call
         the threads waited for a processor."""
         if self.warm:
             self.make_calls(self.calls, -(-count // 10))
@@ -152,7 +152,7 @@ def main():
         return
     gc.disable()
     serve(connection, Candidate(module, setting))
-    os._exit(0)  # some libraries crash on the way out
+    os._exit(0)  # without cleanup, in which some libraries crash
 
 
 main()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads: their shapes, their cost, and the roof of the machine that bounds them."""
+"""The workloads, with their shapes, their cost, and the roof of the machine that bounds their speed."""
 
 from dataclasses import dataclass
 
@@ -21,10 +21,10 @@ class Workload:
     dim: int
     causal: bool = False
     padded: bool = False  # batch entry b has (16 - b % 8) / 16 of the keys
-    tiny: bool = False    # mostly the overhead of a call: its time is reported, not a percentage
+    tiny: bool = False    # mostly the overhead of a call, so that its time is reported instead of a percentage
     type: str = "float32"
     token: bool = False   # K and V are [batch, keys, heads, dim], as caches of runtimes are
-    mask: str = ""        # half, tree or cells of bench/rows/shape.h, as a dense additive mask
+    mask: str = ""        # the mask `half`, `tree` or `cells` of bench/rows/shape.h, as a dense additive mask
     kind = "attention"
 
     @property
@@ -63,14 +63,14 @@ class Workload:
 
     @property
     def kv_lens(self):
-        """Returns the keys of each batch entry."""
+        """Returns the number of keys of each batch entry."""
         missing = [self.kv_len * (b % 8) // 16 if self.padded else 0 for b in range(self.batch)]
         return [self.kv_len - m for m in missing]
 
     @property
     def flops(self):
-        """Returns the FLOPs as attnkit bench counts them. A causal square counts half, as a flag or as a mask; other
-        masks change nothing."""
+        """Returns the FLOPs as `attnkit bench` counts them. Causal attention counts half, whether by a flag or by the
+        mask `half`. Other masks do not change the count."""
         is_half = self.causal or self.mask == "half"
         pairs = sum(self.q_len * n for n in self.kv_lens) * (0.5 if is_half else 1)
         return 4 * self.dim * self.q_heads * pairs
@@ -81,23 +81,23 @@ class Workload:
 
     @property
     def cold_bytes(self):
-        """Returns the bytes that are in no CPU cache before a call: K and V of decode, or of few rows."""
+        """Returns the size of the data that is in no CPU cache before a call: K and V of decode, or of few rows."""
         return self.kv_bytes if self.decode or self.few else 0
 
     @property
     def bytes(self):
-        """Returns the fewest bytes that must be moved: q, k, v and out once."""
+        """Returns the least number of bytes that must be moved: q, k, v and out once."""
         q_values = self.batch * self.q_heads * self.q_len * self.dim
         return self.kv_bytes + 2 * BYTES[self.q_type] * q_values
 
     @property
     def work(self):
-        """Returns the work. The work divided by the time is compared with the roof."""
+        """Returns the work of a call in bytes or FLOPs. The work divided by the time is compared with the roof."""
         return self.kv_bytes if self.roof == "read" else self.flops
 
     @property
     def shape(self):
-        """Returns the shape in the form of attnkit bench."""
+        """Returns the name of the shape as in `attnkit bench`."""
         return self.shape_of()
 
     def shape_of(self, d_model=""):
@@ -110,7 +110,7 @@ class Workload:
 
 
 class OfMatrices:
-    """The common part of linear maps and layers: float32, and matrices that are in no CPU cache."""
+    """The common part of linear maps and layers. They compute in float32, and their matrices are in no CPU cache."""
     tiny = False
     type = "float32"
 
@@ -155,8 +155,8 @@ class Linear(OfMatrices):
 
 @dataclass(frozen=True)
 class Layer(OfMatrices):
-    """Self-attention with its projections, of one sequence: rows of d_model elements in and out. A single row is
-    appended to the other keys in a cache."""
+    """Self-attention with its projections for one sequence. Input and output are rows of d_model elements. If there is
+    a single row, its key and value are appended to a cache with the other keys."""
     name: str
     attention: Workload
     d_model: int
@@ -168,7 +168,7 @@ class Layer(OfMatrices):
 
     @property
     def q_dim(self):
-        """Returns the elements of a row of q, and of the result of attention."""
+        """Returns the number of elements in a row of q, which is also the number in a row of the attention result."""
         return self.attention.q_heads * self.attention.dim
 
     @property

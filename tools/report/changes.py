@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds where the level of a series changed. In the whole series and in overlapping parts of half the length, a
-quarter and so on (seeded binary segmentation), the split that separates two means best (CUSUM) is a change if
-hardly any order of the same values has a split as good (a permutation test). The search continues on either
-side. Without the parts, a temporary dip would not show between the equal levels around it. No distribution is
-assumed. Outliers are first pulled in to Tukey's outer fences, so that one bad run is no change. If runs are
-independent, a series without a change shows one with a probability of at most LEVEL. Steps below LEAST_STEP
-never count."""
+"""Finds where the level of a series changed. The search looks at every split of the whole series, and of overlapping
+parts that have half the length, a quarter of it, and so on (seeded binary segmentation). The best split is the one that
+separates the means of two sides best (CUSUM). It is a change if hardly any permutation of the same values has a split
+that separates them as well (permutation test). The search then continues in the values before the split and after it.
+Without the parts, a temporary dip between two equal levels would not be found. No distribution is assumed. Outliers are
+first moved to Tukey's outer fences, so that one bad run does not count as a change. If runs are independent, the
+probability that a series without a change shows one is at most LEVEL. Steps below LEAST_STEP never count."""
 
 import functools
 import itertools
@@ -15,8 +15,8 @@ from statistics import median, quantiles
 
 LEVEL = 0.01
 PERMUTATIONS = 999
-LEAST_RUNS = 10     # runs of a series or part; with fewer there are too few orders
-LEAST_SEGMENT = 3   # runs before and after a change
+LEAST_RUNS = 10     # runs of a series or part; fewer runs have too few permutations
+LEAST_SEGMENT = 3   # least number of runs before a change and after it
 LEAST_STEP = 0.01   # share of the level before the change
 
 
@@ -28,7 +28,8 @@ def within_fences(values):
 
 @functools.cache
 def candidates(n):
-    """Returns (start, first index after the split, end, share before it, weight) of each split of each part."""
+    """Returns, for each split of each part, (start of the part, first index after the split, end of the part, share of
+    the part before the split, weight)."""
     splits, length = [], n
     while length >= LEAST_RUNS or not splits:
         for start in range(0, n - length + 1, max(1, length // 2)):
@@ -47,8 +48,8 @@ def best_split(values):
 
 
 def is_unlikely(values, separation):
-    """Returns whether at most a share of LEVEL of random orders has a separation as large. Stops as soon as more
-    have."""
+    """Returns whether at most a share LEVEL of random permutations has a separation that is at least as large. Stops as
+    soon as more permutations have one."""
     lots, values = random.Random(1), list(values)
     allowed = int(LEVEL * (PERMUTATIONS + 1)) - 1
     for _ in range(PERMUTATIONS):
@@ -70,13 +71,13 @@ def splits(values):
 
 
 def steps(values, places):
-    """Returns (size of the step between medians, place) of each place."""
+    """Returns (size of the step between the medians, place) for each place."""
     levels = [median(values[start:end]) for start, end in zip([0, *places], [*places, len(values)])]
     return [(abs(after / before - 1), place) for before, after, place in zip(levels, levels[1:], places)]
 
 
 def find(values):
-    """Returns the indices of the first values of new levels."""
+    """Returns the index of the first value of each new level."""
     places = splits(values)
     while places and min(steps(values, places))[0] < LEAST_STEP:
         places.remove(min(steps(values, places))[1])

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU families: processors with the same core design. A virtual machine may give several of them one name, so
-the numbers of the model decide. No two vendors share a number."""
+"""CPU families, which are processors with the same core design. Virtual machines may give several processors the same
+name. Therefore a processor is recognized by its numbers of family and model. No two vendors share a family number."""
 
 import re
 
-# Name -> x86's number of the family, and its models, as in Linux's arch/x86, amd.c and intel-family.h.
+# A dict: name -> (family number of x86, model numbers), as in Linux's arch/x86, amd.c and intel-family.h.
 FAMILIES = {
     "zen3": (25, (*range(0x00, 0x10), *range(0x20, 0x60))),
     "zen4": (25, (*range(0x10, 0x20), *range(0x60, 0xb0))),
     "zen5": (26, (*range(0x00, 0x30), *range(0x40, 0x50), *range(0x60, 0x80))),
-    "skylake_sp": (6, (0x55,)),  # and Cascade Lake
+    "skylake_sp": (6, (0x55,)),  # also Cascade Lake
     "ice_lake": (6, (0x6a, 0x6c)),
     "sapphire_rapids": (6, (0x8f,)),
     "emerald_rapids": (6, (0xcf,)),
@@ -18,7 +18,7 @@ FAMILIES = {
 
 
 def family_of(context):
-    """Returns the family of the machine that measured, from the context of `attnkit bench`, or None if it is not
+    """Returns the family of the machine that measured, by the context of `attnkit bench`, or None if the family is not
     listed."""
     numbers = re.match(r"family (\d+), model (\d+)\b", context.get("cpu_model", ""))
     if not numbers:

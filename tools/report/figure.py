@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots as SVG inside a page of HTML: text stays text, colours are classes of the page's style sheet, so
-that they follow light and dark. Lengths are in units of the viewBox, about a pixel each.
+"""Draws plots as SVG inside an HTML page. Text stays text. Colours are classes of the page's style sheet, so that they
+change with light and dark mode. Lengths are in units of the viewBox; a unit is about a pixel.
 """
 
 import math
@@ -12,7 +12,8 @@ def number(value):
 
 
 class Figure:
-    """The area of a plot with its margins, and the drawing so far. Scales turn values into places."""
+    """The area of a plot with its margins, and the elements drawn so far. The scales x and y turn values into
+    coordinates."""
 
     def __init__(self, width, height, margins, x, y, words):
         top, right, bottom, left = margins
@@ -28,7 +29,7 @@ class Figure:
         self.parts.append(f"<{name}{text}>{inside}</{name}>")
 
     def path(self, places, kind, title=""):
-        """Draws a path through places of the plot's area, not through values."""
+        """Draws a path through coordinates, not through values."""
         if places:
             line = "L".join(f"{number(x)} {number(y)}" for x, y in places)
             self.add("path", named(title), d="M" + line, class_=kind)
@@ -44,7 +45,7 @@ class Figure:
                  rx=2, class_=kind)
 
     def mark(self, x, y, shape, kind, title="", size=4.0):
-        """Draws a marker at a place."""
+        """Draws a marker at these coordinates."""
         corners = " ".join(f"{number(x + size * dx)},{number(y + size * dy)}" for dx, dy in SHAPES[shape])
         if shape == "circle":
             self.add("circle", named(title), cx=number(x), cy=number(y), r=number(0.85 * size), class_=kind)
@@ -52,7 +53,7 @@ class Figure:
             self.add("polygon", named(title), points=corners, class_=kind)
 
     def rows(self, ticks, words):
-        """Draws horizontal lines with their labels."""
+        """Draws the horizontal grid lines with their labels."""
         for tick in ticks:
             self.path([(self.left, self.y(tick)), (self.right, self.y(tick))], "grid")
             self.text(self.left - 6, self.y(tick) + 4, words(tick), "tick", "end")
@@ -76,7 +77,8 @@ def named(title):
 
 
 def scale(bounds, start, end):
-    """Returns a scale. bounds: (first, last) or (first, last, "log")."""
+    """Returns a scale from values to coordinates from start to end. `bounds` are (first, last) or (first, last,
+    "log")."""
     first, last = bounds[:2]
     change = math.log if len(bounds) == 3 else float
     span = (change(last) - change(first)) or 1.0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder of results as series: for each machine its runs in order of time, for each row its percent of the
-roof in each run, and its changes. Runs of different machines are never in one series."""
+"""Reads a folder of results as series. Each machine has its runs in the order of time. Each row has its percentage of
+the roof in each run, and its changes. Runs of different machines are never in one series."""
 
 import dataclasses
 from pathlib import Path
@@ -21,7 +21,7 @@ class Point:
 
 @dataclasses.dataclass
 class Change:
-    """A new level of a row, from a run on."""
+    """A new level of a row, which begins with a run."""
     machine: str
     row: str
     run: int          # index among the machine's runs
@@ -69,7 +69,7 @@ class Machine:
 
 
 def read(folder):
-    """Reads a folder. Returns the machines. The machine with the newest run is first."""
+    """Reads a folder. Returns the machines in the order of their newest runs, the newest first."""
     folder = Path(folder)
     if not folder.is_dir():
         raise results.Unusable(f"{folder} is no folder")

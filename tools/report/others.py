@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit beside other libraries: the results of tools/peers.py, with a bar for each library."""
+"""Compares attnkit with other libraries by the results of tools/peers.py, with a bar for each library."""
 
 import math
 
@@ -10,12 +10,12 @@ CARD = 360
 
 
 def read(path):
-    """Returns the content of a file of tools/peers.py --json."""
+    """Returns the content of a file that `tools/peers.py --json` wrote."""
     return results.read_json(path, "tools/peers.py", checked)
 
 
 def checked(content):
-    """Refuses content that lacks anything the page shows."""
+    """Returns the content. Refuses content that lacks anything that the page shows."""
     isas = [column["isa"] for column in content["columns"].values()]
     words, numbers = [content["date"], content["machine"]["cpu"]], [content["threads"]]
     for entry in content["workloads"]:
@@ -32,7 +32,8 @@ def checked(content):
 
 
 def is_timed(entry):
-    """Returns whether a call is too small to be compared with a roof."""
+    """Returns whether the time of a call is shown instead of a percentage, because the call is too small to be compared
+    with a roof, or the roof is unknown."""
     return entry["tiny"] or not entry["roof"]["speed"]
 
 
@@ -46,7 +47,7 @@ def lead(columns, entry):
 
 
 def bars(columns, entry):
-    """Returns a bar for each library: percent of the roof, or the time of a small call."""
+    """Draws a bar for each library with its percentage of the roof, or with its time if is_timed()."""
     tiny = is_timed(entry)
     figures = {title: result.get("seconds" if tiny else "percent")
                for title, result in entry["results"].items() if title in columns}

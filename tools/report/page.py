@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page: one self-contained file of HTML, without scripts. Results that need attention come first."""
+"""Makes the page, a self-contained HTML file without scripts. Results that need attention come first."""
 
 import re
 from html import escape
@@ -37,7 +37,7 @@ def step(value):
 
 
 def breakable(name):
-    """Returns a row's name, with line breaks allowed behind / and _."""
+    """Returns a row's name, in which a line may break after / and _."""
     return re.sub(r"([/_])", r"\1<wbr>", escape(name))
 
 
@@ -47,7 +47,8 @@ def days(runs):
 
 
 def cell(words, name="", kind=""):
-    """Returns a cell of a table. It carries its column's name, for narrow windows, which stack the cells."""
+    """Returns a cell of a table. The cell has the name of its column as an attribute, because narrow windows show the
+    cells below each other."""
     attributes = f' class="{kind}"' if kind else ""
     return f"<td{attributes}" + (f' data-is="{escape(name)}"' if name else "") + f">{words}</td>"
 
@@ -61,7 +62,7 @@ def table(heads, rows):
 
 
 def card(words, more, svg):
-    """Returns a card. more is text at the right of the words, or on a line of its own if it is muted."""
+    """Returns a card. `more` is text to the right of the words, or on a separate line if it is muted."""
     return f"<figure><figcaption><b>{words}</b>{more}</figcaption>{svg}</figure>"
 
 
@@ -113,7 +114,8 @@ def roofs(run):
 
 
 def regressions(machines):
-    """Returns the regressions: open ones first, each kind from the worst on."""
+    """Returns the regressions. Open regressions come first. Among the open ones and among the others, the worst comes
+    first."""
     falls = [change for machine in machines for change in machine.changes if change.step < 0]
     falls.sort(key=lambda change: (not change.is_open, change.step))
     if not falls:
@@ -135,7 +137,7 @@ def regression(change, say_machine):
 
 
 def able(machines):
-    """Returns the number of rows that can be judged."""
+    """Returns the number of rows with enough undisturbed runs to be judged."""
     return sum(sum(p.undisturbed for p in series.points) >= changes.LEAST_RUNS
                for machine in machines for series in machine.series.values())
 
@@ -210,7 +212,8 @@ def family_key():
 
 
 def newest(machine):
-    """Shows every row of the newest run. If there is a single run, the page shows nothing else."""
+    """Shows every row of the newest run. The list is open if there is a single run, because then the page has nothing
+    else to show."""
     rows = [row for row in machine.last.rows.values() if row.name in machine.series]
     shown = "".join(
         f"<h4>{escape(family)}</h4>" + table(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plots of a history: the percent of a row or a family over its runs, and the roofline of an instruction set. A
-fall is a red triangle that points down, a rise a green triangle that points up, so that colours are not needed to tell
-them apart.
+"""Draws the plots of a history: the percentage of a row or of a family of rows over its runs, and the roofline of an
+instruction set. A fall is a red triangle that points down, a rise is a green triangle that points up, so that readers
+can tell them apart without the colours.
 """
 
 from statistics import median
@@ -19,7 +19,7 @@ def percent(value):
 
 
 def signed(step):
-    """Returns text such as -3.1 %, with a minus sign."""
+    """Returns a text such as -3.1 %, with a minus sign instead of a hyphen."""
     return f"{100 * step:+.1f} %".replace("-", "−")
 
 
@@ -34,7 +34,7 @@ def bounds(values):
 
 
 def timeline(machine, values, words, height, notes=1):
-    """Returns a figure over the runs, with room for `notes` lines of notes above."""
+    """Returns a figure whose x axis is the runs, with room for `notes` lines of notes at its top."""
     last, top = max(1, len(machine.runs) - 1), 2 + NOTE * max(1, notes)
     height += NOTE * max(0, notes - 1)
     figure = Figure(CARD, height, (top, 12, 34, 44), (0, last), bounds(values), words)
@@ -57,7 +57,7 @@ def of_row(machine, series):
     words = f"Percent of the roof of {series.name} over {len(series.points)} runs"
     good = [p for p in series.points if p.undisturbed]
     figure = timeline(machine, [p.percent for p in good or series.points], words, 168, len(series.changes))
-    # A line for each note, because the notes of successive changes would overlap.
+    # Each note has its own line, because the notes of successive changes would overlap.
     for draw in draw_change_line, draw_change_note:
         for i, change in enumerate(series.changes):
             draw(figure, change, NOTE * i + 10)
@@ -66,7 +66,7 @@ def of_row(machine, series):
         figure.line([(first - 0.3 * (first > 0), level), (last, level)], "level")
     for point in series.points:
         run = machine.runs[point.run]
-        y = min(max(figure.y(point.percent), figure.top), figure.bottom)  # a disturbed run may lie outside of the plot
+        y = min(max(figure.y(point.percent), figure.top), figure.bottom)  # a disturbed run may be outside of the plot
         figure.mark(figure.x(point.run), y, "circle",
                     "point" if point.undisturbed else "point hollow",
                     f"{run.commit}, {run.date:%Y-%m-%d}: {point.percent:.1f} %"
@@ -113,8 +113,8 @@ def of_family(machine, all_series, words):
 
 
 def roof_points(run, isa):
-    """Yields (row, FLOP for a byte, GFLOP/s) of the calls on one thread. Speeds are by processor time, like the
-    percentages: wall time would include the work of other programs."""
+    """Yields (row, FLOP per byte, GFLOP/s) of the calls on one thread. Speeds are in processor time, like the
+    percentages, because wall time would include the work of other programs."""
     for row in run.rows.values():
         intensity, percents = row.median("FLOP_per_byte"), row.median("roof_pct")
         fma, read = row.median("roof_GFLOPS"), row.median("roof_GBps")
@@ -123,14 +123,14 @@ def roof_points(run, isa):
 
 
 def roof(run, isa, key):
-    """Returns the median of the roofs that were measured beside the rows of this instruction set."""
+    """Returns the median of the roofs that were measured together with the rows of this instruction set."""
     speeds = [row.median(key) for row in run.rows.values() if row.isa == isa and row.threads == 1]
     speeds = [speed for speed in speeds if speed]
     return median(speeds) if speeds else None
 
 
 def of_roofs(run, isa):
-    """Returns the rooflines, or None if the run has no calls to place, or lacks a roof."""
+    """Draws the roofline. Returns None if the run has no calls to show, or lacks a roof."""
     points = list(roof_points(run, isa))
     fma, read = roof(run, isa, "roof_GFLOPS"), roof(run, isa, "roof_GBps") or roof_of_memory(run)
     if not points or not fma or not read:
@@ -162,6 +162,6 @@ def draw_roofs(figure, fma, read, left, right):
     figure.text(x + 4, figure.top + 12, "GFLOP/s", "tick")
     figure.text(figure.right, figure.bottom + 34, "FLOP for each byte of inputs and outputs", "tick",
                 "end")
-    # Beside the slope, a sixth of the way up.
+    # The label is to the right of the slope, a sixth of the way up.
     x, y = x + (figure.x(ridge) - x) / 6, y - (y - figure.y(fma)) / 6
     figure.text(x + 12, y + 6, f"{read:.1f} GB/s from memory", "note")

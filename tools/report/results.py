@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of `attnkit bench`, written with --json or --history: the measurements and the machine. Other files and
-incomplete ones are refused."""
+"""Reads files that `attnkit bench` wrote with --json or --history. They have the measurements and the machine. Other
+files and incomplete files are refused."""
 
 import dataclasses
 import datetime
@@ -8,19 +8,19 @@ import json
 import math
 from statistics import median
 
-LEAST_SHARE = 0.97  # share of its time that an undisturbed row runs
+LEAST_SHARE = 0.97  # least share of its time during which an undisturbed row runs
 ISAS = ("scalar", "avx2", "avx512", "neon")
 FIGURES = {"roof_pct", "roof_GFLOPS", "roof_GBps", "GFLOPS", "GBps", "ns_per_element", "FLOP_per_byte"}
 WORK = {"GFLOPS", "GBps", "ns_per_element"}  # a measured row has one of these
 
 
 class Unusable(Exception):
-    """A file is no result of `attnkit bench`. The message says why."""
+    """A file is not a result of `attnkit bench`. The message has the reason."""
 
 
 @dataclasses.dataclass
 class Row:
-    """The measurements of a row in a run. A row that was not measured has none."""
+    """The measurements of a row in a run. A row that was not measured has no measurements."""
     name: str
     measurements: list
 
@@ -56,7 +56,7 @@ class Run:
 
     @property
     def machine(self):
-        """Returns the properties that comparable runs share."""
+        """Returns the name and model of the CPU. Runs with the same name and model are comparable."""
         return ", ".join(filter(None, (self.context.get("cpu"), self.context.get("cpu_model"))))
 
     @property
@@ -89,7 +89,7 @@ def read(path):
 
 
 def read_json(path, whose, understand_it):
-    """Returns the content of a file. Raises Unusable for an incomplete file, or one of another program."""
+    """Returns the content of a file. Raises Unusable if the file is incomplete, or was written by another program."""
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -128,7 +128,7 @@ def check_words(context):
 
 
 def checked(entry):
-    """Returns the name of a row, after a check of its figures."""
+    """Checks the figures of a row and returns its name."""
     if not isinstance(entry["name"], str) or not entry["name"]:
         raise ValueError(f"name is {entry['name']}")
     if entry.get("error_occurred"):

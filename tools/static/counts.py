@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Counts the instructions of calls by callgrind: figures without noise.
+"""Counts the instructions of calls by callgrind, which gives figures without noise.
 
     tools/static/counts.py [BUILD_FOLDER]
 
-Has callgrind run the public calls of bench/measure/counts.c, in plain C and with AVX2, and counts the
-instructions of one call of each row: prefill, decode, few rows, linear maps, layers, appends and others of
-small shapes, and calls with little or nothing to do. For AVX-512 and NEON, which callgrind does not know, there
-is tools/static/loops.py.
+Runs the public calls of bench/measure/counts.c under callgrind, in plain C and with AVX2, and counts the instructions
+of one call of each row. The rows are prefill, decode, few rows, linear maps, layers, appends and others with small
+shapes, and calls with little or nothing to do. callgrind does not know AVX-512 and NEON; tools/static/loops.py covers
+these instruction sets.
 
-Fails if a row has over 0.5 % more instructions than in tools/static/counts/, or is not in both. Prints every
-other difference, improvements as well, which `tools/figures --write` stores. The counts depend on the compiler
-and on glibc, whose memcpy follows the CPU that valgrind emulates. Exit status 77: no counts are stored for the
-compiler and glibc in use, or valgrind is missing."""
+Fails if a row has over 0.5 % more instructions than in tools/static/counts/, or if only the build or only
+tools/static/counts/ has the row. Also prints every other difference, even improvements. `tools/figures --write` stores
+the new counts. The counts depend on the compiler and on glibc, whose memcpy follows the CPU that valgrind emulates.
+The exit status is 77 if no counts are stored for the compiler and glibc in use, or if valgrind is missing."""
 
 import argparse
 import json
@@ -35,18 +35,18 @@ PROGRAM = Path("bench", "attnkit-counts")
 COUNTED = "counted_call"  # the function of bench/measure/counts.c that makes the call
 SLACK = 0.5  # percent
 TIME_LIMIT = 900
-# The start of the stack, and with it the path of a memcpy, depends on the size of the environment. With these
-# settings glibc gives each array pages of its own, because otherwise its address would depend on the rows
-# before.
+# The environment is fixed, because the start of the stack, and with it the path of a memcpy, depends on its size. With
+# MALLOC_MMAP_THRESHOLD_, glibc gives each array separate pages. Otherwise the address of an array would depend on the
+# rows before.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "MALLOC_MMAP_THRESHOLD_": "0"}
 
 
 class NothingToCount(Exception):
-    """There can be no counts here. The message says why."""
+    """This machine or build cannot be counted. The message has the reason."""
 
 
 class CountingFailed(Exception):
-    """Counting failed. The message says why."""
+    """Counting failed. The message has the reason."""
 
 
 # --------------------------------------------------------------------------------- the counting
@@ -63,7 +63,7 @@ def totals(folder, isa):
 
 
 def count(build, isa, folder):
-    """Returns the libraries that the program names, and the count of each row."""
+    """Returns the libraries that the program names, and a dict: row -> number of instructions."""
     command = ["valgrind", "--tool=callgrind", f"--toggle-collect={COUNTED}",
                f"--dump-after={COUNTED}", f"--callgrind-out-file={folder / isa}", PROGRAM, isa]
     try:
@@ -128,8 +128,8 @@ def is_sound(stored):
 
 
 def stored_counts(built_by, libraries):
-    """Returns row -> instructions. Raises NothingToCount if no stored counts are of this compiler and these
-    libraries."""
+    """Returns the stored counts as a dict: row -> instructions. Raises NothingToCount if there are none for this
+    compiler and these libraries."""
     stored = read(path_of(built_by), is_sound)
     if not stored:
         raise NothingToCount(f"no counts are stored for {built_by}")
@@ -139,7 +139,7 @@ def stored_counts(built_by, libraries):
 
 
 def write(built_by, libraries, now):
-    """Writes a line for each row, so that a change is a line."""
+    """Writes one line for each row, so that a diff shows the changed rows."""
     lines = [f"  {json.dumps(name)}: {value}" for name, value in now.items()]
     STORE.mkdir(exist_ok=True)
     path_of(built_by).write_text(f'{{\n "with": {json.dumps(libraries)},\n "instructions": {{\n' +
@@ -159,7 +159,7 @@ def is_wrong(difference):
 
 
 def check(now, stored):
-    """Prints the differences from the stored counts. Returns whether one is an error."""
+    """Prints the differences from the stored counts. Returns whether one of them is an error."""
     changed = differences(now, stored)
     wrong = sum(map(is_wrong, changed))
     print(f"{len(now)} rows: {len(changed)} differ, {wrong} of them by more than +{SLACK} %, or by "

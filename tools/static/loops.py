@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the cost of the kernels' inner loops as compiled, without running them.
+"""Finds the cost of the kernels' compiled inner loops without running them.
 
     tools/static/loops.py BUILD_FOLDER
 
 Disassembles the objects of scores, weighted_v, softmax, the parts of decode and linear maps. Follows every innermost
-loop with FMAs along its most used path. That is the shortest path with all FMAs, without prefetches and changes of
-scale that are only due now and then. Loops of a kernel (and of a type, if it has a function for each type) with the
-same number of FMAs share a line. The line has instructions, loads into vectors (a broadcast is one), loads and stores
-of spilled vectors, and the percentage of the FMA port limit that a CPU reaches by llvm-mca 19. Each figure is the worst
-of the loops.
+loop with FMAs along its most used path. This is the shortest path with all FMAs, which leaves out prefetches and
+changes of scale that are not needed in every iteration. Loops of a kernel (and of a type, if the kernel has a function
+for each type) with the same number of FMAs share a line of the output. The line has the numbers of instructions, of
+loads into vector registers (a broadcast from memory counts as one), and of loads and stores of spilled vectors, and the
+percentage of the FMA port limit that a CPU reaches by llvm-mca 19. Each figure is the worst one of the loops.
 
-llvm-mca models neither caches nor the fetching of instructions nor the forwarding of stores to loads.
+llvm-mca models neither caches nor instruction fetch nor store-to-load forwarding.
 
-Fails if a full tile breaks a limit, or if a figure differs from tools/static/loops/, even for the better: a change of
-kernels comes with its change of figures, which `tools/figures --write` makes. Figures are stored for each instruction
-set and compiler. Other compilers only have to keep the limits. Exit status 77: there are no objects that this script
-can read."""
+Fails if a full tile breaks a limit, or if a figure differs from tools/static/loops/, even if it is better: a change of
+kernels must include the new figures, which `tools/figures --write` stores. Figures are stored for each instruction set
+and compiler. Code of other compilers only has to keep the limits. The exit status is 77 if there are no objects that
+this script can read."""
 
 import argparse
 import json
@@ -34,17 +34,19 @@ STORE = Path(__file__).resolve().parent / "loops"
 KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tiled_k", "decode_v",
            "linear"]
 TILES = ["scores", "weighted_v"]  # the limits apply to their full tiles
-TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # at the end of a function's name
+TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # the type at the end of a function's name
 LEAST_PERCENT = 90
 MOST_LOADS = 0.5  # loads per FMA: Ice Lake sustains little more than one load of a zmm per cycle
-MCA = "llvm-mca-19"  # fixed, because the models, and with them the figures, differ between versions
-COUNTED = {"instructions", "loads", "spills"}  # figures of a loop; the others are cycles of CPUs
-ITERATIONS = 50, 150  # cycles are counted from the first to the second number, without filling the pipeline
+MCA = "llvm-mca-19"  # a fixed version, because the models, and with them the figures, differ between versions
+COUNTED = {"instructions", "loads", "spills"}  # the counts of a loop; its other figures are cycles on each CPU
+# The difference of two runs gives the cycles of an iteration, without the time to fill the pipeline.
+ITERATIONS = 50, 150
 
-# comment: how objdump begins a comment. cpus: models of llvm-mca, and how many FMAs they start in a cycle. jump: a jump
-# or call, its target last. leaves: calls, and instructions that do not continue with the next instruction. fused:
-# instructions that form one operation with a jump after them, which llvm-mca does not model. memory: a memory operand.
-# copies_sp: makes a frame pointer.
+# `comment` is how objdump begins a comment. `cpus` has models of llvm-mca, and how many FMAs they start in a cycle. The
+# other fields match text of instructions. `jump` matches a jump or call, whose target is its last operand. `leaves`
+# matches calls, and instructions that do not continue with the next instruction. `fused` matches instructions that form
+# one operation with a jump after them, which llvm-mca does not model. `memory` matches a memory operand. `spill` is the
+# pattern of a place in the stack frame. `copies_sp` matches an instruction that makes a frame pointer.
 Machine = namedtuple("Machine", "name triple comment cpus jump leaves fused fma memory spill"
                                 " copies_sp")
 X86 = {
@@ -54,7 +56,7 @@ X86 = {
     "fused": re.compile(r"(cmp|test|add|sub|inc|dec|and)[lq]?\s"),
     "fma": re.compile(r"vfn?m(add|sub)\d+ps\s"),
     "memory": re.compile(r"\("),
-    # An operand with an index is an array, not a spill.
+    # An operand with an index register belongs to an array, not to a spill.
     "spill": r"\(%{}\)", "copies_sp": re.compile(r"mov\s+%rsp,%(rbp)$"),
 }
 ARM = {
@@ -68,16 +70,17 @@ ARM = {
 }
 MACHINES = {
     "avx2": Machine(cpus={"haswell": 2, "znver3": 2}, **X86),
-    # llvm-mca 19's Ice Lake and Sapphire Rapids start one FMA of a zmm in a cycle, where those CPUs start two; its
-    # model of Zen 4 has broadcasts from memory that are too slow.
+    # These models of llvm-mca 19 are not used: its Ice Lake and Sapphire Rapids start one FMA of a zmm in a cycle, but
+    # the real CPUs start two; in its Zen 4, broadcasts from memory are too slow.
     "avx512": Machine(cpus={"skylake-avx512": 2}, **X86),
     "neon": Machine(cpus={"neoverse-n1": 2, "neoverse-v2": 4}, **ARM),
 }
 
-# A basic block: instructions that are entered at the first and left at the last. next: the blocks after it.
+# A basic block: instructions that are entered only at the first one and left only at the last one. `next` has the
+# blocks that may follow.
 Block = namedtuple("Block", "texts fmas next")
 
-# A loop. kernel: its kernel and type. cycles: of an iteration, for each model.
+# A loop. `kernel` is its kernel and type. `cycles` has the cycles of an iteration for each model.
 Loop = namedtuple("Loop", "kernel fmas instructions loads spills cycles text")
 
 
@@ -85,7 +88,7 @@ Loop = namedtuple("Loop", "kernel fmas instructions loads spills cycles text")
 
 
 def objects(build, isa):
-    """Returns kernel -> its object."""
+    """Returns a dict: kernel -> path of its object."""
     found = {}
     for kernel in KERNELS:
         for path in (build / "kernels" / f"libattnkit_{isa}.a.p").glob(f"*_{kernel}.c.o"):
@@ -94,7 +97,8 @@ def objects(build, isa):
 
 
 def tool_for(machine, path):
-    """Returns the objdump for the machine of an object: the native one, or a cross compiler's."""
+    """Returns the name of an objdump that can read the object: the native objdump, or the objdump of a cross
+    compiler."""
     for tool in ("objdump", machine.triple + "-objdump"):
         if shutil.which(tool) and subprocess.run([tool, "-d", path],
                                                  capture_output=True).returncode == 0:
@@ -103,7 +107,7 @@ def tool_for(machine, path):
 
 
 def functions(machine, tool, path):
-    """Yields the name of each function, and the (address, text) of its instructions."""
+    """Yields the name of each function, and the pairs (address, text) of its instructions."""
     listing = run([tool, "-d", "--no-show-raw-insn", path])
     parts = re.split(r"^[0-9a-f]+ <(.*)>:$", listing, flags=re.M)[1:]
     for name, part in zip(parts[::2], parts[1::2]):
@@ -142,8 +146,8 @@ def blocks_of(machine, function):
 
 
 def flow_order(blocks):
-    """Returns the blocks in order of the flow without jumps back, and the entries. Entries are the first block and
-    blocks that only a table of addresses leads to."""
+    """Returns the blocks in the order of the control flow without jumps back (reverse postorder), and the entries. The
+    entries are the first block, and the blocks that are reached only through a table of addresses."""
     order, seen, entries = [], set(), []
     for entry in range(len(blocks)):
         if entry in seen:
@@ -165,7 +169,8 @@ def flow_order(blocks):
 
 
 def dominators(order, entries, before):
-    """Returns block -> its dominators, including itself: the blocks on every path to the block."""
+    """Returns a dict: block -> its dominators, which are the blocks on every path to the block, including the block
+    itself."""
     dominating = {block: set(order) for block in order} | {entry: {entry} for entry in entries}
     changed = True
     while changed:
@@ -179,7 +184,8 @@ def dominators(order, entries, before):
 
 
 def body_of(head, ends, before):
-    """Returns the blocks of a loop: those from which its ends are reached without its head."""
+    """Returns the blocks of a loop: its head, and the blocks from which its ends are reached without passing its
+    head."""
     body, stack = {head}, list(ends)
     while stack:
         block = stack.pop()
@@ -190,8 +196,8 @@ def body_of(head, ends, before):
 
 
 def best_way(blocks, body, head, ends, order):
-    """Returns the path from the head to an end of a loop that has the most FMAs, and of such paths the one with the
-    fewest instructions."""
+    """Returns (FMAs, minus the number of instructions, blocks) of the best path from the head of a loop to one of its
+    ends. The best path has the most FMAs and, among the paths with the most FMAs, the fewest instructions."""
     ways = {head: (blocks[head].fmas, -len(blocks[head].texts), [head])}
     place = {block: i for i, block in enumerate(order)}
     for block in (b for b in order if b in body and b in ways):
@@ -230,7 +236,7 @@ def vectors_loaded(machine, text):
     if not machine.memory.search(text):
         return 0
     if machine.name == "X86-64":
-        # The destination is the last operand. For a store it is memory.
+        # The destination is the last operand. The destination of a store is memory.
         return int(re.match(r"v.*,%[xyz]mm\d+(\{.*)?$", text) is not None)
     if not text.startswith("ld"):
         return 0
@@ -261,7 +267,7 @@ def loops_of(machine, kernel, tool, path):
 
 
 def assembly(machine, loops):
-    """Returns the input of llvm-mca. Every loop is a region, and all its jumps go to one label."""
+    """Returns the input of llvm-mca. Every loop is a region, and all its jumps go to the same label."""
     lines = []
     for i, loop in enumerate(loops):
         body = []
@@ -294,7 +300,7 @@ def model_cycles(machine, loops):
 
 
 def figures(loops):
-    """Returns 'kernel FMAs' -> figure -> its values over these loops, the worst first."""
+    """Returns a dict: 'kernel FMAs' -> figure -> its values in these loops, the worst first."""
     groups = {}
     kernels = list(dict.fromkeys(loop.kernel for loop in loops))
     for loop in sorted(loops, key=lambda loop: (kernels.index(loop.kernel), -loop.fmas)):
@@ -354,13 +360,13 @@ def broken_limits(isa, now):
 
 
 def worst_change(old, new):
-    """Returns the pair with the largest increase of two sorted lists of the same length."""
+    """Returns the pair of values with the largest increase, from two sorted lists of the same length."""
     pairs = [(a, b) for a, b in zip(old, new) if a != b]
     return max(pairs, key=lambda pair: pair[1] / pair[0] if pair[0] else float("inf"))
 
 
 def differences(isa, now, stored, has_mca):
-    """Yields the differences from the stored figures. Without llvm-mca there are no cycles to compare."""
+    """Yields the differences from the stored figures. Without llvm-mca, cycles are not compared."""
     for key in [*now, *(key for key in stored if key not in now)]:
         group, was = now.get(key), stored.get(key)
         if not group or not was:
@@ -401,7 +407,7 @@ def stored_figures(isa):
 
 
 def write(isa, built_by, now):
-    """Writes a line for each kind of loop, so that a change is a line."""
+    """Writes one line for each kind of loop, so that a diff shows the changed loops."""
     everything = {**stored_figures(isa), built_by: now}
     parts = []
     for name in sorted(everything):
@@ -465,7 +471,7 @@ def main():
         return SKIPPED
     if not has_mca():
         print(f"loops.py: no {MCA} here (Debian's llvm-19): without cycles, only the counts")
-    # Compiler flags of the user, such as -march=native, make other loops.
+    # With compiler flags of the user, such as -march=native, the loops are different.
     comparable = options.get("c_args") == []
 
     looked = list(look_through(wish.build))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of a build that are stored in the tree: the builds that they belong to, their files, and their
-differences from the figures of the current build. loops.py and counts.py make the figures, tools/figures stores
+"""Handles the figures of a build that are stored in the source tree: the builds to which they belong, their files, and
+their differences from the figures of the current build. loops.py and counts.py make the figures; tools/figures stores
 them."""
 
 import json
@@ -13,7 +13,7 @@ from collections import namedtuple
 ADVICE = "If that is meant to be, tools/figures --write stores the new figures, for review."
 SKIPPED = 77  # the exit status if there are no figures to check
 
-# A figure, old and new. None: it does not exist.
+# The stored value and the new value of a figure. A value that does not exist is None.
 Difference = namedtuple("Difference", "name old new")
 
 
@@ -26,7 +26,8 @@ def run(command, **more):
 
 
 def build_options(build):
-    """Returns the options of a build. A subproject has none, because its build lacks the list."""
+    """Returns the options of a build as a dict. The dict is empty in a subproject, whose build has no list of
+    options."""
     path = build / "meson-info" / "intro-buildoptions.json"
     listing = json.loads(path.read_text()) if path.exists() else []
     return {option["name"]: option["value"] for option in listing}
@@ -37,7 +38,8 @@ def is_instrumented(options):
 
 
 def compiler(objdump, path):
-    """Returns 'gcc 12.2' or 'clang 14.0', from the compiler's comment in the object."""
+    """Returns the compiler of an object, such as 'gcc 12.2' or 'clang 14.0', by the compiler's comment in the
+    object."""
     dump = run([objdump, "-s", "-j", ".comment", path])
     text = "".join(re.findall(r"^ [0-9a-f]+ .{35}  (.*)$", dump, re.M))
     for name, pattern in (("gcc", r"GCC: \(.*?\) (\d+\.\d+)"), ("clang", r"clang version (\d+\.\d+)")):
@@ -51,7 +53,8 @@ def compiler(objdump, path):
 
 
 def read(path, is_sound):
-    """Returns the contents of a file of figures, {} if it does not exist. Ends the program if the file is not sound."""
+    """Returns the contents of a file of figures, or {} if the file does not exist. Ends the program if the file is not
+    sound."""
     if not path.exists():
         return {}
     try:
@@ -71,7 +74,7 @@ def is_count(value):
 
 
 def percent(difference):
-    """Returns the change in percent. It is infinite if the figure is new or gone, or was 0."""
+    """Returns the change in percent. The change is infinite if the figure is new or gone, or was 0."""
     old, new = difference.old, difference.new
     return 100 * (new / old - 1) if old and new is not None else math.inf
 
@@ -89,7 +92,7 @@ def change(difference):
 
 
 def print_differences(differences):
-    """Prints old and new figures, the worst change first."""
+    """Prints the old and the new figures, with the worst change first."""
     rows = [(d.name, words(d.old), words(d.new), change(d))
             for d in sorted(differences, key=lambda d: (-percent(d), d.name))]
     rows.insert(0, ("", "stored", "now", "change"))

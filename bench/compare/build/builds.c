@@ -26,13 +26,13 @@
 
 enum { MAX_WORDS = 64, COMMIT = 64 + 1, SETUP = 2048, WHAT = 12 /* digits of a commit */ };
 
-/* A revision that is being built. */
+/* A revision, while it is being built. */
 struct revision {
     const struct builder *builder;
     const char *side, *what;
     char top[PATH_MAX]; /* top folder of the repository */
     char commit[COMMIT];
-    char setup[SETUP]; /* all arguments of the user, separated by blanks */
+    char setup[SETUP]; /* all of the user's arguments for `meson setup`, separated by spaces */
     char folder[PATH_MAX], source[PATH_MAX], build[PATH_MAX], log[PATH_MAX];
 };
 
@@ -122,7 +122,7 @@ static bool export_source(const struct revision *revision)
     return step(revision, git) && step(revision, tar);
 }
 
-/* Returns whether the project has the option. meson refuses unknown options. */
+/* Returns whether the revision has a meson option. meson refuses unknown options. */
 static bool has_option(const struct revision *revision, const char *option)
 {
     char name[PATH_MAX], line[512], wanted[64];
@@ -157,8 +157,8 @@ static bool set_up(const struct revision *revision)
     return step(revision, words);
 }
 
-/* Compiles library and worker. The worker is named, because without benches it is not built by
- * default. */
+/* Compiles the library and the worker. The command names the worker, because without the benches it
+ * is not built by default. */
 static bool compile(const struct revision *revision)
 {
     const char *const words[] = {"meson", "compile", "-C", revision->build, NULL};
@@ -261,8 +261,8 @@ static bool find_build(const char *side, const char *folder, char files[FILES][P
                     side, folder, files[WORKER], strerror(errno), folder);
 }
 
-/* Finds the worker of a library: beside it, or in bench/worker/ if the library is in dispatch/ of a
- * build. */
+/* Finds the worker of a library. The worker is next to the library, or in bench/worker/ if the
+ * library is in dispatch/ of a build. */
 static bool find_beside(const char *side, const char *library, char files[FILES][PATH_MAX])
 {
     char folder[PATH_MAX], build[PATH_MAX];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Other programs, whose output goes to a file.
+ * Runs other programs and sends their output to a file.
  */
 #ifndef ATTNKIT_COMPARE_COMMANDS_H
 #define ATTNKIT_COMPARE_COMMANDS_H
@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* Runs a program, appends its output to `log`, and waits. The words end with NULL. A signal ends
- * the program and all processes it has started. Returns false after a signal, or if the program
- * failed or could not be started. */
+/* Runs a program, appends its output to `log`, and waits for its end. The words end with NULL. A
+ * signal ends the program and all processes that it has started. Returns false after a signal, or
+ * if the program failed or could not start. */
 bool command_run(const char *const *words, const char *log);
 
 /* Prints the last lines of a log, indented. */

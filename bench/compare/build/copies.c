@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies of a library and its worker, because the loader loads no file twice, and because a build
- * may replace the originals meanwhile.
+ * Copies a library and its worker, because the loader does not load a file twice, and because a
+ * build may replace the originals during the job.
  */
 #include "bench/compare/build/copies.h"
 

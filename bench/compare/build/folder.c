@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Folders and files.
+ * Makes and removes folders, and copies files.
  */
 #include "bench/compare/build/folder.h"
 
@@ -40,7 +40,7 @@ bool folder_make_all(const char *folder)
     return complain("cannot make the folder %s: %s", path, strerror(errno));
 }
 
-/* Finds the user's folder of caches and makes attnkit's folder in it. */
+/* Finds the user's cache folder and makes attnkit's folder in it. */
 static bool find_caches(char folder[PATH_MAX])
 {
     const char *const caches = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");

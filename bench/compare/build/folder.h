@@ -8,19 +8,19 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* Makes a folder and its missing parents. Returns false if it has complained. */
+/* Makes a folder and its missing parents. On an error, prints it and returns false. */
 bool folder_make_all(const char *folder);
 
-/* Makes a new folder among this user's caches. Returns false if it has complained. */
+/* Makes a new folder among this user's caches. On an error, prints it and returns false. */
 bool folder_make(char folder[PATH_MAX]);
 
 /* Removes a folder and its contents. */
 void folder_remove(const char *folder);
 
-/* Copies a file. Returns false if it has complained. */
+/* Copies a file. On an error, prints it and returns false. */
 bool file_copy(const char *from, const char *to);
 
-/* Sets path to "folder/name". Returns false, and complains, if it is too long. */
+/* Sets path to "folder/name". Prints an error and returns false if it is too long. */
 bool path_join(const char *folder, const char *name, char path[PATH_MAX]);
 
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Workers of revisions that have no bench/worker/. The current worker.c and memory.c, which are
- * installed beside this program, are compiled with the rows and the header of the revision. The
- * meson.build for this is in this file. All revisions since the beginning of `attnkit compare` have
- * the functions that worker.c calls. This file serves comparisons with such revisions, above all
- * with ffe4faa, whose speed is the measure of 0.1.0. It can be removed once worker.c no longer fits
- * their rows.
+ * Makes workers for revisions that have no bench/worker/. The current worker.c and memory.c, which
+ * are installed next to this program, are compiled with the rows and the header of the revision, by
+ * the meson.build below. All revisions since the beginning of `attnkit compare` have the functions
+ * that worker.c calls. The most important such revision is ffe4faa, with which the speed of 0.1.0
+ * is compared. This file can be removed once worker.c no longer fits the rows of these revisions.
  */
 #include "bench/compare/build/older.h"
 
@@ -65,7 +64,7 @@ static bool add_rooms(const char *source)
     return true;
 }
 
-/* Finds the sources of a worker: in the build of this program, or installed. */
+/* Finds the sources of a worker, in the build of this program or where they are installed. */
 static bool find_sources(char folder[PATH_MAX])
 {
     static const char *const places[] = {".", "attnkit-worker"};

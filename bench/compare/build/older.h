@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Workers of revisions that have no worker of their own.
+ * Makes workers for revisions that have none.
  */
 #ifndef ATTNKIT_COMPARE_OLDER_H
 #define ATTNKIT_COMPARE_OLDER_H
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 /* Adds a worker to the exported source of a revision, unless it has one. `what` is the revision's
- * name. Returns false if it has complained. */
+ * name. On an error, prints it and returns false. */
 bool older_add_worker(const char *source, const char *what);
 
 #endif

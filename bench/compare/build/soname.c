@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Overwrites names in ELF files: strings of the dynamic section, in place.
+ * Overwrites names in ELF files. The names are strings of the dynamic section, which are changed in
+ * place.
  */
 #include "bench/compare/build/soname.h"
 
@@ -47,14 +48,14 @@ static void unmap(const struct image *image)
 
 /* ------------------------------------------------------------------------------------ ELF files */
 
-/* Returns the bytes from `offset` on, or NULL if the file is shorter. */
+/* Returns the address of `bytes` bytes at `offset`, or NULL if the file is shorter. */
 static void *part(const struct image *image, uint64_t offset, uint64_t bytes)
 {
     return offset <= image->size && bytes <= image->size - offset ? image->bytes + offset : NULL;
 }
 
-/* Returns the program header of this type that contains the address, or the first of this type if
- * the address is 0. Returns NULL if there is none. */
+/* Returns the program header of this type whose segment contains the address. If the address is 0,
+ * returns the first header of this type. Returns NULL if there is none. */
 static const ElfW(Phdr) * segment(const struct image *image, uint32_t type, uint64_t address)
 {
     const ElfW(Ehdr) *const elf = part(image, 0, sizeof *elf);
@@ -91,7 +92,8 @@ static uint64_t value_of(const ElfW(Dyn) * entry, ElfW(Sxword) tag)
     return entry->d_tag == tag ? entry->d_un.d_val : 0;
 }
 
-/* Returns the string at this place of the string table, or NULL if it is not in the file. */
+/* Returns the string at offset `place` of the string table, or NULL if the offset is not in the
+ * file. */
 static char *string_at(const struct image *image, const ElfW(Dyn) * entries, uint64_t place)
 {
     const uint64_t table = value_of(entries, DT_STRTAB), bytes = value_of(entries, DT_STRSZ);

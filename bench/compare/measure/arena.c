@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocks and their places. Equal blocks share one place. A temporary block shares its place only
- * with the same block of other copies of its side, whatever it holds.
+ * Assigns addresses to blocks. Equal blocks of all copies share one address. A temporary block
+ * shares its address only with the same block of other copies of its side, whatever its content is.
  */
 #include "bench/compare/measure/arena.h"
 
@@ -23,7 +23,7 @@ struct record {
     int count;
 };
 
-/* An address for equal blocks. The first of them allocates it. */
+/* The address of equal blocks. The first of these blocks allocates it. */
 struct place {
     char *at;
     size_t bytes;
@@ -36,7 +36,7 @@ static struct {
     struct place places[MAX_PLACES];
     int place_count;
     int place_of[ARENA_SIDES][MAX_BLOCKS];
-    int side, index; /* side and index of the block that is placed next */
+    int side, index; /* side and index of the next block that is placed */
 } arena;
 
 uint64_t arena_turn;
@@ -62,9 +62,9 @@ static void clear(void)
     arena.next = arena.start;
 }
 
-/* Takes memory for a block, and leaves a cache line free after it. Otherwise blocks of whole pages
- * would all begin at the same offset in a page, and a store to one would delay loads from others
- * (4K aliasing). */
+/* Takes memory for a block, and leaves a cache line free after it. Without this gap, blocks of
+ * whole pages would all begin at the same offset in a page, and a store to one block would delay
+ * loads from others (4K aliasing). */
 static char *take(size_t bytes)
 {
     char *const at = arena.next;
@@ -142,7 +142,7 @@ static bool alike(const struct block *a, const struct block *b)
 }
 
 /* Returns whether a side fills a block with the same bytes each time. Blocks that contain addresses
- * of its library differ. */
+ * of the side's library differ. */
 static bool is_steady(int side, int block)
 {
     const struct record *const records = arena.records[side];
@@ -150,8 +150,8 @@ static bool is_steady(int side, int block)
            alike(&records[0].blocks[block], &records[1].blocks[block]);
 }
 
-/* Returns the place of an equal block of BASE that no earlier block has taken, or a new place if
- * there is none.
+/* Returns the place of an equal block of BASE whose place no earlier block has taken. Returns a new
+ * place if there is none.
  */
 static int find_place(int side, int block, bool taken[MAX_BLOCKS])
 {
@@ -179,7 +179,8 @@ void arena_match(void)
 
 /* ------------------------------------------------------------------------------------ placing */
 
-/* Takes the place of a block. If its size differs from the recorded one, the block gets new memory.
+/* Returns the address of the next block's place. If the size differs from the recorded size, the
+ * block gets new memory.
  */
 static void *take_placed(void *owner, size_t bytes)
 {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory of a point. Each copy of each side sets up the call for itself. All copies should read
- * and write the same addresses, as if one library were called again and again. So blocks of the
- * same size with the same bytes share one address. Blocks that differ have addresses of their own,
- * for example matrices that two revisions pack differently, or a plan with pointers into its
- * library.
+ * The memory of a point. Each copy of each side sets up the point's call itself. All copies should
+ * read and write the same addresses, as if one library were called repeatedly. So blocks of the
+ * same size with the same bytes share one address. Blocks that differ have separate addresses, for
+ * example matrices that two revisions pack differently, or a plan with pointers into its library.
  *
  * To find equal blocks, both sides first set up the call alone, twice each, with arena_record. Then
  * the measured set-ups follow, with arena_place.
@@ -21,8 +20,8 @@ enum { ARENA_SIDES = 2, ARENA_RECORDS = 2 };
 /* Reserves address space for the arena. Returns false if there is none. */
 bool arena_make(void);
 
-/* Returns the memory for a set-up of one side alone. It is empty and zero, and its blocks are
- * recorded. */
+/* Returns the memory for a set-up of one side alone. The memory is empty and zeroed, and its blocks
+ * are recorded. */
 const struct worker_memory *arena_record(int side, int record);
 
 /* Ends a record after its set-up: hashes the contents of its blocks. */
@@ -31,10 +30,11 @@ void arena_seal(void);
 /* Finds the equal blocks of all records and empties the memory. */
 void arena_match(void);
 
-/* Returns the memory for a further set-up of a side. All set-ups since arena_match stay. */
+/* Returns the memory for a further set-up of a side. It keeps the blocks of all set-ups since
+ * arena_match. */
 const struct worker_memory *arena_place(int side);
 
-/* The number of the next call: worker_memory.turn. */
+/* The number of the next call. worker_memory.turn points to it. */
 extern uint64_t arena_turn;
 
 #endif

@@ -10,15 +10,16 @@
 
 /* A copy of the result of a call. */
 struct copied {
-    void *bytes; /* owned, to be freed; NULL: no result */
+    void *bytes; /* owned memory, to be freed; NULL if there is no result */
     size_t count;
     bool is_floats;
 };
 
 bool same_bits(const struct copied *base, const struct copied *head);
 
-/* Returns the largest difference, divided by the largest element of base. Returns NAN if that has
- * no meaning: the elements are not floats, one of them is NaN or infinite, or the sizes differ. */
+/* Returns the largest difference of two elements divided by the largest magnitude in base. Returns
+ * NAN if this has no meaning: if the elements are not floats, one of them is NaN or infinite, or
+ * the sizes differ. */
 double distance(const struct copied *base, const struct copied *head);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pairs of calls. Both sides set up the same call in the same memory, and make it right after each
- * other, in random order. A timing covers calls for at least 150 us, so a disturbance that lasts
- * longer is in both timings of a pair. A timing measures the thread's processor time, which does
- * not count while other programs have the processor. If a side waits by itself, the timing measures
- * wall clock time.
+ * Times pairs of calls. Both sides set up the same call in the same memory, and make it directly
+ * after each other, in random order. A timing covers at least 150 us of calls, so a disturbance
+ * that lasts longer affects both timings of a pair. A timing measures the thread's processor time,
+ * which does not grow while other programs have the processor. If a side's calls wait, the timing
+ * measures wall clock time.
  */
 #include "bench/compare/measure/pairs.h"
 
@@ -23,7 +23,7 @@
 enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWRITTEN = 0xa5 };
 
 static const double least_seconds = 150e-6; /* shortest timing */
-static const double narrow = 0.01;          /* width of an interval that ends the measurement */
+static const double narrow = 0.01;       /* a measurement ends when its interval has this width */
 static const double close_enough = 1e-4; /* in units of the largest element, if bits may differ */
 
 /* The state of pairs_measure. The set-ups are nested, and the innermost makes all calls. */
@@ -46,7 +46,7 @@ static void set_outcome(enum outcome outcome, const char *note)
 
 /* ------------------------------------------------------------------------------ the set-up */
 
-/* Notes a problem of a side. A problem of BASE_AGAIN counts as one of BASE. */
+/* Records a problem of a side. A problem of BASE_AGAIN counts as a problem of BASE. */
 static void blame_side(int side, const char *problem)
 {
     char *const text = now.problems[side == HEAD];
@@ -54,13 +54,13 @@ static void blame_side(int side, const char *problem)
         snprintf(text, POINT_NOTE, "%s: %s", side_name(side), problem);
 }
 
-/* A set-up. `ready` gets this struct as `self`. */
+/* The set-up of a call in progress. `ready` gets this struct as `self`. */
 struct set_up {
     int side, copy;
     bool is_ready;
 };
 
-/* Makes a copy of a side set up the call and call `ready`. */
+/* Tells a copy of a side to set up the call. The copy then calls `ready`. */
 static void set_up(int side, int copy, const char *point, const struct worker_memory *memory,
                    void (*ready)(void *self, const struct worker_call *call))
 {
@@ -74,7 +74,8 @@ static void set_up(int side, int copy, const char *point, const struct worker_me
         blame_side(side, problem[0] ? problem : "its worker sets up no call");
 }
 
-/* Makes one call of a side. Clears call->out before, so that only the result is in it. */
+/* Makes one call of a side. Before it, overwrites call->out, so that no earlier result remains
+ * there. */
 static void try_call(int side, const struct worker_call *call)
 {
     memset(call->out, UNWRITTEN, call->out_bytes);
@@ -103,8 +104,8 @@ static bool accept_results(const struct copied *base, const struct copied *head)
     return ok;
 }
 
-/* Makes the first call of a side alone and keeps its result. The side has packed its matrices and
- * filled its cache before. */
+/* Makes the first call of a side alone and keeps its result. By then, the side has packed its
+ * matrices and filled its cache. */
 static void keep_result(void *self, const struct worker_call *call)
 {
     struct set_up *const its = self;
@@ -126,7 +127,7 @@ static void keep_result(void *self, const struct worker_call *call)
 }
 
 /* Returns whether both sides give the same result alone, each in memory that nothing else has
- * written to. In that memory each operand exists once. */
+ * written to. In this memory, each operand exists only once. */
 static bool compare_alone(void)
 {
     char point[POINT_NAME + 8];
@@ -147,8 +148,8 @@ static void forget_alone(void)
     memset(now.alone, 0, sizeof now.alone);
 }
 
-/* Returns whether each copy gives the same result in memory that it shares with other copies as its
- * side gives alone.
+/* Returns whether each copy gives, in the memory that it shares with other copies, the result that
+ * its side gave alone.
  */
 static bool compare_results(void)
 {
@@ -203,8 +204,8 @@ static double try_timing(const struct timing *timing, int side)
     return fmin(time_side(timing, side), time_side(timing, side));
 }
 
-/* Sets the number of calls in a timing of one side, and the clock: wall clock if the side waits.
- * Also warms up caches and clocks. */
+/* Finds the number of calls that a timing of one side needs. Chooses the wall clock if the side's
+ * calls wait. This also warms up caches and clock rates. */
 static void adjust_to(int side, struct timing *timing)
 {
     const long before = waits();
@@ -307,8 +308,8 @@ static void time_pairs(void)
 
 /* ----------------------------------------------------------------------------------- the point */
 
-/* Sets up the next call within the set-up before it, until all copies of all sides have one. Then
- * times them. */
+/* Sets up the next call inside the previous set-up, until all copies of all sides have one. Then
+ * times the calls. */
 static void set_up_next(void *self, const struct worker_call *call)
 {
     const int before = sides_switch(-1);

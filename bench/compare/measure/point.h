@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A point: a call of one shape, type and instruction set, and how fast both sides make it. Points
- * lie in memory that the measuring process shares with the main process, which judges them.
+ * A point is a call of one shape, type and instruction set, and the speed of both sides. Points lie
+ * in memory that the measuring process shares with the main process. The main process judges them.
  */
 #ifndef ATTNKIT_COMPARE_POINT_H
 #define ATTNKIT_COMPARE_POINT_H
@@ -17,7 +17,7 @@ enum outcome {
     UNMEASURED,
     MEASURED,
     DIFFERENT,    /* the results have different bits, or, if that is allowed, are not close */
-    ONLY_IN_BASE, /* only BASE can: HEAD has no such row, or refuses */
+    ONLY_IN_BASE, /* only BASE can make the call: HEAD has no such row, or refuses */
     ONLY_IN_HEAD,
     IN_NEITHER, /* neither side can, or the machine has no memory for it */
     CRASHED,    /* HEAD crashed */
@@ -28,11 +28,11 @@ struct point {
     bool wanted;  /* the current process measures it */
     bool with_aa; /* BASE is also measured against itself */
     enum outcome outcome;
-    char note[POINT_NOTE]; /* why figures are missing, or a remark about them */
+    char note[POINT_NOTE]; /* the reason why figures are missing, or a remark about them */
     struct estimate head;  /* time of HEAD / time of BASE */
     struct estimate aa;    /* time of BASE_AGAIN / time of BASE; no pairs without with_aa */
     double base_seconds, head_seconds; /* medians of the time of a call */
-    double *again;                     /* with_aa: room for the MAX_PAIRS ratios behind aa */
+    double *again; /* with_aa: room for the MAX_PAIRS ratios from which aa is computed */
 };
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of points. Points are named after rows of the benches, in shapes that take a few tenths
+ * The table of points. Points have the names of rows of the benches. Their shapes take a few tenths
  * of a millisecond or less. /planned is a run of a plan. /warm means that K, V and matrices may be
- * in a cache, as everything else is. Other programs disturb warm calls less.
+ * in a cache, as all other data always may. Other programs disturb warm calls less.
  */
 #include "bench/compare/measure/points.h"
 
@@ -13,7 +13,7 @@
 #include "tools/cli/filter.h"
 #include "tools/cli/tool.h"
 
-/* Sets of types. */
+/* Bits of sets of types. */
 enum { F32 = 1, F16 = 2, BF16 = 4, I8 = 8, Q8_0 = 16, TYPES = 5 };
 
 static const char *const types[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"};
@@ -21,7 +21,8 @@ static const char *const types[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"};
 /* The instruction sets for which --quick has a point: none, the best one, or also AVX2. */
 enum quick { NEVER_QUICK, BEST_IS_QUICK, QUICK };
 
-/* Makes a point for each type, on each instruction set; scalar only has small ones. */
+/* A workload has a point for each of its types on each instruction set. scalar has only the small
+ * workloads. */
 struct workload {
     const char *family, *shape;
     unsigned types;
@@ -112,7 +113,7 @@ struct names {
     const regex_t *filter;
 };
 
-/* Adds a name. Returns false, and complains, if the list is full. */
+/* Adds a name. Prints an error and returns false if the list is full. */
 static bool add(struct names *names, const struct workload *workload, const char *isa,
                 const char *suffix)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls that are compared: some seventy calls of all kinds, each of a few tenths of a
+ * The calls that are compared: about seventy calls of all kinds. Each takes a few tenths of a
  * millisecond or less.
  */
 #ifndef ATTNKIT_COMPARE_POINTS_H
@@ -18,8 +18,8 @@ struct choice {
     const char *filter; /* a regular expression for names, or NULL */
 };
 
-/* Lists the names of the chosen points, in the order of measuring. The sides must be loaded.
- * Returns their number, or 0 if it has complained. */
+/* Lists the names of the chosen points in the order of measurement. The sides must be loaded.
+ * Returns their number. On an error, prints it and returns 0. */
 int points_choose(const struct choice *choice, char (*list)[POINT_NAME], int max);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starts processes that measure, and judges how they end.
+ * Starts the processes that measure, and finds out why they end.
  */
 #include "bench/compare/measure/process.h"
 
@@ -56,7 +56,8 @@ __attribute__((noreturn)) static void no_memory(struct shared *shared)
     give_up(shared, EXIT_SYSTEM);
 }
 
-/* Pins the process to plan->core, or to its last processor, because interrupts prefer the first. */
+/* Pins the process to plan->core or, by default, to the last processor that it may use, because
+ * interrupts prefer the first processor. */
 static void pin(const struct plan *plan, struct shared *shared)
 {
     cpu_set_t allowed, one;
@@ -99,8 +100,8 @@ static void name_points(const struct plan *plan, struct shared *shared)
             memcpy(shared->points[p][i].name, names[i], POINT_NAME);
 }
 
-/* Returns the seconds that a point may take, at least 0.5 s and at most 10 s. A point may take 3
- * equal shares of the budget that is left, because most points need less than their share. */
+/* Returns the time limit of a point in seconds, between 0.5 s and 10 s. A point may take 3 equal
+ * shares of the budget that is left, because most points need less than one share. */
 static double limit_of_point(const struct shared *shared, int process, int point)
 {
     const double least = 0.5, most = 10.0, shares = 3.0;
@@ -119,7 +120,7 @@ struct task {
     struct shared *shared;
     int process;
     int from;    /* the first point; -1: only list the points */
-    int reports; /* pipe for the number of each finished point */
+    int reports; /* a pipe to which the child writes the number of each finished point */
 };
 
 __attribute__((noreturn)) static void run_task(const struct task *task)
@@ -177,7 +178,8 @@ static bool follow(const struct task *task, pid_t child, int reports,
     }
 }
 
-/* Waits for the child. Signals do not interrupt this: by then the child has been killed. */
+/* Waits for the child. Signals do not interrupt this wait, because a signal has already made the
+ * parent kill the child. */
 static bool wait_for(pid_t child, int *status)
 {
     pid_t ended;
@@ -200,7 +202,7 @@ static void describe_end(const struct shared *shared, int status, bool hung, cha
                  WEXITSTATUS(status));
 }
 
-/* Judges which side made the child end too early. Sets *from to the next point. */
+/* Finds out which side made the child end too early. Sets *from to the next point. */
 static enum exit_code judge_end(const struct task *task, int status, bool hung, int *from)
 {
     struct shared *const shared = task->shared;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes that measure. Each loads the libraries for itself. If a library crashes or hangs, only
- * this process and its current point are lost.
+ * Processes that measure. Each process loads the libraries itself. If a library crashes or hangs,
+ * only this process and its current point are lost.
  */
 #ifndef ATTNKIT_COMPARE_PROCESS_H
 #define ATTNKIT_COMPARE_PROCESS_H
@@ -17,7 +17,7 @@ enum { MAX_POINTS = 256, FIRST = 0, SECOND = 1, PROCESSES = 2 };
 struct plan {
     const char *folder; /* folder of the copies of both sides */
     struct choice choice;
-    struct effort effort;      /* limit and enough are set later */
+    struct effort effort;      /* its fields limit and enough are set later */
     double budgets[PROCESSES]; /* seconds for all points of a process */
     int core;                  /* processor to pin to; -1: the last one that this process may use */
     uint64_t seed;
@@ -34,18 +34,20 @@ struct shared {
     double deadline; /* end of the budget, in seconds of the monotonic clock */
     char isa[32];    /* the best instruction set that both sides have */
     char version[2][64];
-    enum exit_code code; /* why a process has ended; `problem` says it in words */
+    enum exit_code code; /* why a process has ended; `problem` describes it */
     char problem[SIDES_PROBLEM];
 };
 
-/* Allocates the shared memory. Returns NULL if it has complained. */
+/* Allocates the shared memory. On an error, prints it and returns NULL. */
 struct shared *shared_make(void);
 
-/* Loads the libraries and names the points. Returns EXIT_GREEN, or complains. */
+/* Loads the libraries and names the points. Returns EXIT_GREEN, or prints an error and returns its
+ * exit code. */
 enum exit_code process_list(const struct plan *plan, struct shared *shared);
 
 /* Measures the wanted points in process FIRST or SECOND. SECOND loads the libraries in the other
- * order. Calls `tell` after each point. Returns EXIT_GREEN, or complains. A signal ends it. */
+ * order. Calls `tell` after each point. Returns EXIT_GREEN, or prints an error and returns its exit
+ * code. A signal ends it. */
 enum exit_code process_measure(const struct plan *plan, struct shared *shared, int process,
                                void (*tell)(const struct shared *shared, int process, int point));
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loads the sides.
+ * Loads the libraries and workers of the sides.
  */
 #include "bench/compare/measure/sides.h"
 
@@ -46,7 +46,7 @@ const char *side_version(int side)
 
 /* ------------------------------------------------------------------------------------ loading */
 
-/* Loads a file. `name` stands for it in the message of a failure. */
+/* Loads a file. `name` is its name in an error message. */
 static void *open_file(const char *file, const char *name, char problem[SIDES_PROBLEM])
 {
     void *const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -96,8 +96,8 @@ static bool load(const char *folder, int index, int copy, char problem[SIDES_PRO
     return !problem[0];
 }
 
-/* Returns whether all sides are different libraries: the loader may reuse one that it has already
- * loaded.
+/* Returns whether all sides have loaded different libraries. The loader may reuse a library that it
+ * has already loaded.
  */
 static bool are_apart(char problem[SIDES_PROBLEM])
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sides in one process: BASE, HEAD, and BASE_AGAIN. Each is loaded several times, each library
- * with its own worker. The addresses of a copy make its code a few percent faster or slower by
- * chance; several copies average this effect.
+ * The sides in one process: BASE, HEAD and BASE_AGAIN. Each side is loaded several times, and each
+ * copy of its library has its own worker. By chance, the addresses of a copy make its code a few
+ * percent faster or slower. Several copies average this effect.
  */
 #ifndef ATTNKIT_COMPARE_SIDES_H
 #define ATTNKIT_COMPARE_SIDES_H
@@ -15,8 +15,8 @@ enum { BASE, HEAD, BASE_AGAIN, SIDES };
 enum { COPIES = 8, MAX_ISAS = 8, SIDES_PROBLEM = 512 };
 
 /* Loads the copies that copies_make has made in `folder`, in the given order of sides. Checks that
- * they can be compared: each worker has our version and is bound to its own library. From now on
- * *busy is the side that is being loaded or called, or -1. Returns false on an error, and
+ * they can be compared: each worker must have our version and be bound to its own library. From
+ * then on, *busy is the side that is being loaded or called, or -1. Returns false on an error, and
  * writes it to problem. */
 bool sides_load(const char *folder, const int order[SIDES], volatile int *busy,
                 char problem[SIDES_PROBLEM]);
@@ -31,7 +31,7 @@ const struct worker *side_worker(int side, int copy);
 /* Lists the instruction sets that both sides can use, from worst to best. Returns their number. */
 int sides_isas(const char *names[MAX_ISAS]);
 
-/* Sets the side that is called from now on, or -1 for none. Returns the side before. */
+/* Sets the side that is called from now on, or -1 for none. Returns the previous side. */
 int sides_switch(int side);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A job as JSON.
+ * Writes a job as JSON.
  */
 #include "bench/compare/report/results.h"
 
@@ -11,7 +11,7 @@
 #include "tools/cli/tool.h"
 #include "bench/report/output.h"
 
-/* Writes a quoted JSON string. The output is ASCII, whatever the bytes of the text. */
+/* Writes a quoted JSON string. The output is ASCII for any bytes of the text. */
 static void put_string(FILE *file, const char *text)
 {
     fputc('"', file);

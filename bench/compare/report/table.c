@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Points and verdicts as text.
+ * Prints points and verdicts as text.
  */
 #include "bench/compare/report/table.h"
 

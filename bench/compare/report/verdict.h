@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Judges measurements. Measures nothing itself.
+ * Judges measurements. This file measures nothing itself.
  */
 #ifndef ATTNKIT_COMPARE_VERDICT_H
 #define ATTNKIT_COMPARE_VERDICT_H
@@ -9,15 +9,15 @@
 
 enum verdict { GREEN, RED, INCONCLUSIVE };
 
-/* A point as the first process has measured it, and as the second process has, if it was needed. */
+/* The measurements of a point by the first process and, if it was needed, by the second process. */
 struct judged {
-    const struct point *first, *second; /* second counts only if second->wanted */
+    const struct point *first, *second; /* `second` counts only if second->wanted is true */
 };
 
 extern const double slower_from; /* 1.01 */
 
-/* Returns whether the ratio is above 1.01, or below 0.99, and a sign test finds that unlikely for
- * equal sides. */
+/* Return whether the ratio is above 1.01 (slower), or below 0.99 (faster), and a sign test finds
+ * such a ratio unlikely for equal sides. */
 bool estimate_is_slower(const struct estimate *estimate);
 bool estimate_is_faster(const struct estimate *estimate);
 
@@ -25,7 +25,7 @@ bool estimate_is_faster(const struct estimate *estimate);
  * that it could be 3 % slower. */
 bool point_is_suspect(const struct point *first);
 
-/* Returns "same", "faster", "slower", "unclear", "different" and so on. */
+/* Returns the verdict as a word: "same", "faster", "slower", "unclear", "different" and so on. */
 const char *point_verdict(const struct judged *point);
 
 /* Returns whether the point is slower in both processes; p < 0.01 is enough in the second one. */
@@ -44,8 +44,8 @@ struct control {
     int points;
 };
 
-/* Returns whether the machine can be trusted now: the ratio is within 0.995 .. 1.005, and its
- * interval within 0.99 .. 1.01. */
+/* Returns whether the machine's timings can be trusted now: the ratio is within 0.995 .. 1.005, and
+ * its interval within 0.99 .. 1.01. */
 bool control_is_good(const struct control *control);
 
 /* Judges a job by the first rule that applies: red if a result is wrong; inconclusive without a

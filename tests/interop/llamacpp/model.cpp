@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Computes the logits of each token of a text, teacher-forced, by a model with random weights.
-// models.py runs this program with the backend (GGML_BACKEND_PATH) and without, each time in a
-// process of its own, because a process cannot unload a backend.
+// Computes the logits of each token of a text by a model with random weights. The tokens of the
+// text are given to the model (teacher forcing). models.py runs this program with the backend
+// (GGML_BACKEND_PATH) and without it, each time in a new process, because a process cannot unload a
+// backend.
 //
 //     model ARCH TEXT OUT TOKENS THREADS UBATCH FLASH KV_TYPE [cells-go-round]
 //
@@ -49,7 +50,7 @@ llama_context *make_context(llama_model *model, char **arguments, bool cells_go_
     return context;
 }
 
-// Returns the logits of a whole text, in batches with continuing positions.
+// Returns the logits of a whole text, which is computed in batches with consecutive positions.
 std::vector<float> logits_of(llama_context *context, std::vector<llama_token> &tokens)
 {
     std::vector<float> logits;

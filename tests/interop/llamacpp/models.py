@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whole models with random weights on a stock llama.cpp, with the backend for ggml and without: the distance of
-the logits from the logits with a cache of f32, the perplexity of a text of bytes, and whether one sequence has
-the same bits on any threads and in any ubatch. In stock builds, llamafile's tiles give products of a single row
-other bits than products of several rows, so bits are compared in a plain build.
+"""Runs whole models with random weights on a stock llama.cpp, with the backend for ggml and without it. The script
+measures how far the logits are from the logits with an f32 cache, and the perplexity of a text of bytes. It checks that
+a sequence has the same bits on any number of threads and with any ubatch. In stock builds, llamafile's tiles give
+products of a single row other bits than products of several rows, so bits are compared in a plain build.
 
     tests/interop/llamacpp/models.py [BUILD] [MODEL ...]     prints TAP
 
-Teacher-forced on the first bytes of docs/semantics.md; model.cpp has the models. In a cache whose cells
-go round (a sliding window without swa_full) the cell of a key depends on the ubatch, and so does the order of
-attnkit's sums. For these caches the script prints the result, but does not require equal bits."""
+The text is the first bytes of docs/semantics.md, and its tokens are given to the model (teacher forcing). model.cpp has
+the models. If the cells of a cache are reused (a sliding window without swa_full), the cell of a key depends on the
+ubatch, and so does the order of attnkit's sums. For these caches the script prints the result, but does not require
+equal bits."""
 
 import array
 import math
@@ -26,17 +27,17 @@ TOKENS = 2000
 VOCABULARY = 256
 MODELS = ("llama", "qwen3", "gemma2", "gemma3", "gpt-oss", "mpt", "deepseek2")
 WITH_WINDOW = ("gemma2", "gemma3", "gpt-oss")
-SLACK = 1.01  # factor of stock's error: both errors come from the f16 cache, and differ by chance
+SLACK = 1.01  # the largest allowed ratio to stock's error; both errors come from the f16 cache, and differ by chance
 
 
 class Model:
-    """One model; each run is a process of its own."""
+    """A model. Each run is a new process."""
 
     def __init__(self, name, program, library, folder):
         self.name, self.program, self.library, self.folder = name, program, library, folder
 
     def run(self, ours, flash, kv, threads=1, ubatch=512, *more, plain=False):
-        """Returns the logits. With the backend, no op may have been left to the CPU."""
+        """Runs the model and returns the logits. With the backend, no op may be left to the CPU backend."""
         out = self.folder / "logits"
         environment = {"GGML_BACKEND_PATH": str(self.library)} if ours else {}
         environment["LD_LIBRARY_PATH"] = str(builds.libraries(plain))
@@ -50,14 +51,14 @@ class Model:
 
 
 def error(got, wanted):
-    """Returns the root mean square of the difference, in standard deviations of the logits."""
+    """Returns the root mean square of the difference, divided by the standard deviation of the wanted logits."""
     mean = math.fsum(wanted) / len(wanted)
     difference = math.fsum((a - b) ** 2 for a, b in zip(got, wanted))
     return math.sqrt(difference / math.fsum((b - mean) ** 2 for b in wanted))
 
 
 def perplexity(logits):
-    """Returns the perplexity of each byte, given the bytes before it."""
+    """Returns the perplexity of the text, whose bytes are each predicted from the bytes before it."""
     text, loss = TEXT.read_bytes()[:TOKENS], 0.0
     for i in range(TOKENS - 1):
         row = logits[i * VOCABULARY:(i + 1) * VOCABULARY]
@@ -67,7 +68,7 @@ def perplexity(logits):
 
 
 class Report:
-    """TAP, and a table in its comments."""
+    """Prints TAP, with a table in its comments."""
 
     def __init__(self, count):
         print(f"1..{count}", flush=True)
@@ -80,7 +81,7 @@ class Report:
 
 
 def compare_errors(model, report, ubatch):
-    """Compares errors and perplexities with a cache of f16: of stock llama.cpp with fa off and fa on, and of
+    """Compares errors and perplexities with an f16 cache: for stock llama.cpp with fa off and with fa on, and for
     attnkit."""
     reference = model.run(False, 0, "f32", 1, ubatch)
     runs = [model.run(*how, "f16", 1, ubatch) for how in ((False, 0), (False, 1), (True, 1))]
@@ -94,7 +95,7 @@ def compare_errors(model, report, ubatch):
 
 
 def compare_q8_0(model, report, reference):
-    """Compares errors with a cache of q8_0. Stock llama.cpp supports a quantised V only with fa on."""
+    """Compares errors with a q8_0 cache. Stock llama.cpp supports a quantised V only with fa on."""
     on, ours = (error(model.run(is_ours, 1, "q8_0"), reference) for is_ours in (False, True))
     print(f"# {model.name}: q8_0: error: fa on {on:.3e}, attnkit {ours:.3e}")
     report.check(f"{model.name}: q8_0: as near to f32 as stock", ours <= on)

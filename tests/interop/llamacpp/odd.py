@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The backend for ggml in unusual cases: ops that it computes like the CPU backend, or leaves to the CPU
-backend with a line in the log (odd_ops.cpp), with ggml's threads by OpenMP and without; and a backend built
-with the headers of another ggml than the program has.
+"""Tests the backend for ggml in unusual cases. odd_ops.cpp runs ops that the backend computes with the result of the
+CPU backend, or leaves to the CPU backend with a line in the log. ggml's threads run with OpenMP and without it. Further
+tests load a backend that is built with the headers of another ggml than the program's.
 
     tests/interop/llamacpp/odd.py [BUILD]     prints TAP
 """
@@ -19,7 +19,7 @@ API = "#define GGML_BACKEND_API_VERSION "
 
 
 def other_ggml(build, name, file, old, new):
-    """Builds the backend with changed headers of the pinned ggml, as if of another version."""
+    """Builds the backend with changed headers of the pinned ggml, which then look like another version."""
     source, made = builds.llamacpp.source() / "ggml", build / "llamacpp" / name
     shutil.rmtree(made, ignore_errors=True)
     (made / "src").mkdir(parents=True)
@@ -33,7 +33,7 @@ def other_ggml(build, name, file, old, new):
 
 
 def check_log(number, name, library, *wanted):
-    """Checks the log when test-backend-ops loads the backend, which must compute no op."""
+    """Checks the log that test-backend-ops prints when it loads the backend. The backend must compute no op."""
     _, out, log = builds.output(builds.test_backend_ops(), "support", "-o", "FLASH_ATTN_EXT", "-b", "ATTNKIT",
                                 GGML_BACKEND_PATH=str(library))
     ok = all(words in log for words in wanted) and "FLASH_ATTN_EXT(" not in out

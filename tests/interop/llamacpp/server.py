@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""llama-server, stock and unpatched, with the command of docs/llamacpp.md: completes a text over HTTP with a
-model of random weights, whose attention the backend for ggml computes. The answer is compared with a server
-without the backend.
+"""Runs llama-server, stock and unpatched, by the command of docs/llamacpp.md. The server completes a text over HTTP
+with a model of random weights, and the backend for ggml computes the model's attention. The script compares the answer
+with the answer of a server without the backend.
 
     tests/interop/llamacpp/server.py [BUILD]     prints TAP
 """
@@ -24,14 +24,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools" / "llamacpp
 import builds  # noqa: E402
 
 PAGE = builds.ROOT / "docs" / "llamacpp.md"
-PROMPT = PAGE.read_text()[:600]  # bytes are tokens: more than a block of keys
+PROMPT = PAGE.read_text()[:600]  # each byte is a token, so this is more than a block of keys
 TOKENS = 8
-WAIT = 300  # seconds, for a server that starts on a busy machine
-CLOSE = 0.02  # largest difference of logarithms of probabilities: one of both has K, V and their sums in f16
+WAIT = 300  # seconds to wait for a server that starts on a busy machine
+CLOSE = 0.02  # largest difference of log probabilities; one of the servers computes with K, V and their sums in f16
 
 
 def documented_options():
-    """Returns the options of the command in the page, between llama-server and the dots."""
+    """Returns the options of the page's command, between `llama-server` and `...`."""
     return re.search(r"GGML_BACKEND_PATH=\S+ llama-server (.*) \.\.\.$", PAGE.read_text(), re.M)[1].split()
 
 
@@ -42,7 +42,7 @@ def free_port():
 
 
 class Server:
-    """A process that answers, and its log."""
+    """A running server, and its log."""
 
     def __init__(self, folder, model, options, **environment):
         self.port, self.path = free_port(), folder / "log"
@@ -81,7 +81,7 @@ class Server:
 
 
 def completion(folder, model, options, **environment):
-    """Returns the answer of the server, and its log."""
+    """Starts a server and lets it complete the prompt. Returns the answer and the log."""
     server = Server(folder, model, options, **environment)
     try:
         answer = server.ask("completion", prompt=PROMPT, n_predict=TOKENS, temperature=0, ignore_eos=True, n_probs=20,
@@ -92,8 +92,8 @@ def completion(folder, model, options, **environment):
 
 
 def difference(answer, other):
-    """Returns the largest difference of the logarithms of probabilities of the first token, among the tokens
-    that both answers name."""
+    """Returns the largest difference of log probabilities for the first token, over the candidate tokens that both
+    answers list."""
     first, second = ({row["id"]: row["logprob"] for row in a["completion_probabilities"][0]["top_logprobs"]}
                      for a in (answer, other))
     both = first.keys() & second.keys()

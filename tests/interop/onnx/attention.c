@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computes a node of ONNX's Attention by attnkit's public API, and so shows how inputs and
- * attributes of the operator become arguments. tests/interop/onnx/main.py runs this program on the
+ * Computes a node of ONNX's Attention operator by attnkit's public API. It shows which arguments
+ * the operator's inputs and attributes become. tests/interop/onnx/main.py runs this program on the
  * cases of ONNX and compares the outputs.
  *
  *     onnx_attention CASE OUT ISA
  *
- * CASE is a folder with node.pb and input_0.pb, input_1.pb and so on by the operator's order; the
- * outputs go to output_0.pb and so on in the folder OUT.
+ * CASE is a folder with node.pb and with input_0.pb, input_1.pb and so on, in the operator's order.
+ * The program writes the outputs to output_0.pb and so on in the folder OUT.
  */
 #include <attnkit.h>
 
@@ -61,7 +61,7 @@ static void *allocate(int64_t count, size_t element)
 
 /* ---------------------------------------------------------------------------------- the tensors */
 
-/* The strides of [batch][heads][rows][dim] in a tensor of three dimensions or four. */
+/* The sizes and strides of a tensor of three or four dimensions as [batch][heads][rows][dim]. */
 struct view {
     int64_t batch, heads, rows, dim;
     int64_t strides[3]; /* bytes from batch to batch, head to head and row to row */
@@ -121,8 +121,8 @@ static void run_append(const attnkit_append_args *args, const char *isa)
     free(exec.workspace);
 }
 
-/* Appends the rows of src behind the `filled` rows of each batch entry of dst, and converts
- * them. */
+/* Appends the rows of src after the first `filled` rows of each batch entry of dst, converted to
+ * the type of dst. */
 static void append(const struct call *call, const struct tensor *src, struct view from,
                    struct tensor *dst, int64_t filled)
 {
@@ -145,7 +145,7 @@ static void append(const struct call *call, const struct tensor *src, struct vie
     free(starts);
 }
 
-/* Makes a tensor of the past keys or values, followed by the keys or values of the call. */
+/* Makes a tensor of the past keys or values followed by the keys or values of the call. */
 static struct tensor make_present(const struct call *call, enum input past, enum input new)
 {
     const struct tensor *const old = &call->in[past], *const t = &call->in[new];
@@ -221,7 +221,7 @@ static void set_out(struct call *call)
     a->out = in_view(&call->out[OUT_Y], view_of(&call->out[OUT_Y], a->q_heads));
 }
 
-/* Sets the positions, which count from the first past key. */
+/* Sets the positions of the rows. They count from the first past key. */
 static void set_positions(struct call *call)
 {
     attnkit_attention_args *const a = &call->args;
@@ -245,8 +245,9 @@ static void set_positions(struct call *call)
     call->visibility.window = &call->window;
 }
 
-/* Returns a mask as a tensor. Its dimensions are the last ones of [batch][q_heads][q_len][keys];
- * dimensions of 1 repeat, and the mask may have fewer keys than the call. */
+/* Returns a mask as a tensor. The dimensions of the mask are the last dimensions of
+ * [batch][q_heads][q_len][keys]. Dimensions of 1 repeat, and the mask may have fewer columns than
+ * the call has keys. */
 static attnkit_tensor mask_tensor(const struct call *call, attnkit_type type, int64_t *columns)
 {
     const struct tensor *const mask = &call->in[IN_MASK];
@@ -348,7 +349,8 @@ static void check_inputs(const struct call *call)
             "nonpad_kv_seqlen is not an int64 for each batch entry");
 }
 
-/* Begins with empty groups, which ask for nothing; set_positions adds the window. */
+/* Initialises the arguments with empty groups, which ask for no option. set_positions adds the
+ * window. */
 static void begin_args(struct call *call)
 {
     attnkit_attention_args_init(&call->args);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cases of ONNX's Attention and FlexAttention: made by the package onnx, and written for the
-program onnx_attention, a folder for each.
+"""The cases of ONNX's Attention and FlexAttention operators. The package onnx makes them. This module writes each case
+to a folder for the program onnx_attention.
 """
 
 import dataclasses
@@ -12,25 +12,25 @@ import flex
 from onnx import numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
-COUNT = {"Attention": 93, "FlexAttention": 11}  # of onnx 1.23.2
-LEFT_OUT = ["test_flexattention_prob_mod", "test_flexattention_double"]  # attnkit cannot express them
+COUNT = {"Attention": 93, "FlexAttention": 11}  # number of cases in onnx 1.23.2
+LEFT_OUT = ["test_flexattention_prob_mod", "test_flexattention_double"]  # cases that attnkit cannot express
 
 
 @dataclasses.dataclass
 class Case:
     name: str
-    node: Any       # a node of Attention
-    inputs: list    # arrays of the node's inputs that are not left out
-    outputs: list   # expected arrays of its outputs
+    node: Any       # a node of the Attention operator
+    inputs: list    # arrays of the inputs that the node has
+    outputs: list   # expected arrays of the node's outputs
     rtol: float
     atol: float
-    cannot: str = ""  # why it cannot be run
+    cannot: str = ""  # why attnkit cannot express the case
 
 
 def collect():
-    """Returns operator -> its cases, without the cases that expand the operator into other operators."""
+    """Returns a dict: operator -> its cases. Cases that expand the operator into other operators are left out."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of other operators' cases
+        warnings.simplefilter("ignore")  # warnings about other operators' cases
         everything = collect_testcases(None)
     found = {operator: [] for operator in COUNT}
     for case in everything:
@@ -52,7 +52,8 @@ def as_case(case, node):
 
 
 def names(kind, present):
-    """Returns the names of the files of the inputs or outputs that are not left out, by their position."""
+    """Returns the file names of the inputs or outputs that are present. A file name has the position in the operator's
+    list."""
     return [f"{kind}_{i}.pb" for i, name in enumerate(present) if name]
 
 

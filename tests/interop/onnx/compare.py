@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares an output with the expected one: the type, the shape, and the elements, within the tolerance of
-ONNX's own runner, or within 2 units in the last place of bfloat16."""
+"""Compares an output with the expected output: its type, its shape and its elements. Elements may differ by the
+tolerance of ONNX's own runner, or by 2 units in the last place in bfloat16."""
 
 import ml_dtypes
 import numpy
@@ -9,7 +9,7 @@ BFLOAT16_ULPS = 2
 
 
 def ordered(array):
-    """Turns patterns of bfloat16 into integers in the order of the numbers; both zeros are 0."""
+    """Maps bfloat16 numbers to integers in the same order. Both zeros become 0."""
     bits = array.view(numpy.uint16).astype(numpy.int32)
     return numpy.where(bits & 0x8000, 0x8000 - bits, bits)
 
@@ -23,7 +23,7 @@ def close(got, expected, case):
 
 
 def difference(got, expected, case):
-    """Returns the fault of an output, or None."""
+    """Returns a description of the difference, or None."""
     if (got.dtype, got.shape) != (expected.dtype, expected.shape):
         return f"is {got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
     wrong = ~close(got, expected, case)
@@ -34,7 +34,7 @@ def difference(got, expected, case):
 
 
 def spoilt(array):
-    """Yields copies with one small mistake each."""
+    """Yields copies of the array with one small mistake each."""
     for where in (0, -1):
         for change in (lambda x: x * 1.02 + 0.01, lambda x: x * 0 + numpy.nan):
             copy = array.copy()
@@ -46,7 +46,7 @@ def spoilt(array):
 
 
 def blind(case):
-    """Returns the outputs of a case in which the comparison would miss a mistake."""
+    """Returns the indices of the outputs of a case in which the comparison would miss a mistake."""
     return [i for i, array in enumerate(case.outputs)
             if difference(array, array, case) or
             not all(difference(copy, array, case) for copy in spoilt(array))]

@@ -5,9 +5,9 @@ machine can run.
 
     tests/interop/onnx/conformance.py BUILD [WRAPPER]
 
-WRAPPER runs the programs of a build for another machine.
-The cases are made by the package onnx, which the first run gets from PyPI (50 MB) and keeps in a
-virtual environment in the user's cache folder. Prints TAP; the last line is "onnx attention: 93 of 93".
+If BUILD is for another machine, WRAPPER runs its programs. The package onnx makes the cases. The first run gets the
+package from PyPI (50 MB), and keeps it in a virtual environment in the user's cache folder. Prints TAP. The last line
+is "onnx attention: 93 of 93".
 """
 
 import os

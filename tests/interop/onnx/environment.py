@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual environment with the packages of requirements.txt. It lies in the user's cache folder. Each
-version of requirements.txt and of Python has its own."""
+"""Makes a virtual environment with the packages of requirements.txt in the user's cache folder. Each version of
+requirements.txt and of Python has its own environment."""
 
 import fcntl
 import hashlib
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements.txt"
-STAMP = "complete"  # file in the environment: everything is installed
+STAMP = "complete"  # a file in the environment; it exists once everything is installed
 
 
 def say(text):
@@ -54,8 +54,8 @@ def make(venv):
 
 
 def complete():
-    """Makes the environment if it does not exist, and returns its Python. Other processes that need it
-    wait."""
+    """Makes the environment if it does not exist, and returns the path of its Python. Other processes that need the
+    environment wait."""
     venv = folder()
     python = venv / "bin" / "python"  # a link that may outlive its target
     with open(f"{venv}.lock", "w", encoding="utf-8") as lock:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns FlexAttention into Attention, for score mods that attnkit's options can express. A score mod is a
-graph. The few graphs in ONNX's cases are recognised by their operators and constants."""
+"""Converts nodes of FlexAttention to nodes of Attention, if attnkit's options can express their score mod. A score mod
+is a graph. ONNX's cases have only a few graphs, which this module recognises by their operators and constants."""
 
 import numpy
 from onnx import helper, numpy_helper
@@ -9,11 +9,11 @@ POSITIONS = ["Shape", "Gather", "Gather", "Range", "Reshape", "Range", "Reshape"
 
 
 class Unsayable(Exception):
-    """A case has no form in attnkit's API. The message says why."""
+    """attnkit's API cannot express a case. The message says why."""
 
 
 def constant(graph, name):
-    """Returns the value of a scalar that the graph has under this name."""
+    """Returns the value of the graph's scalar with this name."""
     for tensor in graph.initializer:
         if tensor.name == name:
             return numpy_helper.to_array(tensor)[()]
@@ -26,7 +26,7 @@ def require(graph, is_so):
 
 
 def queries_and_keys(graph):
-    """Checks the POSITIONS at the start of the graph. Returns the names of the row and the key index."""
+    """Checks that the graph begins with the nodes POSITIONS. Returns the names of the row index and the key index."""
     nodes = graph.node
     sizes = {}
     for gather in nodes[1:3]:
@@ -80,7 +80,8 @@ FUNCTIONS = {
 
 
 def attention(node, inputs):
-    """Returns a node of Attention that computes the same as this node of FlexAttention, and its inputs."""
+    """Returns a node of Attention that computes the results of this node of FlexAttention, and the inputs of the new
+    node."""
     attributes, bias = {}, None
     if any(array.dtype == numpy.float64 for array in inputs):
         raise Unsayable("attnkit has no tensors of float64")

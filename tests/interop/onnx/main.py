@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that conformance.py runs in the virtual environment. It makes the cases, runs each on every instruction
-set, compares the results and prints TAP."""
+"""The program that conformance.py runs in the virtual environment. It makes the cases, runs each case on every
+instruction set, compares the results and prints TAP."""
 
 import subprocess
 import sys
@@ -56,7 +56,7 @@ def read_output(path):
 
 
 def why_wrong(build, case, isa):
-    """Returns the fault of a case on an instruction set; empty if there is none."""
+    """Returns a description of the fault of a case on an instruction set, or "" if there is none."""
     if case.cannot:
         return case.cannot
     out = build.cases / case.name / isa
@@ -74,7 +74,7 @@ def why_wrong(build, case, isa):
 
 
 def run_all(build, found, known):
-    """Returns (case, instruction set) -> fault."""
+    """Returns a dict: (case, instruction set) -> fault."""
     results = {}
     for case in found:
         cases.write(case, build.cases / case.name)
@@ -96,7 +96,7 @@ def report_attention(tap, found, results, known):
 
 
 def report_flex(tap, found, results, known):
-    """Cases that attnkit cannot express count neither as failures nor as passed."""
+    """Reports the cases of FlexAttention. Cases that attnkit cannot express count neither as failed nor as passed."""
     cannot = [case for case in found if case.cannot]
     tap.line([case.name for case in cannot] == cases.LEFT_OUT, "attnkit can say the others",
              "\n".join(f"{case.name}: {case.cannot}" for case in cannot))

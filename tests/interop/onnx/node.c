@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NodeProto has the names of inputs and outputs, in order, with an empty name for an input or
- * output that is left out. The attributes are messages AttributeProto of a name and a value.
+ * NodeProto has the names of inputs and outputs in order. An input or output that is left out has
+ * an empty name. The attributes are AttributeProto messages with a name and a value.
  */
 #include "tests/interop/onnx/node.h"
 
@@ -99,7 +99,8 @@ static const char *take_attribute(struct node *node, const struct field *field)
                                                                     : "an attribute not known";
 }
 
-/* Notes whether name number *count, of at most `most`, is not empty. */
+/* Sets has[*count] to whether the name in the field is not empty, and increments *count. There are
+ * at most `most` names. */
 static const char *take_name(const struct field *field, bool *has, int *count, int most)
 {
     if (field->wire != WIRE_BYTES)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A field is a varint, number * 8 + kind, and then the data of its kind. A varint has seven bits in
- * a byte, the lowest first, and the eighth bit says that another byte follows.
+ * A field begins with a varint, number * 8 + wire type. Then comes the data of its wire type. A
+ * varint has seven bits in each byte, the lowest bits first. The eighth bit of a byte says that
+ * another byte follows.
  */
 #include "tests/interop/onnx/protobuf.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the fields of a protobuf message one after the other. The bytes may come from anywhere: no
- * byte outside the message is read, and bytes that are no field are reported.
+ * Reads the fields of a protobuf message one after the other. The bytes need not be trusted: the
+ * functions read no byte outside the message, and report bytes that are not a field.
  */
 #ifndef ATTNKIT_TEST_PROTOBUF_H
 #define ATTNKIT_TEST_PROTOBUF_H
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The bytes that are left to be read. */
+/* The bytes of a message that are still to be read. */
 struct bytes {
     const uint8_t *at;
     const uint8_t *end;
@@ -25,8 +25,8 @@ enum wire {
 struct field {
     uint64_t number;
     enum wire wire;
-    uint64_t value;     /* if it is a number */
-    struct bytes bytes; /* if it is WIRE_BYTES */
+    uint64_t value;     /* the value, if the field is a number */
+    struct bytes bytes; /* the content, if the field is WIRE_BYTES */
 };
 
 enum next {
@@ -35,10 +35,11 @@ enum next {
     NEXT_BROKEN,
 };
 
-/* Takes the next field. */
+/* Reads the next field of the message. */
 enum next protobuf_next(struct bytes *message, struct field *field);
 
-/* Takes a number of the given kind, such as an element of a packed field, or returns false. */
+/* Reads a number of the given wire type, such as an element of a packed field. Returns false if
+ * there is none. */
 bool protobuf_number(struct bytes *message, enum wire wire, uint64_t *value);
 
 /* Returns whether the field holds exactly this text. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reader of ONNX's tensors and nodes: every form of storing elements, and messages that are cut
- * off, too long, or have any one byte changed. Each message ends at an unmapped page.
+ * Tests of the reader of ONNX's tensors and nodes. The messages store elements in every form. Some
+ * are cut off, too long, or have any one byte changed. Each message ends at an unmapped page.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 
 enum { MAX_MESSAGE = 256 };
 
-/* A message that is being put together. */
+/* A message under construction. */
 struct builder {
     uint8_t data[MAX_MESSAGE];
     size_t size;
@@ -63,7 +63,7 @@ static struct builder begin_tensor(enum tensor_type type, int64_t rows, int64_t 
     return b;
 }
 
-/* The page at whose end the messages of a test end. */
+/* The memory of the messages. Each message ends at its end. */
 static struct guarded page;
 
 static struct bytes at_the_end(const uint8_t *data, size_t size)
@@ -151,7 +151,8 @@ static void numbers_are_read_one_by_one(void **state)
     assert_tensor(&b, TENSOR_BOOL, bools);
 }
 
-/* Dimensions and elements are packed. The elements come in two pieces, before the dimensions. */
+/* The dimensions and the elements are packed. The elements come in two pieces, before the
+ * dimensions. */
 static void packed_numbers_are_read(void **state)
 {
     (void)state;
@@ -198,7 +199,7 @@ static void a_message_cut_off_anywhere_is_refused(void **state)
     }
 }
 
-/* With any byte, the message is refused or is a tensor whose sizes agree. */
+/* Whatever a byte is changed to, the message is refused, or is a tensor whose sizes agree. */
 static void any_byte_may_be_any_other(void **state)
 {
     (void)state;
@@ -417,7 +418,7 @@ static void bad_nodes_are_refused(void **state)
     assert_node_refused(&b, "no Q, K or V");
 }
 
-/* Prefixes that end between two fields are nodes with fewer attributes. */
+/* A prefix of the message that ends between two fields is a valid node with fewer attributes. */
 static void a_node_may_be_cut_off_anywhere(void **state)
 {
     (void)state;

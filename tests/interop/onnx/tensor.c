@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads TensorProto in two passes: type and dimensions may come after the elements, so the first
- * pass looks for type and dimensions, and the second takes the elements. No size in a message is
- * believed: an element takes at least a byte, which bounds the allocation.
+ * Reads TensorProto in two passes. The first pass finds the type and the dimensions, which may come
+ * after the elements. The second pass reads the elements. The reader trusts no size in a message:
+ * each element takes at least one byte of the message, which bounds the allocation.
  */
 #include "tests/interop/onnx/tensor.h"
 
@@ -26,10 +26,10 @@ enum {
 
 /* How the elements of a type are stored. */
 struct storage {
-    size_t element;   /* bytes in memory and as raw bytes */
-    uint64_t field;   /* field of the elements as numbers */
-    enum wire wire;   /* wire type of a number */
-    uint64_t largest; /* largest number */
+    size_t element;   /* size of an element in bytes, in memory and as raw bytes */
+    uint64_t field;   /* number of the field that holds elements as numbers */
+    enum wire wire;   /* wire type of such a number */
+    uint64_t largest; /* the largest valid number */
 };
 
 static const struct storage *storage_of(int64_t type)
@@ -143,7 +143,7 @@ static const char *allocate(struct tensor *tensor)
     return NULL;
 }
 
-/* Adds an element. *filled is the number of elements so far. */
+/* Adds an element to the tensor. *filled is the number of elements so far. */
 static const char *add_element(struct tensor *tensor, size_t *filled, uint64_t value)
 {
     if (*filled == tensor->count)
@@ -189,7 +189,7 @@ static const char *add_raw(struct tensor *tensor, size_t *filled, const struct f
 
 static bool is_elements(uint64_t field)
 {
-    return field >= FIELD_FLOATS && field <= 11 && field != 8; /* 8 is the name */
+    return field >= FIELD_FLOATS && field <= 11 && field != 8; /* field 8 is the name */
 }
 
 static const char *take_elements(struct bytes message, struct tensor *tensor)
@@ -210,7 +210,7 @@ static const char *take_elements(struct bytes message, struct tensor *tensor)
     return filled == tensor->count ? NULL : "fewer elements than the dimensions say";
 }
 
-/* Any byte but 0 is true in the file, and 1 in memory. */
+/* In the file, any byte but 0 is true. In memory, true is 1. */
 static void normalise_bools(struct tensor *tensor)
 {
     uint8_t *const bytes = tensor->data;
@@ -259,7 +259,8 @@ void tensor_free(struct tensor *tensor)
 
 /* --------------------------------------------------------------------------------------- files */
 
-/* Returns the size of a file, -1 if it has none. Leaves the file at its beginning. */
+/* Returns the size of a file in bytes, or -1 if it has none. Leaves the read position at the
+ * beginning. */
 static long size_of(FILE *file)
 {
     if (fseek(file, 0, SEEK_END) != 0)

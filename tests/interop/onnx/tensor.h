@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensors of ONNX in memory and in files: the message TensorProto of onnx.proto, with its elements
- * as raw bytes or as numbers. It has the element types of the Attention operator.
+ * ONNX tensors in memory and in files. A file is a TensorProto message of onnx.proto, which stores
+ * elements as raw bytes or as numbers. The element types are those that the Attention operator
+ * takes.
  */
 #ifndef ATTNKIT_TEST_ONNX_TENSOR_H
 #define ATTNKIT_TEST_ONNX_TENSOR_H
@@ -14,7 +15,7 @@
 
 enum { TENSOR_MAX_RANK = 4 };
 
-/* As TensorProto.DataType numbers them. */
+/* The numbers are those of TensorProto.DataType. */
 enum tensor_type {
     TENSOR_FLOAT = 1,
     TENSOR_INT64 = 7,
@@ -28,27 +29,28 @@ struct tensor {
     int rank;
     int64_t dims[TENSOR_MAX_RANK];
     size_t count;   /* number of elements */
-    size_t element; /* bytes of an element */
-    void *data;     /* dense, the last dimension innermost; NULL: there is no tensor */
+    size_t element; /* size of an element in bytes */
+    void *data; /* dense elements, with the last dimension innermost; NULL if there is no tensor */
 };
 
-/* Parses a message. Returns a text that says what is wrong, or NULL; then the caller frees the
+/* Parses a message. Returns NULL, or an error message. If it returns NULL, the caller frees the
  * tensor by tensor_free. */
 const char *tensor_parse(struct bytes message, struct tensor *tensor);
 
-/* Parses a whole file in the same way. */
+/* Reads a file and parses it like tensor_parse. */
 const char *tensor_read(const char *path, struct tensor *tensor);
 
-/* Makes a tensor whose elements are bytes 0xff, which are NaN until they are written. */
+/* Makes a tensor filled with bytes 0xff, so that floating-point elements are NaN until they are
+ * written. */
 const char *tensor_make(enum tensor_type type, int rank, const int64_t *dims,
                         struct tensor *tensor);
 
-/* Writes the message, with raw bytes. */
+/* Writes the tensor to a file as a message with raw bytes. */
 const char *tensor_write(const char *path, const struct tensor *tensor);
 
 void tensor_free(struct tensor *tensor);
 
-/* Reads a whole file; the caller frees *data. Returns NULL, or a text that says what is wrong. */
+/* Reads a whole file. The caller frees *data. Returns NULL, or an error message. */
 const char *file_read(const char *path, uint8_t **data, struct bytes *bytes);
 
 #endif

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One call of attnkit on NumPy arrays. Every field of attnkit_attention_args and of its groups is a keyword:
-a number, an array for a tensor, for integers or for a pointer.
+"""Calls attnkit on NumPy arrays. Every field of attnkit_attention_args and of its groups is a keyword argument. Its
+value is a number, or an array for a tensor, for integers or for a pointer.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ Result = namedtuple("Result", "out lse weights")
 
 
 def mask_fields(name, array, kind=None, columns=None):
-    """Returns the fields of a mask that broadcasts against [batch, q_heads, q_len]: axes of 1 repeat."""
+    """Returns the fields of a mask that broadcasts to [batch, q_heads, q_len]: axes of size 1 repeat."""
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)
     strides = [0 if n == 1 else stride for n, stride in zip(array.shape[:3], array.strides[:3])]
     type = {"mask": BOOL, "mask_bits": BITS}.get(name)
@@ -27,7 +27,7 @@ def mask_fields(name, array, kind=None, columns=None):
 
 
 def packed_bits(mask):
-    """Packs a mask of Booleans to bits: key j is bit j % 8 of byte j / 8."""
+    """Packs a mask of Booleans into bits. Key j is bit j % 8 of byte j / 8."""
     return np.packbits(mask, axis=-1, bitorder="little")
 
 
@@ -39,8 +39,8 @@ def describe(q, k, v, fields):
 
 
 def attention(library, isa, q, k, v, out_type="float32", weights=False, **fields):
-    """Returns out as numbers, lse, and, if asked for, the weights after the softmax. If attnkit refuses the
-    call, its message is an exception."""
+    """Returns out as numbers, lse and, if `weights` is true, the weights after the softmax. If attnkit refuses the
+    call, raises an exception with its message."""
     q, k, v = (np.ascontiguousarray(array) for array in (q, k, v))
     rows = q.shape[:3]
     out = np.empty((*rows, v.shape[3]), dtype=STORED[out_type])
@@ -56,5 +56,5 @@ def attention(library, isa, q, k, v, out_type="float32", weights=False, **fields
     message = ctypes.create_string_buffer(MESSAGE_SIZE)
     with_attnkit.check(loaded.attnkit_attention(ctypes.byref(args), ctypes.byref(share), message),
                        message)
-    del workspace  # had to live as long as the call
+    del workspace  # the workspace had to live as long as the call
     return Result(widened(out), lse, written)

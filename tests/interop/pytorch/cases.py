@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random cases, each drawn from the seed and its number: tensors, masks and options, as attnkit takes them and
-as PyTorch does. Options that PyTorch lacks become a dense mask for it, computed here."""
+"""Random cases, each drawn from the seed and the number of the case. A case has tensors, masks and options in the forms
+that attnkit and PyTorch take. Options that PyTorch lacks are computed here and become a dense mask for PyTorch."""
 
 import numpy as np
 
@@ -18,15 +18,16 @@ UNSEEN = -np.inf
 class Case:
     """Besides number, kind, shape and out_type, a case has
 
-    q, k, v    as they are stored
-    scale      None for the default
-    weights    whether they are asked for
-    fields     what attnkit gets more
-    seen       which keys a row sees, of the shape [batch, q_heads, q_len, kv_len]
-    bias       the sum that is added to scores, and size, the magnitudes of its terms; same shape
-    sinks      one for each head, or None
-    softcap    or 0
-    torch      the options of scaled_dot_product_attention, or None where it takes the dense mask"""
+    q, k, v    the tensors in their stored types
+    scale      the scale, or None for the default
+    weights    whether the call asks for the weights
+    fields     the other fields of attnkit's call
+    seen       which keys a row sees, an array [batch, q_heads, q_len, kv_len]
+    bias       the sum that is added to the scores, in the shape of seen
+    size       the sum of the magnitudes of bias's terms, in the same shape
+    sinks      a sink for each head, or None
+    softcap    the cap, or 0
+    torch      the options of scaled_dot_product_attention, or None if it takes the dense mask"""
 
     def __init__(self, seed, number):
         self.number, self.random = number, np.random.default_rng([seed, number])
@@ -97,8 +98,8 @@ class Case:
         self.torch = {}
 
     def draw_causal(self):
-        """Makes the call causal. PyTorch's is_causal begins at the upper left, and on CPUs gives NaN with a
-        scale of 0 or less; recipes.py has these cases."""
+        """Makes the call causal. PyTorch's is_causal is aligned to the upper left, and on CPUs gives NaN with a scale
+        of 0 or less. recipes.py tests these scales."""
         if self.scale is not None and self.scale <= 0:
             self.scale = 1.0
         self.set_flags(call.CAUSAL, align=call.UPPER_LEFT)
@@ -106,24 +107,24 @@ class Case:
         self.seen &= self.distance(np.zeros(self.batch)) <= 0
 
     def broadcast_shape(self):
-        """Draws the shape of a mask of 2, 3 or 4 dimensions that broadcasts."""
+        """Draws the shape of a mask that has 2, 3 or 4 dimensions and broadcasts."""
         batch, heads, rows = (self.one_of((1, n)) for n in (self.batch, self.q_heads, self.q_len))
         shape = (batch, heads, rows, self.kv_len)
         return shape[self.one_of((0, 0, 1, 2)):]
 
     def draw_seen(self, shape):
-        """Draws Booleans. Rows are true in some places, and sometimes in no place or in all."""
+        """Draws an array of Booleans. Most rows are true at some keys, and a few rows at no key or at all keys."""
         seen = self.random.random(shape) < self.one_of((0.1, 0.5, 0.9))
         rows = self.random.integers(8, size=shape[:-1])
         return np.where(rows[..., None] == 0, False, np.where(rows[..., None] == 1, True, seen))
 
     def mask_as(self, name, seen):
-        """Makes a mask of bytes or bits, of kind ATTEND or IGNORE."""
+        """Returns the fields of a mask of bytes or bits, of kind ATTEND or IGNORE."""
         kind = self.one_of((call.ATTEND, call.IGNORE))
         said = seen if kind == call.ATTEND else ~seen
         if name == "mask_bits":
             return call.mask_fields(name, call.packed_bits(said), kind, columns=seen.shape[-1])
-        true = self.random.integers(1, 256, size=said.shape)  # any byte that is not 0
+        true = self.random.integers(1, 256, size=said.shape)  # any byte but 0 means true
         return call.mask_fields(name, np.where(said, true, 0).astype(np.uint8), kind)
 
     def draw_bool_mask(self):
@@ -133,13 +134,13 @@ class Case:
         self.seen = self.seen & seen
 
     def draw_bias(self, shape):
-        """Draws the stored numbers of a bias, some of them -infinity."""
+        """Draws the stored numbers of a bias. Some of them are -infinity."""
         numbers = self.random.standard_normal(shape, dtype=np.float32) * np.float32(self.one_of((1, 8)))
         numbers = np.where(self.draw_seen(shape), numbers, np.float32(UNSEEN))
         return rounded(numbers, self.one_of(("float32", "float16", "bfloat16")))
 
     def add_bias(self, bias):
-        """Adds a bias to the scores. -infinity masks a key, and so do missing columns."""
+        """Adds a bias to the scores. Elements of -infinity and missing columns mask keys."""
         self.fields |= call.mask_fields("bias", bias)
         numbers = call.widened(bias).astype(np.float64)
         seen = numbers != UNSEEN
@@ -148,7 +149,7 @@ class Case:
         self.bias, self.size = self.bias + numbers, self.size + abs(numbers)
 
     def to_all_keys(self, array):
-        """Returns the array with zeros after its columns, up to all keys."""
+        """Returns the array with columns of zeros added, so that it has a column for every key."""
         missing = self.kv_len - array.shape[-1]
         return np.pad(array, [(0, 0)] * (array.ndim - 1) + [(0, missing)])
 
@@ -160,7 +161,7 @@ class Case:
     # ------------------------------------------------------------ everything, as a dense mask
 
     def distance(self, offsets):
-        """Returns key index - position, as [batch, 1, q_len, kv_len]."""
+        """Returns key index minus position as an array [batch, 1, q_len, kv_len]."""
         position = np.asarray(offsets)[:, None] + np.arange(self.q_len)
         return (np.arange(self.kv_len) - position[:, :, None])[:, None]
 
@@ -180,7 +181,7 @@ class Case:
         return np.zeros(self.batch) if align == call.UPPER_LEFT else lens - self.q_len
 
     def draw_positional(self):
-        """Draws causal, windows and slopes, which depend on positions."""
+        """Draws the options that depend on positions: causal, windows and slopes."""
         distance = self.distance(self.draw_lengths())
         if self.one_in(2):
             self.set_flags(call.CAUSAL)
@@ -227,7 +228,7 @@ class Case:
             self.fields["sinks"] = self.sinks
 
     def draw_flex(self):
-        """Draws options that flex_attention has as well: a softcap before everything that is added."""
+        """Draws options that flex_attention has, too: a softcap that is applied before anything is added."""
         self.draw_positional()
         if self.one_in(3):
             self.draw_documents()

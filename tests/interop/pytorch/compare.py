@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares attnkit with PyTorch in float64, on every instruction set that this machine can run: random cases of
-attention and layers inside a derived bound, and recipes for the behaviour of PyTorch where the two differ on
-purpose.
+"""Compares attnkit with PyTorch in float64, on every instruction set that this machine can run. Random cases of
+attention and layers must agree within a derived bound. Where the two differ on purpose, recipes must give PyTorch's
+behaviour.
 
     tests/interop/pytorch/compare.py [BUILD] [--seed N] [--case NUMBER] [--isa NAME] ...
 
-The first run makes a virtual environment with PyTorch in the user's cache folder, as tools/peers.py
-does: 2.6 GB to download and 4.3 GB on the disk. Prints TAP.
+Like tools/peers.py, the first run makes a virtual environment with PyTorch in the user's cache folder. It downloads 2.6
+GB and takes 4.3 GB on the disk. Prints TAP.
 """
 
 import os

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of compare.py. They are read twice: before the virtual environment exists, and inside it."""
+"""The command line options of compare.py. They are parsed twice: before the virtual environment exists, and inside
+it."""
 
 import argparse
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The multi-head attention layer of attnkit on NumPy arrays. Weights are packed once; a call has the
-fields of attnkit_layer_args, of its rotation and of its attention as keywords.
+"""Calls attnkit's multi-head attention layer on NumPy arrays. Weights are packed once. A call takes the fields of
+attnkit_layer_args, of its rotation and of its attention as keyword arguments.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ from attnkit_structs import (HALF, INTERLEAVED, MESSAGE_SIZE, NO_APPEND, Q8_0, S
 from libraries import with_attnkit
 from tensors import STORED, aligned, widened
 
-BLOCK = np.dtype([("scale", "<f2"), ("elements", "i1", 32)])  # of Q8_0
+BLOCK = np.dtype([("scale", "<f2"), ("elements", "i1", 32)])  # a block of Q8_0
 
 DIMS = ("d_model", "d_key", "d_value", "d_out", "q_heads", "kv_heads", "head_dim", "value_dim")
 
@@ -21,7 +21,7 @@ Result = namedtuple("Result", "out lse weights mean")
 
 
 def nan(*shape, type="float32"):
-    """Returns an array of NaN, in any of the types."""
+    """Returns an array of NaN in the given type."""
     array = np.empty(shape, dtype=STORED[type])
     array.view(np.uint8)[...] = 0xFF
     return array
@@ -33,7 +33,7 @@ def in_rows(array):
 
 
 class Layer:
-    """A layer by its weights, which are arrays, and its dims."""
+    """A layer with packed weights. `fields` are its weights, as arrays, and its dims."""
 
     def __init__(self, library, isa, **fields):
         self.library = with_attnkit.load(library)
@@ -49,8 +49,8 @@ class Layer:
                   ctypes.c_size_t(bytes.value), self.exec)
 
     def call(self, name, *arguments):
-        """Calls a function with structs, and with a size that it returns by reference. If attnkit refuses the
-        call, its message is an exception."""
+        """Calls a function with structs and, if the function returns a size, with a reference for it. If attnkit
+        refuses the call, raises an exception with its message."""
         message = ctypes.create_string_buffer(MESSAGE_SIZE)
         answered = name.endswith(("_size", "_workspace"))
         last = len(arguments) - 1
@@ -61,9 +61,9 @@ class Layer:
 
     def __call__(self, x, key=None, value=None, out_type="float32", weights=False, flags=0, cached=None,
                  attention_flags=0, rotation=None, **fields):
-        """Inputs are [batch, rows, dim]; if x is a view whose rows come first in memory, so is out. rotation is
-        a dict of its fields; other fields belong to the attention. weights asks for the weights of each head,
-        and their mean."""
+        """Inputs are arrays [batch, rows, dim]. If x is a view whose rows are outermost in memory, out has the same
+        order. `rotation` is a dict of the fields of the rotation. Other fields belong to the attention. `weights` asks
+        for the weights of each head, and for their mean."""
         batch, q_len = x.shape[:2]
         out = nan(batch, q_len, self.d_out, type=out_type)
         if not x.flags.c_contiguous:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the cases of layers.py: attnkit's layer must be inside the bound of layer_reference.py around PyTorch's
-result. This bound is a hundred to ten thousand times as large as real errors, so a result must also be close by
-a measure without a proof:
+"""Runs the cases of layers.py. attnkit's layer must agree with PyTorch's result within the bound of layer_reference.py.
+This bound is a hundred to ten thousand times as large as real errors, so a result must also be close by a measure that
+has no proof:
 
     E = |error| / (u (|result of attention| |W_O|ᵀ + |b_o|))
 
-The largest E of a case may be at most 4 times as large as measured on these cases, whose seeds are fixed: 3.2
-to 5.8. A q, k or v that is rounded to binary16 makes E 150 to 1300. The last rounding of an out of 16 bits is
-not counted.
+The seeds of the cases are fixed, and their measured largest E is 3.2 to 5.8. The largest E may be at most 4 times as
+large. If q, k or v were rounded to binary16, E would be 150 to 1300. E does not count the last rounding of a 16-bit
+out.
 """
 
 from collections import namedtuple
@@ -31,14 +31,14 @@ def largest(array):
 
 
 def part_of(got, wanted, bound):
-    """Returns the largest error as a part of its bound."""
+    """Returns the largest quotient of an error and its bound."""
     error = abs(got.astype(np.float64) - wanted)
     with np.errstate(invalid="ignore"):
         return largest(np.where(error == 0, 0, error / bound))
 
 
 def check_reference(case, wanted):
-    """Checks that layer_reference.py, around which the bound lies, has PyTorch's numbers."""
+    """Checks that layer_reference.py, which computes the bound, has PyTorch's results."""
     for theirs, ours in ((case.out, wanted.out), (case.weights_out, wanted.weights),
                          (case.mean_out, wanted.mean)):
         if theirs is not None:
@@ -57,7 +57,8 @@ def figures(case, wanted, got):
 
 
 def compare(library, isa, case, wanted):
-    """Runs the case with weights and without weights, which must give the same bits."""
+    """Runs the case with weights and without weights. Both must give the same bits. Returns the figures of the
+    errors."""
     layer = Layer(library, isa, **case.given)
     got = layer(case.x, weights=True, **case.arguments())
     without = layer(case.x, **case.arguments())
@@ -68,7 +69,7 @@ def compare(library, isa, case, wanted):
 
 
 def run_case(library, isa, make, case, wanted, tap):
-    """Returns whether the result is close, with its figures as text."""
+    """Runs a case on an instruction set, prints its figures, and reports whether the result is close."""
     found, name = compare(library, isa, case, wanted), make.__name__.replace("_", " ")
     ok = found.part <= 1 and found.close <= (case.close or CLOSE)
     print(f"# {isa}: layer: {name}: E {found.close:.1f}, {found.relative:.1e} of the largest number, "

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of PyTorch, Hugging Face and others that need a recipe for attnkit, as in the table of
-docs/semantics.md. A recipe gets a function that makes a Layer on one instruction set."""
+"""Layers of PyTorch, Hugging Face and others that need a recipe for attnkit. The table of docs/semantics.md lists them.
+A recipe takes a function that makes a Layer on one instruction set."""
 
 import numpy as np
 import torch
@@ -13,14 +13,15 @@ from recipes import near, same_bits
 
 
 def mask_that_hides_a_row(case):
-    """Returns a mask of Booleans, [rows, keys]; row 2 sees no key."""
+    """Returns a mask of Booleans [rows, keys]. Row 2 sees no key."""
     seen = np.ones((case.q_len, case.keys), dtype=bool)
     seen[2] = False
     return seen
 
 
 def a_row_that_sees_nothing_is_the_bias_of_the_output(layer):
-    """PyTorch gives NaN if weights are asked for, and otherwise the bias, like attnkit."""
+    """For a row that sees no key, PyTorch gives NaN if the call asks for weights. Otherwise it gives the bias, like
+    attnkit."""
     case = Case(31, batch=2, q_len=5, kv_len=7, d_model=32, q_heads=4)
     seen = mask_that_hides_a_row(case)
     case.module(attn_mask=torch.from_numpy(~seen), need_weights=False)
@@ -49,7 +50,7 @@ def padding_as_lengths_has_the_bits_of_a_mask(layer):
 
 
 def sequence_first_is_strides(layer):
-    """batch_first=False: x and out are [rows, batch, dim]."""
+    """With batch_first=False, x and out are [rows, batch, dim]."""
     case = Case(33, batch=3, q_len=6, d_model=32, q_heads=4)
     case.module()
     made = layer(**case.given)
@@ -61,7 +62,7 @@ def sequence_first_is_strides(layer):
 
 
 def add_zero_attn_is_a_sink_of_0(layer):
-    """PyTorch adds a key and a value of zeros; the weights of other keys are the same."""
+    """PyTorch adds a key and a value of zeros. A sink of 0 gives the other keys the same weights."""
     case = Case(34, batch=2, q_len=5, kv_len=7, d_model=32, q_heads=4)
     theirs = case.make_module(add_zero_attn=True)
     out, weights = theirs(*map(doubles, (case.x, case.key, case.value)), average_attn_weights=False)
@@ -71,7 +72,7 @@ def add_zero_attn_is_a_sink_of_0(layer):
 
 
 def add_bias_kv_is_a_key_in_the_cache(layer):
-    """PyTorch adds one learned key and one learned value, after the projections, as the last ones."""
+    """After the projections, PyTorch appends one learned key and one learned value."""
     case = Case(37, batch=2, q_len=5, kv_len=7, d_model=32, q_heads=4)
     theirs = case.make_module(add_bias_kv=True)
     rows = [case.numbers(4, 8) for _ in range(2)]  # [heads][head_dim]
@@ -87,7 +88,7 @@ def add_bias_kv_is_a_key_in_the_cache(layer):
 
 
 def cross_attention_keeps_the_keys_of_an_encoder(layer):
-    """Like Whisper's decoder, whose k_proj has no bias: the first call projects the encoder's rows, later calls
+    """As in Whisper's decoder, whose k_proj has no bias, the first call projects the encoder's rows, and later calls
     attend over the cached keys."""
     case = Case(35, batch=2, q_len=3, kv_len=40, d_model=64, q_heads=4)
     del case.given["b_k"]
@@ -110,8 +111,8 @@ def cross_attention_keeps_the_keys_of_an_encoder(layer):
 
 
 def meta_and_hugging_face_order_rows_of_w_q_and_w_k_differently(layer):
-    """Neighbours are a pair in Meta's Llama. In the weights of Hugging Face, the rows of a pair are half a head
-    apart, and are turned by halves."""
+    """In Meta's Llama, neighbouring elements are a pair. In Hugging Face's weights, the rows of a pair are half a head
+    apart, and RoPE rotates in halves."""
     case = Case(36, batch=2, q_len=9, d_model=64, q_heads=4, kv_heads=2, bias=False)
     theirs = dict(case.given)
     for name in ("w_q", "w_k"):

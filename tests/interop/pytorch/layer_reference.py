@@ -1,18 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The multi-head attention layer in float64, step by step, and for each number the bound of attnkit's error.
-With u = 2^-24, |.| element by element, and e for the error of the inputs of a step:
+"""Computes the multi-head attention layer in float64, step by step, and the bound of attnkit's error for each number.
+Below, u is 2^-24, |.| is taken element by element, and e is the error bound of a step's input:
 
-  y = x Wᵀ + b     e |W|ᵀ + (in + 2) u ((|x| + e) |W|ᵀ + |b|): a chain of `in` roundings and 1 for
+  y = x Wᵀ + b     e |W|ᵀ + (in + 2) u ((|x| + e) |W|ᵀ + |b|): `in` roundings of the sum and 1 for
                    the bias; 1 more covers products of errors
-  rotation         (e0 + e1) with |cos| and |sin| as factors, and 4 u (|x0 cos| + |x1 sin|): 1 for the
-                   table, 2 for product and sum, 1 more as above; 2^-40 (|x0| + |x1|) for the angles
-  scores           P_j = scale sum_d e_q |k| + (|q| + e_q) e_k, counted as a rounding: eta_j of
-                   reference.py is larger by P_j / u, and S_j is taken of |q| + e_q and |k| + e_k
+  rotation         (e0 + e1) with |cos| and |sin| as factors, and 4 u (|x0 cos| + |x1 sin|): 1 rounding
+                   for the table, 2 for product and sum, 1 more for products of errors; the angles
+                   add 2^-40 (|x0| + |x1|)
+  scores           P_j = scale sum_d e_q |k| + (|q| + e_q) e_k. It counts like a rounding: eta_j of
+                   reference.py grows by P_j / u, and S_j is computed from |q| + e_q and |k| + e_k
   values           the bound of reference.py for |v| + e_v, and sum w_j e_v
   mean             the mean of the bounds, and (heads + 2) u of the mean of the weights
 
-No result that is rounded in the order of kernels/README.md can be outside this bound. But the bound assumes
-that all errors of a chain have one sign, in one stage after another. layers.py has the figures."""
+No result that is rounded in the order of kernels/README.md can be outside this bound. But the bound assumes that all
+errors of a sum have the same sign, in every step. So it is much larger than real errors, which layer_compare.py
+measures."""
 
 from collections import namedtuple
 from types import SimpleNamespace
@@ -25,11 +27,11 @@ from layer_call import BLOCK, HALF
 from reference import UNIT
 
 Known = namedtuple("Known", "value error")
-Expected = namedtuple("Expected", "out weights mean size")  # all Known but size
+Expected = namedtuple("Expected", "out weights mean size")  # all are Known, except size
 
 
 def doubles(array):
-    """Converts an array of any type, Q8_0 as well, to float64. The values are exact."""
+    """Converts an array of any type, including Q8_0, to float64. The values are exact."""
     if array.dtype == BLOCK:
         values = array["scale"].astype(np.float64)[..., None] * array["elements"]
         return torch.from_numpy(values.reshape(len(array), -1))
@@ -42,7 +44,7 @@ def exact(array):
 
 
 def linear(x, w, b):
-    """Computes a linear map. w and b are arrays; b may be None."""
+    """Computes a linear map and its error bound. w and b are arrays; b may be None."""
     w = doubles(w)
     b = torch.zeros(len(w), dtype=torch.float64) if b is None else doubles(b)
     size = (x.value.abs() + x.error) @ w.abs().T + b.abs()
@@ -50,20 +52,20 @@ def linear(x, w, b):
 
 
 def heads_of(x, heads):
-    """Turns [batch, rows, heads * dim] into [batch, heads, rows, dim]."""
+    """Reshapes [batch, rows, heads * dim] to [batch, heads, rows, dim]."""
     return Known(*(part.unflatten(2, (heads, -1)).transpose(1, 2) for part in x))
 
 
 def pairs_of(rope_dim, rope):
-    """Returns the indices of x0 and of x1."""
+    """Returns the indices of the first and the second element of each pair."""
     if rope == HALF:
         return torch.arange(rope_dim // 2), torch.arange(rope_dim // 2, rope_dim)
     return torch.arange(0, rope_dim, 2), torch.arange(1, rope_dim, 2)
 
 
 def rotate(x, rope, positions):
-    """Rotates x [batch, heads, rows, dim] by the fields of the call, if it has a rotation. positions has the
-    position of row 0 of each entry."""
+    """Rotates x [batch, heads, rows, dim] by the rotation `rope`, if the call has one. positions holds the position of
+    row 0 of each entry."""
     if rope is None:
         return x
     rope_dim, base = rope["dim"] or x.value.shape[3], rope["base"]
@@ -83,7 +85,7 @@ def rotate(x, rope, positions):
 
 
 def behind(cached, old, new):
-    """Returns keys or values of a cache, old [batch, heads, room, dim], with new ones appended, which are
+    """Returns the keys or values of a cache, old [batch, heads, room, dim], with new rows appended. The new rows are
     rounded to the type of the cache."""
     relative, least = reference.ROUNDING[str(old.dtype)]
     value, error = doubles(old), torch.zeros(old.shape, dtype=torch.float64)
@@ -100,8 +102,8 @@ def repeated(x, group):
 
 
 def attention(q, k, v, seen, bias):
-    """Computes attention with as many heads of k and v as of q. seen says which keys a row sees; bias has the
-    numbers that are added."""
+    """Computes attention. k and v have as many heads as q. seen says which keys a row sees, and bias holds the numbers
+    that are added to the scores."""
     dim, keys = q.value.shape[3], k.value.shape[2]
     scale = dim ** -0.5
     q_size, k_size = q.value.abs() + q.error, k.value.abs() + k.error
@@ -123,8 +125,8 @@ def mean_of(weights):
 
 
 def expected(case):
-    """Computes the expected results of a case of layers.py. size is the unit of the roundings of the output
-    projection: |result of attention| |W_O|ᵀ + |b_o|."""
+    """Computes the expected results of a case of layers.py. size is the unit for roundings of the output projection:
+    |result of attention| |W_O|ᵀ + |b_o|."""
     weights = case.weights
     q = heads_of(linear(exact(case.x), weights["w_q"], weights.get("b_q")), case.q_heads)
     q = rotate(q, case.rope, case.positions)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of PyTorch, and the arguments with which attnkit computes the same: nn.MultiheadAttention, blocks in
-the manner of Llama with grouped heads, RoPE and a cache, and forms in between. Seeds are fixed; PyTorch
-computes in float64 from the same numbers. docs/semantics.md describes these arguments in words."""
+"""Layers of PyTorch, and the arguments with which attnkit computes the same results: nn.MultiheadAttention, blocks like
+Llama's with grouped heads, RoPE and a cache, and forms in between. Seeds are fixed. PyTorch computes in float64 from
+the same numbers. docs/semantics.md describes these arguments."""
 
 import numpy as np
 import torch
@@ -14,15 +14,18 @@ from tensors import rounded
 
 
 class Case:
-    """A layer and a call of it. Besides what the constructor takes:
+    """A layer and a call of it. Besides the arguments of the constructor, a case has
 
-    given      the weights and dims that attnkit gets
-    fields     the further arguments of a call of attnkit
-    seen       which keys a row sees, [batch, q_heads, q_len, keys]; bias has the numbers added to scores
-    rope       kind, dim, base of the rotation, or None; positions of row 0
-    cached     keys in cache_k and cache_v, [batch, kv_heads, room, dim], for each sequence; or None
-    out        PyTorch's result in float64; weights_out of each head and their mean_out too, or None
-    close      the case's own limit for layer_compare.py, if it has a cache of 16 bits; or None"""
+    given      the weights and dims of attnkit's layer
+    fields     the further arguments of attnkit's call
+    seen       which keys a row sees, an array [batch, q_heads, q_len, keys]
+    bias       the numbers that are added to the scores
+    rope       kind, dim and base of the rotation, or None
+    positions  the position of row 0 of each sequence
+    cached     the number of keys of each sequence in cache_k and cache_v, [batch, kv_heads, room, dim]; or None
+    out        PyTorch's result in float64
+    weights_out, mean_out    the weights of each head and their mean, or None
+    close      the limit of E for this case if its cache has 16 bits, or None"""
 
     out = weights_out = mean_out = rope = cached = cache_k = cache_v = close = None
 
@@ -50,7 +53,7 @@ class Case:
         return rounded(values, self.type)
 
     def draw_weights(self, bias):
-        """Draws weights of a size that keeps q, k and v around 1."""
+        """Draws weights of such a size that q, k and v are about 1."""
         shapes = {"q": (self.q_heads * self.head_dim, self.d_model),
                   "k": (self.kv_heads * self.head_dim, self.d_key),
                   "v": (self.kv_heads * self.value_dim, self.d_value),
@@ -68,7 +71,7 @@ class Case:
     # ------------------------------------------------------- what attnkit is told, and the reference
 
     def one_matrix(self):
-        """Joins the weights and biases of the three projections one after the other, as in_proj_weight and
+        """Joins the weights, and the biases, of the three projections one after the other, like in_proj_weight and
         in_proj_bias."""
         for name in ("w", "b"):
             three = [self.given.pop(f"{name}_{part}", None) for part in "qkv"]
@@ -76,33 +79,32 @@ class Case:
                 self.given[name + "_qkv"] = np.concatenate(three)
 
     def mask(self, name, seen):
-        """Adds a mask. seen broadcasts to [batch, q_heads, q_len, keys]; attnkit gets it as a mask of kind
-        IGNORE."""
+        """Adds a mask. seen broadcasts to [batch, q_heads, q_len, keys]. attnkit gets it as a mask of kind IGNORE."""
         ignored = ~seen
         array = call.packed_bits(ignored) if name == "mask_bits" else ignored.view(np.uint8)
         self.fields |= call.mask_fields(name, array, call.IGNORE, columns=self.keys)
         self.seen = self.seen & seen
 
     def add(self, bias):
-        """Adds a bias in float32, in which -infinity masks a key."""
+        """Adds a float32 bias. Elements of -infinity mask keys."""
         self.fields |= call.mask_fields("bias", bias)
         seen = bias > -np.inf
         self.seen, self.bias = self.seen & seen, self.bias + np.where(seen, bias, 0)
 
     def causal(self):
-        """Makes the call causal. Positions count like the keys."""
+        """Makes the call causal. The position of a row is the index of its key."""
         self.fields |= {"attention_flags": call.CAUSAL, "align": call.BOTTOM_RIGHT}
         rows = self.positions[:, None] + np.arange(self.q_len)
         self.seen = self.seen & (np.arange(self.keys) <= rows[:, :, None])[:, None]
 
     def arguments(self):
-        """Returns the arguments of a call of a Layer, which appends to copies of the caches."""
+        """Returns the arguments for a call of a Layer. The call appends to copies of the caches."""
         cross = {} if self.key is self.x else {"key": self.key}
         if self.value is not self.key:
             cross["value"] = self.value
         cache = {}
         if self.cached is not None:
-            self.copies = self.cache_k.copy(), self.cache_v.copy()  # live as long as the call
+            self.copies = self.cache_k.copy(), self.cache_v.copy()  # the copies must live as long as the call
             cache = {"k": self.copies[0], "v": self.copies[1], "kv_len": self.keys, "cached": self.cached}
         return cross | cache | {"out_type": self.out_type, "rotation": self.rope} | self.fields
 
@@ -126,13 +128,13 @@ class Case:
         return theirs.eval()
 
     def module(self, **options):
-        """Sets the result of nn.MultiheadAttention, with options of forward."""
+        """Sets the case's results to the results of nn.MultiheadAttention. The options are arguments of its forward."""
         theirs, inputs = self.make_module(), [doubles(a) for a in (self.x, self.key, self.value)]
         self.out, self.mean_out = theirs(*inputs, **options)
         _, self.weights_out = theirs(*inputs, average_attn_weights=False, **options)
 
     def projected(self, name, rows, heads):
-        """Returns a projection, [batch, heads, rows, dim]."""
+        """Returns a projection of rows as [batch, heads, rows, dim]."""
         w, b = self.weights["w_" + name], self.weights.get("b_" + name)
         y = F.linear(doubles(rows), doubles(w), None if b is None else doubles(b))
         return y.unflatten(2, (heads, -1)).transpose(1, 2)
@@ -142,18 +144,18 @@ class Case:
                 self.projected("v", self.value, self.kv_heads))
 
     def output(self, result):
-        """Applies the output projection to [batch, heads, rows, dim]."""
+        """Applies the output projection to the result of attention, [batch, heads, rows, dim]."""
         b = self.weights.get("b_o")
         self.out = F.linear(result.transpose(1, 2).flatten(2), doubles(self.weights["w_o"]),
                             None if b is None else doubles(b))
 
     def functional(self, **options):
-        """Computes scaled_dot_product_attention between linear maps."""
+        """Computes the projections, scaled_dot_product_attention and the output projection."""
         self.output(F.scaled_dot_product_attention(*self.projections(), enable_gqa=True, **options))
 
     def groups(self, mask):
-        """Computes attention with an axis of KV heads and an axis of the query heads of each. mask, of
-        Booleans, broadcasts to [batch, kv_heads, group, q_len, keys]."""
+        """Computes attention with an axis of KV heads, and an axis of the query heads of each KV head. The Boolean mask
+        broadcasts to [batch, kv_heads, group, q_len, keys]."""
         q, k, v = self.projections()
         q = q.unflatten(1, (self.kv_heads, -1))
         scores = torch.einsum("bgrid,bgjd->bgrij", q, k) * self.head_dim ** -0.5
@@ -163,14 +165,14 @@ class Case:
 
 
 def kept(random, *shape):
-    """Draws a mask of Booleans; every row sees its first key."""
+    """Draws a mask of Booleans. Every row sees the first key."""
     mask = random.random(shape) < 0.7
     mask[..., 0] = True
     return mask
 
 
 def padded(lens, keys):
-    """Returns a key_padding_mask: true where there is no key."""
+    """Returns a key_padding_mask, which is true where there is no key."""
     return np.arange(keys) >= np.array(lens)[:, None]
 
 
@@ -197,7 +199,7 @@ def module_cross_with_few_rows():
 
 
 def module_self_with_padding_and_causal_mask():
-    """Like the first part of a TransformerDecoderLayer: tgt_mask and tgt_key_padding_mask."""
+    """Is like the first part of a TransformerDecoderLayer, with tgt_mask and tgt_key_padding_mask."""
     case = Case(4, batch=4, q_len=64, d_model=512, q_heads=8)
     case.one_matrix()
     padding = padded((64, 40, 1, 63), 64)
@@ -209,8 +211,7 @@ def module_self_with_padding_and_causal_mask():
 
 
 def module_cross_with_memory_masks():
-    """Like the second part of a TransformerDecoderLayer: memory_mask, of floats, and
-    memory_key_padding_mask."""
+    """Is like the second part of a TransformerDecoderLayer, with a float memory_mask and memory_key_padding_mask."""
     case = Case(5, batch=4, q_len=40, kv_len=96, d_model=512, q_heads=8)
     padding = padded((96, 50, 17, 95), 96)
     added = case.random.standard_normal((40, 96), dtype=np.float32)
@@ -223,7 +224,7 @@ def module_cross_with_memory_masks():
 
 
 def module_with_a_mask_for_each_head():
-    """attn_mask of three axes: [batch * heads, rows, keys]."""
+    """attn_mask has three axes: [batch * heads, rows, keys]."""
     case = Case(6, batch=3, q_len=9, kv_len=33, d_model=64, q_heads=4)
     seen = kept(case.random, 3, 4, 9, 33)
     case.module(attn_mask=torch.from_numpy(~seen).flatten(0, 1))
@@ -238,7 +239,7 @@ def module_without_biases():
 
 
 def module_with_key_and_value_dims():
-    """kdim and vdim: three matrices, and one in_proj_bias."""
+    """With kdim and vdim, the module has three matrices, but one in_proj_bias."""
     case = Case(8, batch=3, q_len=17, kv_len=25, d_model=128, q_heads=4, d_key=48, d_value=80)
     case.given["b_qkv"] = np.concatenate([case.given.pop("b_" + name) for name in "qkv"])
     case.module()
@@ -305,7 +306,7 @@ def rotated_by_halves(x, base, positions):
 
 
 def rotated_as_complex(x, base, positions):
-    """Rotates x with neighbours as real and imaginary part, as in Meta's Llama."""
+    """Rotates x with neighbouring elements as real and imaginary parts, as in Meta's Llama."""
     dim = x.shape[-1]
     frequencies = 1.0 / base ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     angles = torch.outer(positions.double(), frequencies)
@@ -315,7 +316,7 @@ def rotated_as_complex(x, base, positions):
 
 
 def llama(seed, cached, rows, rotate, base, rope, rope_dim=0, cache_type="float32"):
-    """Makes the attention of a block of Llama: new rows behind a cache of keys that are rotated already."""
+    """Makes the attention of a Llama block. The new rows follow a cache, whose keys are already rotated."""
     batch, room = len(cached), max(cached) + rows
     case = Case(seed, batch=batch, q_len=rows, d_model=256, q_heads=8, kv_heads=2, bias=False)
     case.rope = {"kind": rope, "dim": rope_dim, "base": base}
@@ -332,7 +333,7 @@ def llama(seed, cached, rows, rotate, base, rope, rope_dim=0, cache_type="float3
 def llama_in_torch(case, rotate, base):
     q, k, v = case.projections()
     results = []
-    for b, start in enumerate(case.cached):  # each sequence has its own number of keys
+    for b, start in enumerate(case.cached):  # each sequence has another number of keys
         positions = torch.arange(start, start + case.q_len)
         keys = torch.cat((doubles(case.cache_k)[b, :, :start], rotate(k[b], base, positions)), dim=1)
         values = torch.cat((doubles(case.cache_v)[b, :, :start], v[b]), dim=1)
@@ -393,7 +394,7 @@ def out_of_float16():
 
 
 def blocks(values):
-    """Converts values to Q8_0, a block for each 32 numbers of a row."""
+    """Converts values to Q8_0, with a block for each 32 numbers of a row."""
     values = values.reshape(len(values), -1, 32)
     array = np.empty(values.shape[:2], dtype=layer_call.BLOCK)
     array["scale"] = abs(values).max(axis=2) / 127
@@ -403,7 +404,7 @@ def blocks(values):
 
 
 def weights_of_q8_0():
-    """In float64, the weights are the numbers of the blocks."""
+    """The float64 computation takes the numbers that the blocks stand for."""
     case = Case(23, batch=2, q_len=30, d_model=128, q_heads=4)
     for name in ("w_q", "w_k", "w_v", "w_o"):
         case.given[name] = case.weights[name] = blocks(case.weights[name])

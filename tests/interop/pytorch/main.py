@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that compare.py runs in the virtual environment. It prints TAP of all cases and recipes."""
+"""The program that compare.py runs in the virtual environment. It runs all cases and recipes, and prints TAP."""
 
 import functools
 import sys
 import traceback
 from pathlib import Path
 
-# This folder comes last in the path, so that `layers` is the file of this folder.
+# tools/peers comes last in the path, so that `layers` is this folder's layers.py.
 sys.path.append(str(Path(__file__).resolve().parents[3] / "tools" / "peers"))
 
 import numpy as np  # noqa: E402
@@ -23,14 +23,15 @@ from layer_call import Layer  # noqa: E402
 from libraries import with_attnkit  # noqa: E402
 from reference import expected  # noqa: E402
 
-# Otherwise PyTorch compiles flex_attention anew for each shape. In float64 it computes the plain formula.
+# Without this setting, PyTorch compiles flex_attention anew for each shape. With it, PyTorch computes the plain formula
+# in float64.
 flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
 
-REPORTED = 5  # failing cases of an instruction set that are described
+REPORTED = 5  # the most failing cases of an instruction set that are described
 
 
 class Tap:
-    """One line for each test; the plan is printed last."""
+    """Prints a TAP line for each test, and the plan at the end."""
 
     def __init__(self):
         self.count = self.failures = 0
@@ -51,14 +52,14 @@ class Tap:
 
 
 def used(error, bound):
-    """Returns the largest error as a part of its bound. A NaN counts as larger than any bound."""
+    """Returns the largest quotient of an error and its bound. A NaN counts as larger than any bound."""
     with np.errstate(invalid="ignore"):
         part = np.where(error == 0, 0, error / bound)
     return float(np.nan_to_num(part, nan=np.inf).max(initial=0))
 
 
 def difference(got, wanted):
-    """Returns the difference, 0 where both are the same infinity."""
+    """Returns the differences of the elements. The difference of equal infinities is 0."""
     with np.errstate(invalid="ignore"):
         return np.where(got == wanted, 0, abs(got.astype(np.float64) - wanted))
 
@@ -70,8 +71,8 @@ class Figures:
         self.cases, self.outside, self.worst = dict.fromkeys(KINDS, 0), 0, 0.0
 
     def add(self, case, wanted, got):
-        """Adds the used parts of a case's bounds. An out of 16 bits uses nearly all of its last rounding, and
-        is not in the figures."""
+        """Adds the quotients of a case's errors and bounds. A 16-bit out is left out of the figures, because its last
+        rounding uses nearly the whole bound."""
         self.cases[case.kind] += 1
         parts = {"out": used(difference(got.out, wanted.out), wanted.out_bound),
                  "lse": used(difference(got.lse, wanted.lse), wanted.lse_bound)}
@@ -113,8 +114,7 @@ def random_cases(options, isas, tap):
 
 
 def run_recipes(options, isas, tap):
-    """Runs the recipes. Each gets a function that makes a call of attention, or a layer, on one instruction
-    set."""
+    """Runs the recipes. A recipe takes a function that calls attention, or makes a layer, on one instruction set."""
     for module, given in ((recipes, call.attention), (layer_recipes, Layer)):
         for recipe in module.ALL:
             for isa in isas:

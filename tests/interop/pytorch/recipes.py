@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The differences on purpose between attnkit and PyTorch: what each does, and the fields with which attnkit
-gives PyTorch's result. docs/semantics.md has these differences as a table. A recipe gets call.attention for one
-instruction set. The tensors are small and in float32, and PyTorch computes in float32 where it matters."""
+"""The intended differences between attnkit and PyTorch. Each recipe shows both behaviours, and the fields with which
+attnkit gives PyTorch's result. docs/semantics.md has a table of these differences. A recipe takes call.attention for
+one instruction set. The tensors are small and float32. PyTorch computes in float32 where the type matters."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ import call
 from libraries.forms import Cannot
 
 BATCH, Q_HEADS, KV_HEADS, Q_LEN, KV_LEN, DIM = 2, 4, 2, 5, 9, 16
-NEAR = {"rtol": 1e-5, "atol": 1e-5}  # tolerance for numbers around 1; the random cases have the bound
+NEAR = {"rtol": 1e-5, "atol": 1e-5}  # tolerance for numbers of about 1; the random cases check the bound
 
 
 def tensors(q_len=Q_LEN, kv_len=KV_LEN, q_heads=Q_HEADS, kv_heads=KV_HEADS):
@@ -50,7 +50,7 @@ def refused(words, attention, *tensors, **fields):
 
 
 def mask_with_an_empty_row():
-    """Returns a mask of Booleans; row 2 sees no key."""
+    """Returns a mask of Booleans. Row 2 sees no key."""
     mask = np.random.default_rng(8).random((Q_LEN, KV_LEN)) < 0.7
     mask[:, 0] = True
     mask[2] = False
@@ -65,7 +65,7 @@ def causal_begins_where_it_is_said_to(attention):
     refused("align", attention, q, k, v, flags=call.CAUSAL)
     upper = attention(q, k, v, flags=call.CAUSAL, align=call.UPPER_LEFT).out
     near(upper, grouped(q, k, v, is_causal=True))
-    k, v = (np.repeat(array, 2, axis=1) for array in (k, v))  # the bias is not for groups
+    k, v = (np.repeat(array, 2, axis=1) for array in (k, v))  # causal_lower_right does not support grouped heads
     lower = attention(q, k, v, flags=call.CAUSAL, align=call.BOTTOM_RIGHT).out
     near(lower, by_torch(q, k, v, causal_lower_right(Q_LEN, KV_LEN)))
     assert abs(upper - lower).max() > 0.1
@@ -77,7 +77,7 @@ def causal_and_a_mask_go_together(attention):
     try:
         grouped(q, k, v, mask, is_causal=True)
     except RuntimeError:
-        pass  # PyTorch needs one mask for both
+        pass  # PyTorch needs a single mask that combines both
     else:
         raise AssertionError("PyTorch takes both now: compare them")
     both = attention(q, k, v, flags=call.CAUSAL, align=call.UPPER_LEFT,
@@ -101,7 +101,7 @@ def causal_goes_with_any_scale(attention):
 
 
 def a_row_that_sees_nothing_is_0_with_an_lse_of_minus_infinity(attention):
-    """PyTorch gave NaN before 2.5, and 0 since; nan_to_num serves both."""
+    """PyTorch before 2.5 gives NaN; later versions give 0. nan_to_num maps both to 0."""
     q, k, v = tensors()
     mask = mask_with_an_empty_row()
     bias = np.where(mask, np.float32(0), np.float32(-np.inf))
@@ -122,8 +122,9 @@ def no_keys_at_all_give_0(attention):
 
 
 def a_mask_of_minus_1e9_is_numbers_and_not_a_mask(attention):
-    """A row whose keys all have a bias of -1e9 is the mean of v in both libraries, because in float32 -1e9
-    swallows the scores. Beside other keys, a key with this bias has a weight of 0, as if it were masked."""
+    """If all keys of a row have a bias of -1e9, the row is the mean of v in both libraries, because the float32 sums
+    lose the scores. If a row also sees keys without this bias, a key with it has a weight of 0, as if it were
+    masked."""
     q, k, v = tensors()
     mask = mask_with_an_empty_row()
     mean = np.repeat(v.mean(axis=2), 2, axis=1)
@@ -135,14 +136,14 @@ def a_mask_of_minus_1e9_is_numbers_and_not_a_mask(attention):
         masked = attention(q, k, v, **call.mask_fields("mask", mask.view(np.uint8), call.ATTEND)).out
         others = [0, 1, 3, 4]
         same_bits(got[:, :, others], masked[:, :, others])
-        # The recipe: pass the mask as a mask.
+        # The recipe is to pass the mask as a mask.
         again = attention(q, k, v, **call.mask_fields(
             "mask", (bias < -1e8).view(np.uint8), call.IGNORE)).out
         same_bits(again, masked)
 
 
 def lse_is_a_natural_logarithm(attention):
-    """lse is like the lse of flex_attention. In base 2, it is multiplied by log2 e."""
+    """lse equals the lse of flex_attention. An lse in base 2 is this lse times log2 e."""
     q, k, v = tensors()
     mask = mask_with_an_empty_row()
     seen = torch.from_numpy(mask)
@@ -158,7 +159,7 @@ def lse_is_a_natural_logarithm(attention):
 
 
 def a_float_mask_of_0_and_1_is_added(attention):
-    """PyTorch adds such a mask as well. As Booleans, the bytes 0 and 1 of a mask are false and true."""
+    """PyTorch adds such a mask, too. The bytes 0 and 1 of a Boolean mask are false and true."""
     q, k, v = tensors()
     mask = np.random.default_rng(10).random((Q_LEN, KV_LEN)) < 0.6
     numbers = mask.astype(np.float32)
@@ -170,7 +171,7 @@ def a_float_mask_of_0_and_1_is_added(attention):
 
 
 def module(heads):
-    """Makes an nn.MultiheadAttention whose projections change nothing."""
+    """Makes an nn.MultiheadAttention whose projections are identity matrices."""
     width = heads * DIM
     attention = torch.nn.MultiheadAttention(width, heads, bias=False, batch_first=True)
     attention.in_proj_weight.copy_(torch.eye(width).repeat(3, 1))
@@ -179,12 +180,12 @@ def module(heads):
 
 
 def side_by_side(array):
-    """Turns [batch, heads, rows, dim] into [batch, rows, heads * dim]."""
+    """Reshapes [batch, heads, rows, dim] to [batch, rows, heads * dim]."""
     return torch.from_numpy(np.ascontiguousarray(array.swapaxes(1, 2))).flatten(2)
 
 
 def multihead_attention_ignores_where_a_mask_is_true(attention):
-    """The module has both masks at once: a mask of keys for each sequence, and a mask of rows and keys."""
+    """The module gets two masks at once: a mask of keys for each sequence, and a mask of rows and keys."""
     q, k, v = tensors(kv_heads=Q_HEADS)
     padding = np.arange(KV_LEN) >= np.array([[KV_LEN - 2], [KV_LEN]])
     ignored = np.random.default_rng(11).random((Q_LEN, KV_LEN)) < 0.4
@@ -198,7 +199,7 @@ def multihead_attention_ignores_where_a_mask_is_true(attention):
                                        call.IGNORE, columns=KV_LEN))
     near(side_by_side(got.out), wanted)
     near(got.weights, weights)
-    lens = np.array([KV_LEN - 2, KV_LEN])  # the padding by lengths has the same bits
+    lens = np.array([KV_LEN - 2, KV_LEN])  # lengths instead of the padding mask give the same bits
     same_bits(got.out, attention(
         q, k, v, kv_lens=lens, **call.mask_fields("mask", ignored.view(np.uint8), call.IGNORE)).out)
 
@@ -217,7 +218,7 @@ def multihead_attention_gives_weights_of_nan_where_a_row_sees_nothing(attention)
 
 
 def what_a_masked_key_holds_is_not_looked_at(attention):
-    """PyTorch multiplies a masked v by 0, which leaves a NaN as it is."""
+    """PyTorch multiplies a masked v by 0, and a NaN times 0 is NaN."""
     q, k, v = tensors()
     mask = np.ones((Q_LEN, KV_LEN), dtype=bool)
     mask[:, 4] = False
@@ -238,14 +239,14 @@ def a_scale_of_0_is_one_that_is_given(attention):
 
 
 def dropout_is_drawn_from_a_seed_and_not_from_a_state(attention):
-    """The random numbers are not PyTorch's, but the mean is the same: weights that are kept are divided by 1 -
-    rate."""
+    """The random numbers differ from PyTorch's, but the mean is the same, because weights that are kept are divided by
+    1 - rate."""
     q, k, _ = tensors(kv_len=4000)
     ones = np.ones((BATCH, KV_HEADS, 4000, 1), dtype=np.float32)
     seeds = np.array([1, 2], dtype=np.uint64)
     options = {"align": call.UPPER_LEFT, "dropout": 0.25, "flags": call.SCALE_GIVEN, "scale": 0.0}
     got = attention(q, k, ones, dropout_seeds=seeds, **options)
-    # Each is the mean of 4000 numbers that are 4/3 or 0: a deviation of 0.577 / sqrt(4000).
+    # Each element is the mean of 4000 numbers that are 4/3 or 0. Its standard deviation is 0.577 / sqrt(4000).
     assert abs(got.out - 1).max() < 6 * 0.0092 and got.out.std() > 0.3 * 0.0092
     theirs = grouped(q, k, ones, dropout_p=0.25, scale=0.0)
     assert abs(theirs - 1).max() < 6 * 0.0092

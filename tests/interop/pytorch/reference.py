@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's result of a case in float64, and the bound of attnkit's error.
+"""Computes PyTorch's result of a case in float64, and the bound of attnkit's error.
 
-The bound follows the order of roundings in kernels/README.md, with u = 2^-24 for each rounding. x_j is the
-score of key j as the softmax takes it. In units of u, the errors are:
+The bound follows the order of roundings in kernels/README.md, with u = 2^-24 for each rounding. x_j is the score of key
+j that enters the softmax. In units of u, the errors are:
 
-  x_j       (D + 6) S_j, where S_j is the sum of the magnitudes of x_j's terms: a chain of D
-            products; at most 6 more for the factor and its product; bias and slope have at most 5.
-            With a softcap (D + 10) S_j: two factors, two products and tanh, which is off by 3 ulp
-  weight    times 1 + the error of x_j; the maximum is an integer below max x / ln 2 + 1, so the difference from
-            it, rounded once, has max x - x_j + ln 2 more; exp2 is off by 1 ulp, which is 2
+  x_j       (D + 6) S_j, where S_j is the sum of the magnitudes of x_j's terms: the sum of D products has
+            D roundings, the factor and its product at most 6, and bias and slope at most 5. With a
+            softcap (D + 10) S_j: two factors, two products and tanh, which is off by 3 ulp
+  weight    the error of x_j is a relative error of the weight. The maximum is an integer below
+            max x / ln 2 + 1, so the rounding of the difference from it adds max x - x_j + ln 2. exp2 is
+            off by 1 ulp, which is 2. Together:
                                                              eta_j = (D + 6) S_j + max x - x_j + 3
   sums      h = 128 in a block, 4 of its chunk, 1 for each chunk, 1 for a sink
   quotient  1
@@ -17,13 +18,13 @@ With w = softmax(x), A = sum w_j |v_j| and H = sum w_j eta_j + h, an element o o
 
     |error| <= u (sum w_j eta_j |v_j| + h A + |o| (H + 1)),      u w_j (eta_j + H + 1) for a weight,
 
-and, as log is off by 1 ulp and lse takes two roundings more,
+For lse, log is off by 1 ulp, and there are two more roundings:
 
     |error| <= u (H + 4 |log l| + 2 |lse| + 1),  |log l| <= log(2 n),                 for lse.
 
-Products of errors are inside a factor of exp(2 u (max eta + h)). The last term covers the loss by subnormal
-numbers, and weights that count as 0, each of which is at most 2^-100.5 where another weight is over 1/2. The
-errors of float64 are negligible beside these. A result of 16 bits is rounded once more."""
+A factor of exp(2 u (max eta + h)) covers products of errors. A last term covers losses by subnormal numbers, and
+weights that count as 0. Such a weight is at most 2^-100.5, while another weight is over 1/2. The errors of float64 are
+negligible. A 16-bit result is rounded once more."""
 
 from collections import namedtuple
 
@@ -37,7 +38,7 @@ from tensors import widened
 UNIT = 2.0 ** -24
 TINY = 2.0 ** -147
 LEFT_OUT = 2.0 ** -99
-# Half a unit of a result: relative to its size, and of a subnormal one.
+# Half a unit in the last place of a result: relative to a normal result, and absolute for a subnormal result.
 ROUNDING = {"float32": (0.0, 0.0), "float16": (2.0 ** -11, 2.0 ** -25),
             "bfloat16": (2.0 ** -8, 2.0 ** -134)}
 
@@ -53,7 +54,7 @@ def dense_mask(case):
 
 
 def with_sinks(case, k, v, mask):
-    """Adds sinks. A sink is a key of zeros with a value of zeros, whose score comes only from the mask."""
+    """Adds sinks. A sink is a key of zeros with a value of zeros. Its score comes only from the mask."""
     column = torch.from_numpy(case.sinks.astype(np.float64))[:, None, None].expand(*mask.shape[:3], 1)
     return (torch.nn.functional.pad(k, (0, 0, 0, 1)), torch.nn.functional.pad(v, (0, 0, 0, 1)),
             torch.cat((mask, column), dim=3))
@@ -81,7 +82,7 @@ def out_of_flex(case, q, k, v):
 
 
 def scores(case, q, k):
-    """Returns x, with -infinity for masked keys, and S."""
+    """Returns the scores x, with -infinity for masked keys, and the sums S of the magnitudes of their terms."""
     group = case.q_heads // case.kv_heads
     scale = case.head_dim ** -0.5 if case.scale is None else case.scale
     k = k.repeat_interleave(group, dim=1)
@@ -93,7 +94,8 @@ def scores(case, q, k):
 
 
 def softmax(x):
-    """Computes the softmax and the logarithm of its denominator, with zeros for a row that sees no key."""
+    """Returns the softmax, the logarithm of its denominator, and which rows see no key. The weights of these rows are
+    0."""
     lse = torch.logsumexp(x, dim=-1, keepdim=True)
     empty = lse == -torch.inf
     return torch.where(empty, 0.0, torch.exp(x - torch.where(empty, 0.0, lse))), lse, empty
@@ -128,6 +130,6 @@ def expected(case):
         _, v, x = with_sinks(case, k, v, x)
     out_bound, lse_bound, weights_bound = bounds(case, out, x, size, v)
     weights, lse, _ = softmax(x)
-    keys = slice(case.kv_len)  # without the sink's key
+    keys = slice(case.kv_len)  # the keys without the sink
     return Expected(*(value.numpy() for value in (
         out, lse[..., 0], weights[..., keys], out_bound, lse_bound[..., 0], weights_bound[..., keys])))

@@ -15,10 +15,10 @@
 #define WORK 20000
 #endif
 #ifndef STORED
-#define STORED 1.0f /* the first value of the cache */
+#define STORED 1.0f /* the first value in the cache */
 #endif
 #ifndef SCALE
-#define SCALE 1.0f /* scale of the stored cache: a power of two */
+#define SCALE 1.0f /* scale of the values in the cache: a power of two */
 #endif
 
 const char *attnkit_version(void)
@@ -34,7 +34,7 @@ void toy_set_up(struct toy_cache *cache)
 #endif
 }
 
-/* Makes WORK steps that no compiler can leave out. */
+/* Does WORK steps, which no compiler can optimize away. */
 static float work(void)
 {
     volatile float sum = 0.0f;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The worker of library.c, with the points of prefill in plain C. -DWORKER=7 makes a worker of
- * version 7.
+ * The worker of library.c. It has the points that attnkit's worker has for prefill in plain C.
+ * -DWORKER=7 makes a worker of version 7.
  */
 #ifdef NO_WORKER
 #define attnkit_worker none

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of appends: rows of each type to a cache of each type, rotated by tables or angles,
- * into rows, tiles and pages; and rotations in place. The hash is over the bytes of each row, in
- * the order of its elements, and over its scales.
+ * Golden cases of appends: rows of each type are appended to a cache of each type, rotated by
+ * tables or angles, into rows, tiles and pages. Other cases rotate rows in place. The hash covers
+ * the bytes of each row, in the order of its elements, and its scales.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ enum {
     SRC_TYPES = 3,
     DST_TYPES = 5,
     ROPES = 3,
-    PLACES = 5, /* cases for each of these 45 conversions */
+    PLACES = 5, /* cases for each of the 3 * 5 * 3 conversions above */
     BATCH = 3,
     MOST_DIM = 256,
     MOST_PAGES = 160,
@@ -103,7 +103,7 @@ static struct append draw_append(const struct golden_kind *kind, int number)
     return a;
 }
 
-/* Draws an append to a type in blocks, which has no tiles. */
+/* Draws an append to Q4_0 or Q5_0, types in blocks that have no layout in tiles. */
 static struct append draw_block_append(int number)
 {
     static const enum place places[] = {ROWS, PAGES, HEADS_INSIDE};
@@ -153,7 +153,8 @@ static int64_t pages_each(const struct append *a)
     return (a->capacity + a->page_size - 1) / a->page_size;
 }
 
-/* Returns the rows of a head, or of a head in a page, rounded up to whole tiles. */
+/* Returns the number of rows of a head, or of a head in a page. In tiles, it is rounded up to whole
+ * tiles. */
 static int64_t room_of(const struct append *a)
 {
     const int64_t rows = a->page_size ? a->page_size : a->capacity;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of attention: K and V of each type in each layout, each mask alone and with each
- * other mask, every set of score mods, weights out, and all of these together.
+ * Golden cases of attention. They have K and V of each type in each layout, each mask alone and
+ * with each other mask, every set of score mods, weights out, and all of these together.
  */
 #include <stddef.h>
 
@@ -36,7 +36,7 @@ static int64_t draw_dim(attnkit_type type, int64_t *group, uint64_t *random)
 static void draw_shape(struct golden_attention *w, int number, uint64_t *random)
 {
     const bool is_long = number % 8 == 7;
-    const double limit = is_long ? 1.2e6 : 1.5e5; /* in multiply-adds, about */
+    const double limit = is_long ? 1.2e6 : 1.5e5; /* in multiply-adds, approximately */
     w->head_dim = draw_dim(w->k, &w->k_group, random);
     w->value_dim = draw_dim(w->v, &w->v_group, random);
     do {
@@ -111,7 +111,7 @@ static void describe_layouts(int number, struct golden_attention *w)
     draw_causal(w, &random);
 }
 
-/* Gives K and V, or only one of them, a type; q and out have any type. */
+/* Describes a case in which K, V or both have the given type. q and out have any type. */
 static void describe_type(int number, attnkit_type type, uint64_t seed, struct golden_attention *w)
 {
     uint64_t random = begin(w, seed, number);
@@ -145,7 +145,7 @@ static void describe_q8_0(int number, struct golden_attention *w)
     describe_type(number, ATTNKIT_Q8_0, 5, w);
 }
 
-/* Gives K and V the types without tiles, every pair of types. */
+/* Describes a case for each pair of types of K and V that have no tiles. */
 static void describe_blocks(int number, struct golden_attention *w)
 {
     enum { FIRST = ATTNKIT_Q4_0, TYPES = ATTNKIT_F8_E4M3 - ATTNKIT_Q4_0 + 1 };
@@ -205,7 +205,7 @@ static void draw_mask(struct golden_attention *w, int mask, uint64_t *random)
     }
 }
 
-/* Completes a case with options that go with the drawn ones. */
+/* Draws the options that depend on other options of the case. */
 static void finish(struct golden_attention *w, uint64_t *random)
 {
     const bool needs_positions = w->has_window || w->has_slopes || w->dropout > 0.0;
@@ -319,7 +319,8 @@ static void describe_bias_scales(int number, struct golden_attention *w)
 
 /* --- Cells ------------------------------------------------------------------------------------ */
 
-/* Half of the cases have masks and score mods. In layouts 0, 1 and 5, rows can be cells. */
+/* Describes a call whose keys lie in cells. Half of the cases have masks and score mods. Only
+ * layouts 0, 1 and 5 allow cells. */
 static void describe_cells(int number, struct golden_attention *w)
 {
     static const int layouts[] = {0, 1, 5};

@@ -42,7 +42,7 @@ float golden_number(enum golden_numbers numbers, uint64_t *random)
 
 /* --- Query rows and results ------------------------------------------------------------------- */
 
-/* Returns the batch entries of a tensor of query rows: packed rows have one. */
+/* Returns the number of batch entries of a tensor of query rows. Packed rows count as one entry. */
 static int64_t row_entries(const struct golden_attention *what)
 {
     return what->packed_q ? 1 : what->batch;
@@ -77,7 +77,7 @@ static void make_rows(struct golden_call *c)
     c->groups.weights.weights.data = c->weights;
 }
 
-/* Draws where the sequences begin among `total` rows. */
+/* Draws the cu_seqlens of sequences that are packed into `total` rows. */
 static attnkit_ints make_starts(struct golden_call *c, int64_t total, enum golden_tensor tensor)
 {
     const int64_t batch = c->what.batch;
@@ -101,8 +101,9 @@ static void make_packed(struct golden_call *c)
 
 /* --- Cells ------------------------------------------------------------------------------------ */
 
-/* Returns the place, in the order of the keys, of the key in a cell. Cells are a ring turned by
- * `turn`, or in an order given by `step`. Both are permutations. */
+/* Returns which key, in the order of the keys, lies in a cell. With a step of 1 the cells are a
+ * ring that begins at key `turn`; other steps, which have no divisor in common with `cells`,
+ * permute the keys. */
 static int64_t place_of(int64_t cell, int64_t cells, int64_t turn, int64_t step)
 {
     return (cell * step + turn) % cells;
@@ -113,7 +114,8 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return b == 0 ? a : common_divisor(b, a % b);
 }
 
-/* Puts the keys into cells. The positions of rows grow with the indices of the keys. */
+/* Puts the keys into cells. Their indices begin at a drawn number, which is added to the positions
+ * of the rows. */
 static void make_cells(struct golden_call *c)
 {
     const int64_t cells = c->what.kv_len, batch = c->what.batch;
@@ -158,7 +160,7 @@ static void make_positions(struct golden_call *c)
     a->q_offsets.data = offsets;
 }
 
-/* Draws segment ids in runs. Rows and keys have some ids in common. */
+/* Draws segment ids in runs of equal ids. Rows and keys have some ids in common. */
 static int32_t *make_segments(struct golden_call *c, int64_t count, enum golden_tensor tensor)
 {
     uint64_t random = golden_stream(&c->what, tensor);
@@ -234,7 +236,7 @@ static float draw_bias(enum golden_numbers numbers, int64_t kind, uint64_t *rand
     return kind == 1 ? 0.0f : 4.0f * golden_number(numbers, random);
 }
 
-/* Makes a bias in runs that are masked, 0 or random. */
+/* Makes a bias in runs. All elements of a run are -infinity, 0 or random. */
 static void make_bias(struct golden_call *c)
 {
     const struct golden_attention *const what = &c->what;

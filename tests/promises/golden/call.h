@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention calls for golden cases, each made from a description. The same description makes the
- * same numbers in the same places for ever. Every tensor has random numbers of its own, so that a
- * further tensor changes no other.
+ * Attention calls for golden cases, each made from a description. The same description always makes
+ * the same numbers in the same places. Every tensor has random numbers of its own, so that a new
+ * tensor does not change the others.
  */
 #ifndef ATTNKIT_TEST_GOLDEN_CALL_H
 #define ATTNKIT_TEST_GOLDEN_CALL_H
@@ -26,13 +26,13 @@ struct golden_attention {
     enum golden_numbers numbers;
     attnkit_type q, k, v, out;
     int64_t batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
-    int64_t k_group, v_group; /* elements that share a scale */
+    int64_t k_group, v_group; /* number of elements that share a scale */
 
     bool tokens; /* K and V are [batch][key][head] */
     bool tiled;
     bool packed_q, packed_kv;
     int64_t page_size;
-    bool cells; /* keys lie in cells of any order, and some cells are empty */
+    bool cells; /* keys lie in cells in any order, and some cells are empty */
 
     bool is_causal;
     attnkit_align align;
@@ -60,7 +60,7 @@ struct golden_call {
     struct groups groups; /* of args */
     char *out;            /* the outputs of args */
     float *lse, *weights;
-    int64_t rows; /* over all heads and entries */
+    int64_t rows; /* number of query rows of all heads and entries */
     int pieces;
     struct guarded piece[GOLDEN_PIECES];
 };
@@ -100,17 +100,17 @@ uint64_t golden_stream(const struct golden_attention *what, enum golden_tensor t
 /* Draws a number for a tensor. */
 float golden_number(enum golden_numbers numbers, uint64_t *random);
 
-/* Puts K, V, their scales, their pages and lengths into a call; stored.c. */
+/* Puts K and V with their scales, pages and lengths into a call. Its code is in stored.c. */
 void golden_store(struct golden_call *c);
 
-/* Runs any call on an instruction set; fails the test on any status but ATTNKIT_OK. */
+/* Runs any call on an instruction set. Fails the test on any status but ATTNKIT_OK. */
 void golden_attend(const attnkit_attention_args *args, const char *isa);
 
-/* Runs the call on an instruction set, or by the reference if isa is NULL; returns the hash of out,
+/* Runs the call on an instruction set, or by the reference if isa is NULL. Returns the hash of out,
  * lse and weights. */
 uint64_t golden_call_hash(const struct golden_call *c, const char *isa);
 
-/* Prints the whole description in a line, as a comment of TAP. */
+/* Prints the whole description on one line, as a TAP comment. */
 void golden_attention_print(const struct golden_attention *what);
 
 #endif

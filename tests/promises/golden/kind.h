@@ -2,9 +2,9 @@
  *
  * A kind of golden case: calls of one sort, each with a number, and the hash of a call's result.
  *
- * A case never changes: it follows from its kind's seed and its number, by the generator in the
- * file of its kind. The generator is only edited to add cases behind the last one. A feature of a
- * later version (a type, a mask, an option) gets a kind of its own, with a seed of its own.
+ * A case never changes. The generator in the file of its kind makes it from the kind's seed and the
+ * case's number. The only allowed change to a generator is a new case after the last one. A feature
+ * of a later version (a type, a mask, an option) gets a kind of its own, with a seed of its own.
  */
 #ifndef ATTNKIT_TEST_GOLDEN_KIND_H
 #define ATTNKIT_TEST_GOLDEN_KIND_H
@@ -22,15 +22,15 @@ struct golden_kind {
     int ways;         /* number of layouts in memory of a case, all with the same hash */
 
     /* Returns the hash of all result bytes of a case on an instruction set, or of the reference if
-     * isa is NULL. The reference is kernels/scalar/reference.c and reference_linear.c, and the
-     * scalar kernels for features that these files lack. Fails the test on any status but
-     * ATTNKIT_OK. */
+     * isa is NULL. The reference is the code in kernels/scalar/reference.c and reference_linear.c.
+     * The scalar kernels serve for features that these two files lack. Fails the test on any status
+     * but ATTNKIT_OK. */
     uint64_t (*hash)(const struct golden_kind *kind, int number, int way, const char *isa);
 
-    /* Prints the case in a line, as a comment of TAP. */
+    /* Prints the case on one line, as a TAP comment. */
     void (*print)(const struct golden_kind *kind, int number);
 
-    /* Describes a case; only for kinds of attention calls. */
+    /* Describes a case. Only kinds of attention calls have this function. */
     void (*describe)(int number, struct golden_attention *what);
 };
 

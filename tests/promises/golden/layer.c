@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of layers: packed weights of each type and the results of calls with them, self- and
- * cross-attention; and sequences that grow in a cache of each type and layout.
+ * Golden cases of layers. A hash covers packed weights of each type and the results of calls with
+ * them, in self- and cross-attention. Other cases are sequences that grow in a cache of each type
+ * and layout.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +21,7 @@
 static const uint64_t SEED = 16, CACHE_SEED = 17;
 
 enum {
-    STORAGES = 10, /* five types, K in rows or tiles */
+    STORAGES = 10, /* five types, each with K in rows or in tiles */
     STEPS = 4,
     CAPACITY = 48, /* rows of a cache */
     PAGE = 16,
@@ -33,7 +34,7 @@ static const int64_t step_rows[STEPS] = {21, 1, 1, 5};
 
 struct layer_case {
     uint64_t seed;
-    attnkit_layer_weights w; /* without memory */
+    attnkit_layer_weights w; /* dims and types only; all pointers are NULL */
     attnkit_type x, out;
     attnkit_rope rope;
     bool is_self, has_biases, by_angles, is_causal, has_sinks, has_weights, has_mean;
@@ -43,7 +44,8 @@ struct layer_case {
     double softcap;
 };
 
-/* Draws the dims of heads. Matrices in blocks of 32 get rows of whole blocks. */
+/* Draws the numbers of heads and all dims. A matrix in blocks of 32 elements gets rows of whole
+ * blocks. */
 static void draw_dims(struct layer_case *c, uint64_t *random)
 {
     static const int64_t heads[][2] = {{1, 1}, {4, 2}, {6, 1}, {2, 2}, {8, 2}};
@@ -131,7 +133,7 @@ static void *take(struct layer_memory *m, int64_t bytes)
     return m->piece[m->pieces++];
 }
 
-/* Allocates memory for rows of numbers of a type. */
+/* Allocates rows of random numbers from [-factor, factor), in a type. */
 static void *take_rows(struct layer_memory *m, attnkit_type type, int64_t rows, int64_t dim,
                        float factor)
 {
@@ -228,7 +230,7 @@ static void make_options(struct layer_memory *m, const struct layer_case *c)
     m->groups.scores.softcap = c->softcap;
 }
 
-/* Allocates memory for the results of some rows of each entry. */
+/* Allocates memory for the results of q_len rows of each entry. */
 static void make_results(struct layer_memory *m, const struct layer_case *c, int64_t q_len)
 {
     const int64_t rows = c->batch * q_len, lines = rows * c->w.q_heads;
@@ -274,7 +276,8 @@ static void free_memory(struct layer_memory *m)
 
 /* --- Hashes ----------------------------------------------------------------------------------- */
 
-/* Runs a call with q_len rows of x, drawn anew, and hashes its results. */
+/* Runs a call with q_len newly drawn rows of x in each entry. Returns `hash` continued over the
+ * call's results. */
 static uint64_t hash_call(uint64_t hash, struct layer_memory *m, const struct layer_case *c,
                           int64_t q_len, const char *isa)
 {

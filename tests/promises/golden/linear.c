@@ -65,7 +65,8 @@ static struct map draw_map(int number)
     return m;
 }
 
-/* Packs and runs, or computes the reference if isa is NULL. y is to be freed. */
+/* Packs the matrix and runs the map on an instruction set, or computes the reference if isa is
+ * NULL. The caller frees y. */
 static char *new_y(const struct linear_call *c, const char *isa)
 {
     const struct runner runner = {.isa = isa ? isa : "scalar", .threads = 1};
@@ -111,7 +112,8 @@ static void print_map(const struct golden_kind *kind, int number)
 
 /* --- The first cases of all ------------------------------------------------------------------- */
 
-/* Describes a map for each conversion. Its packed matrix and its y have hashes of their own. */
+/* Describes a map for each conversion. The packed matrix and y of such a map have separate
+ * hashes. */
 static struct map first_map(int number)
 {
     const attnkit_type *const types = conversions[number];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of merging: from no part to many, with lse of all sizes, absent parts, NaN and
+ * Golden cases of merging: no part, one or many, with lse of all magnitudes, absent parts, NaN and
  * infinities.
  */
 #include <setjmp.h>
@@ -89,7 +89,7 @@ static float draw_out(enum numbers numbers, uint64_t *random)
     return numbers == EXTREME ? 0x1p-130f * x : x;
 }
 
-/* Draws the parts: their lse, and out of those that are not absent. */
+/* Draws lse and out of the rows of a part. out is NaN in rows where the part is absent. */
 static void fill_part(const struct merge *m, int64_t rows, float *out, float *lse, uint64_t *random)
 {
     for (int64_t r = 0; r < rows; r++) {

@@ -66,7 +66,7 @@ static void draw_cut(struct cut *c, int number)
 
 /* --- Parts ------------------------------------------------------------------------------------ */
 
-/* Sets dense strides for heads of so many keys, in rows or in tiles. */
+/* Sets dense strides for heads of `keys` keys, in rows or in tiles. */
 static void set_strides(attnkit_tensor *t, bool tiled, int64_t row_bytes, int64_t keys,
                         int64_t heads)
 {
@@ -77,7 +77,7 @@ static void set_strides(attnkit_tensor *t, bool tiled, int64_t row_bytes, int64_
     t->strides[0] = t->strides[1] * heads;
 }
 
-/* A call over some of the keys. */
+/* A call over a range of the keys. */
 struct part {
     attnkit_attention_args args;
     struct groups groups;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * K and V of a golden case: rows drawn element by element in their type, and put at their places in
- * the layout: dense, token-major, in tiles, in pages, packed. The only code of the library in use
- * here is the rounding of numbers to 16 bits.
+ * K and V of a golden case. Rows are drawn element by element in their type, and stored in the
+ * case's layout: dense, token-major, in tiles, in pages or packed. The only function of the library
+ * that this file calls rounds numbers to 16 bits.
  */
 #include <string.h>
 
@@ -28,7 +28,8 @@ static int64_t entries_of(const struct golden_call *c)
     return c->what.packed_kv ? 1 : c->what.batch;
 }
 
-/* Returns the rows of a head, or of a head in a page, rounded up to whole tiles. */
+/* Returns the number of rows of a head, or of a head in a page. In tiles, it is rounded up to whole
+ * tiles. */
 static int64_t room_of(const struct plane *p)
 {
     const struct golden_attention *const what = &p->call->what;
@@ -63,7 +64,8 @@ static void put(const struct plane *p, const char *row, int64_t entry, int64_t h
 
 /* --- Rows ------------------------------------------------------------------------------------- */
 
-/* A scale that brings bytes to numbers of about 1. */
+/* Draws a scale, which is so small that its product with a signed byte has about the magnitude of
+ * the case's numbers. */
 static float draw_scale(enum golden_numbers numbers, uint64_t *random)
 {
     const float scale = golden_number(numbers, random);
@@ -130,7 +132,7 @@ static int64_t keys_of(const struct golden_call *c, int64_t entry)
     return lens.data ? ints_at(lens, entry) : c->what.kv_len;
 }
 
-/* Fills a plane with rows of its type, or with scales. */
+/* Fills a plane with random rows of its type, or with scales. */
 static void fill(const struct plane *p, int64_t dim, bool of_scales, uint64_t random)
 {
     const struct golden_call *const c = p->call;
@@ -184,8 +186,8 @@ static void store_rows(struct golden_call *c, attnkit_tensor *t, attnkit_tensor 
          golden_stream(&c->what, tensor == GOLDEN_K ? GOLDEN_K_SCALES : GOLDEN_V_SCALES));
 }
 
-/* Pages are numbered from the last one on. Entries of the block table beyond the keys hold no
- * page. */
+/* Makes the block table, which assigns the pages in descending order. Its entries beyond the keys
+ * are -1. */
 static void store_pages(struct golden_call *c)
 {
     attnkit_pages *const p = &c->groups.pages;

@@ -70,7 +70,7 @@ static void draw_outputs(struct layer_call *c, uint64_t *random)
         c->args.mean_weights = c->results.mean;
 }
 
-/* Draws a rotation: by angles, or by tables that follow from no angles. */
+/* Draws a rotation by angles, or by tables of random numbers. */
 static void draw_rotation(struct layer_call *c, uint64_t *random)
 {
     attnkit_rotation *const r = &c->rotation;

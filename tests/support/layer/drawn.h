@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Layer calls drawn from a number: self-attention, rotated or not, and cross-attention, with masks,
- * bias, sinks and other options, and weights as results. None has a cache; layers with caches are
- * in sequences.h.
+ * bias, sinks and other options, and with weights among the results. No call has a cache; layers
+ * with caches are in sequences.h.
  */
 #ifndef ATTNKIT_TEST_LAYER_DRAWN_H
 #define ATTNKIT_TEST_LAYER_DRAWN_H
@@ -37,12 +37,13 @@ void layer_call_free(struct layer_call *c);
 /* Fills the results with a pattern that no call writes. */
 void layer_call_clear(const struct layer_call *c);
 
-/* Allocates memory for the results of a call, and a copy of them. */
+/* layer_results_new allocates memory for the results of a call. layer_results_copy allocates memory
+ * and copies the results into it. */
 struct layer_results layer_results_new(const struct layer_call *c);
 struct layer_results layer_results_copy(const struct layer_call *c);
 void layer_results_free(struct layer_results *r);
 
-/* Fails the test if the results of the call differ from these in any bit. */
+/* Fails the test if any bit of the call's results differs from `want`. */
 void layer_call_expect(const struct layer_call *c, const struct layer_results *want);
 
 #endif

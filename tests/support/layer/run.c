@@ -123,7 +123,7 @@ static const void *later(const void *data)
     return data ? ATTNKIT_LATER : NULL;
 }
 
-/* The call without its pointers, and room for the groups that it points to. */
+/* A copy of a call without its pointers, and memory for the groups of this copy. */
 struct forgotten {
     attnkit_layer_args args;
     attnkit_attention_args attention;

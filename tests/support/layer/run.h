@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Running layers in tests: as one call or by a plan, by one thread, in a parallel-for or by threads
- * that meet at a barrier. The workspace has exactly the bytes that the library asks for.
+ * Functions that run layers in tests: as one call or by a plan, on one thread, in a parallel-for,
+ * or on threads that meet at a barrier. The workspace has exactly the bytes that the library asks
+ * for.
  */
 #ifndef ATTNKIT_TEST_LAYER_RUN_H
 #define ATTNKIT_TEST_LAYER_RUN_H
@@ -12,10 +13,10 @@
 
 #include "tests/cases/planned.h"
 
-enum { LAYER_THREADS = 3 /* the most threads of the caller */ };
+enum { LAYER_THREADS = 3 /* the largest number of the caller's threads */ };
 
-/* The threads that run a layer. 0 is one thread. Several threads run in a parallel-for of the test,
- * or, with own_threads, each thread makes the call itself. */
+/* The instruction set and the threads that run a layer. 0 threads mean one. Several threads run in
+ * a parallel-for of the test. With own_threads, each of them makes the call itself. */
 struct layer_way {
     const char *isa;
     int64_t threads;
@@ -25,7 +26,7 @@ struct layer_way {
 /* Makes one call. Fails the test on any status but ATTNKIT_OK. */
 void layer_call_run(const attnkit_layer_args *args, struct layer_way way);
 
-/* A plan, and a copy of it from when it was written. */
+/* A plan, and a copy of its bytes just after planning. */
 struct layer_planned {
     void *memory, *written;
     size_t size;
@@ -42,15 +43,16 @@ struct layer_planned layer_plan_copy(const struct layer_planned *p);
 /* Frees the plan. Fails the test if it has changed since it was written. */
 void layer_plan_free(struct layer_planned *p);
 
-/* The pointers and lengths of a run. */
+/* The pointers and lengths that a run takes. */
 struct layer_brought {
     attnkit_layer_data data;
-    struct brought attention; /* the attention of `data` */
+    struct brought attention; /* the attention data that `data` points to */
 };
 
 void layer_bring(const attnkit_layer_args *args, struct layer_brought *b);
 
-/* Runs a plan with its own instruction set. Fails the test on any status but ATTNKIT_OK. */
+/* Runs a plan on the instruction set that it was made for. Fails the test on any status but
+ * ATTNKIT_OK. */
 void layer_plan_run(const struct layer_planned *p, const attnkit_layer_data *data,
                     struct layer_way way);
 

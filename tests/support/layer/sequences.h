@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A layer for sequences, causal and rotated, with KV caches of any type and layout: the starting
- * point of tests of decoding.
+ * A causal, rotated layer over several sequences, with KV caches of any type and layout. Tests of
+ * decoding start from it.
  */
 #ifndef ATTNKIT_TEST_LAYER_SEQUENCES_H
 #define ATTNKIT_TEST_LAYER_SEQUENCES_H
@@ -10,7 +10,7 @@
 #include "tests/support/layer/weights.h"
 
 enum {
-    SEQUENCES = 3, /* most sequences */
+    SEQUENCES = 3, /* the largest number of sequences */
     CACHE_CAPACITY = 150,
     CACHE_PAGE = 16,
     CACHE_PAGES = SEQUENCES * (CACHE_CAPACITY / CACHE_PAGE + 1) + 3,
@@ -18,8 +18,8 @@ enum {
     ROW_FLOATS = 40,
 };
 
-/* `batch` sequences of `len` rows, with 6 query heads of 32 elements that share 2 KV heads. x and
- * out have strides. */
+/* `batch` sequences of `len` rows. The layer has 6 query heads of 32 elements and 2 KV heads. x and
+ * out have explicit strides. */
 struct sequences {
     struct layer layer;
     attnkit_layer_args args;
@@ -33,7 +33,7 @@ struct sequences {
 void sequences_begin(struct sequences *s, int64_t batch, int64_t len, uint64_t seed);
 void sequences_end(struct sequences *s);
 
-/* Returns the bytes of x, which are also the bytes of out. */
+/* Returns the size of x in bytes, which is also the size of out. */
 size_t sequences_bytes(const struct sequences *s);
 
 struct storage {
@@ -44,24 +44,24 @@ struct storage {
 enum { STORAGES = 11 };
 extern const struct storage storages[STORAGES];
 
-/* A cache, empty at first, and the attention of some sequences with it. */
+/* A cache that is empty at first, and a layer call whose attention uses it. */
 struct cached_layer {
-    attnkit_layer_args args; /* its attention */
+    attnkit_layer_args args; /* its attention is the next field */
     attnkit_attention_args attention;
     struct groups groups;
     char *k, *v;
     float *k_scales, *v_scales;
-    size_t bytes; /* bytes of k, and of v */
+    size_t bytes; /* bytes of k; v has as many */
     int32_t table[CACHE_PAGES];
-    int64_t cached[SEQUENCES]; /* keys so far, by sequence; args points to them */
+    int64_t cached[SEQUENCES]; /* number of cached keys of each sequence; args points to it */
 };
 
 void cached_layer_begin(struct cached_layer *c, const struct sequences *s,
                         const struct storage *how);
 void cached_layer_end(struct cached_layer *c);
 
-/* Makes the call of rows first .. first + q_len - 1 of all sequences. The rows before are in the
- * cache. */
+/* Prepares the call for rows first .. first + q_len - 1 of all sequences. The cache holds all rows
+ * before `first`. */
 void cached_layer_step(struct cached_layer *c, const struct sequences *s, int64_t first,
                        int64_t q_len);
 

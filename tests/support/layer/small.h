@@ -16,7 +16,7 @@ enum {
     Q_LEN = 3,
     CAPACITY = 16,
     ROOM = 8192,    /* floats of each tensor */
-    MARGIN = 512,   /* floats of these before a tensor's first element */
+    MARGIN = 512,   /* how many of the ROOM floats lie before a tensor's first element */
     PACKED = 32768, /* bytes */
     PATTERN = 0xa5,
     SMALL_WORKSPACE = 1 << 20, /* bytes; more than any of these calls needs */
@@ -41,11 +41,11 @@ struct small_layer {
 
 extern char small_workspace[SMALL_WORKSPACE];
 
-/* Makes a step with a cache, rotated and causal, with lse and mean weights. There is one call at a
- * time. */
+/* Makes a causal, rotated call with a cache, lse and mean weights. The next call of this function
+ * takes over the memory of the call. */
 struct small_layer *small_layer(void);
 
-/* Makes the same call without a cache: cross-attention. */
+/* Makes a call of cross-attention without a cache. */
 struct small_layer *small_cross_layer(void);
 
 #endif

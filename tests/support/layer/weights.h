@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights of layers for tests: drawn at random, as a caller has them, and packed.
+ * Random weights of layers for tests: plain, as a caller has them, and packed.
  */
 #ifndef ATTNKIT_TEST_LAYER_WEIGHTS_H
 #define ATTNKIT_TEST_LAYER_WEIGHTS_H
@@ -13,7 +13,7 @@
 
 struct layer {
     attnkit_layer_weights w;                            /* binary32, each matrix on its own */
-    int64_t d_key, d_value, d_out, kv_heads, value_dim; /* without defaults */
+    int64_t d_key, d_value, d_out, kv_heads, value_dim; /* of w, with defaults in place of 0 */
     char *packed;
     size_t size;
 };
@@ -21,17 +21,18 @@ struct layer {
 /* Returns random floats, which the caller frees. */
 float *layer_floats(int64_t count, uint64_t *random);
 
-/* Draws any dims and heads. For self-attention, keys and values are as wide as x. */
+/* Draws dims, numbers of heads, and weights. For self-attention, keys and values are as wide as
+ * x. */
 void layer_draw(struct layer *l, bool is_self, uint64_t *random);
 
-/* Draws weights of these dims, heads and types. */
+/* Draws weights of the dims, heads and types of `shape`. */
 void layer_draw_shape(struct layer *l, const attnkit_layer_weights *shape, bool biases,
                       uint64_t *random);
 
 /* Draws other weights of the same shape and types. */
 void layer_draw_alike(struct layer *l, const struct layer *like, uint64_t *random);
 
-/* Packs the weights. Call it once. */
+/* Packs the weights. Call it only once. */
 void layer_pack(struct layer *l);
 
 /* Frees the weights, packed or not. */

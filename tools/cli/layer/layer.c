@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `attnkit layer`: the attention layer of a model on arrays from .npy files, timed. The weights are
- * read from the files of a model and packed.
+ * `attnkit layer` runs the attention layer of a model on arrays from .npy files, and times it. It
+ * reads the weights from the files of a model and packs them.
  */
 #include "tools/cli/layer/layer.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The parts of `attnkit layer`. A struct layer is filled step by step from the options, in the
- * order of the functions below. A function that returns false has complained. The attention of the
- * layer is the struct run of `attnkit run`.
+ * order of the functions below. A function that returns false has printed an error. The layer's
+ * attention is described by the struct run of `attnkit run`.
  */
 #ifndef ATTNKIT_TOOLS_LAYER_H
 #define ATTNKIT_TOOLS_LAYER_H
@@ -19,13 +19,13 @@ struct layer_options {
     const char *plot, *plot_batch;
 };
 
-/* The matrices and biases of a layer. q, k and v are three matrices, or one after the other in one
- * matrix. */
+/* The matrices and biases of a layer. The weights of q, k and v are three matrices, or lie one
+ * after the other in one matrix. */
 enum role { W_Q, W_K, W_V, W_QKV, W_O, B_Q, B_K, B_V, B_QKV, B_O, ROLES };
 
 struct layer {
     struct run run;
-    int64_t heads, kv_heads; /* kv_heads 0: as many heads as W_K has rows for */
+    int64_t heads, kv_heads; /* kv_heads 0 stands for as many heads as W_K has rows for */
     char *prefix;            /* the beginning of the names of all tensors */
     struct tensor tensors[ROLES];
     attnkit_layer_weights weights;
@@ -41,25 +41,25 @@ struct layer {
     void *plot; /* the picture as a file */
 };
 
-/* In layer_words.c: reads the options that are numbers or words. Returns false on a usage error. */
+/* Reads the options that are numbers or words (layer_words.c). Returns false on a usage error. */
 bool layer_read_words(const struct layer_options *options, struct layer *layer);
 
-/* In layer_weights.c: reads the weights, and sets the shape of the layer, which follows from their
- * shapes. */
+/* Reads the weights, and sets the shape of the layer, which follows from their shapes
+ * (layer_weights.c). */
 bool layer_read_weights(const struct layer_options *options, struct layer *layer);
 
-/* In layer_arrays.c: layer_read_arrays reads the inputs and sets the shape of the call.
- * layer_make_outputs makes memory and files for the results, after run_read_masks and
+/* These functions are in layer_arrays.c. layer_read_arrays reads the inputs and sets the shape of
+ * the call. layer_make_outputs makes memory and files for the results, after run_read_masks and
  * run_read_extras have read the options of attention. layer_draw draws the picture. */
 bool layer_read_arrays(const struct layer_options *options, struct layer *layer);
 bool layer_make_outputs(const struct layer_options *options, struct layer *layer);
 bool layer_draw(const struct layer_options *options, struct layer *layer);
 
-/* In layer_call.c: pack the weights, and run the layer. */
+/* Pack the weights, and run the layer (layer_call.c). */
 bool layer_pack(struct layer *layer);
 bool layer_run(struct layer *layer);
 
-/* In layer_summary.c: prints the arrays that were read and written, the call, and its speed. */
+/* Prints the arrays that were read and written, the call, and its speed (layer_summary.c). */
 void layer_print_summary(const struct layer_options *options, const struct layer *layer);
 
 #endif

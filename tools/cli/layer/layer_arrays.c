@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The arrays of `attnkit layer` beside its weights: the inputs, which give the shape of the call,
- * the results, and the picture of the weights of attention.
+ * The arrays of `attnkit layer` other than its weights: the inputs, which give the shape of the
+ * call, the results, and the picture of the attention weights.
  */
 #include "tools/cli/layer/layer.h"
 
@@ -13,7 +13,7 @@
 
 /* ------------------------------------------------------------------------------------ inputs */
 
-/* Returns whether the rows of the array have the length that the weights take. */
+/* Returns whether the rows of the array have the input length of the weights. */
 static bool check_length(const char *name, const struct npy *array, int64_t length,
                          const char *weights)
 {
@@ -53,8 +53,8 @@ static bool read_inputs(const struct layer_options *options, struct layer *layer
            check_context(options, layer);
 }
 
-/* Sets the shape of the layer and of the run's attention. Masks and other arrays are compared with
- * this shape. */
+/* Sets the shape of the layer and of its attention. The shapes of masks and other arrays are
+ * checked against this shape. */
 static void describe_shape(const struct layer_options *options, struct layer *layer)
 {
     const struct npy *const x = &layer->x, *const context = &layer->context;
@@ -90,8 +90,8 @@ bool layer_read_arrays(const struct layer_options *options, struct layer *layer)
 
 /* ----------------------------------------------------------------------------------- results */
 
-/* Makes an array [batch][heads][rows][last]. The batch is left out if x has none, heads and last if
- * they are negative. */
+/* Makes an array [batch][heads][rows][last]. The batch is left out if x has no batch; heads and
+ * last are left out if they are negative. */
 static bool make_result(const char *name, enum npy_type type, int64_t heads, int64_t last,
                         const struct layer *layer, struct npy *array)
 {
@@ -104,7 +104,7 @@ static bool make_result(const char *name, enum npy_type type, int64_t heads, int
     return npy_make(name, type, rank, shape, array);
 }
 
-/* Makes memory for the weights of attention, which the picture needs as well. */
+/* Allocates the attention weights, which the picture needs as well. */
 static bool make_weights(const struct layer_options *options, struct layer *layer)
 {
     struct run *const run = &layer->run;
@@ -136,7 +136,8 @@ static bool name_outputs(const struct layer_options *options, struct run *run)
            (!options->plot || run_add_output("--plot", options->plot, NULL, run));
 }
 
-/* Returns whether no result replaces a file in a folder of weights. No option names these files. */
+/* Returns whether no result replaces a file in a folder of weights. files_apart cannot check this,
+ * because no option names these files. */
 static bool apart_from_weights(const struct layer *layer)
 {
     for (int i = 0; i < layer->run.output_count; i++)

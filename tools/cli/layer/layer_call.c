@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls of `attnkit layer`. The weights are packed once, and the layer runs --repeat times.
+ * Makes the library calls of `attnkit layer`. The weights are packed once, and the layer runs
+ * --repeat times.
  */
 #include "tools/cli/layer/layer.h"
 

@@ -25,7 +25,7 @@ static void print_layer(const struct layer_options *options, const struct layer 
         (long long)w->head_dim, (long long)w->kv_heads, w->kv_heads == 1 ? "" : "s", values);
 }
 
-/* Returns the multiplications and additions of the four projections. */
+/* Returns the number of multiplications and additions of the four projections. */
 static double projection_flops(const struct layer *layer)
 {
     const attnkit_layer_weights *const w = &layer->weights;

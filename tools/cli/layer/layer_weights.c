@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The weights of `attnkit layer`. Tensors are found by the names that models give them, read, and
- * compared with each other. The shape of the layer follows from the shapes of the tensors and the
- * number of heads.
+ * Reads the weights of `attnkit layer`. Tensors are found by the names that models give them, and
+ * their shapes are checked against each other. The shape of the layer follows from the shapes of
+ * the tensors and the number of heads.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "tools/cli/layer/layer.h"
@@ -13,8 +13,8 @@
 
 enum { NAMES = 3, LISTED = 8, LIST_TEXT = 1024 };
 
-/* The names of each role, after the prefix. Names that begin with `in_`, or with q, k or v and
- * `_proj_`, are from PyTorch's MultiheadAttention. */
+/* The possible names of each role's tensor, without the prefix. Names that begin with `in_`, or
+ * with q, k or v and `_proj_`, are from PyTorch's MultiheadAttention. */
 static const char *const role_names[ROLES][NAMES] = {
     [W_Q] = {"q_proj.weight", "q_proj_weight"},
     [W_K] = {"k_proj.weight", "k_proj_weight"},
@@ -30,8 +30,8 @@ static const char *const role_names[ROLES][NAMES] = {
 
 /* ------------------------------------------------------------------------------------ prefix */
 
-/* Returns the length of the prefix if the name ends with the name of a Q or QKV matrix as a whole
- * word, else -1. */
+/* If the name ends with the name of a Q or QKV matrix as a whole word, returns the length of the
+ * prefix before it, else -1. */
 static int prefix_length(const char *name)
 {
     static const enum role roles[] = {W_Q, W_QKV};
@@ -48,7 +48,7 @@ static int prefix_length(const char *name)
 }
 
 /* Writes the first prefixes of the file's layers to `text` and returns how many there are. Names
- * are sorted, so that equal prefixes lie side by side. */
+ * are sorted, so that names with equal prefixes lie next to each other. */
 static size_t list_prefixes(const struct weights_file *file, char text[LIST_TEXT], char **first)
 {
     size_t count = 0, used = 0;
@@ -74,7 +74,8 @@ static size_t list_prefixes(const struct weights_file *file, char text[LIST_TEXT
     return count;
 }
 
-/* Returns prefix and name in one string, which the caller frees, or NULL if it has complained. */
+/* Returns the prefix followed by the name in one string, which the caller frees. On an error,
+ * prints it and returns NULL. */
 static char *join(const char *prefix, const char *name)
 {
     const size_t room = strlen(prefix) + strlen(name) + 1;
@@ -146,7 +147,7 @@ static bool read_role(struct weights_file *file, enum role role, struct layer *l
     return ok && check_tensor(&layer->tensors[role], role < B_Q ? 2 : 1);
 }
 
-/* Refuses a file with further tensors that would change the result. */
+/* Refuses a file that has further tensors of the layer, which would change its result. */
 static bool check_others(const struct weights_file *file, const char *prefix)
 {
     static const char *const others[] = {"bias_k",
@@ -172,7 +173,7 @@ static bool missing(const struct weights_file *file, const struct layer *layer, 
     return complain("%s has no %s%s", file->path, layer->prefix, role_names[role][0]);
 }
 
-/* Complains of a wrong prefix and lists the prefixes of the file. */
+/* Prints an error about a wrong prefix and lists the prefixes of the file. Returns false. */
 static bool no_layer(const struct weights_file *file, const struct layer *layer)
 {
     char text[LIST_TEXT];
@@ -218,8 +219,8 @@ static const char *shape_of(const struct tensor *tensor, char text[NPY_SHAPE_TEX
     return npy_shape(&same, text);
 }
 
-/* Returns whether the tensor has `rows` rows. In the message, `why` says what the number follows
- * from. */
+/* Returns whether the tensor has `rows` rows. In the message, `why` says from which other tensors
+ * or options this number follows. */
 static bool check_rows(const struct tensor *tensor, int64_t rows, const char *why)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -246,7 +247,7 @@ static bool divide_rows(const struct tensor *tensor, int64_t by, const char *wha
                     shape_of(tensor, shape), (long long)by, what);
 }
 
-/* Sets the shape from a matrix that has q, k and v, whose heads have the same length. */
+/* Sets the shape from a fused QKV matrix. The heads of q, k and v have the same length. */
 static bool shape_fused(const struct tensor *t, struct layer *layer)
 {
     attnkit_layer_weights *const w = &layer->weights;
@@ -258,7 +259,7 @@ static bool shape_fused(const struct tensor *t, struct layer *layer)
     return ok;
 }
 
-/* Sets the KV heads. Without --kv-heads they are as many as W_K has rows for. */
+/* Sets the number of KV heads. Without --kv-heads, it follows from the rows of W_K. */
 static bool find_kv_heads(const struct tensor *w_k, struct layer *layer)
 {
     attnkit_layer_weights *const w = &layer->weights;
@@ -309,8 +310,8 @@ static bool find_shape(struct layer *layer)
 
 /* ------------------------------------------------------------------------------------- types */
 
-/* Sets *type to the common type of those roles from first to end - 1 that the file has. If it has
- * none of them, *type stays. */
+/* Sets *type to the common type of the tensors in the roles from first to end - 1. The file may
+ * lack some of these tensors. If it lacks all of them, *type stays as it is. */
 static bool find_type(const struct tensor *t, int first, int end, attnkit_type *type)
 {
     static const char *const names[] = {"f32", "f16", "bf16"};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `attnkit run`: attention on arrays from .npy files, timed. A struct run is filled in this order:
- * words and numbers of the options, the library's arguments from files, memory for the results, and
- * the times.
+ * `attnkit run` computes attention on arrays from .npy files, and times it. A struct run is filled
+ * in this order: words and numbers of the options, the library's arguments from files, memory for
+ * the results, and the times.
  */
 #include "tools/cli/run/run.h"
 

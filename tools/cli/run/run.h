@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The parts of `attnkit run`. `attnkit layer` uses most of them, too. A struct run is filled step
- * by step from the options, in the order of the functions below. A function that returns false has
- * complained.
+ * by step from the options, by the functions below in their order. A function that returns false
+ * has printed an error.
  */
 #ifndef ATTNKIT_RUN_H
 #define ATTNKIT_RUN_H
@@ -38,7 +38,8 @@ struct run_mask {
     struct npy array;
 };
 
-/* K or V in the type that attention reads. The pointers are NULL if the file has this type. */
+/* K or V in the type that attention reads. The pointers are NULL if the file already has this
+ * type. */
 struct converted {
     void *data;
     float *scales; /* of int8 rows */
@@ -53,13 +54,15 @@ struct run {
     struct converted k_converted, v_converted;
     struct npy_output outputs[RUN_MAX_OUTPUTS];
     int output_count;
-    attnkit_type kv_type;         /* valid only if the option is given */
-    struct naturals kv_len, seed; /* from the options: one number, or one for each batch entry */
-    int64_t offset;               /* the number of --causal or --align, if one is given */
-    int64_t *q_offsets;           /* the positions of the rows 0 of batch entries, or NULL */
+    attnkit_type kv_type; /* valid only if the option is given */
+    struct naturals kv_len,
+        seed;           /* from the options: one number, or one number for each batch entry */
+    int64_t offset;     /* the number of --causal or --align, if one is given */
+    int64_t *q_offsets; /* the position of row 0 of each batch entry, or NULL */
     uint64_t *kv_lens, *seeds;
     attnkit_attention_args args;
-    /* The groups of args, from storage to weights_out. run_read_words attaches them to args. */
+    /* The optional groups of args, from storage to weights_out. run_read_words attaches them to
+     * args. */
     attnkit_kv_storage storage;
     attnkit_visibility visibility;
     attnkit_window window; /* visibility points to it if there is --window */
@@ -79,46 +82,47 @@ struct run_call {
     attnkit_status (*run)(const void *args, const attnkit_exec *exec, char *message);
 };
 
-/* In run_options.c: lists the options from --causal on, which other commands share. */
+/* Lists the options from --causal on, which other commands share (run_options.c). */
 void run_share_options(struct run_options *values, struct option options[RUN_SHARED_OPTIONS]);
 
-/* In run_words.c: reads the options that are numbers or words. Returns false on a usage error. */
+/* Reads the options that are numbers or words (run_words.c). Returns false on a usage error. */
 bool run_read_words(const struct run_options *options, struct run *run);
 
-/* In run_arrays.c: run_read_arrays reads q, k and v and sets the shape of the call.
- * run_make_outputs makes memory for the results. run_finish_outputs widens bfloat16 results to
+/* These functions are in run_arrays.c. run_read_arrays reads q, k and v and sets the shape of the
+ * call. run_make_outputs allocates the results. run_finish_outputs widens bfloat16 results to
  * float32, for their files. */
 bool run_read_arrays(const struct run_options *options, struct run *run);
 bool run_make_outputs(const struct run_options *options, struct run *run);
 void run_finish_outputs(struct run *run);
 
-/* In run_arrays.c: run_tensor describes an array of floats as a tensor of the library.
- * run_add_output adds a result and its file. */
+/* These functions are in run_arrays.c as well. run_tensor describes an array of floats as a tensor
+ * of the library. run_add_output adds a result and its file. */
 attnkit_tensor run_tensor(const struct npy *array);
 bool run_add_output(const char *option, const char *name, const struct npy *array, struct run *run);
 
-/* In run_masks.c: reads masks of bytes, bits and numbers. The shape must be in args. */
+/* Reads masks of bytes, bits and numbers (run_masks.c). args must have the shape already. */
 bool run_read_masks(struct run *run);
 
-/* In run_extras.c: reads arrays with a number for each batch entry, row, key or head. The shape
- * must be in args. */
+/* Reads arrays with a number for each batch entry, row, key or head (run_extras.c). args must have
+ * the shape already. */
 bool run_read_extras(const struct run_options *options, struct run *run);
 
-/* Returns the index of the key in a cell of a batch entry. Called only with --key-index. */
+/* Returns the index of the key in a cell of a batch entry. May be called only with --key-index. */
 int64_t run_index_at(const struct run *run, int64_t b, int64_t cell);
 
-/* In run_convert.c: converts K and V to another type. */
+/* Converts K and V to the type of --kv-type (run_convert.c). */
 bool run_convert_cache(const struct run_options *options, struct run *run);
 
-/* In run_execute.c: run_choose chooses instruction set and threads. run_execute makes the call and
- * times each repeat. run_now returns a clock in seconds. run_release frees the run. */
+/* These functions are in run_execute.c. run_choose chooses the instruction set and the number of
+ * threads. run_execute makes the call and times each repeat. run_now returns the time of a clock in
+ * seconds. run_release frees the run. */
 bool run_choose(struct run *run);
 bool run_execute(struct run *run, const struct run_call *call);
 double run_now(void);
 void run_release(struct run *run);
 
-/* In run_summary.c: print the lines about files and the call, and about the speed. run_flops
- * returns the FLOPs of attention. */
+/* These functions are in run_summary.c. They print the lines about files and the call, and about
+ * the speed. run_flops returns the FLOPs of attention. */
 void run_print_files(const struct run_options *options, const struct run *run);
 void run_print_speed(const struct run *run, double flops);
 double run_flops(const struct run *run);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The arrays that every `attnkit run` has: q, k and v from their files, and the results. The shape
- * of the call follows from q, k and v.
+ * The arrays of every `attnkit run`: q, k and v from their files, and the results. The shape of the
+ * call follows from q, k and v.
  */
 #include "tools/cli/run/run.h"
 
@@ -16,8 +16,9 @@ static bool read_files(const struct run_options *options, struct run *run)
            npy_read(options->v, form, &run->v);
 }
 
-/* Returns a size, counted from the last one: 0 is the length of a row, 1 the rows, 2 the heads, 3
- * the batch. Sizes that an array of lower rank lacks are 1. */
+/* Returns a size of the array, counted from the last dimension: 0 is the length of a row, 1 the
+ * number of rows, 2 the number of heads, and 3 the batch. Sizes that an array of lower rank lacks
+ * are 1. */
 static int64_t size_of(const struct npy *array, int from_last)
 {
     return from_last < array->rank ? array->shape[array->rank - 1 - from_last] : 1;
@@ -113,15 +114,15 @@ bool run_add_output(const char *option, const char *name, const struct npy *arra
     return true;
 }
 
-/* Makes memory and a file for a result. */
+/* Allocates a result and adds its file to the outputs. */
 static bool make_output(const char *option, const char *name, enum npy_type type, int rank,
                         const int64_t *shape, struct run *run, struct npy *array)
 {
     return run_add_output(option, name, array, run) && npy_make(name, type, rank, shape, array);
 }
 
-/* Makes the results. The shape of a result is the shape of q with another last size, or without the
- * last size. */
+/* Allocates the results. The shape of a result is the shape of q with another last size, or without
+ * the last size. */
 bool run_make_outputs(const struct run_options *options, struct run *run)
 {
     const int rank = run->q.rank;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --kv-type: K and V as a cache would have them, converted by attnkit_append. The conversion is not
- * timed.
+ * The option --kv-type. attnkit_append converts K and V to the type in which a cache would have
+ * them. The conversion is not timed.
  */
 #include "tools/cli/run/run.h"
 
@@ -30,7 +30,8 @@ static size_t row_bytes(attnkit_type type, size_t dim)
 }
 
 /* Makes room for the rows of the file, and for a scale of each row if the type has scales. If dim
- * is not a multiple of the block, there is too little room, but attnkit_append refuses the call. */
+ * is not a multiple of the block, there is too little room, but then attnkit_append refuses the
+ * call. */
 static bool make_room(const char *name, const struct npy *file, attnkit_type type,
                       struct converted *to)
 {
@@ -58,8 +59,8 @@ static bool append(const char *name, const attnkit_append_args *args, const char
     return ok || complain("cannot convert %s: %s", name, message);
 }
 
-/* Converts all rows of the file. *cache describes the file's rows on entry, the converted rows on
- * return. */
+/* Converts all rows of the file. *cache describes the file's rows on entry, and the converted rows
+ * on return. */
 static bool convert(const char *name, const struct npy *file, const struct run *run,
                     attnkit_tensor *cache, struct converted *to)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a call of the library as the options say: with their instruction set, threads and repeats.
- * Times each repeat. Frees a run.
+ * Runs a call of the library with the instruction set, threads and repeats of the options, and
+ * times each repeat. Also frees a run.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "tools/cli/run/run.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `attnkit run` beside q, k, v and masks: numbers for each batch entry, segment ids
- * for each row and key, the key of each cell, floats for each query head.
+ * The options of `attnkit run` for other arrays than q, k, v and masks: numbers for each batch
+ * entry, segment ids for each row and key, the key of each cell, and floats for each query head.
  */
 #include "tools/cli/run/run.h"
 
@@ -9,11 +9,12 @@
 
 /* ------------------------------------------------------------------------ for each batch entry */
 
-/* The most batch entries with numbers, which take half a GiB. Without this bound, a file of a
- * hundred bytes, with a huge batch and no elements, could fill the memory. */
+/* The most batch entries that may have numbers. The numbers of so many entries take half a GiB.
+ * Without this bound, a file of a hundred bytes, with a huge batch and no elements, could fill the
+ * memory. */
 enum { MAX_ENTRIES = 1 << 26 };
 
-/* Returns room for a number for each batch entry, or NULL if it has complained. */
+/* Returns room for a number for each batch entry. On an error, prints it and returns NULL. */
 static void *make_entries(const char *option, int64_t batch)
 {
     void *entries = NULL;
@@ -24,8 +25,8 @@ static void *make_entries(const char *option, int64_t batch)
     return entries;
 }
 
-/* Makes a number for each batch entry from the list. A list of one number stands for all
- * entries. */
+/* Makes an array with a number for each batch entry from the list. If the list has only one number,
+ * all entries have this number. */
 static bool spread(const char *option, const struct naturals *list, int64_t batch,
                    uint64_t **entries)
 {
@@ -61,7 +62,7 @@ static bool set_kv_lens(struct run *run)
     return true;
 }
 
-/* Sets the seeds. They are not needed for a dropout of 0, which drops nothing. */
+/* Sets the seeds. A dropout of 0 needs no seeds, because it drops nothing. */
 static bool set_seeds(struct run *run)
 {
     if (run->seed.count && !spread("--seed", &run->seed, run->args.batch, &run->seeds))
@@ -83,8 +84,8 @@ static bool fits_int32(const char *name, const struct npy *array)
     return true;
 }
 
-/* Returns whether an array has a number for each row or key, either once for all batch entries or
- * for each entry. */
+/* Returns whether an array has a number for each row or key. It may have these numbers once for all
+ * batch entries, or separately for each entry. */
 static bool check_entry_shape(const char *name, const struct npy *docs, int64_t batch, int64_t len)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -94,7 +95,8 @@ static bool check_entry_shape(const char *name, const struct npy *docs, int64_t 
                     (long long)len, (long long)batch, (long long)len);
 }
 
-/* Makes the numbers of the file int32 and repeats them for each batch entry. */
+/* Converts the numbers of the file to int32. If the file has them once for all batch entries,
+ * repeats them for each entry. */
 static bool spread_docs(const char *name, const struct npy *file, int64_t batch, int64_t len,
                         struct npy *docs)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The masks of `attnkit run`. Mask files broadcast like NumPy's arrays: dimensions of size 1, and
- * missing dimensions, repeat. A mask may have fewer keys than the call.
+ * The masks of `attnkit run`. Mask files broadcast like NumPy's arrays: dimensions of size 1 and
+ * missing dimensions are repeated. A mask may have fewer keys than the call.
  */
 #include "tools/cli/run/run.h"
 
@@ -11,7 +11,7 @@ static const char axes[] = "bhqk";
 
 enum { AXES = 4, KEYS = 3 };
 
-/* Returns the dimensions of the file as letters. */
+/* Returns the dimensions of the file as letters of "bhqk". */
 static const char *dims_of(const struct run_mask *mask)
 {
     return mask->dims ? mask->dims : axes + AXES - mask->array.rank;
@@ -35,7 +35,7 @@ static bool check_dims(const struct run_mask *mask)
                     mask->dims, mask->file, mask->array.rank);
 }
 
-/* Returns whether each size before the last is 1 or the call's. */
+/* Returns whether each size before the last one is 1 or the size of this dimension in the call. */
 static bool check_sizes(const struct run_mask *mask, const attnkit_attention_args *args)
 {
     const int64_t sizes[] = {args->batch, args->q_heads, args->q_len};
@@ -53,7 +53,8 @@ static bool check_sizes(const struct run_mask *mask, const attnkit_attention_arg
     return true;
 }
 
-/* Returns whether the last size is 1 .. `most`. A shorter mask hides the keys after it. */
+/* Returns whether the last size is 1 .. `most`, or 0 if `most` is 0. A mask that is shorter than
+ * `most` hides the keys after its end. */
 static bool check_last(const struct run_mask *mask, const char *what, int64_t most)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -64,8 +65,8 @@ static bool check_last(const struct run_mask *mask, const char *what, int64_t mo
                     (long long)most, what);
 }
 
-/* Repeats the single column of the mask for all keys, because the library has no stride of
- * columns. */
+/* Repeats the single column of the mask for all keys, because a tensor of the library has no stride
+ * between columns. */
 static bool repeat_column(struct run_mask *mask, int64_t columns)
 {
     struct npy wide;
@@ -85,8 +86,8 @@ static bool repeat_column(struct run_mask *mask, int64_t columns)
     return true;
 }
 
-/* Describes the mask as a tensor. A stride of 0 repeats a dimension. Without elements, nothing is
- * read. */
+/* Describes the mask as a tensor. A stride of 0 repeats a dimension. If the mask has no elements,
+ * the library reads none. */
 static attnkit_tensor tensor_of(const struct run_mask *mask, attnkit_type type)
 {
     const struct npy *const array = &mask->array;
@@ -107,7 +108,8 @@ static bool read_mask(struct run_mask *mask, unsigned types, const attnkit_atten
     return npy_read(mask->file, form, &mask->array) && check_dims(mask) && check_sizes(mask, args);
 }
 
-/* Gives a mask of bytes or numbers a column for each key. */
+/* If a mask of bytes or numbers has a single column, repeats the column for each key. Refuses a
+ * mask with more columns than keys. */
 static bool fit_columns(struct run_mask *mask, int64_t kv_len)
 {
     if (last_size(mask) == 1 && kv_len != 1 && !repeat_column(mask, kv_len))
@@ -125,7 +127,7 @@ static bool read_bytes(struct run *run)
     return true;
 }
 
-/* Reads a mask of bits. It has a column for each eight keys, and the last column has the rest. */
+/* Reads a mask of bits. Each column has the bits of eight keys; the last column may have fewer. */
 static bool read_bits(struct run *run)
 {
     const int64_t kv_len = run->args.kv_len, whole = kv_len / 8 + (kv_len % 8 != 0);

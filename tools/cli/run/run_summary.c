@@ -24,7 +24,7 @@ static double keys_of(const struct run *run, int64_t b)
     return run->kv_lens ? (double)run->kv_lens[b] : (double)run->args.kv_len;
 }
 
-/* Returns the largest key index of an entry's cells, plus 1. */
+/* Returns 1 more than the largest key index in the cells of a batch entry. */
 static double end_of_cells(const struct run *run, int64_t b)
 {
     int64_t largest = -1;
@@ -34,8 +34,8 @@ static double end_of_cells(const struct run *run, int64_t b)
     return (double)largest + 1.0;
 }
 
-/* Returns the position of the entry's row 0, or 0 if rows have no positions. Positions are floating
- * point, so that sums do not overflow. */
+/* Returns the position of row 0 of the entry, or 0 if rows have no positions. Positions are
+ * floating-point numbers, so that sums do not overflow. */
 static double offset_of(const struct run *run, int64_t b)
 {
     if (run->args.align == ATTNKIT_ALIGN_BOTTOM_RIGHT)
@@ -72,8 +72,8 @@ static double visible_cells(const struct run *run, int64_t b, double position)
     return count;
 }
 
-/* Returns the pairs of a query row and a key that the row may see by its position, over all query
- * heads. Masks and segment ids are ignored. */
+/* Returns the number of pairs of a query row and a key that the row may see by its position, over
+ * all query heads. Masks and segment ids are ignored. */
 static double visible_pairs(const struct run *run)
 {
     const attnkit_attention_args *const args = &run->args;

@@ -124,7 +124,7 @@ static struct run_mask mask_file(const char *option, const struct mask_options *
     return (struct run_mask){.option = option, .file = options->file, .dims = options->dims};
 }
 
-/* Reads the options of masks. --mask is bytes, or numbers to be added. */
+/* Reads the options of masks. The file of --mask has bytes, or numbers that are added to scores. */
 static bool read_mask(const struct run_options *options, struct run *run)
 {
     static const char *const words[] = {"attend", "ignore", "add", NULL};
@@ -164,7 +164,7 @@ static bool read_scores(const struct run_options *options, struct run *run)
            (!options->seed || parse_naturals("--seed", options->seed, UINT64_MAX, &run->seed));
 }
 
-/* Reads the types. The words are in the order of the library's numbers. */
+/* Reads the types. The words are in the order of the values of attnkit_type. */
 static bool read_types(const struct run_options *options, struct run *run)
 {
     static const char *const cache_types[] = {"f32",  "f16",  "bf16",    "i8",   "q8_0",
@@ -198,7 +198,7 @@ static bool read_execution(const struct run_options *options, struct run *run)
            parse_integer("--repeat", options->repeat, 1, MAX_REPEAT, &run->repeat);
 }
 
-/* Begins a call, whose groups of options are all empty. */
+/* Begins the args of a call. All optional groups are empty. */
 static void begin_args(struct run *run)
 {
     attnkit_attention_args *const args = &run->args;

@@ -13,12 +13,12 @@ import numpy as np
 
 from tensors import additive
 
-# calls: functions without arguments, one for each copy of the data that must be in no CPU cache. output: the
-# result of the last call, in the shape of the tensors' out.
+# `calls` are functions without arguments, one for each copy of the data that must be in no CPU cache. `output` returns
+# the result of the last call, in the shape of the tensors' out.
 Form = namedtuple("Form", "calls output")
 
-# threads: threads of a call. library: path of libattnkit. isa: attnkit's instruction set. processor_time, cold:
-# see options.py.
+# `threads` is the number of threads of a call, `library` the path of libattnkit, and `isa` attnkit's instruction set.
+# options.py describes `processor_time` and `cold`.
 Setting = namedtuple("Setting", "threads library isa processor_time cold", defaults=[False, None])
 
 
@@ -27,12 +27,12 @@ class Cannot(Exception):
 
 
 def fold(array, workload):
-    """Makes the query heads that share a KV head rows of one head."""
+    """Turns the query heads that share a KV head into rows of one head."""
     rows = workload.group * workload.q_len
     return array.reshape(workload.batch, workload.kv_heads, rows, workload.dim)
 
 
 def mask_of(workload, dtype, folded=False):
-    """Returns the dense mask, [1, 1, rows, keys], for the rows as they are or as fold() makes them."""
+    """Returns the dense mask [1, 1, rows, keys]. With `folded`, it is for the rows that fold() makes."""
     mask = additive(workload, dtype)
     return np.tile(mask, (1, 1, workload.group, 1)) if folded else mask

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear maps and layers with PyTorch: nn.Linear, the operators with reordered weights that torch.compile uses for
-nn.Linear in a frozen model, and, for prompts, nn.MultiheadAttention. nn.MultiheadAttention has no groups of query
-heads, so K and V of a group are repeated for each of its heads. A layer is a linear map for q, k and v,
+"""Linear maps and layers with PyTorch. The forms are nn.Linear, the operators with reordered weights that torch.compile
+uses for nn.Linear in a frozen model, and, for prompts, nn.MultiheadAttention. nn.MultiheadAttention has no groups of
+query heads, so K and V of a group are repeated for each of its heads. A layer is a linear map for q, k and v,
 scaled_dot_product_attention, and a linear map for the output."""
 
 import torch
@@ -71,7 +71,7 @@ class Layer:
             return sdpa(q, k, v, is_causal=a.causal, enable_gqa=a.group > 1)
         for cached, new in zip(self.cache, (k, v)):
             cached[:, :, -a.q_len:] = new
-        # The query heads of a group as rows of one head: twice as fast as enable_gqa.
+        # The query heads of a group are rows of one head, which is twice as fast as enable_gqa.
         return sdpa(q.reshape(1, a.kv_heads, a.group, a.dim), *self.cache).view_as(q)
 
     def __call__(self, x):

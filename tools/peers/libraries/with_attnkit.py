@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit, through ctypes on the shared library of a build. A call includes the overhead of ctypes. With several
-threads, each makes the same call for its own share. For decode, K lies in rows or in tiles of 16 keys; attnkit_append
-can write both. A dense mask is a bias."""
+"""attnkit, called through ctypes in the shared library of a build. The time of a call includes the overhead of ctypes.
+With several threads, each thread makes the same call for its own share. For decode, K is stored in rows or in tiles of
+16 keys; attnkit_append can write both. A dense mask is passed as a bias."""
 
 import ctypes
 import functools
@@ -52,7 +52,7 @@ def cached(array, workload):
 
 
 def bias_of(workload, type):
-    """Returns a tensor for all entries and heads."""
+    """Returns the dense mask as a tensor that all batch entries and heads share."""
     mask = additive(workload, type)
     return tensor(mask, strides=(0, 0, mask.strides[2]))
 
@@ -67,7 +67,7 @@ def describe(workload, q, k, v, out, kv_lens, bias):
 
 
 def make_shares(library, args, setting, query="attnkit_attention_workspace"):
-    """Returns the exec of each thread, and its memory."""
+    """Returns the exec of each thread, and the workspace that the execs use."""
     shares = [new(Exec, isa=setting.isa.encode(), threads=setting.threads, thread=i)
               for i in range(setting.threads)]
     size, message = ctypes.c_size_t(), ctypes.create_string_buffer(MESSAGE_SIZE)
@@ -80,7 +80,7 @@ def make_shares(library, args, setting, query="attnkit_attention_workspace"):
 
 
 def on_threads(pool, shares):
-    """Makes one call on all threads. This thread takes the first share."""
+    """Makes one call on all threads. This thread computes the first share."""
     others = [pool.submit(share) for share in shares[1:]]
     shares[0]()
     for other in others:
@@ -88,7 +88,7 @@ def on_threads(pool, shares):
 
 
 def make_calls(function, args, execs):
-    """Returns a function for each of the args that makes a call on all threads."""
+    """Returns, for each of the args, a function that makes a call on all threads."""
     pool = ThreadPoolExecutor(max(1, len(execs) - 1))
     calls = []
     for one in args:
@@ -113,7 +113,7 @@ def build(workload, tensors, setting, tiled=False, mask_type=None):
     bias = bias_of(workload, mask_type) if mask_type else None
     args = [describe(workload, tensors.q, k, v, tensors.out, kv_lens, bias) for k, v in kv]
     execs, workspace = make_shares(library, args[0], setting)
-    # The default argument keeps arrays alive as long as the calls.
+    # The default argument keeps the arrays alive as long as the calls.
     return Form(make_calls(library.attnkit_attention, args, execs),
                 lambda keep=(kv_lens, kv, bias, workspace): tensors.out)
 
@@ -131,6 +131,6 @@ def forms(workload, tensors, setting):
     yield "attnkit_attention", lambda: build(workload, tensors, setting)
     if workload.decode and not workload.token and workload.kv_len % TILE_KEYS == 0:
         yield "attnkit_attention, K in tiles", lambda: build(workload, tensors, setting, tiled=True)
-    if setting.threads > 1:  # attnkit starts no thread: its caller decides whether a call is worth several
+    if setting.threads > 1:  # attnkit starts no threads: its caller decides whether a call is worth several threads
         alone = setting._replace(threads=1)
         yield "attnkit_attention on one thread", lambda: build(workload, tensors, alone)

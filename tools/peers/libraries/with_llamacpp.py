@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp: the operators of ggml's shared libraries, which llama-cpp-python builds for this CPU. The graph is made
-beforehand, and a call only runs it. The forms are flash attention, and matrix products with a softmax in between, for
-which llama.cpp's cache keeps V transposed. V of q8_0 has only flash attention. Token-major K and V are permuted views,
-as in llama.cpp's cache. q and the result are float32, as in llama.cpp's models; K and V have the workload's type.
-Causal calls take a mask."""
+"""llama.cpp, by the operators of ggml's shared libraries, which llama-cpp-python builds for this CPU. The graph is
+built beforehand, and a call only runs it. The forms are flash attention, and matrix products with a softmax in between,
+for which llama.cpp's cache keeps V transposed. With V in q8_0, only flash attention is possible. Token-major K and V
+are permuted views, as in llama.cpp's cache. q and the result are float32, as in llama.cpp's models; K and V have the
+workload's type. Causal attention is expressed by a mask."""
 
 import ctypes
 from ctypes import c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
@@ -19,8 +19,8 @@ from tensors import BLOCK, additive, aligned, aligned_copy, widened
 
 F32, F16, Q8_0, BF16 = 0, 1, 8, 30  # enum ggml_type
 KV_TYPES = {"float32": F32, "float16": F16, "bfloat16": BF16, "q8_0": Q8_0}
-ELEMENTS = {Q8_0: BLOCK}   # elements in an item of an array, else 1
-CONTEXT = 1 << 20          # bytes for the descriptions of tensors and a graph
+ELEMENTS = {Q8_0: BLOCK}   # elements in one item of an array; 1 for the other types
+CONTEXT = 1 << 20          # bytes for the descriptions of the tensors and the graph
 NO_BIAS = NO_SOFTCAP = 0.0
 
 
@@ -48,7 +48,7 @@ CPU = {"backend_cpu_init": (POINTER,),
 
 
 def load():
-    """Loads ggml. Returns its functions by their names without 'ggml_'."""
+    """Loads ggml. Returns its functions under their names without 'ggml_'."""
     package = find_spec("llama_cpp")
     if not package:
         raise ImportError("no llama_cpp")
@@ -70,7 +70,7 @@ def version():
 
 
 class Graph:
-    """Operators on tensors that lie in arrays. ggml writes shapes in reverse order."""
+    """A graph of operators on tensors in arrays. ggml writes shapes in reverse order."""
 
     def __init__(self, backend):
         self.backend, self.arrays = backend, []
@@ -122,7 +122,7 @@ def float32_q(tensors):
 
 
 def flash(workload, tensors, backend):
-    """Builds the form of flash attention. In the result, heads lie within the rows."""
+    """Builds the form of flash attention. Its result is [batch, rows, heads, dim]."""
     q, mask = float32_q(tensors), needed_mask(workload, np.float16)
     out = aligned((workload.batch, workload.q_len, workload.q_heads, workload.dim))
 
@@ -136,7 +136,8 @@ def flash(workload, tensors, backend):
 
 
 def products(workload, tensors, backend):
-    """Builds the form of products with a softmax. Scores and weights of all query rows are in memory."""
+    """Builds the form of two matrix products with a softmax in between. The scores and weights of all query rows are in
+    memory."""
     q, mask = float32_q(tensors), needed_mask(workload, np.float32)
     scores, weights = (aligned((*q.shape[:3], workload.kv_len)) for _ in range(2))
     out = aligned(q.shape)

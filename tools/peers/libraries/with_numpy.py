@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy: matmul, softmax in place, matmul, in preallocated arrays. The query heads that share a KV head are rows of one
-matrix. A batch entry uses only its own keys. If the scores of all heads would not fit a moderate buffer, heads are
-computed in turn. float16 is widened first, because BLAS lacks it."""
+"""NumPy, by matmul, softmax in place, and matmul, in preallocated arrays. The query heads that share a KV head are rows
+of one matrix. A batch entry uses only its own keys. If the scores of all heads would take more than MOST_SCORES bytes,
+the heads are computed one group after the other. float16 is widened first, because BLAS lacks float16."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def version():
     try:
         blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
         return f"{np.__version__}, {blas['name']} {blas['version']}"
-    except TypeError:  # before 1.25 show_config only prints
+    except TypeError:  # before NumPy 1.25, show_config only prints
         return np.__version__
 
 
@@ -35,7 +35,7 @@ class Attention:
         self.scale = np.float32(w.dim ** -0.5)
 
     def heads_call(self, q, k, v, out):
-        """Makes a call for [heads, rows, dim], with as many heads at a time as have room."""
+        """Computes attention of some heads, whose scores fit the buffer. The arrays are [heads, rows, dim]."""
         q, k, v = (a.astype(np.float32, copy=False) for a in (q, k, v))
         shape = (len(q), self.rows, k.shape[1])
         scores = self.scores[:np.prod(shape)].reshape(shape)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ONNX Runtime: the operator Attention of ONNX, and ONNX Runtime's own MultiHeadAttention and GroupQueryAttention, each
-if it can express a workload. For operators that need [batch, rows, heads * dim], tensors are brought into this order
-before anything is timed. This is the order of token-major caches, for which GroupQueryAttention has no form. Inputs and
-outputs are bound, so that no call copies them."""
+"""ONNX Runtime, by the operator Attention of ONNX, and by ONNX Runtime's own MultiHeadAttention and
+GroupQueryAttention. Each operator is used if it can express a workload. For operators that need [batch, rows, heads *
+dim], tensors are brought into this order before anything is timed. Token-major caches have this order, too, but there
+is no form of GroupQueryAttention for them. Inputs and outputs are bound, so that no call copies them."""
 
 import numpy as np
 import onnx
@@ -36,7 +36,7 @@ def heads_first(array, heads):
 
 
 def session(nodes, inputs, outputs, threads, constants=()):
-    """Returns a session of these nodes; inputs and outputs are arrays by name."""
+    """Returns a session of these nodes. `inputs` and `outputs` are dicts from names to arrays."""
     def infos(arrays):
         return [helper.make_tensor_value_info(name, TYPES[str(a.dtype)], a.shape)
                 for name, a in arrays.items()]
@@ -51,7 +51,8 @@ def session(nodes, inputs, outputs, threads, constants=()):
 
 
 def bound(run, inputs, outputs):
-    """Returns a call with these arrays, without copies. An array that is both input and output is the same memory."""
+    """Returns a function that runs the session on these arrays without copies. An array that is both an input and an
+    output is used in place."""
     values = {}
 
     def value(array):
@@ -68,7 +69,7 @@ def bound(run, inputs, outputs):
 
 
 def build(node, copies, output, setting):
-    """Builds a form. copies has the inputs and outputs of each copy of K and V."""
+    """Builds a form. `copies` has the inputs and outputs for each copy of K and V."""
     run = session([node], *copies[0], setting.threads)
     return Form([bound(run, *arrays) for arrays in copies], output)
 
@@ -83,7 +84,8 @@ def masked(workload, tensors, folded):
 
 
 def attention(workload, tensors, setting, folded=False, pad=None):
-    """Builds a form with Attention-24. pad: the node gets the padding as 'mask' or as 'lengths'."""
+    """Builds a form with Attention-24. If `pad` is 'mask', the node gets the padding as a mask; if it is 'lengths', as
+    the lengths of the sequences."""
     q = fold(tensors.q, workload) if folded else tensors.q
     extra = masked(workload, tensors, folded)
     names = ["q", "k", "v", *extra]
@@ -108,7 +110,8 @@ def attention(workload, tensors, setting, folded=False, pad=None):
 
 
 def multi_head(workload, tensors, setting, kv_as_rows):
-    """Builds a form with MultiHeadAttention. It has as many KV heads as query heads, so groups are folded."""
+    """Builds a form with MultiHeadAttention. This operator needs as many KV heads as query heads, so groups are
+    folded."""
     q = rows_first(fold(tensors.q, workload) if workload.can_fold else tensors.q)
     out, order = aligned(q.shape, q.dtype), rows_first if kv_as_rows else (lambda array: array)
     extra = masked(workload, tensors, workload.can_fold)
@@ -125,8 +128,8 @@ def multi_head(workload, tensors, setting, kv_as_rows):
 
 
 def grouped(workload, tensors, setting):
-    """Builds a form with GroupQueryAttention, which is causal. A call is a prompt from its start, or a new key, which
-    the operator appends to the cache in place."""
+    """Builds a form with GroupQueryAttention, which is causal. A call computes a whole prompt, or a new token, whose
+    key and value the operator appends to the cache in place."""
     q, before = rows_first(tensors.q), workload.kv_len - workload.q_len
     out = aligned(q.shape, q.dtype)
     lengths = {"last": np.full(workload.batch, workload.kv_len - 1, dtype=np.int32),
@@ -160,7 +163,7 @@ def forms(workload, tensors, setting):
         yield "Attention, group folded into query rows", form(attention, folded=True)
     if workload.group == 1 or workload.can_fold:
         words = ", group folded into query rows" if workload.group > 1 else ""
-        if not workload.causal and not workload.token:  # operators that want tensors as rows
+        if not workload.causal and not workload.token:  # operators that need tensors [batch, rows, heads * dim]
             yield "MultiHeadAttention" + words, form(multi_head, kv_as_rows=False)
         yield "MultiHeadAttention, K and V as rows" + words, form(multi_head, kv_as_rows=True)
     if workload.causal or (workload.decode and not workload.token):

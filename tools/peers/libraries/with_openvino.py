@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenVINO: ScaledDotProductAttention of opset 13, compiled for the given shapes and for dynamic shapes. The inference
-precision is f32; tensors of 16 bits also have a form with their own type. Groups of query heads are broadcast in the
-graph, or folded into query rows. Token-major tensors are transposed in the graph. Tensors are shared, not copied."""
+"""OpenVINO, by ScaledDotProductAttention of opset 13, compiled for the given shapes and for dynamic shapes. The
+inference precision is f32; for tensors of 16 bits, there is also a form with the precision of their type. Groups of
+query heads are broadcast in the graph, or folded into query rows. Token-major tensors are transposed in the graph.
+Tensors are shared, not copied."""
 
 import functools
 import itertools
@@ -44,7 +45,7 @@ def heads_first(node):
 
 
 def compiled(workload, arrays, setting, precision, dynamic, folded):
-    """Returns the model; arrays are q, k, v and, if there is one, the mask."""
+    """Returns the compiled model. `arrays` are q, k, v and, if there is one, the mask."""
     def parameter(array, lengths=(0, 2)):
         shape = [-1 if dynamic and axis in lengths else size for axis, size in enumerate(array.shape)]
         return opset13.parameter(PartialShape(shape), type_of(array))
@@ -63,8 +64,8 @@ def compiled(workload, arrays, setting, precision, dynamic, folded):
 
 
 def biases(workload, dtype, folded):
-    """Returns the numbers added to scores, if any: minus infinity where there is no key, as [batch, 1, 1, kv_len], or a
-    dense mask."""
+    """Returns a list with the array that is added to scores, or an empty list. The array is a dense mask, or has minus
+    infinity where there is no key, as [batch, 1, 1, kv_len]."""
     if workload.mask:
         return [mask_of(workload, dtype, folded)]
     if not workload.padded:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch: scaled_dot_product_attention, with native groups of query heads (enable_gqa), and also with the group folded
-into query rows if visibility needs no flag. Padding is a broadcast mask, or each sequence has its own call. Strided
-tensors are used as they are. A dense mask has the type of q."""
+"""PyTorch, by scaled_dot_product_attention. Groups of query heads are native (enable_gqa), and also folded into query
+rows if the call needs no is_causal. Padding is a broadcast mask, or each sequence has its own call. Strided tensors are
+used as they are. A dense mask has the type of q."""
 
 import numpy as np
 import torch
