@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the speed of llama.cpp with the backend for ggml and of stock llama.cpp, with -fa on and off. Prints a
+"""Measures llama.cpp with the backend for ggml beside the same llama.cpp without it, with -fa on and off, and prints a
 table.
 
     tools/llamacpp_speed.py [BUILD] [--depths 0,4096] [--threads 1,2] [--kv f16,q8_0] [--layers 2]
@@ -111,7 +111,7 @@ def main():
             rows.append(speed_table.Row(kv, threads, depth, what, of_each))
             print(rows[-1].line(), flush=True)
     if options.write:
-        import speed_pages  # needs matplotlib, which may be installed only in the virtual environment
+        import speed_pages  # needs matplotlib, which may be only in the environment
         speed_pages.write(rows)
 
 

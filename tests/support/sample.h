@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The number of cases that a test runs. Emulators and sanitizers make a test 5 to 20 times as slow.
- * There, a test runs only some of the cases of the native run. `tools/test long` sets
- * ATTNKIT_TEST_WHOLE in the environment, which makes tests run all cases everywhere. It also sets
- * ATTNKIT_TEST_LONG, which makes tests that have a long form run it natively.
+ * The number of cases that a test runs. Emulators and sanitizers make a test 5 to 20 times as slow:
+ * there, the test runs only a part of the cases of the native run. `tools/test long` runs all cases
+ * everywhere (ATTNKIT_TEST_WHOLE in the environment), and natively the long form of tests that have
+ * one (ATTNKIT_TEST_LONG).
  */
 #ifndef ATTNKIT_SAMPLE_H
 #define ATTNKIT_SAMPLE_H
@@ -30,7 +30,7 @@ static inline bool is_without_scalar(void)
     return is_sampled_run();
 }
 
-/* Returns how many of `cases` cases to run: all, or one in `share` in a sampled run. */
+/* Returns how many of `cases` to run: all, or one in `share`. */
 static inline int sampled(int cases, int share)
 {
     return is_sampled_run() ? cases / share : cases;

@@ -33,7 +33,7 @@ double milliseconds(clockid_t clock)
     return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
-// Decodes `count` tokens, the first at `position`, with logits only for the last token.
+// Decodes `count` tokens from a position on, with logits only for the last token.
 void decode(llama_context *context, llama_batch &batch, int position, int count)
 {
     batch.n_tokens = count;

@@ -31,9 +31,8 @@ def heading():
 
 
 def short_table(rows):
-    """Returns the short table. For each type of cache and number of threads, it shows how many times as fast llama.cpp
-    is with the backend at each depth, in prefill and in decode. The comparison is with the faster mode of stock
-    llama.cpp."""
+    """Returns the short table. It shows for each cache and number of threads how many times as fast each depth is, in
+    prefill and in decode."""
     depths = sorted({row.depth for row in rows})
     lines = ["| KV | threads | | " + " | ".join(f"depth {depth}" for depth in depths) + " |",
              "| --- | ---: | --- |" + " ---: |" * len(depths)]
