@@ -28,13 +28,14 @@ import builds  # noqa: E402
 import environment  # noqa: E402
 import speed_table  # noqa: E402
 
-# A dict: title of the candidate -> (whether it has the backend, whether -fa is on). The first candidate fills the cache
-# for all candidates whose cache has the same layout.
+# A dict: title of the candidate -> (whether it has the backend, whether -fa is on). The first candidate with -fa on
+# writes the file of the cache that the others with -fa on read. The same holds for -fa off.
 CANDIDATES = {"attnkit": (True, 1), "fa on": (False, 1), "fa off": (False, 0)}
 
 
 class Candidate:
-    """The process of a candidate. The process fills its cache, or reads the cache from a file if the file exists."""
+    """The process of a candidate. It reads its cache from a file if the file exists. Otherwise it computes the cache and
+    writes the file."""
 
     def __init__(self, program, library, flash, options, cache):
         environment = {"LD_LIBRARY_PATH": str(builds.libraries()), "PATH": "/usr/bin:/bin"}
