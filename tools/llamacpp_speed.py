@@ -34,8 +34,8 @@ CANDIDATES = {"attnkit": (True, 1), "fa on": (False, 1), "fa off": (False, 0)}
 
 
 class Candidate:
-    """The process of a candidate. It reads its cache from a file if the file exists. Otherwise it computes the cache and
-    writes the file."""
+    """The process of a candidate. It reads its cache from a file if the file exists. Otherwise it computes the cache
+    and writes the file."""
 
     def __init__(self, program, library, flash, options, cache):
         environment = {"LD_LIBRARY_PATH": str(builds.libraries()), "PATH": "/usr/bin:/bin"}
