@@ -15,15 +15,14 @@ enum { LABEL = 128 };
 
 struct builder {
     const char *repository; /* a folder within the repository; NULL: the current folder */
-    const char *setup;      /* more arguments of `meson setup`, separated by blanks, or NULL */
     const char *keep;       /* the folder of builds that are kept from job to job, or NULL */
     const char *folder;     /* folder of this job */
 };
 
-/* Finds the files of a side that the user has given as `what`. more_setup is as builder->setup, for
- * this side only. Sets label to the name of the side in results. Returns false if it has
- * complained, or if a signal has come. */
+/* Finds the files of a side that the user has given as `what`. `setup` is more arguments of `meson
+ * setup`, separated by blanks, or NULL. Sets label to the name of the side in results. Returns
+ * false if it has complained, or if a signal has come. */
 bool builds_find(const struct builder *builder, const char *side, const char *what,
-                 const char *more_setup, char files[FILES][PATH_MAX], char label[LABEL]);
+                 const char *setup, char files[FILES][PATH_MAX], char label[LABEL]);
 
 #endif
