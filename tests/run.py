@@ -410,6 +410,14 @@ def suite_llamacpp_part():
     llamacpp_test("ops.py", "--part", 200)
 
 
+def suite_systems():
+    """Other compilers and systems: Windows, macOS, Android, musl, RISC-V; gcc and clang of Debian trixie."""
+    status, output = run([sys.executable, ROOT / "tests" / "systems" / "systems.py", BUILD, meson()], timeout=7200)
+    for line in re.findall(r"^# (\w+: .*)$", output, re.MULTILINE):
+        say("    " + line)
+    record_tap("systems", status, output)
+
+
 def suite_older():
     """`attnkit compare` with a revision older than workers, for which it builds today's worker."""
     status, output = run([sys.executable, ROOT / "tests" / "perf" / "older.py", BUILD], timeout=3600)
@@ -446,6 +454,7 @@ SUITES = {
 }
 ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
              "llamacpp": suite_llamacpp,  # builds llama.cpp
+             "systems": suite_systems,  # downloads compilers, 1 GB unpacked
              "older": suite_older,  # builds a whole revision
              "long": suite_long}  # hours
 AFTER = {"avx512": ("native",),  # it emulates AVX-512 unless AVX-512 has run natively
