@@ -34,7 +34,7 @@ CANDIDATES = {"attnkit": (True, 1), "fa on": (False, 1), "fa off": (False, 0)}
 
 
 class Candidate:
-    """The process of a candidate. It reads its cache from a file if the file exists; else it writes the file."""
+    """The process of a candidate. It reads its cache from a file, or writes the file if it does not exist."""
 
     def __init__(self, program, library, flash, options, cache):
         environment = {"LD_LIBRARY_PATH": str(builds.libraries()), "PATH": "/usr/bin:/bin"}
@@ -50,7 +50,7 @@ class Candidate:
             sys.exit(f"llamacpp_speed.py: {' '.join(map(str, self.process.args))} failed")
 
     def turn(self, what):
-        """Has the process prefill or decode for a turn, as `what` says. Returns the time in milliseconds. Before that it
+        """Has the process prefill or decode for a turn, as `what` says. Returns the time in milliseconds. First it
         waits, because the threads of another process go on spinning for some milliseconds after its turn."""
         time.sleep(0.02)
         self.process.stdin.write(what + "\n")
