@@ -3,7 +3,7 @@
 """Runs all tests of attnkit on every instruction set: natively, or emulated if this CPU lacks the instruction
 set.
 
-    tests/run.py [--every-isa] [--emulate ISA] [SUITE ...]
+    tests/run.py [--every-isa] [SUITE ...]
 
 tools/test calls this script after it has installed the packages that the tests need. Two suites run at a time, and
 print in order. Each prints its wall seconds, which grow with the load of the other suite, and its processor seconds,
@@ -258,12 +258,8 @@ def suite_neon():
 
 def suite_avx512():
     """The AVX-512 kernels in a full-system emulator, if the CPU lacks AVX-512."""
-    if platform.machine() == "x86_64" and not ran_where.get("avx512"):
-        emulate_avx512()
-
-
-def emulate_avx512():
-    """The AVX-512 kernels in a full-system emulator."""
+    if platform.machine() != "x86_64" or ran_where.get("avx512"):
+        return
     machine = [EMULATORS / "avx512_machine", "--timeout", "900"]
     guest = "/golden.txt"
     status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", "avx512",
@@ -414,6 +410,14 @@ def suite_llamacpp_part():
     llamacpp_test("ops.py", "--part", 200)
 
 
+def suite_systems():
+    """Other compilers and systems: Windows, macOS, Android, musl, RISC-V; gcc and clang of Debian trixie."""
+    status, output = run([sys.executable, ROOT / "tests" / "systems" / "systems.py", BUILD, meson()], timeout=7200)
+    for line in re.findall(r"^# (\w+: .*)$", output, re.MULTILINE):
+        say("    " + line)
+    record_tap("systems", status, output)
+
+
 def suite_older():
     """`attnkit compare` with a revision older than workers, for which it builds today's worker."""
     status, output = run([sys.executable, ROOT / "tests" / "perf" / "older.py", BUILD], timeout=3600)
@@ -450,6 +454,7 @@ SUITES = {
 }
 ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
              "llamacpp": suite_llamacpp,  # builds llama.cpp
+             "systems": suite_systems,  # downloads compilers, 1 GB unpacked
              "older": suite_older,  # builds a whole revision
              "long": suite_long}  # hours
 AFTER = {"avx512": ("native",),  # it emulates AVX-512 unless AVX-512 has run natively
@@ -522,8 +527,6 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--every-isa", action="store_true",
                            help="an instruction set that ran nowhere is a failure")
-    arguments.add_argument("--emulate", choices=["avx512"],
-                           help="emulate it even where the CPU has it")
     arguments.add_argument("suites", nargs="*", metavar="SUITE",
                            help="one of " + ", ".join(SUITES) + ", which are all run by default, or " +
                            ", ".join(ON_DEMAND) + " (tests/interop/pytorch/compare.py, tests/perf/older.py)")
@@ -533,8 +536,6 @@ def main():
         if name not in suites:
             arguments.error(f"no suite {name}; there are {', '.join(suites)}")
     os.environ.pop("ATTNKIT_ISA", None)
-    if options.emulate:
-        suites["avx512"] = emulate_avx512
     run_suites(list(dict.fromkeys(options.suites or SUITES)), suites)
     if ran_where or not options.suites:  # otherwise the suites have tested no instruction set
         list_isas(options.every_isa and not options.suites)

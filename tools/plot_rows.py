@@ -44,8 +44,6 @@ def read_options():
         help="of .png, .svg and .json; BUILD/rows_TYPE by default")
     add("--from", metavar="FILE", type=Path, dest="measured",
         help="measure nothing, draw this JSON file")
-    add("--venv", metavar="DIR", type=Path,
-        help="the virtual environment; BUILD/peers-venv by default")
     add("--no-venv", action="store_true", help="draw by this Python or not at all")
     return options.parse_args()
 
@@ -154,7 +152,7 @@ def take_matplotlib(options):
     if options.no_venv and not importlib.util.find_spec("matplotlib"):
         sys.exit(f"plot_rows.py: {sys.executable} has no matplotlib: leave out --no-venv, or take a "
                  "Python that has it (Debian: python3-matplotlib)")
-    environment.take_matplotlib(options.venv or options.build / "peers-venv")
+    environment.take_matplotlib(options.build / "peers-venv")
 
 
 def main():

@@ -27,7 +27,7 @@ static const double default_patience = 120.0;
 
 struct compare_options {
     const char *quick, *isa, *filter, *pairs, *any_bits, *core, *seed, *json, *list;
-    const char *repository, *setup, *base_setup, *head_setup, *keep, *patience, *help;
+    const char *repository, *head_setup, *keep, *patience, *help;
 };
 
 /* The state of a job. */
@@ -46,11 +46,9 @@ static bool find_library(struct setting *setting, int side, char files[FILES][PA
 {
     static const char *const names[] = {"BASE", "HEAD"};
     const struct compare_options *const options = setting->options;
-    const struct builder builder = {options->repository, options->setup, options->keep,
-                                    setting->folder};
+    const struct builder builder = {options->repository, options->keep, setting->folder};
     return builds_find(&builder, names[side], setting->given[side],
-                       side == BASE ? options->base_setup : options->head_setup, files,
-                       setting->job.labels[side]);
+                       side == HEAD ? options->head_setup : NULL, files, setting->job.labels[side]);
 }
 
 static enum exit_code find_libraries(struct setting *setting)
@@ -293,9 +291,8 @@ static enum exit_code main_compare(int argc, char **argv)
          "time after which an unfinished point counts as hung; default: 120", &values.patience},
         {"--repository", "DIR", "the repository of the revisions; default: the current folder",
          &values.repository},
-        {"--setup", "ARGS", "more arguments of meson setup, separated by blanks", &values.setup},
-        {"--base-setup", "ARGS", "the same for BASE alone", &values.base_setup},
-        {"--head-setup", "ARGS", "the same for HEAD alone", &values.head_setup},
+        {"--head-setup", "ARGS", "more arguments of meson setup for HEAD, separated by blanks",
+         &values.head_setup},
         {"--keep", "DIR", "a folder that keeps libraries of revisions for later jobs",
          &values.keep},
         {"--help", NULL, "this text", &values.help},

@@ -221,6 +221,14 @@ load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(narrow));
 }
 
+/* Loads the elements of TILE_KEYS keys as binary32. No scale is applied. */
+static inline __attribute__((always_inline)) void load_line(const enum type type, const void *from,
+                                                            floats x[TILE_VECTORS])
+{
+    for (int j = 0; j < TILE_VECTORS; j++)
+        x[j] = load_as_f32(type, from, j * VECTOR, VECTOR);
+}
+
 /* Returns the height of a register tile of `vectors` vectors. 2 or 3 vectors have 12 accumulators,
  * which leave room for 3 vectors and a broadcast in 16 ymm. One vector has the 8 accumulators that
  * keep two ports with a latency of 4 busy. */

@@ -11,6 +11,7 @@
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx2/avx2.h"
+#include "kernels/vectors/tile_reader.h"
 
 enum {
     ROWS = 4,      /* rows of a register tile, which are half a group */
@@ -195,47 +196,13 @@ void attnkit_avx2_product(const struct product *p)
 
 /* -------------------------------------------------------------------------------- few rows */
 
-/* The address of the next inputs of a tile, and their scales. */
-struct matrix_reader {
-    const char *w;
-    __m256 scale[TILE_VECTORS]; /* only for TYPE_Q8_0 */
-};
-
-/* Returns the number of inputs that share scales, or `dim` where the type has no scales. */
-static inline int64_t block_inputs(const enum type type, int64_t dim)
-{
-    return type == TYPE_Q8_0 ? Q8_BLOCK : dim;
-}
-
-static inline __attribute__((always_inline)) void begin_block(const enum type type,
-                                                              struct matrix_reader *r)
-{
-    if (type != TYPE_Q8_0)
-        return;
-    for (int j = 0; j < TILE_VECTORS; j++)
-        r->scale[j] = load_as_f32(TYPE_F16, r->w, j * VECTOR, VECTOR);
-    r->w += bytes_of(TYPE_F16, TILE_KEYS);
-}
-
 static inline __attribute__((always_inline)) void
-next_input(const enum type type, struct matrix_reader *r, __m256 w[TILE_VECTORS])
-{
-    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
-    for (int j = 0; j < TILE_VECTORS; j++) {
-        w[j] = load_as_f32(stored, r->w, j * VECTOR, VECTOR);
-        if (type == TYPE_Q8_0)
-            w[j] = _mm256_mul_ps(w[j], r->scale[j]);
-    }
-    r->w += bytes_of(stored, TILE_KEYS);
-}
-
-static inline __attribute__((always_inline)) void
-add_input(const enum type type, struct matrix_reader reader[FEW_TILES], const float *const *x,
+add_input(const enum type type, struct tile_reader reader[FEW_TILES], const float *const *x,
           int64_t d, __m256 acc[FEW_TILES][FEW_ROWS][TILE_VECTORS], const int rows, const int tiles)
 {
     for (int t = 0; t < tiles; t++) {
         __m256 w[TILE_VECTORS];
-        next_input(type, &reader[t], w);
+        next_line(type, &reader[t], w);
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < TILE_VECTORS; j++)
                 acc[t][i][j] = _mm256_fmadd_ps(_mm256_broadcast_ss(x[i] + d), w[j], acc[t][i][j]);
@@ -271,27 +238,27 @@ static inline __attribute__((always_inline)) void few_tiles(const enum type type
                                                             const int tiles)
 {
     const int64_t step = bytes_of(type, p->dim) * TILE_KEYS, last = (p->outs - 1) / TILE_KEYS;
-    struct matrix_reader reader[FEW_TILES];
+    struct tile_reader reader[FEW_TILES];
     __m256 acc[FEW_TILES][FEW_ROWS][TILE_VECTORS];
     const float *x[FEW_ROWS];
     for (int i = 0; i < rows; i++)
         x[i] = p->x[first + i];
     for (int t = 0; t < tiles; t++) {
         const int64_t tile = out / TILE_KEYS + t;
-        reader[t] = (struct matrix_reader){.w = p->w + (tile < last ? tile : last) * step};
+        reader[t] = (struct tile_reader){.data = p->w + (tile < last ? tile : last) * step};
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < TILE_VECTORS; j++)
                 acc[t][i][j] = _mm256_setzero_ps();
     }
-    const int64_t block = block_inputs(type, p->dim);
+    const int64_t block = elements_of_scale(type, 0, p->dim);
     const bool asks = step > SHORT_TILE;
     for (int64_t begin = 0; begin < p->dim; begin += block) {
         for (int t = 0; t < tiles; t++)
-            begin_block(type, &reader[t]);
+            next_scales(type, &reader[t]);
         int64_t d = begin;
         for (; asks && d + line_inputs(type) <= begin + block; d += line_inputs(type)) {
             for (int t = 0; t < tiles; t++)
-                _mm_prefetch(reader[t].w + AHEAD, _MM_HINT_T0);
+                _mm_prefetch(reader[t].data + AHEAD, _MM_HINT_T0);
             for (int e = 0; e < line_inputs(type); e++)
                 add_input(type, reader, x, d + e, acc, rows, tiles);
         }
@@ -358,19 +325,5 @@ void attnkit_avx2_few_product(const struct few_product *p)
     }
 }
 
-void attnkit_avx2_widen_matrix(enum type type, const void *tile, int64_t n, float *out)
-{
-    struct matrix_reader reader = {.w = tile};
-    __m256 w[TILE_VECTORS];
-    if (type != TYPE_Q8_0) {
-        attnkit_avx2_widen(type, tile, NULL, 0, n * TILE_KEYS, out);
-        return;
-    }
-    for (int64_t d = 0; d < n; d++) {
-        if (d % Q8_BLOCK == 0)
-            begin_block(TYPE_Q8_0, &reader);
-        next_input(TYPE_Q8_0, &reader, w);
-        for (int j = 0; j < TILE_VECTORS; j++)
-            _mm256_storeu_ps(out + d * TILE_KEYS + j * VECTOR, w[j]);
-    }
-}
+/* Defines attnkit_avx2_widen_matrix. */
+#include "kernels/vectors/widen_matrix.h"

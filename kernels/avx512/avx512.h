@@ -206,6 +206,14 @@ load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
     }
 }
 
+/* Loads the elements of TILE_KEYS keys as binary32. No scale is applied. */
+static inline __attribute__((always_inline)) void load_line(const enum type type, const void *from,
+                                                            floats x[TILE_VECTORS])
+{
+    for (int j = 0; j < TILE_VECTORS; j++)
+        x[j] = load_as_f32(type, from, j * VECTOR, VECTOR);
+}
+
 /* Returns the height of a register tile of `vectors` vectors. 4 vectors have 24 accumulators, which
  * leave room for 4 vectors and a broadcast in 32 zmm. Fewer vectors have at least 8 accumulators,
  * which keep two ports with a latency of 4 busy. */

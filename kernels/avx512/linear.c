@@ -13,6 +13,7 @@
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx512/avx512.h"
+#include "kernels/vectors/tile_reader.h"
 
 enum {
     WIDTH = 3,     /* vectors of outputs of a register tile, which has ROW_GROUP rows */
@@ -197,44 +198,15 @@ void attnkit_avx512_product(const struct product *p)
 
 /* -------------------------------------------------------------------------------- few rows */
 
-/* The address of the next inputs of a tile, and their scales. */
-struct matrix_reader {
-    const char *w;
-    __m512 scale; /* only for TYPE_Q8_0 */
-};
-
-/* Returns the number of inputs that share scales, or `dim` where the type has no scales. */
-static inline int64_t block_inputs(const enum type type, int64_t dim)
-{
-    return type == TYPE_Q8_0 ? Q8_BLOCK : dim;
-}
-
-static inline __attribute__((always_inline)) void begin_block(const enum type type,
-                                                              struct matrix_reader *r)
-{
-    if (type != TYPE_Q8_0)
-        return;
-    r->scale = load_as_f32(TYPE_F16, r->w, 0, VECTOR);
-    r->w += bytes_of(TYPE_F16, VECTOR);
-}
-
-static inline __attribute__((always_inline)) __m512 next_input(const enum type type,
-                                                               struct matrix_reader *r)
-{
-    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
-    const __m512 w = load_as_f32(stored, r->w, 0, VECTOR);
-    r->w += bytes_of(stored, VECTOR);
-    return type == TYPE_Q8_0 ? _mm512_mul_ps(w, r->scale) : w;
-}
-
 static inline __attribute__((always_inline)) void
-add_input(const enum type type, struct matrix_reader reader[FEW_TILES], const float *const *x,
+add_input(const enum type type, struct tile_reader reader[FEW_TILES], const float *const *x,
           int64_t d, __m512 acc[FEW_ROWS][FEW_TILES], const int rows)
 {
     for (int t = 0; t < FEW_TILES; t++) {
-        const __m512 w = next_input(type, &reader[t]);
+        __m512 w[TILE_VECTORS];
+        next_line(type, &reader[t], w);
         for (int i = 0; i < rows; i++)
-            acc[i][t] = _mm512_fmadd_ps(_mm512_set1_ps(x[i][d]), w, acc[i][t]);
+            acc[i][t] = _mm512_fmadd_ps(_mm512_set1_ps(x[i][d]), w[0], acc[i][t]);
     }
 }
 
@@ -257,7 +229,7 @@ static inline __attribute__((always_inline)) bool
 few_tiles(const enum type type, const struct few_product *p, int64_t out, int first, const int rows)
 {
     const int64_t step = bytes_of(type, p->dim) * TILE_KEYS, last = (p->outs - 1) / VECTOR;
-    struct matrix_reader reader[FEW_TILES];
+    struct tile_reader reader[FEW_TILES];
     __m512 acc[FEW_ROWS][FEW_TILES];
     const float *x[FEW_ROWS];
     for (int i = 0; i < rows; i++) {
@@ -267,19 +239,19 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
     }
     for (int t = 0; t < FEW_TILES; t++) {
         const int64_t tile = out / VECTOR + t;
-        reader[t] = (struct matrix_reader){.w = p->w + (tile < last ? tile : last) * step};
+        reader[t] = (struct tile_reader){.data = p->w + (tile < last ? tile : last) * step};
     }
-    const int64_t block = block_inputs(type, p->dim);
+    const int64_t block = elements_of_scale(type, 0, p->dim);
     const bool asks = step > SHORT_TILE;
     for (int64_t begin = 0; begin < p->dim; begin += block) {
         for (int t = 0; t < FEW_TILES; t++)
-            begin_block(type, &reader[t]);
+            next_scales(type, &reader[t]);
         int64_t d = begin;
         for (; asks && d + line_inputs(type) <= begin + block; d += line_inputs(type)) {
             /* For a single row of binary32 there is no prefetch if the matrix is in a cache: the
              * hardware prefetcher is then early enough. */
             for (int t = 0; t < FEW_TILES && (type != TYPE_F32 || rows > 1 || p->far); t++)
-                _mm_prefetch(reader[t].w + AHEAD, _MM_HINT_T0);
+                _mm_prefetch(reader[t].data + AHEAD, _MM_HINT_T0);
             for (int e = 0; e < line_inputs(type); e++)
                 add_input(type, reader, x, d + e, acc, rows);
         }
@@ -369,16 +341,5 @@ void attnkit_avx512_few_product(const struct few_product *p)
         attnkit_avx512_settle(p->rows, p->outs, p->y);
 }
 
-void attnkit_avx512_widen_matrix(enum type type, const void *tile, int64_t n, float *out)
-{
-    struct matrix_reader reader = {tile, _mm512_setzero_ps()};
-    if (type != TYPE_Q8_0) {
-        attnkit_avx512_widen(type, tile, NULL, 0, n * TILE_KEYS, out);
-        return;
-    }
-    for (int64_t d = 0; d < n; d++) {
-        if (d % Q8_BLOCK == 0)
-            begin_block(TYPE_Q8_0, &reader);
-        _mm512_storeu_ps(out + d * VECTOR, next_input(TYPE_Q8_0, &reader));
-    }
-}
+/* Defines attnkit_avx512_widen_matrix. */
+#include "kernels/vectors/widen_matrix.h"

@@ -11,55 +11,24 @@
  * K and their scales take 28 of 32.
  */
 #include "kernels/neon/decode.h"
+#include "kernels/vectors/tile_reader.h"
 
 enum {
     MAX_TILES = 2,
 };
 
-/* A position in a tile of K: the address of the next elements, and for TYPE_I8 of the next
- * scales. */
-struct k_tile {
-    const char *k;
-    const float *scales;
-    float32x4_t scale[TILE_VECTORS]; /* scales of the current elements */
-};
-
-static inline __attribute__((always_inline)) void next_scales(const enum type type,
-                                                              struct k_tile *tile)
-{
-    if (type == TYPE_I8) {
-        load_line(TYPE_F32, tile->scales, tile->scale);
-        tile->scales += TILE_KEYS;
-    }
-    if (type == TYPE_Q8_0) {
-        load_line(TYPE_F16, tile->k, tile->scale);
-        tile->k += bytes_of(TYPE_F16, TILE_KEYS);
-    }
-}
-
-/* Loads the next element of all keys, times its scale. */
-static inline __attribute__((always_inline)) void
-next_line(const enum type type, struct k_tile *tile, float32x4_t k[TILE_VECTORS])
-{
-    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
-    load_line(stored, tile->k, k);
-    tile->k += bytes_of(stored, TILE_KEYS);
-    for (int j = 0; j < TILE_VECTORS && stored == TYPE_I8; j++)
-        k[j] = vmulq_f32(k[j], tile->scale[j]);
-}
-
 /* Makes the compiler finish these sums before it loads the tile's next line. Without the empty
  * statement, compilers load the next lines early, and 16 sums leave no registers for these
  * lines. */
-static inline __attribute__((always_inline)) void add_first(struct k_tile *tile,
+static inline __attribute__((always_inline)) void add_first(struct tile_reader *tile,
                                                             float32x4_t s[TILE_VECTORS])
 {
-    __asm__("" : "+r"(tile->k), "+w"(s[0]), "+w"(s[1]), "+w"(s[2]), "+w"(s[3]));
+    __asm__("" : "+r"(tile->data), "+w"(s[0]), "+w"(s[1]), "+w"(s[2]), "+w"(s[3]));
 }
 
 /* Adds the products of the next element. Its q is lane `lane` of q_4. */
 static inline __attribute__((always_inline)) void
-add_line(const enum type type, const float32x4_t q_4[], const int lane, struct k_tile tile[],
+add_line(const enum type type, const float32x4_t q_4[], const int lane, struct tile_reader tile[],
          float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
 {
     for (int at = 0; at < tiles; at++) {
@@ -76,9 +45,11 @@ add_line(const enum type type, const float32x4_t q_4[], const int lane, struct k
 
 /* Adds the products of n elements, 4 or 1, from d on. There is no loop over elements, because gcc
  * would not always unroll it. */
-static inline __attribute__((always_inline)) void
-add_d(const enum type type, const struct panel *panel, int64_t d, const int n, struct k_tile tile[],
-      float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
+static inline __attribute__((always_inline)) void add_d(const enum type type,
+                                                        const struct panel *panel, int64_t d,
+                                                        const int n, struct tile_reader tile[],
+                                                        float32x4_t s[][MAX_TILES][TILE_VECTORS],
+                                                        const int tiles, const int rows)
 {
     float32x4_t q_4[PANEL_ROWS];
     for (int r = 0; r < rows; r++)
@@ -92,25 +63,16 @@ add_d(const enum type type, const struct panel *panel, int64_t d, const int n, s
 }
 
 static inline __attribute__((always_inline)) void
-begin_tiles(const enum type type, const struct panel *panel, int first, struct k_tile tile[],
+begin_tiles(const enum type type, const struct panel *panel, int first, struct tile_reader tile[],
             float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
     for (int at = 0; at < tiles; at++) {
-        const int key = first + at * TILE_KEYS;
-        tile[at].k = k->row[key];
-        tile[at].scales = type == TYPE_I8 ? k->scales[key] : NULL;
+        tile[at] = read_tile(type, k, first + at * TILE_KEYS);
         for (int r = 0; r < rows; r++)
             for (int j = 0; j < TILE_VECTORS; j++)
                 s[r][at][j] = vdupq_n_f32(0.0f);
     }
-}
-
-/* Returns the end of the elements that share their scales with element d, or dim for types without
- * scales. */
-static inline int64_t end_of_group(const enum type type, const struct key_rows *k, int64_t d)
-{
-    return type == TYPE_I8 ? d + k->scale_group : type == TYPE_Q8_0 ? d + Q8_BLOCK : k->dim;
 }
 
 /* Computes the scores of the keys of `tiles` tiles from key `first` on. */
@@ -120,11 +82,12 @@ static inline __attribute__((always_inline)) void score_tiles(const enum type ty
                                                               const int tiles, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
-    struct k_tile tile[MAX_TILES];
+    struct tile_reader tile[MAX_TILES];
     float32x4_t s[PANEL_ROWS][MAX_TILES][TILE_VECTORS];
     begin_tiles(type, panel, first, tile, s, tiles, rows);
     for (int64_t d = 0; d < k->dim;) {
-        const int64_t end = end_of_group(type, k, d);
+        const int64_t end =
+            is_scaled(type) ? d + elements_of_scale(type, k->scale_group, k->dim) : k->dim;
         for (int at = 0; at < tiles; at++)
             next_scales(type, &tile[at]);
         for (; d + 4 <= end; d += 4)
@@ -140,8 +103,10 @@ static inline __attribute__((always_inline)) void score_tiles(const enum type ty
                              scores);
 }
 
-static inline __attribute__((always_inline)) void
-score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
+static inline __attribute__((always_inline)) void score_keys(const enum type type,
+                                                             const struct panel *panel,
+
+                                                             struct scores *scores, const int rows)
 {
     int key = 0;
     for (; type == TYPE_F32 && rows == 1 && key + TILE_KEYS < panel->most; key += 2 * TILE_KEYS)

@@ -12,6 +12,7 @@
  * binary32 at once, because 4 sums are too few to hide the latency of fmla.
  */
 #include "kernels/neon/neon.h"
+#include "kernels/vectors/tile_reader.h"
 
 enum {
     WIDTH = 2,     /* vectors of outputs of a register tile, which has ROW_GROUP rows */
@@ -184,41 +185,6 @@ void attnkit_neon_product(const struct product *p)
     }
 }
 
-/* ---------------------------------------------------------------------- tiles of any type */
-
-/* A position in a tile of the matrix: the address of the next inputs, and their scales. */
-struct matrix_reader {
-    const char *w;
-    float32x4_t scale[TILE_VECTORS]; /* only for TYPE_Q8_0 */
-};
-
-static inline __attribute__((always_inline)) void next_scales(const enum type type,
-                                                              struct matrix_reader *r)
-{
-    if (type == TYPE_Q8_0) {
-        load_line(TYPE_F16, r->w, r->scale);
-        r->w += bytes_of(TYPE_F16, TILE_KEYS);
-    }
-}
-
-static inline __attribute__((always_inline)) void
-next_input(const enum type type, struct matrix_reader *r, float32x4_t w[TILE_VECTORS])
-{
-    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
-    load_line(stored, r->w, w);
-    r->w += bytes_of(stored, TILE_KEYS);
-    for (int j = 0; j < TILE_VECTORS && type == TYPE_Q8_0; j++)
-        w[j] = vmulq_f32(w[j], r->scale[j]);
-}
-
-/* Returns the end of the inputs that share their scales with input d, or `dim` for types without
- * scales.
- */
-static inline int64_t end_of_block(const enum type type, int64_t d, int64_t dim)
-{
-    return type == TYPE_Q8_0 ? d + Q8_BLOCK : dim;
-}
-
 /* -------------------------------------------------------------------------------- few rows */
 
 /* Makes the compiler finish these sums before it loads another element of x. Without the empty
@@ -278,24 +244,24 @@ static inline __attribute__((always_inline)) void few_tiles(const enum type type
 {
     const int64_t step = TILE_KEYS * bytes_of(type, p->dim);
     const float *x[MATRIX_ROWS];
-    struct matrix_reader reader[MAX_TILES];
+    struct tile_reader reader[MAX_TILES];
     float32x4_t sum[MAX_TILES][MATRIX_ROWS][TILE_VECTORS];
     for (int i = 0; i < rows; i++)
         x[i] = p->x[i];
     for (int at = 0; at < tiles; at++) {
-        reader[at].w = p->w + (out / TILE_KEYS + at) * step;
+        reader[at].data = p->w + (out / TILE_KEYS + at) * step;
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < TILE_VECTORS; j++)
                 sum[at][i][j] = vdupq_n_f32(0.0f);
     }
     for (int64_t d = 0; d < p->dim;) {
-        const int64_t end = end_of_block(type, d, p->dim);
+        const int64_t end = d + elements_of_scale(type, 0, p->dim);
         for (int at = 0; at < tiles; at++)
             next_scales(type, &reader[at]);
         for (; d < end; d++)
             for (int at = 0; at < tiles; at++) {
                 float32x4_t w[TILE_VECTORS];
-                next_input(type, &reader[at], w);
+                next_line(type, &reader[at], w);
                 add_input(x, d, w, sum[at], rows);
             }
     }
@@ -397,24 +363,5 @@ void attnkit_neon_few_product(const struct few_product *p)
         memcpy(p->y[i] + out, y[i], bytes);
 }
 
-static void widen_q8_0(const char *tile, int64_t n, float *out)
-{
-    struct matrix_reader reader = {.w = tile};
-    for (int64_t d = 0; d < n;) {
-        next_scales(TYPE_Q8_0, &reader);
-        for (const int64_t end = end_of_block(TYPE_Q8_0, d, n); d < end; d++) {
-            float32x4_t w[TILE_VECTORS];
-            next_input(TYPE_Q8_0, &reader, w);
-            for (int j = 0; j < TILE_VECTORS; j++)
-                vst1q_f32(out + d * TILE_KEYS + j * VECTOR, w[j]);
-        }
-    }
-}
-
-void attnkit_neon_widen_matrix(enum type type, const void *tile, int64_t n, float *out)
-{
-    if (type == TYPE_Q8_0)
-        widen_q8_0(tile, n, out);
-    else
-        attnkit_neon_widen(type, tile, NULL, 0, n * TILE_KEYS, out);
-}
+/* Defines attnkit_neon_widen_matrix. */
+#include "kernels/vectors/widen_matrix.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to binary32 and back. The convert.c
- * of an instruction set includes this file after its own functions that narrow and store some
- * elements, that find the largest magnitude of a group, and that widen rows of TYPE_F8_E4M3. Types
- * with scales have functions of their own, so that short rows of other types need no saved
+ * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back, and tiles to binary32. The
+ * convert.c of an instruction set includes this file after it has defined by hand how some elements
+ * are narrowed and stored, the largest magnitude of a group, rows of TYPE_F8_E4M3, and widen_tile.
+ * Types with scales have functions of their own, so that short rows of other types need no saved
  * registers.
  */
 #ifndef ATTNKIT_VECTORS_CONVERT_H
@@ -81,6 +81,30 @@ void KERNEL(widen)(enum type type, const void *row, const float *scales, int64_t
         break;
     default:
         KERNEL(widen_blocks)(type, row, n, out);
+    }
+}
+
+void KERNEL(widen_tile)(enum type type, const void *tile, const float *scales, int64_t group,
+                        int64_t n, float *out)
+{
+    switch (type) {
+    case TYPE_F32:
+        widen_tile(TYPE_F32, tile, scales, group, n, out);
+        break;
+    case TYPE_F16:
+        widen_tile(TYPE_F16, tile, scales, group, n, out);
+        break;
+    case TYPE_BF16:
+        widen_tile(TYPE_BF16, tile, scales, group, n, out);
+        break;
+    case TYPE_I8:
+        widen_tile(TYPE_I8, tile, scales, group, n, out);
+        break;
+    case TYPE_Q8_0:
+        widen_tile(TYPE_Q8_0, tile, scales, group, n, out);
+        break;
+    default:
+        __builtin_trap();
     }
 }
 

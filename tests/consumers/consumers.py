@@ -35,6 +35,7 @@ LIBRARY = ("CMakeLists.txt", "meson.build", "meson_options.txt", "sources.txt", 
 NATIVE = {"x86_64": "avx2", "aarch64": "neon"}.get(platform.machine(), "scalar")
 COMPILER = shlex.split(os.environ.get("CC", "cc"))
 CXX = shlex.split(os.environ.get("CXX", "c++"))
+CCACHE = ["ccache"] if shutil.which("ccache") else []
 RESULT = re.compile(r"^attnkit \d+\.\d+\.\d+:((?: \w+)+) ([0-9a-f]{16})$")
 
 
@@ -85,9 +86,9 @@ def isas_here():
     return re.findall(r"^(\w+) +yes +yes ", listing, re.M)
 
 
-def expected_hash():
-    """Returns the hash of the program with the library of BUILD."""
-    program = ROOM / "program"
+def expected_hash(folder):
+    """Returns the hash of the program with the library of BUILD. The program goes to the folder."""
+    program = folder / "program"
     library = BUILD / "dispatch" / "libattnkit.a"
     output_of(*COMPILER, "-I", ROOT / "include", HERE / "program.c", library, "-lm", "-o", program)
     return run_program(program, *isas_here())
@@ -97,7 +98,7 @@ def expected_hash():
 
 
 def cmake_build(folder, project, *options):
-    launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+    launcher = [f"-DCMAKE_C_COMPILER_LAUNCHER={program}" for program in CCACHE]
     output_of("cmake", "-S", project, "-B", folder, "-G", "Ninja", "-DFETCHCONTENT_FULLY_DISCONNECTED=ON",
               f"-DATTNKIT_TREE={TREE}", *launcher, *options)
     output_of("cmake", "--build", folder)
@@ -168,21 +169,25 @@ def subproject():
     return programs_in(folder, ("program",), "scalar")
 
 
+def compile_listed(folder, tree, compiler, listing, *flags):
+    """Compiles the files that tools/sources lists for the options `listing`, and returns the objects."""
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def compile_file(line):
+        path, *needed = line.split()
+        result = folder / (path.replace("/", "_") + ".o")
+        output_of(*compiler, *flags, "-I.", "-Iinclude", *needed, "-c", path, "-o", result, cwd=tree)
+        return result
+
+    lines = output_of(ROOT / "tools" / "sources", *listing).splitlines()
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(compile_file, lines))
+
+
 def plain_sources():
     """Plain lists of files and flags"""
     folder = ROOM / "plain"
-    folder.mkdir(exist_ok=True)
-    compiler = [*(["ccache"] if shutil.which("ccache") else []), *COMPILER]
-
-    def compile_file(line):
-        path, *flags = line.split()
-        result = folder / (path.replace("/", "_") + ".o")
-        output_of(*compiler, "-O2", "-I.", "-Iinclude", *flags, "-c", path, "-o", result, cwd=TREE)
-        return result
-
-    listing = output_of(ROOT / "tools" / "sources", "--isas", "", "--parts", "").splitlines()
-    with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(compile_file, listing))
+    objects = compile_listed(folder, TREE, [*CCACHE, *COMPILER], ["--isas", "", "--parts", ""], "-O2")
     output_of(*COMPILER, "-I", TREE / "include", HERE / "program.c", *objects, "-lm", "-o", folder / "program")
     return programs_in(folder, ("program",), "scalar")
 
@@ -317,7 +322,7 @@ def main():
             return 0
     copy_changed(ROOT, TREE)
     copy_changed(HERE, PROJECTS)
-    expected = expected_hash()
+    expected = expected_hash(ROOM)
     checks = (install_by_cmake, *CONSUMERS, reproducible, same_installation, same_commands, refused)
     failed = 0
     print(f"1..{len(checks)}")

@@ -8,25 +8,19 @@ Bochs is built once, from the source package of Debian trixie with the correctio
 the package is checked. Bochs is kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME), and nothing is installed. Debian's
 own binary package is not used, because it is another release, and its built-in debugger makes it slow."""
 
-import contextlib
-import fcntl
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import bochs_corrections
+from debian_sources import NotAvailable, alone, cache_folder, download, must_run
 
 NOT_AVAILABLE = 98
 SOURCE = "pool/main/b/bochs/bochs_3.0+dfsg.orig.tar.xz"
 SHA256 = "78f6c73d4a6472d5130a87ab9dc306d02c7c71ed8e25b3a8ef642e2a7acd282b"
-DEBIAN = "http://deb.debian.org/debian/"
-# The archive keeps a release even after the mirrors have replaced it by the next one.
-ARCHIVE = "http://snapshot.debian.org/archive/debian/20250801T000000Z/"
-APT_HELPER = "/usr/lib/apt/apt-helper"
 # Without --disable-show-ips, a timer's signal handler writes to the log. This deadlocks if the machine is writing a
 # message to the log at that time.
 OPTIONS = ("--enable-cpu-level=6 --enable-x86-64 --enable-avx --enable-evex --enable-amx "
@@ -35,49 +29,10 @@ FLAGS = "-O2 -w"
 COMMANDS = ("g++", "make", "tar", "xz")
 
 
-class NotAvailable(Exception):
-    """This system lacks something that the emulation needs."""
-
-
-def cache_folder():
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "attnkit"
-
-
 def path_of_bochs():
     """Returns the path of Bochs with these options and corrections, whether it is built or not."""
     recipe = " ".join([SHA256, FLAGS, *OPTIONS]).encode() + Path(bochs_corrections.__file__).read_bytes()
     return cache_folder() / f"bochs-3.0-{hashlib.sha256(recipe).hexdigest()[:12]}"
-
-
-def must_run(command, folder):
-    done = subprocess.run([str(word) for word in command], cwd=folder, text=True, errors="replace",
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          check=False)
-    if done.returncode != 0:
-        raise NotAvailable(f"{command[0]} failed:\n" + "\n".join(done.stdout.splitlines()[-20:]))
-    return done.stdout
-
-
-def mirrors():
-    """Returns the system's own mirrors of Debian, then the public mirrors."""
-    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian"]
-    own = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-    return list(dict.fromkeys([*own, DEBIAN, ARCHIVE]))
-
-
-def download(target):
-    """Downloads the source by apt's helper, which uses the system's proxies and refuses a file with another hash."""
-    if not os.access(APT_HELPER, os.X_OK):
-        raise NotAvailable(f"no {APT_HELPER} (package apt) to get Bochs's source")
-    said = []
-    for mirror in mirrors():
-        try:
-            return must_run([APT_HELPER, "-o", "APT::Sandbox::User=root", "download-file",
-                             mirror + SOURCE, target, "SHA256:" + SHA256], target.parent)
-        except NotAvailable as error:
-            said.append(f"{mirror}: {error}")
-    raise NotAvailable("cannot get Bochs's source\n" + "\n".join(said))
 
 
 def build(folder, target):
@@ -86,7 +41,7 @@ def build(folder, target):
     if missing:
         raise NotAvailable(f"to build Bochs, missing: {' '.join(missing)} "
                            "(packages: g++ make tar xz-utils)")
-    download(folder / "bochs.tar.xz")
+    download(SOURCE, SHA256, folder / "bochs.tar.xz")
     must_run(["tar", "-xf", "bochs.tar.xz", "--strip-components=1"], folder)
     bochs_corrections.apply(folder)
     ccache = ["ccache"] if shutil.which("ccache") else []
@@ -98,22 +53,13 @@ def build(folder, target):
     (folder / "bochs").replace(target)
 
 
-@contextlib.contextmanager
-def alone(cache):
-    """Holds a lock, so that no other process builds Bochs at the same time."""
-    with open(cache / "bochs.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def get_bochs():
     """Returns the path of the program. Builds it first if it is missing."""
     target = path_of_bochs()
     if target.exists():
         return target
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with alone(target.parent):
+        with alone("bochs"):
             if not target.exists():
                 print("bochs.py: building Bochs 3.0, once", file=sys.stderr, flush=True)
                 with tempfile.TemporaryDirectory(dir=target.parent, prefix="bochs.") as folder:

@@ -41,7 +41,6 @@ def parser(description):
     options = argparse.ArgumentParser(prog="peers.py", description=description)
     add = options.add_argument
     add("build", nargs="?", default=ROOT / "build", help="attnkit's; build/ by default")
-    add("--venv", metavar="DIR", help="the virtual environment; BUILD/peers-venv by default")
     add("--no-venv", action="store_true", help="run in this Python, with what it has")
     add("--only", metavar="NAMES", type=peer_names, default=columns.NAMES,
         help="of " + ",".join(columns.NAMES) + "; only these are installed and measured")
@@ -75,7 +74,7 @@ def complete(options):
     """Sets those options that follow from other options."""
     options.build = Path(options.build)
     options.library = find_library(options.build) if "attnkit" in options.only else None
-    options.venv = Path(options.venv or options.build / "peers-venv")
+    options.venv = options.build / "peers-venv"
     place = options.build / "peers"
     options.markdown = Path(options.markdown or place / "peers.md")
     options.json = Path(options.json or place / "peers.json")

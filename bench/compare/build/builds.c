@@ -216,12 +216,10 @@ static bool name_finished(const struct revision *revision, char folder[PATH_MAX]
     return path_join(where, name, folder);
 }
 
-static bool plan(const struct builder *builder, struct revision *revision, const char *more_setup)
+static bool plan(const struct builder *builder, struct revision *revision, const char *setup)
 {
-    const char *const setup = builder->setup ? builder->setup : "";
     revision->builder = builder;
-    if (snprintf(revision->setup, SETUP, "%s%s%s", setup, *setup && more_setup ? " " : "",
-                 more_setup ? more_setup : "") >= SETUP)
+    if (snprintf(revision->setup, SETUP, "%s", setup ? setup : "") >= SETUP)
         return complain("the arguments for meson are longer than %d characters", SETUP);
     if (!path_join(builder->folder, revision->side, revision->folder) ||
         !path_join(revision->folder, "source", revision->source) ||
@@ -281,12 +279,12 @@ static bool find_beside(const char *side, const char *library, char files[FILES]
 }
 
 bool builds_find(const struct builder *builder, const char *side, const char *what,
-                 const char *more_setup, char files[FILES][PATH_MAX], char label[LABEL])
+                 const char *setup, char files[FILES][PATH_MAX], char label[LABEL])
 {
     struct stat status;
     struct revision revision = {.side = side, .what = what};
     if (stat(what, &status))
-        return plan(builder, &revision, more_setup) && find_revision(&revision, files, label);
+        return plan(builder, &revision, setup) && find_revision(&revision, files, label);
     snprintf(label, LABEL, "%.*s", LABEL - 1, what);
     return S_ISDIR(status.st_mode) ? find_build(side, what, files) : find_beside(side, what, files);
 }

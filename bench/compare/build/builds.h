@@ -15,15 +15,14 @@ enum { LABEL = 128 };
 
 struct builder {
     const char *repository; /* a folder within the repository; NULL: the current folder */
-    const char *setup;      /* further arguments of `meson setup`, separated by spaces, or NULL */
     const char *keep;       /* the folder that keeps builds for later jobs, or NULL */
     const char *folder;     /* folder of this job */
 };
 
-/* Finds the files of a side that the user has given as `what`. more_setup is like builder->setup,
- * but only for this side. Sets label to the name of the side in results. On an error, prints it and
- * returns false. Also returns false if a signal has come. */
+/* Finds the files of a side that the user has given as `what`. `setup` is further arguments of
+ * `meson setup`, separated by spaces, or NULL. Sets label to the name of the side in results. On an
+ * error, prints it and returns false. Also returns false if a signal has come. */
 bool builds_find(const struct builder *builder, const char *side, const char *what,
-                 const char *more_setup, char files[FILES][PATH_MAX], char label[LABEL]);
+                 const char *setup, char files[FILES][PATH_MAX], char label[LABEL]);
 
 #endif

@@ -122,7 +122,6 @@ store_elements(const enum type type, void *row, int64_t at, int64_t n, __m128i e
         _mm_storeu_si128((__m128i *)to, elements);
 }
 
-/* Defines attnkit_avx2_widen and attnkit_avx2_narrow. */
-#include "kernels/vectors/convert.h"
-/* Defines attnkit_avx2_widen_tile. */
 #include "kernels/vectors/widen_tile.h"
+/* Defines attnkit_avx2_widen, attnkit_avx2_widen_tile and attnkit_avx2_narrow. */
+#include "kernels/vectors/convert.h"

@@ -26,59 +26,24 @@ static inline __mmask32 mask_at(const char *from)
     return bits;
 }
 
-/* Returns the 4-bit integers of a unit as bytes. */
-static inline __m256i quads(const char *from)
+/* Returns q - 16 for bytes q whose bit is clear. */
+static inline __m256i subtract_16_if_clear(__m256i q, const char *bits)
 {
-    const __m128i bytes = _mm_loadu_si128((const __m128i *)from);
-    const __m256i both =
-        _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1);
-    return _mm256_and_si256(both, _mm256_set1_epi8(15));
+    return _mm256_mask_sub_epi8(q, ~mask_at(bits), q, _mm256_set1_epi8(16));
 }
 
-/* Returns the 2-bit integers of a unit as bytes. Each byte becomes the lowest of four bytes, and
- * shifts bring the bits of the other elements to the other three bytes. */
-static inline __m256i pairs(const char *from)
+static inline __m256i add_16_if_set(__m256i q, const char *bits)
 {
-    const __m256i four = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));
-    const __m256i two = _mm256_or_si256(four, _mm256_slli_epi32(four, 12));
-    const __m256i all = _mm256_or_si256(two, _mm256_slli_epi32(two, 6));
-    return _mm256_and_si256(all, _mm256_set1_epi8(3));
+    return _mm256_mask_add_epi8(q, mask_at(bits), q, _mm256_set1_epi8(16));
 }
 
-/* Returns the integers of a unit, not yet scaled, as signed bytes. */
-static inline __attribute__((always_inline)) __m256i integers(const enum type type,
-                                                              const char *block, int64_t unit)
+/* Returns bytes of 1 where the bit is set, and of -1 elsewhere. */
+static inline __m256i one_if_set(const char *bits)
 {
-    const char *const from = block + integers_at(type, unit);
-    const __m256i values = _mm256_broadcastsi128_si256(_mm_setr_epi8(IQ4_NL_VALUES));
-    const __m256i sixteen = _mm256_set1_epi8(16), one = _mm256_set1_epi8(1);
-    switch (type) {
-    case TYPE_Q4_0:
-        return _mm256_sub_epi8(quads(from), _mm256_set1_epi8(8));
-    case TYPE_Q5_0: {
-        const __mmask32 fifth = mask_at(block + fifth_bits_at(type));
-        return _mm256_mask_sub_epi8(quads(from), ~fifth, quads(from), sixteen);
-    }
-    case TYPE_Q5_1: {
-        const __mmask32 fifth = mask_at(block + fifth_bits_at(type));
-        return _mm256_mask_add_epi8(quads(from), fifth, quads(from), sixteen);
-    }
-    case TYPE_IQ4_NL:
-        return _mm256_shuffle_epi8(values, quads(from));
-    case TYPE_Q1_0:
-        return _mm256_mask_blend_epi8(mask_at(from), _mm256_set1_epi8(-1), one);
-    case TYPE_Q2_0:
-        return _mm256_sub_epi8(pairs(from), one);
-    default:
-        return quads(from);
-    }
+    return _mm256_mask_blend_epi8(mask_at(bits), _mm256_set1_epi8(-1), _mm256_set1_epi8(1));
 }
 
-static inline __attribute__((always_inline)) void
-store_integers(const enum type type, const char *block, int64_t unit, char *to)
-{
-    _mm256_storeu_si256((__m256i *)to, integers(type, block, unit));
-}
+#include "kernels/vectors/packed_integers.h"
 
 static inline __attribute__((always_inline)) void widen_unit(const enum type type,
                                                              const char *block, int64_t unit,

@@ -115,7 +115,6 @@ store_elements(const enum type type, void *row, int64_t at, int64_t n, __m256i e
         _mm256_mask_storeu_epi16(to, first_mask(n), elements);
 }
 
-/* Defines attnkit_avx512_widen and attnkit_avx512_narrow. */
-#include "kernels/vectors/convert.h"
-/* Defines attnkit_avx512_widen_tile. */
 #include "kernels/vectors/widen_tile.h"
+/* Defines attnkit_avx512_widen, attnkit_avx512_widen_tile and attnkit_avx512_narrow. */
+#include "kernels/vectors/convert.h"

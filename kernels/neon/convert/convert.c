@@ -7,6 +7,7 @@
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
+#include "kernels/vectors/tile_reader.h"
 
 static inline float float_from_f16(uint16_t half)
 {
@@ -87,49 +88,17 @@ static inline __attribute__((always_inline)) void widen_lines(const enum type ty
                       out + d);
 }
 
-static void widen_tile_i8(const char *tile, const float *scales, int64_t group, int64_t n,
-                          float *out)
+static inline __attribute__((always_inline)) void widen_tile(const enum type type, const void *data,
+                                                             const float *scales, int64_t group,
+                                                             int64_t n, float *out)
 {
-    for (int64_t d = 0; d < n; d += group) {
-        float32x4_t scale[TILE_VECTORS];
-        load_line(TYPE_F32, scales, scale);
-        widen_lines(TYPE_I8, tile, scale, group, n, out + d);
-        tile += group * TILE_KEYS;
-        scales += TILE_KEYS;
-    }
-}
-
-static void widen_tile_q8_0(const char *tile, int64_t n, float *out)
-{
-    for (int64_t d = 0; d < n; d += Q8_BLOCK) {
-        float32x4_t scale[TILE_VECTORS];
-        load_line(TYPE_F16, tile, scale);
-        widen_lines(TYPE_I8, tile + bytes_of(TYPE_F16, TILE_KEYS), scale, Q8_BLOCK, n, out + d);
-        tile += Q8_BLOCK_BYTES * TILE_KEYS;
-    }
-}
-
-void attnkit_neon_widen_tile(enum type type, const void *tile, const float *scales, int64_t group,
-                             int64_t n, float *out)
-{
-    switch (type) {
-    case TYPE_F32:
-        widen_lines(TYPE_F32, tile, NULL, n, n, out);
-        break;
-    case TYPE_F16:
-        widen_lines(TYPE_F16, tile, NULL, n, n, out);
-        break;
-    case TYPE_BF16:
-        widen_lines(TYPE_BF16, tile, NULL, n, n, out);
-        break;
-    case TYPE_I8:
-        widen_tile_i8(tile, scales, group, n, out);
-        break;
-    case TYPE_Q8_0:
-        widen_tile_q8_0(tile, n, out);
-        break;
-    default:
-        __builtin_trap();
+    const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
+    const int64_t count = elements_of_scale(type, group, n);
+    struct tile_reader tile = {.data = data, .scales = scales};
+    for (int64_t d = 0; d < n; d += count) {
+        next_scales(type, &tile);
+        widen_lines(stored, tile.data, is_scaled(type) ? tile.scale : NULL, count, n, out + d);
+        tile.data += bytes_of(stored, count * TILE_KEYS);
     }
 }
 
@@ -181,5 +150,5 @@ store_elements(const enum type type, void *row, int64_t at, int n, uint64x1_t el
     memcpy((char *)row + bytes_of(type, at), &elements, (size_t)bytes_of(type, n));
 }
 
-/* Defines attnkit_neon_widen and attnkit_neon_narrow. */
+/* Defines attnkit_neon_widen, attnkit_neon_widen_tile and attnkit_neon_narrow. */
 #include "kernels/vectors/convert.h"

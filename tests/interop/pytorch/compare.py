@@ -7,7 +7,7 @@ behaviour.
     tests/interop/pytorch/compare.py [BUILD] [--seed N] [--case NUMBER] [--isa NAME] ...
 
 Like tools/peers.py, the first run makes a virtual environment with PyTorch in the user's cache folder. It downloads 2.6
-GB and takes 4.3 GB on the disk. Prints TAP.
+GB and takes 4.3 GB on the disk. ATTNKIT_TEST_PYTORCH may name a Python that has the packages. Prints TAP.
 """
 
 import os
@@ -22,13 +22,14 @@ import environment  # noqa: E402
 
 
 def main():
-    options = compare_options.parse()
+    compare_options.parse()
+    python = os.environ.get("ATTNKIT_TEST_PYTORCH")
     folder = compare_options.environment_folder()
-    if not options.python:
+    if not python:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        options.python = environment.complete(
+        python = environment.complete(
             folder, ["torch", "flex"], lambda _: "The first run needs PyPI; this suite is PyTorch.")
-    os.execv(options.python, [options.python, str(HERE / "main.py"), *sys.argv[1:]])
+    os.execv(python, [python, str(HERE / "main.py"), *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 CASES = 600
-VARIABLE = "ATTNKIT_TEST_PYTORCH"
 
 
 def environment_folder():
@@ -25,8 +24,6 @@ def parse():
     add("--cases", metavar="N", type=int, default=CASES, help=f"{CASES} by default")
     add("--case", metavar="NUMBER", type=int, help="this one alone")
     add("--isa", metavar="NAME", help="all that can run by default")
-    add("--python", metavar="FILE", default=os.environ.get(VARIABLE),
-        help=f"one that has the packages; then none is installed. {VARIABLE} names it, too")
     parsed = options.parse_args()
     library = parsed.build / "dispatch" / "libattnkit.so"
     if not library.exists():

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""attnkit for compilers and systems other than this one. Each check builds it without warnings, goes as far as the
+programs of this system allow, and says how far: docs/systems.md has the table.
+
+    tests/systems/systems.py BUILD_FOLDER MESON [CHECK...]
+
+Everything is made in build-systems/, where another run finds what has not changed; what comes from Debian and PyPI is
+kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME). A check whose programs are missing is skipped, with the name of the
+package. Prints TAP.
+"""
+
+import sys
+import traceback
+from pathlib import Path
+
+import archive
+import riscv64
+import steps
+import trixie
+import windows
+import zig
+from steps import Failed, Missing, NotAvailable
+
+CHECKS = {"windows_gcc": windows.by_gcc, "windows_clang": windows.by_clang, "riscv64": riscv64.under_qemu,
+          "macos": zig.macos, "android": zig.android, "musl": zig.musl,
+          "trixie_gcc": trixie.by_gcc, "trixie_clang": trixie.by_clang, "archive": archive.of_meson}
+
+
+def main():
+    steps.consumers.BUILD = Path(sys.argv[1]).resolve()
+    steps.meson[:] = [sys.argv[2]]
+    steps.ROOM.mkdir(exist_ok=True)
+    names, failed = sys.argv[3:] or list(CHECKS), 0
+    print(f"1..{len(names)}")
+    for number, name in enumerate(names, 1):
+        title = f"{number} - {CHECKS[name].__doc__}"
+        try:
+            said = CHECKS[name]()
+            print(f"ok {title}\n# {name}: {said}", flush=True)
+        except (Missing, NotAvailable) as missing:
+            print(f"ok {title} # SKIP {' '.join(str(missing).split())}", flush=True)
+        except (Failed, OSError):
+            failed += 1
+            print(f"not ok {title}")
+            print("\n".join("# " + line for line in traceback.format_exc().splitlines()[-40:]), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

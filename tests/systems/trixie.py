@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The newest gcc and clang of Debian trixie build the whole tree without warnings. mmdebstrap unpacks the packages of
+trixie into the user's cache, once, and bubblewrap runs them there, because they need trixie's C library."""
+
+import hashlib
+import re
+import shutil
+
+from steps import ROOM, ROOT, Failed, alone, cache_folder, consumers, mirrors, need, output_of
+
+PACKAGES = "base-files,coreutils,dash,gcc,g++,clang,libc6-dev,meson,ninja-build,pkgconf,libcmocka-dev"
+
+
+def root():
+    """Returns the folder with the packages."""
+    need(("mmdebstrap", "mmdebstrap"), ("bwrap", "bubblewrap"))
+    target = cache_folder() / f"trixie-{hashlib.sha256(PACKAGES.encode()).hexdigest()[:12]}"
+    with alone("trixie"):
+        if not target.exists():
+            part = target.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            mirror = next(url for url in mirrors() if "security" not in url)
+            output_of("mmdebstrap", "--quiet", "--variant=extract", f"--include={PACKAGES}", "trixie", part, mirror)
+            part.rename(target)
+    return target
+
+
+def inside(folder, *command, **variables):
+    """Runs a command among trixie's packages, with the tree as /source and a build folder as /build."""
+    settings = [word for name, value in variables.items() for word in ("--setenv", name, value)]
+    return output_of("bwrap", "--bind", root(), "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
+                     "--ro-bind", ROOT, "/source", "--bind", folder, "/build", "--chdir", "/build", "--clearenv",
+                     "--setenv", "PATH", "/usr/bin", "--setenv", "LANG", "C.UTF-8", *settings, *command)
+
+
+def trixie(compiler, cxx):
+    """Builds library, command and tests, and compares a sample of the golden hashes."""
+    folder = ROOM / f"trixie_{compiler}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "build.ninja").exists():
+        inside(folder, "meson", "setup", "/build", "/source", "--buildtype=release", "-Dwerror=true",
+               "-Dsleef=disabled", "-Dbench=disabled", CC=compiler, CXX=cxx)
+    inside(folder, "ninja")
+    text = inside(folder, "tests/golden", "/source/tests/promises/golden.txt", "--every", "9")
+    right = re.findall(r"^# (\w+): (\d+) cases, 0 differ$", text, re.M)
+    missing = {"reference", *consumers.isas_here()} - {name for name, _ in right}
+    if missing:
+        raise Failed(f"no golden hashes of {sorted(missing)}\n{text[-3000:]}")
+    said = inside(folder, compiler, "--version").splitlines()[0]
+    return f"{said}: library, command and tests built without warnings; golden hashes are right, " + \
+        ", ".join(f"{name} {count}" for name, count in right)
+
+
+def by_gcc():
+    """The newest gcc of Debian trixie: no warning, golden hashes"""
+    return trixie("gcc", "g++")
+
+
+def by_clang():
+    """The newest clang of Debian trixie: no warning, golden hashes"""
+    return trixie("clang", "clang++")

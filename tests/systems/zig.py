@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Systems whose headers Debian lacks: macOS and musl by Zig's clang, which brings their headers and libraries, and
+Android as far as a clang without the headers of Android goes. Zig comes from PyPI, into the user's cache."""
+
+import os
+import shutil
+import sys
+
+from steps import CCACHE, PROGRAM, ROOM, ROOT, Failed, alone, cache_folder, check_exports, check_program, \
+    compile_listed, consumers, need, output_of, version
+
+ZIG = "0.15.2"
+STRICT = ("-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wshadow", "-Wundef", "-Wvla", "-Werror")
+# All that the library may need of a system: ISO C, and questions about the process.
+MAY_IMPORT = {"fma", "fmaf", "fmaxf", "fminf", "getenv", "memcpy", "memmove", "memset", "snprintf", "sqrt", "strcmp",
+              "vsnprintf", "getauxval", "getuid", "geteuid", "getgid", "getegid",
+              "bzero", "memset_pattern16", "__memcpy_chk", "__memset_chk"}  # what macOS's compiler makes of some calls
+
+
+def zig():
+    """Returns the folder of the package, which has the program and all headers."""
+    target = cache_folder() / f"ziglang-{ZIG}"
+    with alone("ziglang"):
+        if not target.exists():
+            part = target.with_suffix(".part")
+            shutil.rmtree(part, ignore_errors=True)
+            output_of(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile",
+                      "--disable-pip-version-check", "--only-binary", ":all:", "--target", part, f"ziglang=={ZIG}")
+            part.rename(target)
+    os.environ["ZIG_GLOBAL_CACHE_DIR"] = str(ROOM / "zig-cache")
+    os.environ["ZIG_LOCAL_CACHE_DIR"] = str(ROOM / "zig-cache")
+    return target / "ziglang"
+
+
+def compiler_for(target):
+    return [zig() / "zig", "cc", "-target", target]
+
+
+def symbols(library):
+    """Returns the names that a library exports, and the names that it imports, without the _ of macOS."""
+    found = []
+    for kind in ("--defined-only", "--undefined-only"):
+        lines = output_of("llvm-nm", "--extern-only", "--just-symbol-name", kind, library).split()
+        found.append({line.removeprefix("_") for line in lines if not line.startswith("dyld_")})
+    return found
+
+
+def check_library(library):
+    """Checks what a shared library exports and imports, and returns both as words."""
+    exported, imported = symbols(library)
+    count = check_exports(name for name in exported if name.startswith("attnkit_"))
+    if imported - MAY_IMPORT or not imported & MAY_IMPORT:
+        raise Failed(f"{library} imports {sorted(imported)}")
+    return f"exports the {count} functions of the map, and imports {', '.join(sorted(imported))}"
+
+
+def macos():
+    """macOS on ARM: compiled with the headers of macOS, linked, not run"""
+    need(("llvm-nm", "llvm"))
+    folder, compiler = ROOM / "macos", compiler_for("aarch64-macos.11.0")
+    objects = compile_listed(folder, ROOT, compiler, ["--cpu", "aarch64"], *STRICT)
+    library = folder / "libattnkit.dylib"
+    output_of(*compiler, "-shared", *objects, "-o", library)
+    output_of(*compiler, "-I", ROOT / "include", PROGRAM, library, "-o", folder / "program")
+    return f"{version(compiler)} of Zig {ZIG}: no warning; the library {check_library(library)}; a program links; " \
+        "not run"
+
+
+def musl():
+    """Linux with musl: compiled, linked statically, runs"""
+    folder, compiler = ROOM / "musl", compiler_for(f"{os.uname().machine}-linux-musl")
+    # Zig's clang does not accept the assembly of AVX-512 with 64-byte operands.
+    objects = compile_listed(folder, ROOT, compiler, ["--isas", consumers.NATIVE], *STRICT)
+    output_of(*compiler, "-static", "-I", ROOT / "include", PROGRAM, *objects, "-o", folder / "program")
+    ran = check_program([folder / "program"])
+    return f"{version(compiler)} of Zig {ZIG}: no warning; a static program has the right hashes on {', '.join(ran)}"
+
+
+def android():
+    """Android on ARM: compiled with the headers of Linux and musl, linked without its C library, not run"""
+    need(("clang", "clang"), ("ld.lld", "lld"), ("llvm-nm", "llvm"))
+    folder, compiler = ROOM / "android", ["clang", "--target=aarch64-linux-android24"]
+    headers = zig() / "lib" / "libc" / "include"
+    found = [word for name in ("aarch64-linux-musl", "generic-musl", "aarch64-linux-any", "any-linux-any")
+             for word in ("-isystem", headers / name)]
+    objects = compile_listed(folder, ROOT, [*CCACHE, *compiler], ["--cpu", "aarch64"], *STRICT, "-nostdlibinc", *found)
+    library = folder / "libattnkit.so"
+    output_of(*compiler, "-shared", "-nostdlib", "-fuse-ld=lld",
+              f"-Wl,--version-script={ROOT / 'dispatch' / 'attnkit.map'}", *objects, "-o", library)
+    return f"{version(compiler)}: no warning; the library {check_library(library)}; not run"
