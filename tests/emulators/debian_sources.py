@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sources of Debian that are built once for tests, in the user's cache: ~/.cache/attnkit, or under $XDG_CACHE_HOME.
-They come from the pool of a mirror, and their hash is checked."""
+"""Gets sources of Debian that are built once for tests. They are kept in the user's cache, which is ~/.cache/attnkit or
+lies under $XDG_CACHE_HOME. The sources come from the pool of a mirror, and their hashes are checked."""
 
 import contextlib
 import fcntl
@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 DEBIAN = "http://deb.debian.org/debian/"
-# The archive keeps a release even after the mirrors have replaced it by the next one.
+# The archive keeps a version of a package even after the mirrors have replaced it by the next version.
 ARCHIVE = "http://snapshot.debian.org/archive/debian/20250801T000000Z/"
 APT_HELPER = "/usr/lib/apt/apt-helper"
 
@@ -40,8 +40,8 @@ def mirrors():
 
 
 def download(source, sha256, target):
-    """Downloads a file of the pool by apt's helper, which knows the system's proxies and refuses a file with
-    another hash."""
+    """Downloads a file of the pool by apt's helper, which uses the system's proxies and refuses a file with another
+    hash."""
     if not os.access(APT_HELPER, os.X_OK):
         raise NotAvailable(f"no {APT_HELPER} (package apt) to get {source}")
     said = []

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""CPUs that attnkit does not support stop its configuration with an error that says why, by meson and by CMake.
+"""Tests that the configuration for a CPU that attnkit does not support stops with an error that has the reason, by
+meson and by CMake.
 
     tests/systems/refused.py
 
-Prints TAP. Nothing is compiled but the compiler checks of both programs, by clang, which knows all CPUs.
+Prints TAP. Only the compiler checks of meson and CMake are compiled. The compiler is clang, which knows all CPUs.
 """
 
 import shutil

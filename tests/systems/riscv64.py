@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit on 64-bit RISC-V, a CPU family without kernels of its own: the scalar kernels under qemu, with a sample of
-the golden hashes. cmocka, which the test of these hashes needs, is built once from Debian's source."""
+"""Tests attnkit on 64-bit RISC-V, a CPU family for which attnkit has only the scalar kernels. They run under qemu with
+a sample of the golden hashes. The test of these hashes needs cmocka, which is built once from Debian's source."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ from steps import HERE, ROOT, Failed, alone, build, cache_folder, download, need
 CMOCKA = "pool/main/c/cmocka/cmocka_1.1.7.orig.tar.xz"
 SHA256 = "810570eb0b8d64804331f82b29ff47c790ce9cd6b163e98d47a4807047ecad82"
 EMULATOR = ["qemu-riscv64-static", "-L", "/usr/riscv64-linux-gnu"]
-EVERY = 19  # cases of each kind; all of them would take half an hour
+EVERY = 19  # one of so many cases of each kind runs; all cases would take half an hour
 
 
 def cmocka():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps that the checks of systems share: which programs they need, a build by meson, the hash that the program of
-tests/consumers has to print, and the functions that a library has to export. The checks take helpers of other folders
-from here, because this file says where they lie."""
+"""The steps that the checks of systems share. They check for needed programs, build by meson, compare the hash that the
+program of tests/consumers prints, and compare the functions that a library exports. The checks import helpers of other
+folders from this file, because it sets the path to these folders."""
 
 import os
 import re
@@ -31,14 +31,14 @@ class Missing(Exception):
 
 
 def need(*programs):
-    """Raises Missing for the first of the programs, (name, package), that is not there."""
+    """Raises Missing for the first missing program. `programs` are pairs (name, package)."""
     for program, package in programs:
         if not shutil.which(program):
             raise Missing(f"no {program} (package {package})")
 
 
 def build(name, *options, targets=()):
-    """Builds with meson, without warnings, and returns the folder."""
+    """Builds with meson, where a warning is an error. Returns the folder of the build."""
     folder = ROOM / name
     if not (folder / "build.ninja").exists():
         shutil.rmtree(folder, ignore_errors=True)
@@ -49,7 +49,7 @@ def build(name, *options, targets=()):
 
 
 def check_program(command, **more):
-    """Runs the program of tests/consumers, and returns the instruction sets that gave the right hash."""
+    """Runs the program of tests/consumers, and checks its hash. Returns the instruction sets on which it ran."""
     text = output_of(*command, **more).strip()
     expected, match = consumers.expected_hash(ROOM), RESULT.match(text)
     if not match or match[2] != expected:
@@ -58,7 +58,7 @@ def check_program(command, **more):
 
 
 def check_exports(names):
-    """Compares exported names with dispatch/attnkit.map, and returns their number."""
+    """Compares exported names with dispatch/attnkit.map. Returns the number of names."""
     wanted = set(mapped_functions((ROOT / "dispatch" / "attnkit.map").read_text()))
     if set(names) != wanted:
         raise Failed(f"exported, but not in the map: {sorted(set(names) - wanted)}\n"

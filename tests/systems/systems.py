@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit for compilers and systems other than this one. Each check builds it without warnings, goes as far as the
-programs of this system allow, and says how far: docs/systems.md has the table.
+"""Tests attnkit with compilers and systems other than this one. Each check builds attnkit without warnings, then runs
+as much as the programs of this system allow, and prints what it has shown. docs/systems.md has a table of the results.
 
     tests/systems/systems.py BUILD_FOLDER MESON [CHECK...]
 
-Everything is made in build-systems/, where another run finds what has not changed; what comes from Debian and PyPI is
-kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME). A check whose programs are missing is skipped, with the name of the
-package. Prints TAP.
+Everything is built in build-systems/, so that another run does not build again the files that have not changed. Files
+from Debian and PyPI are kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME). A check whose programs are missing is
+skipped, with the name of the package. Prints TAP.
 """
 
 import sys

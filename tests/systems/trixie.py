@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The newest gcc and clang of Debian trixie build the whole tree without warnings. mmdebstrap unpacks the packages of
-trixie into the user's cache, once, and bubblewrap runs them there, because they need trixie's C library."""
+"""Tests that the newest gcc and clang of Debian trixie build the whole tree without warnings. mmdebstrap unpacks the
+packages of trixie once into the user's cache. bubblewrap runs the compilers there, because they need trixie's C
+library."""
 
 import hashlib
 import re
@@ -12,7 +13,7 @@ PACKAGES = "base-files,coreutils,dash,gcc,g++,clang,libc6-dev,meson,ninja-build,
 
 
 def root():
-    """Returns the folder with the packages."""
+    """Returns the folder into which the packages are unpacked. Unpacks them if they are missing."""
     need(("mmdebstrap", "mmdebstrap"), ("bwrap", "bubblewrap"))
     target = cache_folder() / f"trixie-{hashlib.sha256(PACKAGES.encode()).hexdigest()[:12]}"
     with alone("trixie"):
@@ -26,7 +27,8 @@ def root():
 
 
 def inside(folder, *command, **variables):
-    """Runs a command among trixie's packages, with the tree as /source and a build folder as /build."""
+    """Runs a command in the file system of trixie's packages, with this tree as /source and the build folder as /build.
+    Returns its output."""
     settings = [word for name, value in variables.items() for word in ("--setenv", name, value)]
     return output_of("bwrap", "--bind", root(), "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
                      "--ro-bind", ROOT, "/source", "--bind", folder, "/build", "--chdir", "/build", "--clearenv",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit for Windows on x86-64: the DLL and the static library by gcc and by clang, with programs that run under
-Wine."""
+"""Tests attnkit for Windows on x86-64. The DLL and the static library are built by gcc and by clang. Programs with them
+run under Wine."""
 
 import os
 import re
@@ -34,14 +34,15 @@ def run_under_wine(folder, program, probe):
             output_of(WINE, probe, isa, env=dict(environment, ATTNKIT_ISA=isa))
     finally:
         if os.path.exists(WINESERVER):
-            subprocess.run([WINESERVER, "-k"], env=environment, check=False)  # fails if it has ended by itself
+            subprocess.run([WINESERVER, "-k"], env=environment, check=False)  # wineserver may have ended already
     if set(ran) != set(consumers.isas_here()):
         raise Failed(f"under Wine it ran on {ran} only")
     return ran
 
 
 def windows(name, compiler, more=()):
-    """Builds the library and two programs, looks at the DLL's tables, and runs the programs."""
+    """Builds the library and two programs, checks the tables of exports and imports of the DLL, and runs the
+    programs."""
     folder = build(name, "--cross-file", HERE / f"{name}.ini", *LIBRARY_ALONE)
     exports, imports = tables(folder / "dispatch" / "libattnkit-0.dll")
     count = check_exports(exports)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Systems whose headers Debian lacks: macOS and musl by Zig's clang, which brings their headers and libraries, and
-Android as far as a clang without the headers of Android goes. Zig comes from PyPI, into the user's cache."""
+"""Tests attnkit for systems whose headers Debian lacks. The builds for macOS and musl are made by Zig's clang, which
+has their headers and libraries. The build for Android is made by a clang without the headers of Android. Zig is
+installed from PyPI into the user's cache."""
 
 import os
 import shutil
@@ -11,14 +12,16 @@ from steps import CCACHE, PROGRAM, ROOM, ROOT, Failed, alone, cache_folder, chec
 
 ZIG = "0.15.2"
 STRICT = ("-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wshadow", "-Wundef", "-Wvla", "-Werror")
-# All that the library may need of a system: ISO C, and questions about the process.
+# The functions that the library may import: functions of ISO C, and queries about the process. The compiler for macOS
+# replaces some calls by calls of the functions in the last line.
 MAY_IMPORT = {"fma", "fmaf", "fmaxf", "fminf", "getenv", "memcpy", "memmove", "memset", "snprintf", "sqrt", "strcmp",
               "vsnprintf", "getauxval", "getuid", "geteuid", "getgid", "getegid",
-              "bzero", "memset_pattern16", "__memcpy_chk", "__memset_chk"}  # what macOS's compiler makes of some calls
+              "bzero", "memset_pattern16", "__memcpy_chk", "__memset_chk"}
 
 
 def zig():
-    """Returns the folder of the package, which has the program and all headers."""
+    """Returns the folder of Zig's package, which has the program and all headers. Installs the package if it is
+    missing."""
     target = cache_folder() / f"ziglang-{ZIG}"
     with alone("ziglang"):
         if not target.exists():
@@ -46,7 +49,7 @@ def symbols(library):
 
 
 def check_library(library):
-    """Checks what a shared library exports and imports, and returns both as words."""
+    """Checks the exports and imports of a shared library, and describes them in words."""
     exported, imported = symbols(library)
     count = check_exports(name for name in exported if name.startswith("attnkit_"))
     if imported - MAY_IMPORT or not imported & MAY_IMPORT:
