@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks the key indices of a batch entry by listing its keys. Listing also finds two cells with
- * the same index. Only if an index is wrong, the cells are searched again, to name the cell in the
- * message.
+ * Checks the range of the key indices of a batch entry, and then lists its keys in the table of
+ * cells. Listing also finds two cells with the same index. Only if an index is wrong, the cells are
+ * searched again, to name the cell in the message.
  */
 #include "dispatch/attention/bind_cells.h"
 

@@ -47,15 +47,15 @@ enum slot {
     SLOTS
 };
 
-/* Says which dimensions of a tensor follow from the lengths of a run. */
+/* Says which of count[0], count[1] and count[2] of a tensor follow from the lengths of a run. */
 enum lengths_of {
-    OF_NOTHING,     /* no dimension does, as with heads and pages */
-    OF_QUERIES,     /* batch entries and query rows; rows alone if they are packed */
-    OF_KEYS,        /* batch entries and keys, or tiles of keys; keys alone if packed */
-    OF_BATCH,       /* rows: batch entries */
-    OF_BATCH_ENDS,  /* rows: batch entries + 1 */
-    OF_BLOCK_TABLE, /* heads: batch entries; rows: pages of kv_len keys */
-    OF_CELLS,       /* heads: batch entries; rows: kv_len */
+    OF_NOTHING,     /* none: numbers for each head, or K, V or their scales in pages */
+    OF_QUERIES,     /* [0] = batch, [2] = q_len; only [2] if queries are packed */
+    OF_KEYS,        /* [0] = batch, [2] = kv_len, or its tiles; only [2] if keys are packed */
+    OF_BATCH,       /* [2] = batch */
+    OF_BATCH_ENDS,  /* [2] = batch + 1 */
+    OF_BLOCK_TABLE, /* [1] = batch, [2] = pages of kv_len keys */
+    OF_CELLS,       /* [1] = batch, [2] = kv_len */
 };
 
 struct planned_tensor {
@@ -70,7 +70,7 @@ struct attention_plan {
      * run sets its own addresses. */
     struct attention a;
     bool empty;  /* the outputs have no rows */
-    bool single; /* the plan of a single call: its run has the planned memory and lengths */
+    bool single; /* the plan of a single call, run once, with the planned lengths and memory */
     int64_t threads;
     struct schedule schedule;
     struct steal steal;

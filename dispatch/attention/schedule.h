@@ -17,8 +17,9 @@ struct schedule {
     const struct kernels *kernels;
     int rows_per_item;
     int64_t items_per_head; /* items of a batch entry and KV head; if packed, some have no rows */
-    int heads_per_item;     /* 1, or kernels->vector heads with all rows if rows and keys are few */
-    int walks;              /* most decode items of a group: 1 or MAX_WALKS */
+    int heads_per_item;     /* 1, or kernels->vector if rows and keys are few; then an item has all
+                               rows of its heads */
+    int walks;              /* the largest number of decode items in a group: 1 or MAX_WALKS */
     int64_t items;
     size_t scratch;  /* bytes for each thread, a multiple of 64 */
     int64_t threads; /* threads with something to do, at most one for each item */

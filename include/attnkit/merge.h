@@ -28,8 +28,9 @@ extern "C" {
  *   - lse_i = -infinity: the row saw no key there. The part is absent, whatever out_i holds. If all
  *     parts of a row are absent, or if parts is 0, the row is 0 and its lse is -infinity.
  *   - lse_i = NaN or +infinity: the row and its lse are NaN.
- *   - A NaN in the out_i of a part that is not absent makes the column of the NaN NaN. An infinity
- *     makes its column this infinity or NaN. Finite elements, however large, give a finite element.
+ *   - If a part is not absent and its out_i has a NaN in a column, out is NaN in this column. If
+ *     out_i has an infinity there, out has this infinity or NaN. Finite elements, however large,
+ *     give a finite element.
  *   - |lse_i| beyond 2.35e38, where lse_i / ln 2 leaves binary32, counts as infinite. No attention
  *     of this library gives an lse that large.
  *
@@ -40,9 +41,10 @@ extern "C" {
  *     u |lse| + (3 ln n + 7) u                 in lse,
  *
  * because the merge adds up in binary64. A merge of one part returns its out exactly. The errors of
- * the parts are added: errors of out_i with the weights w_i; errors of lse_i, if none exceeds d, as
- * (e^(2 d) - 1) A in out and d in lse. An lse in binary32 has an error of u |lse| from its last
- * rounding alone: if it is 1000, weights are off by 1e-4.
+ * the parts are added to this bound. An error of out_i is multiplied by w_i. If no error of an
+ * lse_i exceeds d, these errors add at most (e^(2 d) - 1) A to the error of out and d to the error
+ * of lse. An lse in binary32 has an error of u |lse| from its last rounding alone: if it is 1000,
+ * weights are off by 1e-4.
  */
 
 /* The arguments of a merge. */
@@ -77,8 +79,8 @@ typedef struct attnkit_merge_args {
 /* Merges the parts. exec may be NULL: one thread. The call needs no workspace and ignores
  * exec.workspace. At most 1024 threads share out the rows evenly. After an error the outputs are
  * unchanged.
- * Cost: reading every part and writing out once; checks take some 40 ns for each part. The caller's
- * rounding and flush-to-zero modes do not matter and are restored. */
+ * Cost: every part is read, and the result is written once; checks take some 40 ns for each part.
+ * The caller's rounding and flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_merge(const attnkit_merge_args *args, const attnkit_exec *exec,
                                          char *message);
 

@@ -25,8 +25,8 @@ struct mean_weights {
     struct strides out_stride; /* bytes; the result has no heads */
 };
 
-/* Computes rows first .. end - 1 of the q_len rows of all batch entries: the sum over the heads in
- * their order, divided by the number of heads.
+/* Computes rows first .. end - 1 of the result. Row i belongs to query row i % q_len of batch entry
+ * i / q_len. Each weight is the sum over the heads in their order, divided by the number of heads.
  */
 void attnkit_average_weights(const struct mean_weights *m, const struct kernels *kernels,
                              int64_t first, int64_t end);

@@ -16,8 +16,8 @@ static inline float ceil_max(const float *t, int keys)
     return ceilf(vmaxnmvq_f32(block_max));
 }
 
-/* Turns t into weights. Returns the sum of each row's weights in the lane of the row. A row's sum
- * is a chain over the keys, in the row's lane. A weight of 0 does not change it. */
+/* Turns the scaled scores into weights. Returns the sum of each row's weights in the lane of the
+ * row. A row's sum is a chain over the keys. A weight of 0 does not change it. */
 static inline __attribute__((always_inline)) float32x4_t
 exponentiate(const struct scores *scores, int keys, float32x4_t subtrahend, struct weights *weights,
              const int rows)
@@ -40,7 +40,7 @@ exponentiate(const struct scores *scores, int keys, float32x4_t subtrahend, stru
     return sum;
 }
 
-/* Turns t into weights, and updates row_max and row_sum of the state. */
+/* Turns the scaled scores into weights, and updates row_max and row_sum of the state. */
 static inline __attribute__((always_inline)) void softmax_rows(const struct panel *panel,
                                                                struct scores *scores,
                                                                struct weights *weights,

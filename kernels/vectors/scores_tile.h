@@ -11,7 +11,7 @@
 
 enum {
     UNROLL = 4,      /* dimensions of a round, so that pointers and the loop test cost little */
-    AHEAD_DIMS = 64, /* dimensions of K between two rounds of prefetches of `ahead` */
+    AHEAD_DIMS = 64, /* dimensions of K to multiply between two prefetches of columns of `ahead` */
 };
 
 /* Multiplies dimension d of all keys of the tile. `key` points into the row of the first key. Rows

@@ -2,9 +2,9 @@
  *
  * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, and
  * the states of later chunks are folded into it. A state or a total becomes the result: out = o / l
- * + 0 and lse = M ln 2 + log l. In panels the lanes are rows. In decode each row has a line of
- * memory. The state.c of an instruction set includes this file after it has defined the operations
- * on struct wide, which holds VECTOR numbers of binary64.
+ * + 0 and lse = M ln 2 + log l. In panels the lanes are rows. In decode the elements of a row's o
+ * lie side by side in memory. The state.c of an instruction set includes this file after it has
+ * defined the operations on struct wide, which holds VECTOR numbers of binary64.
  */
 #ifndef ATTNKIT_VECTORS_STATE_H
 #define ATTNKIT_VECTORS_STATE_H
@@ -122,8 +122,9 @@ static inline struct divisor wide_divisor(struct wide row_sum)
     return (struct divisor){l, {inverse_of_each(l.low), inverse_of_each(l.high)}};
 }
 
-/* Returns o / l, correctly rounded by a theorem of Markstein: two steps with the remainder, from
- * the rounded 1 / l. The result is NaN where o or the quotient is infinite. */
+/* Returns o / l, correctly rounded by a theorem of Markstein. `inverse` is the rounded 1 / l. Two
+ * steps correct o * inverse, each by the remainder o - quotient * l. The result is NaN where o or
+ * the quotient is infinite. */
 static inline doubles wide_quotient(doubles o, doubles l, doubles inverse)
 {
     const doubles rough = o * inverse;
@@ -167,8 +168,8 @@ static inline __attribute__((always_inline)) floats quotients(const enum numbers
 }
 
 /* Computes up to VECTOR columns from `column` on. Transposes them so that a register holds a row,
- * and stores the rows. Returns `spoilt` after it has spoilt each lane with a value that is not
- * finite. */
+ * and stores the rows. Returns `spoilt`, in which a lane becomes NaN or infinite if a value of
+ * this lane is NaN or infinite. */
 static inline __attribute__((always_inline)) floats finish_tile(const enum numbers numbers,
                                                                 const struct part *p,
                                                                 int64_t column, int64_t columns,
@@ -250,8 +251,8 @@ uint64_t KERNEL(finish_total)(const struct total *total, const float *chunk_out,
     return finish(MIXED, &from, lanes, value_dim, rows, out, lse);
 }
 
-/* Stores a row of the result. Returns `spoilt` after it has spoilt each lane with a value that is
- * not finite. */
+/* Stores a row of the result. Returns `spoilt`, in which a lane becomes NaN or infinite if a value
+ * of this lane is NaN or infinite. */
 static inline floats finish_row(const float *o, floats divisor, int64_t n, float *out,
                                 floats spoilt)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads a tile of K or of a matrix, element by element: each element of all keys, or of all outputs
- * of the matrix, as vectors of binary32 that are multiplied by their scales. struct key_rows and
- * struct few_product describe the tiles. The header of the instruction set has load_line.
+ * Reads a tile of K or of a matrix. Each step reads one element of all keys of the tile, or of all
+ * its outputs, and widens it to binary32. If the type has scales, the step also multiplies the
+ * element by its scale. struct key_rows and struct few_product describe the tiles. The header of
+ * the instruction set has load_line.
  */
 #ifndef ATTNKIT_VECTORS_TILE_READER_H
 #define ATTNKIT_VECTORS_TILE_READER_H
@@ -36,7 +37,7 @@ static inline int64_t elements_of_scale(const enum type type, int64_t group, int
     return type == TYPE_I8 ? group : type == TYPE_Q8_0 ? (int64_t)Q8_BLOCK : dim;
 }
 
-/* Loads the scales of the elements until the next call. */
+/* Loads the scales of the elements that are read before the next call of next_scales. */
 static inline __attribute__((always_inline)) void next_scales(const enum type type,
                                                               struct tile_reader *tile)
 {

@@ -897,8 +897,9 @@ static void without_lse_there_is_only_out(void **state)
         assert_int_equal(((unsigned char *)c->lse)[4 * i], PATTERN);
 }
 
-/* The library checks that the workspace does not overlap lse. An absent lse overlaps nothing,
- * whatever the memory of the plan held before planning. */
+/* The library checks that the workspace does not overlap lse. Before planning, the
+ * memory of the plan is full of a pattern. For an absent lse, the library must not take this
+ * pattern for an address. */
 static void an_absent_lse_lies_nowhere(void **state)
 {
     (void)state;

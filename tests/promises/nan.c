@@ -270,8 +270,8 @@ static void embed(const void *table, attnkit_type out_type, void *out, const cha
         fail_msg("%s", message);
 }
 
-/* Only a table with scales is tested. Without scales, an embedding only changes its type, which
- * computes no NaN. */
+/* Only a table with scales is tested. Without scales, an embedding only changes the type of
+ * rows, which computes no NaN. */
 static void rows_of_tables_with_scales_have_one_nan(void **state)
 {
     char table[VOCAB * DIM / Q8_BLOCK * Q8_BLOCK_BYTES];

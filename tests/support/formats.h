@@ -51,7 +51,7 @@ bool is_narrowed_row(enum type type, const float *expected, const char *row, int
 void widen_row(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                float *out);
 
-/* Returns the offset in a tile of K of byte n of the row of key `key`. */
+/* Returns the offset of a byte in a tile of K. The byte is byte n of the row of key `key`. */
 int64_t byte_in_tile(enum type type, int64_t n, int64_t key);
 
 #endif

@@ -63,8 +63,8 @@ def head(name, argument):
 
 def items(lines, pattern):
     """Returns the items of a list, as (name, argument, lines of text). A line that matches the pattern begins an item.
-    The lines of its text are indented to the column in which the text begins, on the line of the name or on the next
-    line."""
+    Its text begins on the same line or on the next one. Further lines of the text are indented to the column in which
+    the text begins."""
     found = []
     for line in lines:
         begin = pattern.match(line)

@@ -40,7 +40,7 @@ bool point_is_unclear(const struct judged *point);
 
 /* The result of BASE against itself. */
 struct control {
-    struct estimate pooled; /* over the ratios of all points with_aa */
+    struct estimate pooled; /* over the ratios of all points whose with_aa is true */
     int points;
 };
 
