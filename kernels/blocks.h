@@ -68,9 +68,9 @@ static inline float factor_of(float scale)
     return fabsf(factor) < INFINITY ? factor : 0.0f;
 }
 
-/* Returns whether a scale is too large to be multiplied by 2^8. Vector code first turns
- * TYPE_F8_E4M3 into binary16 numbers, which are 2^-8 times the number, and multiplies by the scale
- * times 2^8. A scale that is too large needs a separate product with 2^8. */
+/* Returns whether a scale is too large to be multiplied by 2^8. Vector code first turns an element
+ * of TYPE_F8_E4M3 into the binary16 number that is 2^-8 times as large, and then multiplies by the
+ * scale times 2^8. A scale that is too large needs a separate product with 2^8. */
 static inline bool is_too_large_for_e4m3(float scale)
 {
     return fabsf(scale) < INFINITY && !(fabsf(scale) < 0x1p120f);

@@ -313,7 +313,8 @@ struct product {
     struct next_tiles ahead; /* a hint: tiles to prefetch meanwhile */
 };
 
-/* Returns the elements of the first input, from output `out` to the end of its tile. */
+/* Returns the matrix elements of the first input, from output `out` to the end of the tile of this
+ * output. */
 static inline const float *matrix_at(const struct product *p, int64_t out)
 {
     const char *const tile = (const char *)p->w + out / TILE_KEYS * p->tile_step;
@@ -378,8 +379,8 @@ struct kernels {
     void (*widen)(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                   float *out);
 
-    /* Converts `count` rows of a type that is_unpacked to TYPE_Q8_0, without gaps. `to` is aligned
-     * to 2 bytes. */
+    /* Converts `count` rows of a type that is_unpacked to TYPE_Q8_0. No gaps lie between the rows
+     * at `to`. `to` is aligned to 2 bytes. */
     void (*unpack)(enum type type, const struct rows *rows, int count, void *to);
 
     /* Writes the TILE_KEYS keys of a tile of K as rows: out[i * n + d] = element d of key i. Takes
@@ -499,10 +500,11 @@ struct kernels {
     uint64_t (*finish)(const struct state *st, int lanes, int64_t value_dim, int rows,
                        float *const *out, float *const *lse);
 
-    /* Does as finish for a total. The quotient is binary64 and is rounded to binary32 before 0 is
-     * added. lse takes the log of f32(l). If chunk_out is not NULL, it is o, as binary32, and
-     * total->out is not read. If the bit of a row is set, a value may also be NaN or infinite only
-     * because inverse_of(l) is NaN or o is infinite. The caller divides such a row again. */
+    /* Finishes a total, as `finish` does with a state. The quotient is binary64 and is rounded to
+     * binary32 before 0 is added. lse takes the log of f32(l). If chunk_out is not NULL, it is o,
+     * as binary32, and total->out is not read. If the bit of a row is set, a value may also be NaN
+     * or infinite only because inverse_of(l) is NaN or o is infinite. The caller divides such a row
+     * again. */
     uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
                              int64_t value_dim, int rows, float *const *out, float *const *lse);
 
@@ -511,7 +513,7 @@ struct kernels {
     /* Does the work of scores, softmax and weighted_v in one pass. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
-    /* Does as finish for states with a line for each row. out[r] may be the line of row r in
+    /* Works as `finish`, but on states with a line for each row. out[r] may be the line of row r in
      * st->out. For lse, whole vectors of row_max and row_sum are read. */
     uint64_t (*decode_finish)(const struct state *st, int rows, int64_t value_dim,
                               float *const *out, float *const *lse);

@@ -66,7 +66,7 @@ struct planned_tensor {
 
 struct attention_plan {
     struct plan_header header;
-    /* The problem. Of the addresses given at planning, it only matters whether they are NULL. Each
+    /* The problem. Its addresses come from planning, and only whether they are NULL matters. Each
      * run sets its own addresses. */
     struct attention a;
     bool empty;  /* the outputs have no rows */

@@ -50,7 +50,7 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
 }
 
 /* Returns the most decode rows of any item. The lengths of packed sequences are not known here, so
- * their bound is the most rows that a decode tile takes. */
+ * the result is the largest number of decode rows that an item of this instruction set can have. */
 static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
                             struct rest rest)
 {
@@ -133,8 +133,8 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
     return item;
 }
 
-/* Returns the cost of an item in (row, key) pairs. Packing and writing a row costs about row_cost
- * keys. */
+/* Returns the cost of an item in (row, key) pairs. Packing and writing a row costs about as much as
+ * row_cost keys. */
 static double cost(const struct attention *a, struct work_item item)
 {
     const double row_cost = 16;
@@ -157,8 +157,9 @@ static double total_cost(const struct attention *a, const struct schedule *s)
     return total;
 }
 
-/* Returns the thread in whose part of the total cost the middle of the item lies. Every thread adds
- * up the same numbers in the same order, so each item has exactly one owner. */
+/* Returns the thread that gets an item. Each thread has an equal part of the total cost, and gets
+ * the items whose middle lies in this part. `done` is the cost of the items before. Every thread
+ * adds up the same numbers in the same order, so each item has exactly one owner. */
 static int64_t owner_of(const struct schedule *s, double done, double item_cost, double total)
 {
     if (total == 0) /* no item has rows */

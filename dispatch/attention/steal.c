@@ -231,9 +231,9 @@ static int64_t group_before(const struct thread *t, int64_t end)
     return end - 1;
 }
 
-/* Returns the most groups that the tail may have. If whole items do not balance, the tail has all
- * groups. Otherwise it has one group for each thread, so that there is work left for the other
- * threads while one thread is still at its own items. */
+/* Returns the largest number of groups that the tail may have. If shares of whole items would
+ * differ much in cost, the tail has all groups. Otherwise it has one group for each thread, so that
+ * there is work left for the other threads while one thread is still at its own items. */
 static int64_t groups_to_split(const struct thread *t)
 {
     if (!t->steal->splits)

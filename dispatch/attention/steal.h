@@ -2,10 +2,10 @@
  *
  * Work stealing. A thread that has finished its share of the items takes items from the shares of
  * others, because cores may differ in speed or be busy with other programs. The last items, about
- * one for each thread, are in no share. If whole items do not balance, no item is in a share. All
- * threads work on the items outside the shares, one chunk of the keys at a time. The states of the
- * chunks are joined in index order, so the bits are the same as on one thread, and there may be
- * more threads than items.
+ * one for each thread, are in no share. If shares of whole items would differ much in cost, no item
+ * is in a share. All threads work on the items outside the shares, one chunk of the keys at a time.
+ * The states of the chunks are joined in index order, so the bits are the same as on one thread,
+ * and there may be more threads than items.
  */
 #ifndef ATTNKIT_STEAL_H
 #define ATTNKIT_STEAL_H
@@ -15,7 +15,7 @@
 struct steal {
     int64_t threads; /* threads with something to do, at most one for each chunk of an item */
     size_t bytes;    /* shared memory; grows with rows and keys; 0 for one thread */
-    bool splits;     /* whether items are worked on chunk by chunk */
+    bool splits;     /* whether the last items are worked on chunk by chunk */
 };
 
 struct steal attnkit_steal(const struct attention *a, const struct kernels *kernels,

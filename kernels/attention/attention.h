@@ -16,7 +16,7 @@
 
 enum {
     ROW_BLOCK = 256, /* most query rows of an item; one walk over the keys serves them all */
-    MAX_WALKS = 8,   /* most walks that take turns, for heads that share pages of memory */
+    MAX_WALKS = 8,   /* most items of attnkit_decode; their heads share pages of virtual memory */
 };
 
 struct strides {
@@ -64,8 +64,9 @@ struct extras {
     struct adjust adjust;     /* factor is scale_log2 if there is no softcap */
     const float *slopes;      /* [q_heads], or NULL; not multiplied by log2 e */
     const float *bias_scales; /* [q_heads], or NULL; not multiplied by log2 e */
-    bool has_huge_scale;      /* a scale times log2 e may be infinite: a bias of 0 then gives NaN */
-    const float *sinks;       /* [q_heads], or NULL */
+    bool has_huge_scale; /* one of bias_scales times log2 e may be infinite: its product with a bias
+                            of 0 is NaN */
+    const float *sinks;  /* [q_heads], or NULL */
     bool drops;
     uint64_t dropped;      /* a random word of 32 bits below this number drops its key */
     float keep_factor;     /* 1 / (1 - rate) */
@@ -178,8 +179,9 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 struct chunk_run {
     double *total; /* over all chunks before these; after joining, also over these chunks */
     float *states;
-    int64_t step, first_chunk; /* first_chunk: number of the first of these chunks among the chunks
-                                  that the item sees; at most the index of that chunk */
+    int64_t step,
+        first_chunk; /* first_chunk: how many chunks with keys that the item sees come before the
+                        first of these chunks; at most the index of the first chunk */
     int count;
     bool begins; /* no chunks come before these: the total holds nothing yet */
     bool ends;   /* no chunks follow: the result is written, and the total has no meaning

@@ -87,9 +87,9 @@ static inline __attribute__((always_inline)) void widen_row(const struct widenin
     w->kernels->widen(c->type, row.data, row.scales, c->scale_group, c->dim, wide_row(w, to));
 }
 
-/* Widens the wanted keys of a tile and appends them to the `rows` rows before. The tile is widened
- * as a whole. There is room for the whole tile, because `rows` is at most the number of keys before
- * the tile. Returns the new number of rows. */
+/* Widens a tile and appends the rows of the keys in `keys` to the `rows` rows that scratch already
+ * holds. The tile is widened as a whole. There is room for it, because `rows` is at most the number
+ * of keys before the tile. Returns the new number of rows. */
 static int widen_tile(const struct widening *w, int tile, struct key_set keys, int rows)
 {
     const struct cache *const c = w->c;
@@ -122,10 +122,10 @@ static int keys_of_next(const struct widening *w, int64_t row_bytes)
     return (int)clamp(keys - w->first - KEY_BLOCK, 0, KEY_BLOCK);
 }
 
-/* Appends the wanted keys of [from, end), whose rows lie at one stride, to the `rows` rows before.
- * Prefetches `later_bytes` of the row KEY_BLOCK rows after each row: no hardware foresees the rows
- * of a head that is read block by block, with other heads between its rows. Returns the new number
- * of rows. */
+/* Widens the rows of the keys in `keys` from key `from` to key end - 1, which lie at one stride.
+ * Appends them to the `rows` rows that scratch already holds. Meanwhile prefetches `later_bytes` of
+ * the row that lies KEY_BLOCK rows after each row. The hardware prefetcher does not foresee these
+ * rows, because the rows of other heads lie between them. Returns the new number of rows. */
 static inline __attribute__((always_inline)) int widen_at_stride(const struct widening *w,
                                                                  struct key_set keys, int from,
                                                                  int end, int rows,
@@ -252,7 +252,7 @@ void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_ro
         memset(zeros, 0, (size_t)a->v.dim * sizeof *zeros);
 }
 
-/* Sets the addresses of `count` rows in `list`, from number `at` on. `row` is the first row. */
+/* Sets the addresses of `count` rows in `list`, from entry `at` on. `row` is the first row. */
 static void fill_rows(const struct kernels *kernels, struct key_row row, ptrdiff_t bytes,
                       ptrdiff_t scale_bytes, int count, struct row_list *list, int at)
 {
@@ -392,7 +392,7 @@ static int keys_in_run(const struct widening *w, struct key_set seen, int key, i
     return count;
 }
 
-/* Prefetches the rows of the keys [key, end) of `keys`. */
+/* Prefetches the rows of the keys from number `key` to number end - 1 of `keys`. */
 static inline __attribute__((always_inline)) void
 prefetch_rows(const struct widening *w, struct key_range keys, int key, int end)
 {

@@ -4,8 +4,8 @@
  * stride. Rows that lie like this are used in place. Other rows are brought into scratch, once for
  * all query rows of an item: rows of another type, rows in pages or cells, tiled K, and rows with
  * unseen rows between them. Decode takes rows of any type, each by its address, and tiled K. For
- * decode only rows of types that no decode tile reads go through scratch, such as TYPE_I8 with odd
- * groups of scales.
+ * decode only rows of types that no decode tile reads go through scratch, such as TYPE_I8 with
+ * groups of scales that are neither whole rows nor multiples of MAX_VECTOR.
  */
 #ifndef ATTNKIT_BLOCK_H
 #define ATTNKIT_BLOCK_H
@@ -37,7 +37,7 @@ struct block {
 
 /* Return the rows of `keys`, a set that is not empty, one row after the other. `keys` is a part of
  * the block that begins at key `first`. No other row is touched. attnkit_block returns K and V.
- * attnkit_rows returns one of the two and has room for a block at `wide`. */
+ * attnkit_rows returns K or V, whichever `c` is, and may write copies of the rows to `wide`. */
 struct block attnkit_block(const struct attention *a, const struct kernels *kernels, int64_t batch,
                            int64_t kv_head, int64_t first, struct key_set keys, struct wide wide);
 struct rows attnkit_rows(const struct attention *a, const struct kernels *kernels,
@@ -58,8 +58,9 @@ struct row_list {
 
 /* The addresses of the rows of a block. The list of K of this block and the list of K of the next
  * block swap places. If some keys are not seen, seen_k and seen_v have the rows that are left.
- * `wide` has converted copies of the rows that a decode tile cannot read. With turns > 1, `turns`
- * heads lie side by side, and each head prefetches its part of the next block of all of them. */
+ * `wide` has converted copies of the rows that a decode tile cannot read. If turns > 1, `turns`
+ * heads lie side by side, and each head prefetches its part of the next block of all these heads.
+ */
 struct row_room {
     struct row_list k[2], v;
     struct row_list seen_k, seen_v;

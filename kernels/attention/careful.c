@@ -22,7 +22,7 @@ struct careful {
     const struct work_item *item;
     struct place place;
     float *k_t;         /* [head_dim][vector] */
-    double *exact;      /* [value_dim]: o of the chunk as it folds in */
+    double *exact;      /* [value_dim]: o of the chunk, as it will be folded into the total */
     struct total total; /* total of the row */
     struct state chunk; /* state of the row, laid out as in decode */
     const float *q;     /* the row */
@@ -35,7 +35,8 @@ struct weights {
     struct key_set seen;
     bool biased;
     int keys;                              /* number of seen keys */
-    float p[KEY_BLOCK], weight[KEY_BLOCK]; /* before dropout, for W; after dropout, for V */
+    float p[KEY_BLOCK], weight[KEY_BLOCK]; /* p: before dropout, for the sum W of step 9; weight:
+                                              after dropout, for V */
 };
 
 /* --- Scratch ---------------------------------------------------------------------------------- */
@@ -100,7 +101,8 @@ static void begin(struct careful *w, char *scratch)
     w->rest = scratch + -(uintptr_t)scratch % sizeof(double);
 }
 
-/* Sets the total over earlier keys, which the caller may give. */
+/* Sets the total to the caller's total over earlier keys, or to the state before any key if the
+ * caller gives none. */
 static void begin_total(const struct careful *w)
 {
     const struct attention *const a = w->a;
@@ -157,7 +159,8 @@ static void score(const struct careful *w, int64_t block, struct weights *x, flo
     }
 }
 
-/* Does steps 2 to 6 and dropout for the keys x->seen of a block. Updates *row_max. */
+/* Computes the weights of the keys x->seen of a block: steps 2 to 6 of ../README.md, and dropout.
+ * Updates *row_max. */
 static void weigh(const struct careful *w, int64_t block, struct weights *x, float *row_max)
 {
     const struct attention *const a = w->a;
@@ -230,8 +233,7 @@ static void take_mean(const struct careful *w, int64_t first)
 
 /* --- The row ---------------------------------------------------------------------------------- */
 
-/* Sets w->exact to o of a chunk as it folds into the total: elements that have overflowed are
- * replaced. */
+/* Sets w->exact to o of a chunk, with the elements replaced that have overflowed. */
 static void settle(const struct careful *w, int64_t first)
 {
     const double sum = (double)*w->chunk.row_sum;
@@ -257,8 +259,8 @@ static void add_chunk(const struct careful *w, int64_t first)
         w->total.out[c] = w->total.out[c] * f.total + w->exact[c] * f.state;
 }
 
-/* Replaces an infinite quotient of a finite o by the largest number with its sign, as step 11 says.
- * Does nothing with dropout. */
+/* If o is finite and its quotient is infinite, replaces the quotient by FLT_MAX with the sign of
+ * the quotient, as step 11 says. Does nothing with dropout. */
 static void saturate(const struct careful *w, float *out)
 {
     for (int64_t c = 0; c < w->a->value_dim && !w->a->extras.drops; c++)

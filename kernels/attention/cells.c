@@ -88,7 +88,8 @@ static inline struct index_range range_of(struct ints indices, int64_t cells)
     return r;
 }
 
-/* Returns the range of indices of 32 bits. A vector holds twice as many of these as of 64 bits. */
+/* Returns the range of indices of 32 bits. A vector holds twice as many integers of 32 bits as of
+ * 64 bits. */
 static struct index_range narrow_range_of(const int32_t *indices, int64_t cells)
 {
     int32_t least = INT32_MAX, largest = -1;

@@ -45,8 +45,8 @@ static inline int64_t first_key_of(const struct attention *a, int64_t batch)
     return has_cells(a) ? a->cells.table->spans[batch].first_key : a->first_key;
 }
 
-/* Returns the cells of the keys of the listed entry, from key `first` on, counted from key 0 of the
- * entry. */
+/* Returns the cells of the listed entry's keys, from key `first` on. Key 0 is the key with the
+ * index first_key. */
 static inline const int32_t *cells_from(const struct attention *a, int64_t first)
 {
     return a->cells.table->cell + first;

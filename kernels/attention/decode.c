@@ -29,10 +29,10 @@ struct walk {
     struct place place[MAX_DECODE_ROWS];
     int64_t end[MAX_DECODE_ROWS]; /* end of the keys that a row sees; never falls from row to row */
     struct visible visible;       /* the keys that any row sees by its position */
-    struct state chunk;           /* the state over the blocks of the latest chunk so far */
-    struct total total;           /* the state over the chunks before it */
-    bool is_used;                 /* `chunk` has seen a key */
-    bool is_begun;                /* `total` has seen a chunk */
+    struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
+    struct total total; /* the state over the chunks before it */
+    bool is_used;  /* the walk has come to keys of `chunk`; masks may have hidden all of them */
+    bool is_begun; /* `total` holds the caller's total or a chunk */
 };
 
 /* Scratch that the walks of a call share. The walks take turns. */
@@ -171,7 +171,8 @@ static void begin(const struct attention *a, const struct kernels *kernels,
     reset(&w->chunk, w->rows, a->value_dim);
 }
 
-/* Begins all walks. Sets *left to the scratch that is left. Returns the most rows of a walk. */
+/* Begins all walks. Sets *left to the rest of the scratch. Returns the largest number of rows that
+ * a walk has. */
 static int begin_all(const struct attention *a, const struct kernels *kernels,
                      const struct work_item *items, int count, char *scratch, float **left,
                      struct walk *walks)
@@ -208,8 +209,8 @@ static struct key_range keys_from(const struct walk *w, int64_t first, int64_t c
     return keys;
 }
 
-/* Returns the visible keys of the first block of a chunk that has visible keys, or an empty
- * range. */
+/* The chunk begins at key `first`. Returns the visible keys of its first block with visible keys,
+ * or an empty range if no key of the chunk is visible. */
 static struct key_range first_block(const struct walk *w, int64_t first)
 {
     struct key_range keys = keys_from(w, first, CHUNK_KEYS);
@@ -235,7 +236,7 @@ static void attend_block(const struct attention *a, const struct kernels *kernel
 
 /* --- Masks ------------------------------------------------------------------------------------ */
 
-/* A block of a walk, and the keys that each row sees of it. */
+/* A block of a walk, and the keys of the block that each row sees. */
 struct masked_block {
     const struct attention *a;
     const struct kernels *kernels;
@@ -256,8 +257,8 @@ static void look(struct masked_block *m)
             attnkit_see(m->a, m->kernels, &place[r], m->key, &m->seen[r]);
 }
 
-/* Rows that go through a tile together. Either all of them see the same keys, or each row sees a
- * prefix of the keys that the rows see together. */
+/* Rows that go through a tile together. Either all of them see the same keys, or each row sees the
+ * first keys of `seen` and no others. */
 struct run {
     int first, end;        /* rows */
     struct key_set seen;   /* keys that any of the rows sees */
@@ -310,8 +311,8 @@ static void make_lines(const struct masked_block *m, const struct run *run, int 
     }
 }
 
-/* Sets up row i of the run. The run has a copy of M and l of the state, because a tile reads M and
- * l of whole vectors of rows. */
+/* Sets up row i of the run. struct run_block has a copy of M and l of the state, because a tile
+ * reads M and l of whole vectors of rows. */
 static void begin_row(const struct masked_block *m, const struct run *run, int i,
                       struct run_block *b)
 {
@@ -581,9 +582,9 @@ static __attribute__((noinline)) void write_weights(const struct attention *a,
 }
 
 /* Recomputes the rows whose result is not finite, because a sum may have overflowed. If the sum of
- * a row's weights is NaN, its result is NaN, too, and stays as it is. But o of a state may be a
- * number although its sum is NaN, because the caller may have made the state from which the call
- * continues. */
+ * a row's weights is NaN, the result is NaN, too, and the row is not recomputed. If the call
+ * returns states, such a row is recomputed: the caller may have made the state from which the call
+ * continues, and in this state o may be a number although the sum is NaN. */
 static __attribute__((noinline)) void redo_rows(const struct attention *a,
                                                 const struct kernels *kernels, const struct walk *w,
                                                 uint64_t not_finite, char *scratch)

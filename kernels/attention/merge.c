@@ -3,8 +3,8 @@
  * Merges results over parts of the keys. Each part of a row is a softmax state: M = ceil t, l =
  * 2^(t - M) and o = out_i * l, with t = lse_i / ln 2. The states fold into a total, as the states
  * of chunks do. No state is stored: o is computed from out_i as it folds. The loop merges a tile of
- * rows at a time, and of wide rows only some columns at a time, so that the total stays on the
- * stack. The time goes into reading the parts.
+ * rows at a time. If rows are long, it merges some of their columns at a time. So the total of a
+ * tile fits on the stack. Reading the parts takes most of the time.
  */
 #include "kernels/attention/merge.h"
 
@@ -89,7 +89,7 @@ static float split_lse(float lse, float *row_max)
     return fabs(t) < 0x1p24 ? (float)(t - ceiling) : 0.0f;
 }
 
-/* Folds these columns of a part into the total. */
+/* Folds the columns `columns` of a part into the total. */
 static void fold_part(const struct merge *m, const struct kernels *kernels, const struct tile *tile,
                       struct columns columns, int64_t part, const struct total *total)
 {

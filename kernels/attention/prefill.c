@@ -28,7 +28,7 @@ struct panel {
     int64_t full; /* number of keys that its first row, and so every row, sees without masks */
     int64_t end;  /* end of the keys that its last row sees */
     float *q_t;   /* [head_dim][lanes] */
-    struct state chunk; /* the state over the blocks of the latest chunk so far */
+    struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
     struct total total; /* the total over the chunks before it */
     struct seen *seen;  /* with masks: the keys of the block that each row sees */
     bool is_begun;      /* the total holds something */
@@ -295,7 +295,8 @@ static void attend_block(const struct prefill *w, struct panel *p, int64_t first
 /* --- With masks --------------------------------------------------------------------------------
  */
 
-/* Sets the keys of a block that each row of the item sees. Returns the keys that any row sees. */
+/* Finds for each row of the item which keys of a block the row sees. Returns the keys that any row
+ * sees. */
 static struct key_set look(const struct prefill *w, int64_t block)
 {
     if (has_no_cells(w->a, block))
@@ -322,7 +323,8 @@ static struct key_set look(const struct prefill *w, int64_t block)
 /* The keys of a block that a panel sees. */
 struct view {
     struct key_set keys; /* keys with rows in struct block, from the first seen key to the last */
-    int first, count;    /* first: rows in struct block before `keys`; count: rows of `keys` */
+    int first, count;    /* first: number of rows in struct block before the first of `keys`; count:
+                            number of `keys` */
     bool full;           /* every row sees all of `keys` */
     bool biased;
 };
@@ -345,8 +347,8 @@ static struct view view_of(const struct panel *p, struct key_set there)
     return view;
 }
 
-/* Sets visible[lane] to the number of keys that the row sees. Returns whether every row sees the
- * first visible[lane] keys of the view and no others. */
+/* Sets visible[lane] to the number of keys that the row of the lane sees. Returns whether every row
+ * sees the first visible[lane] keys of the view and no others. */
 static bool see_first_keys(const struct panel *p, const struct view *view, int32_t *visible)
 {
     for (int lane = 0; lane < p->lanes; lane++) {
@@ -415,8 +417,7 @@ static struct rows rows_from(struct rows rows, int first)
     return rows;
 }
 
-/* Attends over one block of keys for one panel. `there` has the keys of the block that `block` has
- * rows for. */
+/* Attends over one block of keys for one panel. `block` has a row for each key in `there`. */
 static void attend_masked_block(const struct prefill *w, struct panel *p, int64_t first,
                                 const struct block *block, struct key_set there, struct ahead ahead)
 {
@@ -533,9 +534,9 @@ static double sum_of(const struct panel *p, int lane)
 
 /* Recomputes the rows whose result is not finite. A sum may have overflowed. Or a lane that does
  * not see a key has multiplied V of this key by 0, which gives NaN if V is NaN or infinite. If the
- * sum of a row's weights is NaN, its result is NaN, too, and stays as it is. But o of a state may
- * be a number although its sum is NaN, because the caller may have made the state from which the
- * call continues. */
+ * sum of a row's weights is NaN, the result is NaN, too, and the row is not recomputed. If the call
+ * returns states, such a row is recomputed: the caller may have made the state from which the call
+ * continues, and in this state o may be a number although the sum is NaN. */
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)
@@ -583,7 +584,7 @@ static uint64_t finish_rows(const struct prefill *w, const struct panel *p)
     return not_finite;
 }
 
-/* Returns the line of a lane in the total. */
+/* Returns the addresses of the numbers of a lane in the total. */
 static struct total line_of(const struct panel *p, int lane)
 {
     return (struct total){p->total.row_max + lane, p->total.row_sum + lane, p->total.out + lane};
@@ -622,8 +623,8 @@ static void find_sinks(const struct prefill *w, const struct panel *p, struct si
     }
 }
 
-/* Folds the sinks into M and l of a panel with one chunk, and returns true. o of the chunk is then
- * also o of the total. If a sink would raise M, folds nothing and returns false. */
+/* Folds the sinks into M and l of a panel with one chunk, and returns true. The chunk then still
+ * holds o of the total. If a sink would raise M, folds nothing and returns false. */
 static bool sink_sums(struct panel *p, const struct sinks *s)
 {
     for (int lane = 0; lane < p->rows; lane++)

@@ -73,8 +73,8 @@ static inline double plain_double(double x)
 }
 
 /* Folds a sink into the total of a row. The numbers of o are `stride` doubles apart. A sink adds
- * nothing to o. Mostly its maximum is not above the maximum of the row, and then o stays as it
- * is. */
+ * nothing to o. If the maximum of the sink is not above the maximum of the row, as in most calls, o
+ * stays as it is. */
 static inline void fold_sink(struct total line, float max, float sum, int64_t stride,
                              int64_t value_dim)
 {

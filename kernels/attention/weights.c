@@ -14,7 +14,7 @@
 
 enum { ALIGNMENT = 64 };
 
-/* Data that the rows of one call share. */
+/* The data of one call of attnkit_write_weights. */
 struct weighing {
     const struct attention *a;
     const struct kernels *kernels;
@@ -93,7 +93,7 @@ static void begin(struct weighing *w, struct place place, const float *row_max,
     pack_rows(w);
 }
 
-/* Sets the keys of a block that get a value in each row. Returns the keys that get a value in any
+/* Finds for each row which keys of a block get a value. Returns the keys that get a value in any
  * row. */
 static struct key_set look(struct weighing *w, int64_t block)
 {
@@ -141,7 +141,7 @@ static void adjust(const struct weighing *w, int64_t block, struct key_set any)
                        w->s);
 }
 
-/* Computes the values of the keys in `any`, a line for each row. */
+/* Computes the values of the keys in `any`, as one line for each row. */
 static void weigh_block(const struct weighing *w, int64_t block, struct key_set any)
 {
     const struct attention *a = w->a;

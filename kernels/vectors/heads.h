@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tiles for many heads with few rows and keys. head_scores computes scores with heads in the lanes.
- * head_out computes the result of one head, out = (chain over keys of fma(p, v, .)) / l + 0, with
- * value columns in the lanes. heads.c of kernels/attention calls both functions. The heads.c of an
+ * head_out computes the result of one head, out = (chain over keys of p * v) / l + 0, with value
+ * columns in the lanes. heads.c of kernels/attention calls both functions. The heads.c of an
  * instruction set includes this file.
  */
 #ifndef ATTNKIT_VECTORS_HEADS_H
@@ -11,8 +11,8 @@
 #include "kernels/kernels.h"
 
 enum {
-    MAX_SIDE = LANES / VECTOR, /* rows or keys of a tile */
-    MAX_COLUMNS = 4,           /* vectors of value columns in a tile */
+    MAX_SIDE = LANES / VECTOR, /* most rows, and most keys, of a tile */
+    MAX_COLUMNS = 4,           /* most vectors of value columns in a tile */
 };
 
 static inline __attribute__((always_inline)) void head_score_tile(const float *q_t,

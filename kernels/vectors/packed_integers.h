@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The integers of ggml's blocks as signed bytes in a ymm, for AVX2 and AVX-512. The blocks.c of
- * each of the two includes this file after it has defined how bits of the block change bytes.
+ * each of the two includes this file after subtract_16_if_clear, add_16_if_set and one_if_set,
+ * which change each byte by its bit of the block.
  */
 #ifndef ATTNKIT_VECTORS_PACKED_INTEGERS_H
 #define ATTNKIT_VECTORS_PACKED_INTEGERS_H

@@ -2,7 +2,7 @@
  *
  * The register tile of scores for AVX2 and AVX-512: `height` keys x `vectors` vectors of query
  * rows, with K broadcast from memory. The scores.c of AVX2 and of AVX-512 say which instructions
- * are its bound.
+ * limit its speed.
  */
 #ifndef ATTNKIT_VECTORS_SCORES_TILE_H
 #define ATTNKIT_VECTORS_SCORES_TILE_H

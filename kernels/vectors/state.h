@@ -30,8 +30,8 @@ struct factors {
     struct wide total, chunk;
 };
 
-/* Replaces M by the larger maximum. Returns the factors for the sums of the total and of the
- * chunk. */
+/* Replaces M of the total by the larger of the two maxima. Returns the factors for the sums of the
+ * total and of the chunk. */
 static inline struct factors fold_max(float *row_max, const float *chunk_max)
 {
     const floats max = load_aligned(row_max), other = load_aligned(chunk_max);
@@ -111,7 +111,7 @@ uint64_t KERNEL(settle)(int rows, int64_t n, float *const *out)
     return not_finite;
 }
 
-/* l, or 1 where l is 0, and the result of inverse_of. */
+/* The divisors l, with 1 in place of 0, and the result of inverse_of for each of them. */
 struct divisor {
     struct wide l, inverse;
 };
@@ -146,7 +146,8 @@ enum numbers {
     MIXED,  /* o from a chunk, l from a total */
 };
 
-/* VECTOR lanes of a panel. The first `rows` lanes are finished. */
+/* VECTOR lanes of a panel, and where their results go. Lanes from `rows` on are spare and get no
+ * result. */
 struct part {
     const void *o; /* points at the first of the lanes */
     floats divisor;

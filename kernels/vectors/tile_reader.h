@@ -14,7 +14,7 @@
 struct tile_reader {
     const char *data;           /* the next element of all keys */
     const float *scales;        /* the next scales; only for TYPE_I8 */
-    floats scale[TILE_VECTORS]; /* of the current elements */
+    floats scale[TILE_VECTORS]; /* the scales of the current elements */
 };
 
 /* Returns a reader of the tile of K whose first key is `key`. */

@@ -2,7 +2,7 @@
  *
  * The register tile of weighted V for AVX2 and AVX-512: `height` value columns x `vectors` vectors
  * of query rows, with V broadcast from memory. The weighted_v.c of AVX2 and of AVX-512 say which
- * instructions are its bound.
+ * instructions limit its speed.
  */
 #ifndef ATTNKIT_VECTORS_WEIGHTED_TILE_H
 #define ATTNKIT_VECTORS_WEIGHTED_TILE_H

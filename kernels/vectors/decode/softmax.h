@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The softmax of a decode panel for AVX2 and AVX-512. The lanes of a vector of scores are keys. The
- * sums of the four rows are in the four lanes of an xmm, which adds the weights key by key. The
- * decode.c of each of the two instruction sets includes this file.
+ * sums of the four rows are in the four lanes of an xmm, to which the weights are added key by key.
+ * The decode.c of each of the two instruction sets includes this file.
  */
 #ifndef ATTNKIT_DECODE_SOFTMAX_H
 #define ATTNKIT_DECODE_SOFTMAX_H
