@@ -68,19 +68,20 @@ struct layer_options {
 /* Lengths of a run, or the upper bounds of a plan. */
 struct layer_lengths {
     int64_t batch, q_len;
-    int64_t key_len;        /* new keys of an entry; packed: of all entries */
-    int64_t room;           /* keys that an entry may have: kv_len of the cache, else key_len */
+    int64_t key_len; /* new keys of an entry; packed: of all entries */
+    int64_t room; /* most keys of an entry: kv_len of the cache; without a cache k_rows if attention
+                     gets cu_seqlens_kv, else key_len */
     int64_t q_rows, k_rows; /* rows of all batch entries */
 };
 
-/* Returns whether new keys go through an append. The append writes to the cache, or, with rotation,
- * to other rows of the workspace. */
+/* Returns whether new keys go through an append. The append writes to the cache. Without a cache it
+ * only rotates, from some rows of the workspace to other rows. */
 static inline bool attnkit_appends_keys(const struct layer_options *has)
 {
     return has->projects_keys && (has->rotates || has->appends);
 }
 
-/* Returns the room for keys of an entry. `cache` is kv_len of the cache. */
+/* Returns the number of keys for which an entry has room. `cache` is kv_len of the cache. */
 static inline int64_t attnkit_room_for_keys(const struct layer_options *has,
                                             const struct layer_lengths *l, int64_t cache)
 {

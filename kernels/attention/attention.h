@@ -179,9 +179,8 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 struct chunk_run {
     double *total; /* over all chunks before these; after joining, also over these chunks */
     float *states;
-    int64_t step,
-        first_chunk; /* first_chunk: how many chunks with keys that the item sees come before the
-                        first of these chunks; at most the index of the first chunk */
+    int64_t step, first_chunk; /* first_chunk: number of chunks before these that the item sees; at
+                                  most the index of the first of these chunks */
     int count;
     bool begins; /* no chunks come before these: the total holds nothing yet */
     bool ends;   /* no chunks follow: the result is written, and the total has no meaning

@@ -256,8 +256,8 @@ static inline __attribute__((always_inline)) __m256 multiply_add(__m256 a, __m25
     return sum;
 }
 
-/* Makes every NaN 0x7fc00000, because the sign and payload of a NaN depend on the order of
- * operands. */
+/* Returns y with every NaN replaced by 0x7fc00000, because the sign and payload of a NaN depend on
+ * the order of operands. */
 static inline __m256 plain_nan(__m256 y)
 {
     const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));

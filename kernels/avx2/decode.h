@@ -19,15 +19,17 @@ struct scores {
     float scale_log2;
 };
 
-/* Rows to prefetch in the course of other work. The struct is a local variable and has no special
- * case for no rows, so that it stays in registers: it is used every few dozen cycles. */
+/* Rows to prefetch in the course of other work. The struct is used every few dozen cycles and has
+ * to stay in registers. Therefore it is a local variable, and zero rows are no special case. */
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
     int64_t bytes;                       /* of each row */
-    int64_t lines; /* prefetched in each call of prefetch_ahead; 0 when none is left */
+    int64_t
+        lines; /* cache lines that each call of prefetch_ahead prefetches; 0 when none is left */
     int64_t times; /* calls of prefetch_ahead in a tile */
-    int64_t lines_left, times_left; /* in all tiles to come */
+    int64_t lines_left,
+        times_left; /* lines to prefetch, and calls of prefetch_ahead, in all tiles to come */
 };
 
 /* Spreads the prefetches of `count` rows over `tiles` tiles with `times` calls of prefetch_ahead
@@ -52,10 +54,10 @@ static inline struct ahead ask_for(const char *const *row, int count, int64_t by
     return ahead;
 }
 
-/* Reduces the lines of each call before a tile begins, if fewer are enough for all tiles to come:
- * prefetches under way delay loads from L2. The number is whole, because counting fractions in each
- * call would take longer. A tile that prefetches many lines in a call need not call this
- * function. */
+/* Before a tile, reduces the number of lines that a call prefetches, if fewer are enough for all
+ * tiles to come, because prefetches under way delay loads from L2. The number is whole, because
+ * counting fractions in each call would take longer. A tile that prefetches many lines in a call
+ * need not call this function. */
 static inline void begin_tile(struct ahead *ahead)
 {
     if (ahead->lines > 0 && (ahead->lines - 1) * ahead->times_left >= ahead->lines_left)
@@ -64,7 +66,7 @@ static inline void begin_tile(struct ahead *ahead)
     ahead->times_left -= ahead->times;
 }
 
-/* Prefetches the next lines to L2 where they are in more than one row. */
+/* Prefetches the next lines to L2 if they may lie in more than one row. */
 static inline __attribute__((always_inline)) void prefetch_over_rows(struct ahead *ahead)
 {
     for (int64_t i = 0; i < ahead->lines; i++) {

@@ -10,9 +10,9 @@
  * that there are enough chains for the FMA ports, and a broadcast of q serves both. Registers: 8
  * units, at most 8 sums and a broadcast are more than the 16 ymm, so some of them are on the stack.
  *
- * For few rows of binary32 memory is the bound. For types of 8 or 16 bits shuffles and FMA together
- * are the bound. Prefetches are spread evenly and go through one row after the other. In bursts, or
- * with one cache line of each row in turn, they would delay the loads.
+ * For few rows of binary32, memory is the bound. For types of 8 or 16 bits, the bound is shuffles
+ * and FMA together. Prefetches are spread evenly and go through one row after the other. In bursts,
+ * or with one cache line of each row in turn, they would delay the loads.
  */
 #include "kernels/avx2/decode.h"
 
@@ -140,8 +140,8 @@ add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m2
     }
 }
 
-/* Adds the products of STEP bytes of each key, `at` bytes from the beginning of its row. Their
- * first element is d. */
+/* Adds the products of STEP bytes of each key. The bytes begin `at` bytes from the beginning of the
+ * row, with element d. */
 static inline __attribute__((always_inline)) void
 add_step(const enum type type, const struct panel *panel, const char *const *key, int64_t at,
          int64_t d, __m256 s[][MAX_TILE], const int vectors, const int rows)

@@ -33,12 +33,12 @@ static inline __attribute__((always_inline)) void find_tiles(const enum type typ
     }
 }
 
-/* The factors of elements, and for TYPE_Q8_0 the numbers that are subtracted after the
+/* The scales of the next elements, and for TYPE_Q8_0 the numbers that are subtracted after the
  * multiplication. */
 struct tile_scales {
     __m256 of[MAX_VECTORS];
     __m256 zero[MAX_VECTORS];
-    __m256 not_finite; /* NaN where a scale so far was not finite */
+    __m256 not_finite; /* a lane is NaN if one of its scales so far was not finite */
 };
 
 /* Loads the scales of the next group of elements. */
@@ -65,8 +65,8 @@ static inline __attribute__((always_inline)) void next_scales(const enum type ty
             tile[i].k += bytes_of(scale_type, TILE_KEYS);
 }
 
-/* Adds the products of element d of all keys. `exact` means that the function may take all scales
- * of TYPE_Q8_0 to be finite. */
+/* Adds the products of element d of all keys. If `exact`, the result is right only if all scales of
+ * TYPE_Q8_0 are finite. */
 static inline __attribute__((always_inline)) void
 add_element(const enum type type, const float *const q[], int64_t d, struct k_tile tile[],
             const struct tile_scales *scales, __m256 s[][MAX_VECTORS], const bool exact,

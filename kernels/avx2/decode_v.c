@@ -35,7 +35,7 @@ static inline struct columns columns_at(const enum type type, const struct key_r
                             width};
 }
 
-/* The scales of a group of columns of all keys, and for TYPE_Q8_0 the numbers that are subtracted
+/* The scale of each key for a group of columns, and for TYPE_Q8_0 the numbers that are subtracted
  * after the multiplication. */
 struct group_scales {
     _Alignas(32) float scale[KEY_BLOCK];
@@ -162,8 +162,8 @@ add_key(const enum type type, const struct terms *terms, int key, const struct c
     }
 }
 
-/* Computes `vectors` vectors of value columns, which have one scale. A row skips the keys that only
- * other rows see, because 0 times V of these keys might be NaN. */
+/* Computes `vectors` vectors of value columns. In each row of V these columns share a scale. A row
+ * skips the keys that only other rows see, because 0 times V of these keys might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
        const struct group_scales *scales, int64_t first, int64_t width, struct ahead *ahead,

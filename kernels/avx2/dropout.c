@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
- * calls keep_line for each query row and block with dropout. The issue of instructions is the
- * bound: a round of 4 counters takes 8.
+ * calls keep_line for each query row and block with dropout. The number of instructions limits the
+ * speed: a round of 4 counters takes 8.
  *
  * A word is the low half of 64 bits. The multiply instruction reads only low halves, so the upper
  * halves need not be cleared. The only move of words is the shift that brings the high half of a

@@ -7,7 +7,8 @@
  * A register tile has 4 rows x 3 vectors. 12 accumulators, 3 vectors of w and 1 broadcast take all
  * 16 ymm. Each d takes 12 FMA and 7 loads. The FMA ports are the bound: they take 6 cycles for each
  * d. There are few other instructions, because a core that two threads share executes only 3
- * instructions in a cycle. A product of few rows reads each tile once, so memory is its bound.
+ * instructions in a cycle. A product of few rows reads each tile of the matrix once, and memory
+ * limits its speed.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx2/avx2.h"

@@ -6,7 +6,7 @@
  *
  * The first pass over the keys scales and masks the scores and takes the maximum of each lane, for
  * all vectors of lanes at once. The second pass computes the powers, some keys of one vector of
- * lanes at a time, and exp2 is its bound.
+ * lanes at a time. exp2 limits the speed of the second pass.
  */
 #include "kernels/avx2/avx2.h"
 

@@ -240,8 +240,8 @@ static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m51
     return sum;
 }
 
-/* Makes every NaN 0x7fc00000, because the sign and payload of a NaN depend on the order of
- * operands. */
+/* Returns y with every NaN replaced by 0x7fc00000, because the sign and payload of a NaN depend on
+ * the order of operands. */
 static inline __m512 plain_nan(__m512 y)
 {
     const __m512 nan = _mm512_castsi512_ps(_mm512_set1_epi32(0x7fc00000));

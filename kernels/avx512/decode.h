@@ -14,16 +14,17 @@ enum {
     PAGE = 4096,     /* bytes of a page of memory */
 };
 
-/* Rows to prefetch in the course of other work. The struct is a local variable and has no special
- * case for no rows, so that it stays in registers: it is used every few dozen cycles. */
+/* Rows to prefetch in the course of other work. The struct is used every few dozen cycles and has
+ * to stay in registers. Therefore it is a local variable, and zero rows are no special case. */
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
     const char *stop;  /* the end of the current row, or of the page if that comes first */
-    bool pages;        /* the pages that come later are prefetched, too */
+    bool pages;        /* the first use of a page also prefetches a line two pages further on */
     bool apart;        /* rows of 16-bit types with gaps between them, in K and V larger than L2 */
     int64_t bytes;     /* bytes of each row */
-    int64_t due, pace; /* in 256ths of a cache line: lines that are due, and lines for each call */
+    int64_t due, pace; /* due: lines to prefetch now; pace: lines that each call adds; in 256ths of
+                          a cache line */
 };
 
 /* Spreads the prefetches of the first `count` rows of `row` over `times` calls of prefetch_ahead.

@@ -16,9 +16,9 @@
  * Registers: 8 vectors of the next step, 8 sums, 2 scales and 2 elements take 20 of 32 zmm. The
  * others hold constants.
  *
- * For few rows of binary32 memory is the bound. For types of 8 or 16 bits shuffles and FMA together
- * are the bound. Prefetches are spread evenly and go through one row after the other. In bursts, or
- * with one cache line of each row in turn, they would delay the loads.
+ * For few rows of binary32, memory is the bound. For types of 8 or 16 bits, the bound is shuffles
+ * and FMA together. Prefetches are spread evenly and go through one row after the other. In bursts,
+ * or with one cache line of each row in turn, they would delay the loads.
  *
  * A byte q of TYPE_Q8_0 becomes q * scale without a conversion. q + 128 in the mantissa of a power
  * of two is x = q + c with c = 2^16 + 128 or 2^8 + 128, and x * scale - c * scale is one FMA.
@@ -162,7 +162,7 @@ static inline short f16_at(const char *const *key, int64_t at)
 struct scales {
     __m512 of[MAX_TILE];
     int64_t next; /* TYPE_I8: the element at which the next group begins */
-    bool exact;   /* all scales so far are exact */
+    bool exact;   /* all scales so far give exact products */
 };
 
 /* Scales of the next blocks of TYPE_Q8_0, as binary16. They are collected in memory, because moving
@@ -300,8 +300,8 @@ enum hints {
     K_AND_V_NEAR,
 };
 
-/* Returns whether to prefetch K into L1. A cache line of a 16-bit type takes twice the work, so
- * with K in a cache these prefetches made the types up to 5 % slower. Bytes gain nothing. */
+/* Returns whether to prefetch K into L1. A cache line of a 16-bit type takes twice the work. If K
+ * was in a cache, these prefetches made 16-bit types up to 5 % slower. Bytes gain nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;

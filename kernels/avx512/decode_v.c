@@ -140,8 +140,8 @@ add_key(const enum type type, const char *const *row, const struct columns *colu
     }
 }
 
-/* Computes `vectors` vectors of value columns, which for TYPE_I8 have one scale. A row skips the
- * keys that only other rows see, because 0 times V of these keys might be NaN. */
+/* Computes `vectors` vectors of value columns. In a row of TYPE_I8 these columns share a scale. A
+ * row skips the keys that only other rows see, because 0 times V of these keys might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
        int64_t first, int64_t width, struct ahead *ahead, const bool to_first, const int vectors,
@@ -197,7 +197,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
 }
 
 /* Returns the number of vectors in the next tile of columns: 4, 2 or 1. Only a tile of a single
- * vector may have a part of a vector. For TYPE_I8 the tile has one scale. */
+ * vector may have a part of a vector. In a row of TYPE_I8 the columns of a tile share a scale. */
 static inline int tile_vectors(const enum type type, const struct key_rows *v, int64_t c)
 {
     int64_t left = v->dim - c;

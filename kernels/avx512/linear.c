@@ -9,7 +9,7 @@
  * take 12 cycles for each d, in which 24 loads would fit. 12 of the loads are part of an FMA. Each
  * d takes 33 instructions in all. More instructions would cost time on a core that two threads
  * share, because it executes only 3 instructions in a cycle. A product of few rows reads each tile
- * once, so memory is its bound.
+ * of the matrix once, and memory limits its speed.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx512/avx512.h"

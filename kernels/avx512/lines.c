@@ -2,8 +2,8 @@
  *
  * Lines of numbers, one number for each key of a block: lines that are added to scores, lines of
  * some keys only, and the mean of several rows. kernels/attention calls bias_line for each query
- * row and block that has a bias. The issue of instructions is the bound: a vector of a bias with a
- * slope takes eight.
+ * row and block that has a bias. The number of instructions limits the speed: a vector of a bias
+ * with a slope takes eight.
  */
 #include "kernels/avx512/avx512.h"
 

@@ -10,7 +10,7 @@
 #include "kernels/kernels.h"
 
 enum {
-    PACE = 16, /* inputs of a register tile between prefetches, a multiple of 4 */
+    PACE = 16, /* inputs that a register tile multiplies between two prefetches; a multiple of 4 */
     CACHE_LINE = 64,
     LINE_IS_DUE = 1 << 16,
 };

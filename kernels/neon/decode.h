@@ -55,7 +55,7 @@ static inline void store_scores(const struct panel *panel, int r, int first, flo
     vst1q_f32(scores->s[r] + first, t);
 }
 
-/* Computes the scores of all keys that a row of the panel sees. */
+/* Compute the scores of all keys that at least one row of the panel sees. */
 void attnkit_neon_decode_k(const struct panel *panel, struct scores *scores);
 void attnkit_neon_decode_tiled_k(const struct panel *panel, struct scores *scores);
 

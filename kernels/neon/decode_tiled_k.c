@@ -7,8 +7,8 @@
  * Lanes are keys, in the order of memory. Element d of all keys of a tile is 4 vectors, which are
  * loaded and widened. Each vector then takes an fmla for each row. A load of q serves 4 elements. A
  * single row reads 2 tiles of binary32 at once, because 4 sums are too few to hide the latency of
- * fmla. For the other types widening is the bound. Registers: at most 16 sums, 4 vectors of q, 4 of
- * K and their scales take 28 of 32.
+ * fmla. For the other types, widening is the bound. Registers: at most 16 sums, 4 vectors of q, 4
+ * of K and their scales take 28 of 32.
  */
 #include "kernels/neon/decode.h"
 #include "kernels/vectors/tile_reader.h"

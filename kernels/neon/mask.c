@@ -33,7 +33,7 @@ void attnkit_neon_nonzero(const unsigned char *bytes, uint64_t words[KEY_BLOCK /
     }
 }
 
-/* Returns 16 elements that are 0 or all ones as bytes. */
+/* Narrows 16 elements, each of which is 0 or all ones, to bytes. */
 static inline uint8x16_t bytes_of_halves(uint16x8_t a, uint16x8_t b)
 {
     return vuzp1q_u8(vreinterpretq_u8_u16(a), vreinterpretq_u8_u16(b));

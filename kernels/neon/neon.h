@@ -23,8 +23,8 @@ enum {
     LANES = VECTORS * VECTOR,
     FULL = 8, /* keys or value columns in a register tile: with at most 24 sums it takes 29 of 32
                  registers */
-    MAX_HEIGHT = 16, /* the same for a single vector, which then has 16 sums for 4 pipes with a
-                        latency of 4 */
+    MAX_HEIGHT = 16, /* the same if the panel is a single vector: 16 sums keep 4 pipes with a
+                        latency of 4 busy */
     DECODE_ROWS = 8,
     F32_DECODE_ROWS = 8,
     MATRIX_ROWS = 6, /* rows of a linear map: 24 sums with the 4 vectors of a tile */
@@ -205,8 +205,9 @@ static inline int lanes_at(int64_t at, int64_t end)
     return end - at < 4 ? (int)(end - at) : 4;
 }
 
-/* Returns the height of the next tile in prefill: MAX_HEIGHT for a single vector if no row or at
- * least FULL rows remain after it, else tile_height with at most FULL. */
+/* Returns the height of the next tile in prefill, if `left` keys or columns are left. For a single
+ * vector it is MAX_HEIGHT, if the tile leaves either nothing or at least FULL. Otherwise it is
+ * tile_height with at most FULL. */
 static inline int panel_height(int64_t left, int vectors)
 {
     if (vectors == 1 && (left == MAX_HEIGHT || left >= MAX_HEIGHT + FULL))
@@ -320,8 +321,8 @@ static inline __attribute__((always_inline)) void transpose(float32x4_t x[4])
     x[3] = vreinterpretq_f32_f64(vtrn2q_f64(ab13, cd13));
 }
 
-/* Makes every NaN 0x7fc00000, because the sign and payload of a NaN depend on the order of
- * operands. */
+/* Returns y with every NaN replaced by 0x7fc00000, because the sign and payload of a NaN depend on
+ * the order of operands. */
 static inline float32x4_t plain_nan(float32x4_t y)
 {
     const float32x4_t nan = vreinterpretq_f32_u32(vdupq_n_u32(0x7fc00000));

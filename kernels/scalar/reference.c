@@ -14,11 +14,11 @@
 
 /* The buffers for one row. */
 struct buffers {
-    double *total;           /* [value_dim], o of all chunks so far */
-    double *exact;           /* [value_dim], o of a chunk as it folds into the total */
-    float *chunk;            /* [value_dim], o of a chunk */
-    float *column_sums;      /* [value_dim], sums of the block */
-    float *q, *k, *v;        /* one row of each */
+    double *total;      /* [value_dim], o of the total, over the chunks that have been folded in */
+    double *exact;      /* [value_dim], o of a chunk, as it will be folded into the total */
+    float *chunk;       /* [value_dim], o of a chunk */
+    float *column_sums; /* [value_dim], sums of the block */
+    float *q, *k, *v;   /* one row of each */
     int64_t key[KEY_BLOCK];  /* the seen keys of the block */
     float p[KEY_BLOCK];      /* the weights of these keys, before dropout: the terms of l */
     float weight[KEY_BLOCK]; /* the weights of these keys, after dropout: the factors of V */
@@ -220,8 +220,8 @@ static float factor_of(float max, float new_max)
     return scalar_exp2(max - finite_max(new_max));
 }
 
-/* Does steps 2 to 6 and dropout for the visible keys first .. end - 1, which are in one block.
- * Returns the number of visible keys. Raises *row_max to the new maximum. */
+/* Computes the weights of the visible keys among the keys first .. end - 1 of one block: steps 2 to
+ * 6, and dropout. Returns the number of visible keys. Raises *row_max to the new maximum. */
 static int weigh_block(const struct attention *a, int64_t kv_head, struct place place,
                        int64_t first, int64_t end, struct buffers *b, float *row_max)
 {
@@ -306,8 +306,8 @@ static void exact_mean(const struct attention *a, int64_t kv_head, struct place 
         b->exact[c] /= sum;
 }
 
-/* Sets b->exact to the elements of a chunk's o that fold into the total. Elements that have
- * overflowed are computed in binary64. */
+/* Sets b->exact to o of a chunk, as it will be folded into the total. Elements that have overflowed
+ * are computed in binary64. */
 static void settle_chunk(const struct attention *a, int64_t kv_head, struct place place,
                          int64_t first, int64_t end, struct buffers *b, float row_sum)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract of kernels.h in plain C, entry by entry. It runs on a CPU for which no other folder
- * has kernels. It is built without auto-vectorization, so that "scalar" in a benchmark means scalar
- * code. fma.h has the multiply-adds.
+ * The contract of kernels.h in plain C, entry by entry. These functions run on a CPU for which no
+ * other folder has kernels. They are built without auto-vectorization, so that "scalar" in a
+ * benchmark means scalar code. fma.h has the multiply-adds.
  */
 #include "kernels/scalar/scalar.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of 16 bit and byte types and of TYPE_Q8_0 to binary32 and back, and tiles to binary32. The
- * convert.c of an instruction set includes this file after it has defined by hand how some elements
- * are narrowed and stored, the largest magnitude of a group, rows of TYPE_F8_E4M3, and widen_tile.
- * Types with scales have functions of their own, so that short rows of other types need no saved
+ * Converts rows of 16-bit types, of byte types and of TYPE_Q8_0 to binary32 and back, and tiles to
+ * binary32. The convert.c of an instruction set includes this file after it has defined scale_of,
+ * narrowed, store_elements, widen_e4m3, widen_tile and the conversions of one binary16 number.
+ * Types with scales have functions of their own, so that short rows of other types need not save
  * registers.
  */
 #ifndef ATTNKIT_VECTORS_CONVERT_H

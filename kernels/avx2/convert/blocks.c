@@ -31,7 +31,8 @@ static inline __m256i bytes_from_bits(const char *from)
     return _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
 }
 
-/* Returns q - 16 for bytes q whose bit is clear. That is q with all upper bits set. */
+/* Subtracts 16 from the bytes q whose bit is clear. As q is below 16, q - 16 is q with the upper
+ * four bits set. */
 static inline __m256i subtract_16_if_clear(__m256i q, const char *bits)
 {
     return _mm256_or_si256(q, _mm256_andnot_si256(bytes_from_bits(bits), _mm256_set1_epi8(-16)));

@@ -26,7 +26,7 @@ static inline __mmask32 mask_at(const char *from)
     return bits;
 }
 
-/* Returns q - 16 for bytes q whose bit is clear. */
+/* Subtracts 16 from the bytes whose bit is clear. */
 static inline __m256i subtract_16_if_clear(__m256i q, const char *bits)
 {
     return _mm256_mask_sub_epi8(q, ~mask_at(bits), q, _mm256_set1_epi8(16));

@@ -107,8 +107,8 @@ store_integers(const enum type type, const char *block, int64_t unit, char *to)
 }
 
 /* Returns the first element of the largest magnitude. As integers, magnitudes have the order of the
- * numbers, and NaN comes last. The search goes backwards, so that the first of several such
- * elements is kept. */
+ * numbers, and NaN comes last. In each lane the search goes from the last element to the first, so
+ * that it ends with the first of several elements of the same magnitude. */
 static inline float largest_of(const float *x)
 {
     enum { PARTS = UNIT / VECTOR };
