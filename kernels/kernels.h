@@ -373,9 +373,10 @@ struct kernels {
 
     /* Computes out[i] = element i of a row of n elements. If has_scales(type), the element is
      * multiplied by scales[i / group] and rounded once, and n is a multiple of group. In blocks the
-     * integer is multiplied by the scale of its block, which is exact. With a minimum, element =
-     * fma(integer, scale, minimum). Other types are widened exactly. Only types with has_scales use
-     * scales and group. If several operands are NaN, the result may come from any of them. */
+     * integer is multiplied by the scale of its block, which is exact. If the block has a minimum,
+     * element = fma(integer, scale, minimum). Other types are widened exactly. Only types with
+     * has_scales use scales and group. If several operands are NaN, the result may come from any of
+     * them. */
     void (*widen)(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                   float *out);
 
@@ -394,13 +395,14 @@ struct kernels {
      *   scale   = max |x| / 127, or 0x7fc00000 if the group has a NaN; Q8_0: rounded to binary16
      *   element = x / scale to nearest even, in -127 .. 127; 0 if x / scale is NaN or scale is 0
      * A group with a NaN or an infinity widens to NaNs, because 0 * NaN and 0 * inf are NaN.
-     * TYPE_Q4_0 and TYPE_Q5_0 are as in ggml. With x the first element of the largest magnitude:
+     * TYPE_Q4_0 and TYPE_Q5_0 are as in ggml. x stands for the first element of the largest
+     * magnitude:
      *   scale   = x / -8 or -16, rounded to binary16; 0x7e00 if the block has a NaN
      *   factor  = f32(1 / f32(x / -8 or -16))
      *   integer = trunc(f32(f32(element * factor) + 8.5 or 16.5)), at most 15 or 31
-     * If factor is 0, infinite or NaN, integer is 8 or 16, which means 0. For finite elements
-     * these are the bytes of ggml's quantize_row_q4_0_ref and quantize_row_q5_0_ref. Takes no
-     * other type that is_only_widened. */
+     * If factor is 0, infinite or NaN, integer is 8 or 16, which means 0. For finite elements these
+     * are the bytes of ggml's quantize_row_q4_0_ref and quantize_row_q5_0_ref. Takes no other type
+     * that is_only_widened. */
     void (*narrow)(enum type type, const float *x, int64_t n, int64_t group, void *row,
                    float *scales);
 

@@ -138,8 +138,8 @@ static int64_t common_period(const struct layout *a, const struct layout *b)
     return period;
 }
 
-/* Returns whether the rows of both layouts are apart modulo their common period. If they are, they
- * are apart everywhere. */
+/* Returns whether the rows of both layouts are apart modulo their common period. Rows that are
+ * apart modulo the period are apart everywhere. */
 static bool apart_in_period(const struct layout *a, const struct layout *b)
 {
     const int64_t period = common_period(a, b);

@@ -38,8 +38,8 @@ static bool is_empty(const int64_t count[3], int64_t row_bytes)
     return count[0] == 0 || count[1] == 0 || count[2] == 0 || row_bytes == 0;
 }
 
-/* Sets *span to the bytes of a tensor with these dimensions, and *below to its bytes before the
- * address. Returns false if one of the two exceeds 63 bits. */
+/* Sets *span to the number of bytes of a tensor with these dimensions, and *below to the number of
+ * these bytes before the address. Returns false if one of the two exceeds 63 bits. */
 static bool measure(const struct tensor *t, const int64_t count[3], int64_t *below, int64_t *span)
 {
     *below = *span = 0;

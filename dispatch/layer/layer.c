@@ -118,8 +118,8 @@ attnkit_status attnkit_layer_plan_workspace(const void *plan, size_t *bytes, cha
 
 /* --- Running ---------------------------------------------------------------------------------- */
 
-/* Checks the arrays. On threads of the caller, thread 0 checks them, and the other threads read its
- * verdict after a barrier. */
+/* Checks the arrays. If each thread of the caller makes the call, thread 0 checks the arrays, and
+ * the other threads read its verdict after a barrier. */
 static attnkit_status check_arrays(const struct layer_run *run, const attnkit_exec *exec,
                                    char *message)
 {

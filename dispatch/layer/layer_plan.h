@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A plan of layer calls: the plans of its parts (linear maps, appends, attention) and the layer's
- * own tensors. A call goes through these files in order: check_layer.c checks that options fit each
- * other; plan_layer.c and plan_parts.c make the plan; bind_layer.c checks addresses and lengths of
- * a run; check_layer_arrays.c checks values in lengths, block tables and positions; run_layer.c
- * runs the parts one after the other and cannot fail.
+ * own tensors. A call goes through five steps. check_layer.c checks that options fit each other.
+ * plan_layer.c and plan_parts.c make the plan. bind_layer.c checks addresses and lengths of a run.
+ * check_layer_arrays.c checks values in lengths, block tables and positions. run_layer.c runs the
+ * parts one after the other and cannot fail.
  */
 #ifndef ATTNKIT_LAYER_PLAN_H
 #define ATTNKIT_LAYER_PLAN_H

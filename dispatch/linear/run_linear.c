@@ -61,8 +61,8 @@ static int64_t next_part(void *arg)
     return parts->next < parts->end ? parts->next++ : -1;
 }
 
-/* The queues from which a thread of a parallel-for takes parts: first its own queue, then the
- * queues after it, and at last the queues from queue 0 to the queue before its own. */
+/* The queues from which a thread of a parallel-for takes parts. The thread begins with its own
+ * queue and goes on to the queues after it. Queue 0 follows the last queue. */
 struct taking {
     struct queue *queues;
     int64_t count, at, tried;

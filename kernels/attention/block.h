@@ -4,8 +4,8 @@
  * stride. Rows that lie like this are used in place. Other rows are brought into scratch, once for
  * all query rows of an item: rows of another type, rows in pages or cells, tiled K, and rows with
  * unseen rows between them. Decode takes rows of any type, each by its address, and tiled K. For
- * decode only rows of types that no decode tile reads go through scratch, such as TYPE_I8 with
- * groups of scales that are neither whole rows nor multiples of MAX_VECTOR.
+ * decode, rows go through scratch only if no decode tile reads their type, or if their type is
+ * TYPE_I8 and their groups of scales are neither whole rows nor multiples of MAX_VECTOR.
  */
 #ifndef ATTNKIT_BLOCK_H
 #define ATTNKIT_BLOCK_H
@@ -80,10 +80,10 @@ void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_ro
 
 /* Points `block` to the rows of the keys that are in `keys` and in `seen`. `keys` is within one
  * block, and `seen` counts keys from keys.first. If block->far, also points to the rows to
- * prefetch: V of the block and K of `next`. With room->turns > 1, `next` is a range of the first
+ * prefetch: V of the block and K of `next`. If room->turns > 1, `next` is a range of the first
  * head. If `next` is then as long as the block, this head's part of K and V of `next` is
- * prefetched. No other row is touched. With tiled K, keys.first begins a tile, K has all tiles from
- * there on, and V has a row of zeros for each key that is not seen. */
+ * prefetched. No other row is touched. If K is tiled, keys.first begins a tile, K has all tiles
+ * from there on, and V has a row of zeros for each key that is not seen. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
                            struct key_range keys, struct key_set seen, struct key_range next,
                            struct row_room *room, struct decode_block *block);

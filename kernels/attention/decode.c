@@ -390,8 +390,9 @@ static bool has_keys(struct key_range keys)
     return keys.first < keys.end;
 }
 
-/* Returns the keys that come after the block at key `first` of walk i: the same block in the next
- * walk that sees a key of it, or the next block, or else the first block of the next chunk. */
+/* Returns the visible keys of the block that is computed after the block at key `first` of walk i.
+ * It is the same block of a later walk, or a later block of the chunk, or else the first block of
+ * the next chunk. */
 static struct key_range after_block(const struct walk *walks, int count, int i, int64_t first)
 {
     const int64_t chunk_end = (first / CHUNK_KEYS + 1) * CHUNK_KEYS;
@@ -583,8 +584,8 @@ static __attribute__((noinline)) void write_weights(const struct attention *a,
 
 /* Recomputes the rows whose result is not finite, because a sum may have overflowed. If the sum of
  * a row's weights is NaN, the result is NaN, too, and the row is not recomputed. If the call
- * returns states, such a row is recomputed: the caller may have made the state from which the call
- * continues, and in this state o may be a number although the sum is NaN. */
+ * returns states, the row is recomputed even then. The caller may have made the state from which
+ * the call continues, and in this state o may be a number although the sum is NaN. */
 static __attribute__((noinline)) void redo_rows(const struct attention *a,
                                                 const struct kernels *kernels, const struct walk *w,
                                                 uint64_t not_finite, char *scratch)

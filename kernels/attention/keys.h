@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The addresses of rows. Rows of Q, of the output and of the log-sum-exp are found by their struct
- * place, which is computed from the number of the row in its group (see attention.h). Rows of K and
+ * The addresses of rows. A struct place says where a row of Q, of the output and of the log-sum-exp
+ * lies. It is computed from the number of the row in its KV head (see attention.h). Rows of K and
  * V, and tiles of K, are found by the index of the key.
  */
 #ifndef ATTNKIT_KEYS_H

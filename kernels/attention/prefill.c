@@ -535,8 +535,8 @@ static double sum_of(const struct panel *p, int lane)
 /* Recomputes the rows whose result is not finite. A sum may have overflowed. Or a lane that does
  * not see a key has multiplied V of this key by 0, which gives NaN if V is NaN or infinite. If the
  * sum of a row's weights is NaN, the result is NaN, too, and the row is not recomputed. If the call
- * returns states, such a row is recomputed: the caller may have made the state from which the call
- * continues, and in this state o may be a number although the sum is NaN. */
+ * returns states, the row is recomputed even then. The caller may have made the state from which
+ * the call continues, and in this state o may be a number although the sum is NaN. */
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)

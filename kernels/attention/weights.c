@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights as a result: 2^(t - M) / l for each key, with the final M and l of the row, or the scores
- * at one of several stages. The loop walks over K once more, in panels of query rows as in
- * prefill.c. prefill.c and decode.c call this file when they have finished some rows.
+ * Computes weights as a result of the call: 2^(t - M) / l for each key, with the final M and l of
+ * the row. In place of the weights the caller may ask for the scores at one of several stages. The
+ * loop walks over K once more, in panels of query rows as in prefill.c. prefill.c and decode.c call
+ * this file when they have finished some rows.
  */
 #include "kernels/attention/weights.h"
 

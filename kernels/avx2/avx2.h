@@ -130,8 +130,8 @@ enum {
                          instructions */
 };
 
-/* Returns 2^(n - POWER_HEADROOM) for the n in the low bits of `rounded`, which is n + 1.5 * 2^23,
- * and +0 for n = LEAST_POWER - 1. */
+/* Returns 2^(n - POWER_HEADROOM), or +0 for n = LEAST_POWER - 1. `rounded` is n + 1.5 * 2^23, so
+ * its low bits are n. */
 static inline __m256 shrunk_power_of_two(__m256 rounded)
 {
     const __m256i shifted = _mm256_slli_epi32(_mm256_castps_si256(rounded), 23);

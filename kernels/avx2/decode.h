@@ -25,11 +25,9 @@ struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
     int64_t bytes;                       /* of each row */
-    int64_t
-        lines; /* cache lines that each call of prefetch_ahead prefetches; 0 when none is left */
-    int64_t times; /* calls of prefetch_ahead in a tile */
-    int64_t lines_left,
-        times_left; /* lines to prefetch, and calls of prefetch_ahead, in all tiles to come */
+    int64_t lines;                  /* lines for each call of prefetch_ahead; 0 if none is left */
+    int64_t times;                  /* calls of prefetch_ahead in a tile */
+    int64_t lines_left, times_left; /* lines and calls in all tiles to come */
 };
 
 /* Spreads the prefetches of `count` rows over `tiles` tiles with `times` calls of prefetch_ahead
@@ -54,10 +52,10 @@ static inline struct ahead ask_for(const char *const *row, int count, int64_t by
     return ahead;
 }
 
-/* Before a tile, reduces the number of lines that a call prefetches, if fewer are enough for all
- * tiles to come, because prefetches under way delay loads from L2. The number is whole, because
- * counting fractions in each call would take longer. A tile that prefetches many lines in a call
- * need not call this function. */
+/* Before a tile, reduces the number of lines for each call if fewer are enough for all tiles to
+ * come. Fewer are better, because prefetches under way delay loads from L2. The number is whole,
+ * because counting fractions in each call would take longer. A tile that prefetches many lines in a
+ * call need not call this function. */
 static inline void begin_tile(struct ahead *ahead)
 {
     if (ahead->lines > 0 && (ahead->lines - 1) * ahead->times_left >= ahead->lines_left)

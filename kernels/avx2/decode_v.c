@@ -162,8 +162,9 @@ add_key(const enum type type, const struct terms *terms, int key, const struct c
     }
 }
 
-/* Computes `vectors` vectors of value columns. In each row of V these columns share a scale. A row
- * skips the keys that only other rows see, because 0 times V of these keys might be NaN. */
+/* Computes `vectors` vectors of value columns. In each row of V these columns share a scale. A
+ * query row skips the keys that only other query rows see, because 0 times V of these keys might be
+ * NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
        const struct group_scales *scales, int64_t first, int64_t width, struct ahead *ahead,

@@ -20,7 +20,7 @@ struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
     const char *stop;  /* the end of the current row, or of the page if that comes first */
-    bool pages;        /* the first use of a page also prefetches a line two pages further on */
+    bool pages;        /* each new row or page also prefetches a line two pages further on */
     bool apart;        /* rows of 16-bit types with gaps between them, in K and V larger than L2 */
     int64_t bytes;     /* bytes of each row */
     int64_t due, pace; /* due: lines to prefetch now; pace: lines that each call adds; in 256ths of

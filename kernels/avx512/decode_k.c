@@ -362,7 +362,8 @@ struct scored_tile {
 };
 
 /* Adds the products of a step, the elements from d on. If is_transposed_before, the next step is
- * transposed meanwhile; after the last step of a tile comes the first step of the next tile. */
+ * transposed meanwhile. After the last step of a tile, the next step is the first step of the next
+ * tile. */
 static inline __attribute__((always_inline)) void
 add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct scales *scales,
          __m512 s[][MAX_TILE], struct ahead *ahead, const enum hints hints, const int vectors,

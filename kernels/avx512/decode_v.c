@@ -141,7 +141,8 @@ add_key(const enum type type, const char *const *row, const struct columns *colu
 }
 
 /* Computes `vectors` vectors of value columns. In a row of TYPE_I8 these columns share a scale. A
- * row skips the keys that only other rows see, because 0 times V of these keys might be NaN. */
+ * query row skips the keys that only other query rows see, because 0 times V of these keys might be
+ * NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
        int64_t first, int64_t width, struct ahead *ahead, const bool to_first, const int vectors,

@@ -284,8 +284,8 @@ few_rows(const enum type type, const struct few_product *p, int first, const int
     return nan;
 }
 
-/* Returns the most rows of a register tile. With scales the tile is smaller, because the scales
- * take registers. */
+/* Returns the most rows of a register tile. If the type has scales, the tile is smaller, because
+ * the scales take registers. */
 static inline int few_height(const enum type type)
 {
     return type == TYPE_Q8_0 ? 4 : FEW_ROWS;

@@ -31,8 +31,8 @@ static inline uint64_t bits_from_double(double x)
     return bits;
 }
 
-/* Returns log2 x of a finite x >= 1, with an error of at most 6 u. With x = 2^k m and m in
- * [sqrt 1/2, sqrt 2] the result is
+/* Returns log2 x of a finite x >= 1, with an error of at most 6 u. x is split into 2^k m with m in
+ * [sqrt 1/2, sqrt 2]. The result is
  *   k + 2 / ln 2 (s + s^3 / 3 + s^5 / 5 + ...),   s = (m - 1) / (m + 1), |s| < 0.1716.
  * s has an error of 2 u, or of 1.6 u if m < 1: m + 1 is then at least 1.7, so its rounding is at
  * most 0.6 u. The sum of the series has an error of 1.1 u. Its product with s and the product with

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NEON: the shape of a panel, and the inline helpers that several tiles use, among them exp2, loads
- * and stores of 1 to 4 floats (NEON has none with a mask) and a transposition. Also the prototypes
- * of the entries, all of which table.c names.
+ * NEON: the shape of a panel, the inline helpers that several tiles use, and the prototypes of the
+ * entries. table.c names all entries. Among the helpers are loads and stores of 1 to 4 floats,
+ * because NEON has no loads and stores with a mask.
  */
 #ifndef ATTNKIT_NEON_H
 #define ATTNKIT_NEON_H
@@ -130,7 +130,7 @@ enum {
                          instructions */
 };
 
-/* Returns 2^(n - POWER_HEADROOM), and +0 for n = LEAST_POWER - 1. */
+/* Returns 2^(n - POWER_HEADROOM), or +0 for n = LEAST_POWER - 1. */
 static inline float32x4_t shrunk_power_of_two(int32x4_t n)
 {
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127 - POWER_HEADROOM)), 23));

@@ -62,9 +62,9 @@ static inline float scalar_exp2(float x)
     return p * power_of_two((int)n);
 }
 
-/* Returns log x for x = 0, NaN, +inf or a normal x > 0, within 1.0 ulp. With x = 2^e m and 0.75 <=
- * m < 1.5 the result is e ln 2 + 2 atanh(y), y = (m - 1) / (m + 1). The larger parts of this sum
- * are kept as sums of two numbers. */
+/* Returns log x for x = 0, NaN, +inf or a normal x > 0, within 1.0 ulp. x is split into 2^e m with
+ * 0.75 <= m < 1.5. The result is e ln 2 + 2 atanh(y) with y = (m - 1) / (m + 1). The larger parts
+ * of this sum are kept as sums of two numbers. */
 static inline float scalar_log(float x)
 {
     if (x == 0.0f)
@@ -100,7 +100,7 @@ static inline float scalar_log(float x)
  * with |f| < 0.174. A polynomial f + f^2 q(f) gives h = (e^2f - 1) / 2. Then E = 2^n h + (2^n - 1)
  * / 2 has a small relative error for a small x, where n = 0. If tanh x is near 1, an error of E
  * hardly changes the result. No step underflows unless x does, because x below 2^-25 is its own
- * tanh. From a = 10 on E + 1 rounds to E. */
+ * tanh. If a is at least 10, E + 1 rounds to E. */
 static inline float scalar_tanh(float x)
 {
     const float distance = fabsf(x), a = distance > 10.0f ? 10.0f : distance;

@@ -62,10 +62,10 @@ void KERNEL(head_scores)(const float *q_t, const float *k_t, int rows, int keys,
         head_score_rows(q_t, k_t, keys, head_dim, s, MAX_SIDE);
 }
 
-/* Computes `vectors` vectors of value columns from column c on. Every vector has `width` floats;
- * width is less than VECTOR only for the last columns. A row skips the keys that only other rows
- * see, because 0 times V of these keys might be NaN. Spoils a lane of `spoilt` where a value of out
- * is not finite. */
+/* Computes `vectors` vectors of value columns from column c on. Every vector has `width` floats.
+ * `width` is less than VECTOR only for the last columns. A query row skips the keys that only other
+ * query rows see, because 0 times V of these keys might be NaN. Spoils a lane of `spoilt` where a
+ * value of out is not finite. */
 static inline __attribute__((always_inline)) void
 head_out_tile(const struct head_weights *weights, struct rows v, int64_t c, int64_t width,
               float *const *out, const int vectors, const int rows, floats spoilt[2])
