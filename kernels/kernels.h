@@ -262,7 +262,7 @@ struct decode_block {
      * for each key. They are rows of this block or of the next block. While it works on V, it
      * prefetches the `next_keys` rows of K in `next_k`. */
     bool far;
-    bool large; /* K and V of a head are more than L2 keeps */
+    bool large; /* K and V of a head do not fit into L2 */
     int next_keys;
     const char *const *next_k, *const *with_k;
 };
@@ -504,9 +504,9 @@ struct kernels {
 
     /* Finishes a total, as `finish` does with a state. The quotient is binary64 and is rounded to
      * binary32 before 0 is added. lse takes the log of f32(l). If chunk_out is not NULL, it is o,
-     * as binary32, and total->out is not read. If the bit of a row is set, a value may also be NaN
-     * or infinite only because inverse_of(l) is NaN or o is infinite. The caller divides such a row
-     * again. */
+     * as binary32, and total->out is not read. The bit of a row may also be set because
+     * inverse_of(l) is NaN or o is infinite. If the bit is set, the caller divides the row again.
+     */
     uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
                              int64_t value_dim, int rows, float *const *out, float *const *lse);
 

@@ -42,7 +42,7 @@ struct mask {
     const char *first; /* NULL: no mask */
     struct strides stride;
     int64_t columns; /* keys from this column on are masked */
-    bool ignores;    /* true masks a key */
+    bool ignores;    /* a true element hides its key; if not set, a false element hides its key */
     enum type type;  /* type of the elements, if they are numbers */
 };
 
@@ -58,7 +58,7 @@ struct extras {
     int64_t left, right;             /* bounds of the window, not negative; INT64_MAX: no bound */
     bool has_right;                  /* whether the window has a right bound */
     int64_t keep_first;              /* keys that are in every window, by absolute index */
-    const int32_t *q_docs, *kv_docs; /* NULL: no documents */
+    const int32_t *q_docs, *kv_docs; /* segment ids of rows and keys; NULL: none */
     struct mask bytes, bits, bias;
     int64_t columns;          /* columns of the mask that has the fewest; INT64_MAX: no mask */
     struct adjust adjust;     /* factor is scale_log2 if there is no softcap */

@@ -22,7 +22,7 @@ struct heads {
     const struct kernels *kernels;
     int heads, vector, rows, lanes;
     int keys;   /* the most keys that a row sees, at least 1 */
-    bool mixed; /* whether some rows see fewer keys */
+    bool mixed; /* whether some rows see fewer than `keys` keys */
     int64_t batch[MAX_VECTOR], kv_head[MAX_VECTOR];
     int32_t seen[MAX_VECTOR]; /* keys that the last row sees; no other row sees more */
     int32_t visible[MAX_LANES];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Turns the caller's masks, documents, slopes and dropout into sets of keys and lines of numbers
+ * Turns the caller's masks, segment ids, slopes and dropout into sets of keys and lines of numbers
  * for a block of keys. The tiles do the work for each key. This file finds the rows of the masks
  * and fills in the structs from which the tiles make lines. Only if cells are out of order, this
  * file gathers the elements of a mask one by one, which takes about a cycle for each element.
@@ -215,7 +215,7 @@ static struct seen seen_by_bias(const struct attention *a, const struct kernels 
     return s;
 }
 
-/* Returns the keys of the row's document. */
+/* Returns the keys whose segment id is the segment id of the row. */
 static struct key_set seen_by_document(const struct attention *a, const struct kernels *kernels,
                                        const struct place *place, int64_t block, int64_t end)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Visibility: the keys that a row sees, and the numbers that are added to their scores. The
- * position of a row selects two ranges of keys, counted from key 0. Masks, documents and empty
+ * position of a row selects two ranges of keys, counted from key 0. Masks, segment ids and empty
  * cells hide some of these keys. The hidden keys are found for one block of keys at a time.
  */
 #ifndef ATTNKIT_MASK_H

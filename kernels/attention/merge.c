@@ -17,7 +17,8 @@ enum {
     TOTAL_DOUBLES = 2048, /* rows x columns of a tile: 16 KiB, half of an L1 cache */
 };
 
-/* Some consecutive rows. Offsets are in bytes, from the first row of any part. */
+/* Some consecutive rows. Offsets are in bytes, from the first row of a part to each row of the
+ * tile. They are the same in all parts. */
 struct tile {
     int rows;
     int64_t part_out[MAX_DECODE_ROWS], part_lse[MAX_DECODE_ROWS];

@@ -31,9 +31,9 @@ struct panel {
     struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
     struct total total; /* the total over the chunks before it */
     struct seen *seen;  /* with masks: the keys of the block that each row sees */
-    bool is_begun;      /* the total holds something */
+    bool is_begun;      /* the total holds the caller's total or a chunk */
     bool is_sunk;       /* M and l of the total hold the sinks, but o is still in `chunk` */
-    bool is_fresh;      /* the chunk's state holds nothing */
+    bool is_fresh;      /* `chunk` holds no state yet */
 };
 
 /* The data of one item. */
