@@ -191,12 +191,12 @@ typedef struct attnkit_score_mods {
                                 * rows NaN, and beyond 2.35e38 a sink counts as infinite. Not with
                                 * state_out: a sink belongs in the call that gives the result */
 
-    /* Dropout: with 0 < dropout < 1 (0: none), each weight is multiplied, after the softmax and its
-     * lse, by 0 with this probability and else by 1 / (1 - dropout). dropout_seeds[b], head,
-     * position and key index j alone decide whether a weight becomes 0. It becomes 0 if word j % 4
-     * of Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32. The key of Philox is the two
-     * halves of the seed, the lower half first. The counter is {low 32 bits of j / 4, low 32 bits
-     * of the position, head, w}. The low half of w is bits 32 - 47 of j / 4, the high half is
+    /* Dropout, for 0 < dropout < 1; 0: none. After the softmax and its lse, each weight is
+     * multiplied by 0 with this probability, and otherwise by 1 / (1 - dropout). dropout_seeds[b],
+     * head, position and key index j alone decide whether a weight becomes 0. It becomes 0 if word
+     * j % 4 of Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32. The key of Philox is the
+     * two halves of the seed, the lower half first. The counter is {low 32 bits of j / 4, low 32
+     * bits of the position, head, w}. The low half of w is bits 32 - 47 of j / 4, the high half is
      * bits 32 - 47 of the position. Needs align. */
     double dropout;
     const uint64_t *dropout_seeds; /* [batch]; NULL if and only if dropout is 0 */
@@ -207,7 +207,7 @@ typedef struct attnkit_score_mods {
      * product has the effect of a bias with this value: NaN and +infinity make the row NaN, and a
      * product below -2^126 counts as -2^126. Beyond 2.35e38 a factor counts as infinite. Factors of
      * 1 give the same bits as NULL.
-     * Cost: as a bias for each head. */
+     * Cost: as for a bias whose numbers differ between heads. */
     const float *bias_scales;
 } attnkit_score_mods;
 
@@ -266,7 +266,7 @@ typedef struct attnkit_weights_out {
      * and -infinity for the other kinds. ATTNKIT_WEIGHTS_CAPPED and ATTNKIT_WEIGHTS_SCALED read K
      * of all keys before these columns, seen or not. Weights are not allowed with states or
      * first_key.
-     * Cost: computing the scores a second time, and writing the weights. */
+     * Cost: the scores are computed a second time, and the weights are written. */
     attnkit_tensor weights;
     attnkit_weights_kind kind;
     uint32_t flags; /* 0 */
