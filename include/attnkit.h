@@ -361,8 +361,8 @@ ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
  * the groups.
  *
  * Planning reads nothing through pointers. It only matters which optional pointers are NULL: a run
- * must give exactly those that were not NULL in the plan. ATTNKIT_LATER stands for memory that does
- * not exist yet.
+ * must give exactly the pointers that were not NULL in the plan. ATTNKIT_LATER stands for memory
+ * that does not exist yet.
  */
 
 #define ATTNKIT_LATER ((void *)64) /* in a plan: a pointer that each run gives */

@@ -16,7 +16,7 @@ bool interrupted(void);
 /* Restores the default effect of signals. Child processes call it. */
 void interrupt_release(void);
 
-/* Ends the process by the signal that has come, if any. */
+/* Ends the process by the signal that has come. Returns if none has come. */
 void interrupt_die(void);
 
 #endif

@@ -69,8 +69,8 @@ void measure_calls(const struct row *row, struct pool *pool, struct patience pat
                    const struct row_call *call, struct result *result);
 
 /* Returns the work of a call that computes `flops` FLOPs and reads `bytes` bytes from memory. Only
- * the one that bounds the call is set; the other one is 0. The two roofs of a core meet at 5 to 10
- * FLOPs per byte. */
+ * the number that bounds the call is set; the other number is 0. The two roofs of a core meet at 5
+ * to 10 FLOPs per byte. */
 struct work work_of(double flops, double bytes);
 
 /* A workload has a row for each of its types on each instruction set. scalar has only the small
