@@ -102,7 +102,7 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------
- * Version. The library's version is a string and may differ from the header's.
+ * Version. The library's version is a string. It may differ from the version of this header.
  */
 
 #define ATTNKIT_VERSION_MAJOR 0 /* major version of this header */
@@ -323,11 +323,17 @@ typedef struct attnkit_exec {
  *
  *     4 * (290 * head_dim + 780 * value_dim + 10000) + 4096 bytes,
  *
- * and in addition, if a type is not ATTNKIT_F32, or with pages, tiles, segments, masks or
- * keep_first, 4 * 129 * (head_dim + value_dim); with any mask (window and segments, too), softcap,
- * slopes or dropout, 73728; with weights, 4 * (192 * head_dim + 25000); with several threads,
- * 4096 * (value_dim + 3) + 65536. With key_index the size does grow with kv_len: it adds the terms
- * of pages and of a mask, and 17 * kv_len + 16 * batch + 16384. */
+ * and in addition, in bytes,
+ *
+ *     4 * 129 * (head_dim + value_dim)   if a type is not ATTNKIT_F32, or with pages, tiles,
+ *                                        segments, masks or keep_first
+ *     73728                              with any mask (window and segments, too), softcap, slopes
+ *                                        or dropout
+ *     4 * (192 * head_dim + 25000)       with weights
+ *     4096 * (value_dim + 3) + 65536     with several threads.
+ *
+ * With key_index the size does grow with kv_len: it adds the terms of pages and of a mask, and
+ * 17 * kv_len + 16 * batch + 16384. */
 ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
                                                        const attnkit_exec *exec, size_t *bytes,
                                                        char *message);

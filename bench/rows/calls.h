@@ -8,7 +8,7 @@
 #include "bench/measure/pool.h"
 #include "bench/rows/rows.h"
 
-/* Bits of sets of types. */
+/* A set of types is the bits of its types. */
 enum { F32 = 1 << ATTNKIT_F32, F16 = 1 << ATTNKIT_F16, BF16 = 1 << ATTNKIT_BF16 };
 enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0 };
 

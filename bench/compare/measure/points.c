@@ -13,7 +13,7 @@
 #include "tools/cli/filter.h"
 #include "tools/cli/tool.h"
 
-/* Bits of sets of types. */
+/* A set of types is the bits of its types. */
 enum { F32 = 1, F16 = 2, BF16 = 4, I8 = 8, Q8_0 = 16, TYPES = 5 };
 
 static const char *const types[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"};
