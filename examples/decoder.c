@@ -197,8 +197,8 @@ static void make_caches(struct sequence *s, attnkit_attention_args description, 
     }
 }
 
-/* A cache of binary32, [KV_HEADS][CONTEXT][HEAD_DIM]. Each row sees the keys up to its own; the
- * last row's key is the last in the cache. */
+/* Begins a sequence with a cache of binary32, [KV_HEADS][CONTEXT][HEAD_DIM]. Each row sees the keys
+ * up to its own; the last row's key is the last in the cache. */
 static void begin_dense(struct sequence *s)
 {
     const attnkit_attention_args description = {.size = sizeof description,
@@ -209,8 +209,9 @@ static void begin_dense(struct sequence *s)
     make_caches(s, description, sizeof(float) * KV_HEADS * CONTEXT * HEAD_DIM);
 }
 
-/* A cache of Q8_0 in pages of 16 keys, K in tiles: about a quarter of the memory, in any free
- * pages. The program chooses which page holds which keys; here all layers have the same table. */
+/* Begins a sequence with a cache of Q8_0 in pages of 16 keys, K in tiles. It takes about a quarter
+ * of the memory, in any free pages. The program chooses which page holds which keys; here all
+ * layers have the same table. */
 static void begin_paged(struct sequence *s)
 {
     const attnkit_attention_args description = {
@@ -241,7 +242,7 @@ static void end(struct sequence *s)
 
 /* --------------------------------------------------------------------------------- the model */
 
-/* y = x / rms(x) * norm, row by row; eps is Llama's. */
+/* Computes y = x / rms(x) * norm for each row, with Llama's eps. */
 static void rms_norm(int64_t rows, const float *x, const float norm[D_MODEL], float *y)
 {
     for (int64_t i = 0; i < rows; i++, x += D_MODEL, y += D_MODEL) {
@@ -254,7 +255,7 @@ static void rms_norm(int64_t rows, const float *x, const float norm[D_MODEL], fl
     }
 }
 
-/* gate = silu(gate) * up */
+/* Computes gate = silu(gate) * up. */
 static void silu_times(int64_t count, float *gate, const float *up)
 {
     for (int64_t i = 0; i < count; i++)
@@ -369,7 +370,7 @@ static int32_t most_likely(const float logits[VOCAB])
     return best;
 }
 
-/* Prefill, then decoding: the prompt in one call, and the answer token by token. */
+/* Runs the prompt in one call (prefill), then the answer token by token (decoding). */
 static void generate(const struct model *m, struct sequence *s, int32_t tokens[TOKENS],
                      float *logits, attnkit_exec *exec)
 {

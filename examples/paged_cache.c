@@ -129,7 +129,7 @@ static void attend(const attnkit_attention_args *args)
     free(exec.workspace);
 }
 
-/* q and out [SLOTS][Q_HEADS][1][DIM]: attends with a row of each sequence over all its keys. */
+/* Attends with a row of each sequence over all its keys. q and out are [SLOTS][Q_HEADS][1][DIM]. */
 static void decode(const struct cache *cache, const float *q, float *out)
 {
     const attnkit_pages pages = pages_of(cache);

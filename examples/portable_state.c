@@ -67,7 +67,7 @@ struct header {
     int32_t q_heads, kv_heads, dim, rows;
     int64_t keys;
     int32_t k_type, k_layout, v_type; /* as in attnkit_tensor */
-    int32_t state_bytes;              /* bytes of a number of sum and out */
+    int32_t state_bytes;              /* bytes of a number in sum and out */
 };
 
 enum { ORDER_MARK = 0x01020304, VERSION = 1 };
@@ -92,8 +92,8 @@ static struct header make_header(void)
     return h;
 }
 
-/* Returns NULL, or a text that says why the file is refused. This program has one shape; a real one
- * would take it from the header, within bounds. */
+/* Returns NULL, or a text that says why the file is refused. This program has one shape; a real
+ * program would take the shape from the header, within bounds. */
 static const char *check_header(const struct header *h)
 {
     const struct header expected = make_header();

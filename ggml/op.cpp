@@ -60,7 +60,7 @@ attnkit_tensor strided(attnkit_type type, int64_t batch, int64_t head, int64_t r
     return attnkit::strided(attnkit::tensor(ATTNKIT_LATER, type), batch, head, row);
 }
 
-// "K [128, 96, 8, 1] of q4_1"
+// Returns a text such as "K [128, 96, 8, 1] of q4_1".
 std::string described(const char *name, const ggml_tensor *t)
 {
     std::string text = name;

@@ -8,7 +8,7 @@
 namespace attnkit_ggml
 {
 
-// Asks ggml to make an op, and compares the op's fields, read by the headers, with their known
+// Asks ggml to make an op, reads the op's fields by the headers, and compares them with their known
 // values. The program compares GGML_BACKEND_API_VERSION itself, but this version does not cover the
 // numbers of ops and types or the fields of a tensor.
 bool is_built_for_this_ggml();

@@ -30,10 +30,10 @@
  *     changes a bit of the result, not even NaN or infinity. Keys that no row of the call sees are
  *     not read at all, unless they share a tile of K with a key that a row sees. A row that sees no
  *     key is 0, with a log-sum-exp of -infinity.
- *   - A NaN in q, or in a k that the row sees, makes the whole row NaN; a NaN in a v that the row
- *     sees makes this column NaN. A score of +infinity makes the row NaN. A score of -infinity has
- *     weight 0. So has a score some 70 below the largest of its row, because weights below 2^-100
- *     would be slow to compute with.
+ *   - A NaN in q, or in a k that the row sees, makes the whole row NaN; a NaN in one column of a v
+ *     that the row sees makes this column of the row NaN. A score of +infinity makes the row NaN. A
+ *     score of -infinity has weight 0. A score some 70 below the largest of its row has weight 0,
+ *     too, because weights below 2^-100 would be slow to compute with.
  *   - A call reads and writes no byte outside the rows and tiles that pointer, shape and strides
  *     describe.
  *   - A call allocates nothing, locks nothing, prints nothing, starts no thread and never aborts.
@@ -54,8 +54,8 @@
  *   - It owns no threads and no memory: the caller provides both.
  *
  * Example: causal attention over n tokens, 8 query heads that share 2 KV heads. The call refuses
- * all arguments that the workspace query refuses, and a missing workspace, too, so one check of the
- * status is enough.
+ * all arguments that the workspace query refuses. It also refuses a missing workspace. So one check
+ * of the status is enough.
  *
  *     attnkit_attention_args args = {
  *         .size = sizeof args, .flags = ATTNKIT_CAUSAL, .align = ATTNKIT_ALIGN_UPPER_LEFT,
@@ -69,7 +69,8 @@
  *         fprintf(stderr, "%s\n", message);
  *     free(exec.workspace);
  *
- * The same with a window of 512 keys and a softcap. Options are groups: structs that args point to.
+ * The same call with a window of 512 keys and a softcap. Options are groups: structs that args
+ * point to.
  *
  *     attnkit_window window = {.size = sizeof window, .left = 511};
  *     attnkit_visibility visibility = {.size = sizeof visibility, .window = &window};
@@ -101,7 +102,7 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------
- * Version. The library's version is a string and may differ from the header's.
+ * Version. The library's version is a string. It may differ from the version of this header.
  */
 
 #define ATTNKIT_VERSION_MAJOR 0 /* major version of this header */
@@ -136,9 +137,10 @@ ATTNKIT_API const char *attnkit_status_string(attnkit_status status);
 /* ---------------------------------------------------------------------------------------------
  * Structs. A struct that may grow begins with its size. So a newer library recognises an older
  * caller, and an older library refuses fields that it does not know. Zero is the default of every
- * field: set the whole struct to zero, then its size, then the fields you need. A designated
- * initialiser does this in C, attnkit_..._init() in any language. An optional group that is NULL,
- * or zero except for its size, has no effect; the only exception is attnkit_window.
+ * field: set the whole struct to zero, then its size, then the fields you need. In C a designated
+ * initialiser sets all of them. In any language attnkit_..._init() sets the struct to zero and its
+ * size. An optional group that is NULL, or zero except for its size, has no effect; the only
+ * exception is attnkit_window.
  *
  * Three small structs have no size, because they are frozen: attnkit_tensor, attnkit_ints and
  * attnkit_state.
@@ -158,12 +160,12 @@ enum {
      * docs/format.md describes the rest. q is an unsigned integer of 4 or 5 bits. attnkit_append
      * writes Q4_0 and Q5_0. */
     ATTNKIT_Q4_0 = 5,     /* 32 elements in 18 bytes: (q - 8) * d */
-    ATTNKIT_Q4_1 = 6,     /* 32 in 20: q * d + m */
-    ATTNKIT_Q5_0 = 7,     /* 32 in 22: (q - 16) * d */
-    ATTNKIT_Q5_1 = 8,     /* 32 in 24: q * d + m */
-    ATTNKIT_IQ4_NL = 9,   /* 32 in 18: d times the q-th of 16 integers */
-    ATTNKIT_Q1_0 = 10,    /* 128 in 18: d or -d, by a bit */
-    ATTNKIT_Q2_0 = 11,    /* 64 in 18: -1, 0, 1 or 2 times d, by 2 bits */
+    ATTNKIT_Q4_1 = 6,     /* 32 elements in 20 bytes: q * d + m */
+    ATTNKIT_Q5_0 = 7,     /* 32 elements in 22 bytes: (q - 16) * d */
+    ATTNKIT_Q5_1 = 8,     /* 32 elements in 24 bytes: q * d + m */
+    ATTNKIT_IQ4_NL = 9,   /* 32 elements in 18 bytes: d times the q-th of 16 integers */
+    ATTNKIT_Q1_0 = 10,    /* 128 elements in 18 bytes: d or -d, by a bit */
+    ATTNKIT_Q2_0 = 11,    /* 64 elements in 18 bytes: -1, 0, 1 or 2 times d, by 2 bits */
     ATTNKIT_F8_E4M3 = 12, /* bytes of 8-bit floating point, E4M3 without infinities, with binary32
                            * scales as for ATTNKIT_I8 */
 
@@ -229,8 +231,8 @@ enum {
  *     lse[b][h][i] = log sum_j exp(x_j)                                natural logarithm
  *
  * A sink is one more term in the denominator of the softmax and in lse: exp(sinks[h]), without a
- * key or a value. All keys are visible, or with ATTNKIT_CAUSAL the keys up to the position of the
- * row, except the keys that the visibility group hides (options.h).
+ * key or a value. All keys are visible; with ATTNKIT_CAUSAL only the keys up to the position of the
+ * row. The visibility group hides further keys (options.h).
  */
 
 /* Bits of flags. */
@@ -261,11 +263,11 @@ typedef struct attnkit_attention_args {
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
      * lse [batch][q_heads][q_len], optional. q and out are ATTNKIT_F32, F16 or BF16, k and v of any
      * type, not necessarily the same, lse is ATTNKIT_F32. All arithmetic is binary32. Elements are
-     * widened to binary32, which is exact, except that the product with a scale of ATTNKIT_I8 or
-     * ATTNKIT_F8_E4M3, and q * d + m of blocks, are rounded once. The result is rounded once to the
-     * type of out. A row of blocks is a whole number of blocks: head_dim or value_dim is a multiple
-     * of 32, 64 or 128. Inputs, also inputs in groups, may overlap each other. Outputs overlap
-     * nothing, but may lie in the gaps between rows of other tensors. */
+     * widened to binary32. This is exact, with two exceptions that are rounded once: the product
+     * with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and q * d + m of blocks. The result is rounded
+     * once to the type of out. A row of blocks is a whole number of blocks: head_dim or value_dim
+     * is a multiple of 32, 64 or 128. Inputs, also inputs in groups, may overlap each other.
+     * Outputs overlap nothing, but may lie in the gaps between rows of other tensors. */
     attnkit_tensor q;
     attnkit_tensor k;
     attnkit_tensor v;
@@ -295,9 +297,10 @@ typedef struct attnkit_attention_args {
  * heads and blocks of query rows) takes items from the shares of others. If there are fewer than 8
  * items for each thread, the threads also divide the last items among themselves, in chunks of 512
  * keys. The bits stay the same. So there may be more threads than heads, and a thread that is slow
- * or begins late only delays the chunks that it is working on. Threads of your own do the same if
- * they have a barrier, but only if whole items would not balance; they meet at the barrier before
- * and after. The workspace is free for another call when all threads have returned. */
+ * or begins late only delays the chunks that it is working on. Threads of your own divide the last
+ * items in the same way if they have a barrier, but only if whole items would not balance. They
+ * meet at the barrier before and after. The workspace is free for another call when all threads
+ * have returned. */
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, of any alignment and contents */
@@ -313,28 +316,34 @@ typedef struct attnkit_exec {
     void (*barrier)(void *pool);
 } attnkit_exec;
 
-/* Sets *bytes to the workspace that attnkit_attention needs for these args and this exec (its
- * threads and isa; exec may be NULL: one thread). Reads nothing through pointers: it only matters
- * which are NULL. The size never shrinks as q_len or kv_len grows, so the workspace of the longest
- * call serves shorter ones. Whatever the lengths, it is at most, for each thread,
+/* Sets *bytes to the workspace that attnkit_attention needs for these args and the threads and isa
+ * of exec. exec may be NULL: one thread. Reads nothing through pointers: it only matters which
+ * pointers are NULL. The size never shrinks as q_len or kv_len grows, so the workspace of the
+ * longest call serves shorter ones. Whatever the lengths, it is at most, for each thread,
  *
  *     4 * (290 * head_dim + 780 * value_dim + 10000) + 4096 bytes,
  *
- * and in addition, if a type is not ATTNKIT_F32, or with pages, tiles, segments, masks or
- * keep_first, 4 * 129 * (head_dim + value_dim); with any mask (window and segments, too), softcap,
- * slopes or dropout, 73728; with weights, 4 * (192 * head_dim + 25000); with several threads,
- * 4096 * (value_dim + 3) + 65536. With key_index the size does grow with kv_len: it adds the terms
- * of pages and of a mask, and 17 * kv_len + 16 * batch + 16384. */
+ * and in addition, in bytes,
+ *
+ *     4 * 129 * (head_dim + value_dim)   if a type is not ATTNKIT_F32, or with pages, tiles,
+ *                                        segments, masks or keep_first
+ *     73728                              with any mask (window and segments, too), softcap, slopes
+ *                                        or dropout
+ *     4 * (192 * head_dim + 25000)       with weights
+ *     4096 * (value_dim + 3) + 65536     with several threads.
+ *
+ * With key_index the size does grow with kv_len: it adds the terms of pages and of a mask, and
+ * 17 * kv_len + 16 * batch + 16384. */
 ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
                                                        const attnkit_exec *exec, size_t *bytes,
                                                        char *message);
 
 /* Computes attention. exec may be NULL only if there is nothing to do.
- * Cost: 2 * (head_dim + value_dim) FLOPs for each query row and key it sees, and reading K and V
- * once or twice for each block of 256 query rows of a KV head. A row that sees NaN or infinities in
- * V, or whose sums overflow, is computed again: a call with only such rows takes up to 20 times as
- * long, a call with a single row 3 times. The caller's rounding and flush-to-zero modes do not
- * matter and are restored. */
+ * Cost: 2 * (head_dim + value_dim) FLOPs for each pair of a query row and a key that it sees. K and
+ * V are read once or twice for each block of 256 query rows of a KV head. A row that sees NaN or
+ * infinities in V, or whose sums overflow, is computed again: a call with only such rows takes up
+ * to 20 times as long, a call with a single row 3 times. The caller's rounding and flush-to-zero
+ * modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
                                              const attnkit_exec *exec, char *message);
 
@@ -358,8 +367,8 @@ ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
  * the groups.
  *
  * Planning reads nothing through pointers. It only matters which optional pointers are NULL: a run
- * must give exactly those that were not NULL in the plan. ATTNKIT_LATER stands for memory that does
- * not exist yet.
+ * must give exactly the pointers that were not NULL in the plan. ATTNKIT_LATER stands for memory
+ * that does not exist yet.
  */
 
 #define ATTNKIT_LATER ((void *)64) /* in a plan: a pointer that each run gives */

@@ -43,7 +43,7 @@ namespace attnkit
 
 // ------------------------------------------------------------------------------------- errors
 
-// what() is the message, which names the argument and its value.
+// An error of a call. what() is the message, which names the argument and its value.
 class error : public std::runtime_error
 {
   public:
@@ -259,7 +259,7 @@ template <class Calls> class basic_plan
         run(data, scratch.in(exec));
     }
 
-    // The plan for functions of attnkit.h.
+    // Returns the plan, for functions of attnkit.h.
     const void *get() const noexcept
     {
         return memory_.get();

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The build backend by which pip builds the package: meson-python, with one change. nanobind needs functions that are
-in the stable ABI only since Python 3.12, and not in a Python without the global lock. A wheel for any other Python is
-for that one version."""
+in the stable ABI only since Python 3.12, and not in a Python without the global lock. A wheel that any other Python
+builds is for that one version of Python."""
 
 import sys
 import sysconfig

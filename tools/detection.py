@@ -162,7 +162,7 @@ def compare(command, seed):
 
 
 def summary(result, percent, names):
-    """Returns those results of a run that are stored. Verdicts are in the order of `names`."""
+    """Returns the part of a run's results that is stored. Verdicts are in the order of `names`."""
     points = {point["name"]: point for point in result["points"]}
     if list(points) != names:
         fail(f"the points of a run are {', '.join(points)}: they were {', '.join(names)}")

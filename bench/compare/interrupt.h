@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ctrl-C and similar signals. After such a signal a job ends the processes it has started, removes
- * the files it has made, and dies of the signal.
+ * Ctrl-C and similar signals. After one of these signals a job ends the processes it has started,
+ * removes the files it has made, and is ended by the signal.
  */
 #ifndef ATTNKIT_COMPARE_INTERRUPT_H
 #define ATTNKIT_COMPARE_INTERRUPT_H
@@ -16,7 +16,7 @@ bool interrupted(void);
 /* Restores the default effect of signals. Child processes call it. */
 void interrupt_release(void);
 
-/* Ends the process by the signal that has come, if any. */
+/* Ends the process by the signal that has come. Returns if none has come. */
 void interrupt_die(void);
 
 #endif

@@ -51,8 +51,8 @@ struct roof {
  * loops for it. */
 bool roof_fma(struct roof *roof, const char *isa, struct pool *pool);
 
-/* Makes the roof of reading a buffer of `size` bytes again and again. Returns false as above, or if
- * there is no memory. */
+/* Makes the roof of reading a buffer of `size` bytes again and again. Returns false if the benches
+ * have no loops for the instruction set, or if there is no memory. */
 bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t size);
 
 /* Runs one burst, which takes about 0.3 ms on each thread. Returns its processor time in seconds,

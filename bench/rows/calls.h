@@ -8,7 +8,7 @@
 #include "bench/measure/pool.h"
 #include "bench/rows/rows.h"
 
-/* Bits of sets of types. */
+/* A set of types is the bits of its types. */
 enum { F32 = 1 << ATTNKIT_F32, F16 = 1 << ATTNKIT_F16, BF16 = 1 << ATTNKIT_BF16 };
 enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0 };
 
@@ -69,8 +69,8 @@ void measure_calls(const struct row *row, struct pool *pool, struct patience pat
                    const struct row_call *call, struct result *result);
 
 /* Returns the work of a call that computes `flops` FLOPs and reads `bytes` bytes from memory. Only
- * the one that bounds the call is set; the other one is 0. The two roofs of a core meet at 5 to 10
- * FLOPs per byte. */
+ * the number that bounds the call is set; the other number is 0. The two roofs of a core meet at 5
+ * to 10 FLOPs per byte. */
 struct work work_of(double flops, double bytes);
 
 /* A workload has a row for each of its types on each instruction set. scalar has only the small

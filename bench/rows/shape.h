@@ -10,7 +10,7 @@
  *   D64x128    head_dim, value_dim; D64 if equal
  *   _M4096     a layer: rows of 4096 elements in and out. If there are more keys than rows, the
  *              first keys are in the layer's cache
- *   _causal    a row sees the keys up to its own, the last row all of them
+ *   _causal    a row sees the keys up to its own; the last row sees all keys
  *   _pad       not for a layer: batch entry b has (16 - b % 8) / 16 of the keys, on average 78 %
  *              with 8 entries
  *   _token     K and V, or the cache, are [batch][keys][heads][dim], not [batch][heads][keys][dim]
@@ -22,13 +22,13 @@
  *   _alltrue   a bool mask [rows][keys] for all heads that lets everything through
  *   _dense     _causal as a bool mask [rows][keys]
  *   _half      _causal as an additive f16 mask of 0 and -inf
- *   _tree      a speculative tree: with n rows, a row sees all but the last n keys, and of these
- *              itself and its ancestors in a binary tree
- *   _cells     row i of n sees every n-th key from key i on, as of n sequences in one cache
+ *   _tree      a speculative tree: with n rows, a row sees all keys before the last n keys. Among
+ *              the last n keys it sees its own key and its ancestors' keys in a binary tree
+ *   _cells     row i of n sees every n-th key from key i on, as if n sequences shared one cache
  *   _padmask   _pad as a bool mask [batch][keys]
  *   _bias      an additive mask [rows][keys] of random f32 for all heads
- *   _scaledbias  a mask as for _bias, and for each head a factor of it
- *   _ring      the cache is a ring: its first key lies at a third of it, by key_index
+ *   _scaledbias  a mask as for _bias, and a factor of the mask for each head
+ *   _ring      the cache is a ring, by key_index: its oldest key lies in the cell at a third of it
  *   _alibi _softcap _sinks _dropout _weights
  */
 #ifndef ATTNKIT_SHAPE_H

@@ -48,7 +48,7 @@ struct worker {
 
     const char *(*library_version)(void); /* attnkit_version of the library */
 
-    /* Returns the name of instruction set `index` of those that the library can use here, from
+    /* Returns name `index` in the list of the instruction sets that the library can use here, from
      * worst to best. Returns NULL after the last name. */
     const char *(*isa)(int32_t index);
 

@@ -26,8 +26,8 @@ extern "C" {
  *     y0 = fma(x0, cos, -(x1 * sin)),   y1 = fma(x1, cos, x0 * sin)
  *
  * Elements from the rotation's dim on are not turned. For pair j, cos and sin are entry [p][j] of
- * the caller's tables (for frequencies scaled in any way), or without tables the cosine and sine of
- * the angle
+ * the caller's tables, for frequencies scaled in any way. Without tables they are the cosine and
+ * sine of the angle
  *
  *     p * 2^(-2 j / dim * log2(base)),   which is p / base^(2 j / dim),
  *
@@ -89,9 +89,9 @@ typedef struct attnkit_append_args {
      * dst may be src itself: the same type, address and strides, without starts, pages and tiles.
      * In a rotation in place, a parallel-for must not run a task a second time.
      * Tiles: with ATTNKIT_TILED in dst.layout, dst and dst_scales have the shapes of k and k_scales
-     * of an attention with this layout and kv_len = capacity. Of a tile, an append reads and writes
-     * only the elements of its own rows, so several calls and threads may fill one tile. No byte of
-     * a tile may belong to another tensor. */
+     * of an attention with this layout and kv_len = capacity. An append reads and writes only the
+     * elements of its own rows in a tile, so several calls and threads may fill one tile. No byte
+     * of a tile may belong to another tensor. */
     attnkit_tensor src;
     attnkit_tensor dst;
     attnkit_tensor dst_scales;
@@ -108,16 +108,16 @@ typedef struct attnkit_append_args {
 } attnkit_append_args;
 
 /* Sets *bytes to the workspace that attnkit_append needs for these args and this exec (NULL: one
- * thread). Reads nothing through pointers: it only matters which are NULL. The size is at most
- * 12 * dim + 128 bytes for each thread, and with tiles 5 * dim bytes more. */
+ * thread). Reads nothing through pointers: it only matters which pointers are NULL. The size is at
+ * most 12 * dim + 128 bytes for each thread, and with tiles 5 * dim bytes more. */
 ATTNKIT_API attnkit_status attnkit_append_workspace(const attnkit_append_args *args,
                                                     const attnkit_exec *exec, size_t *bytes,
                                                     char *message);
 
 /* Appends rows. exec is as for attention; each thread takes some of the rows, each row with all its
  * heads.
- * Cost: reading src and writing dst once. Tiles take some 0.6 ns for each element. Without tables,
- * cos and sin take some 15 ns for each pair of each position, once for all heads, and the
+ * Cost: src is read once, and dst is written once. Tiles take some 0.6 ns for each element. Without
+ * tables, cos and sin take some 15 ns for each pair of each position, once for all heads, and the
  * frequencies take some 15 ns for each pair of a call.
  * A call that fails has written nothing. */
 ATTNKIT_API attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exec *exec,

@@ -123,10 +123,10 @@ typedef struct attnkit_layer_args {
 } attnkit_layer_args;
 
 /* Sets *bytes to the workspace that attnkit_layer needs for these args and this exec (NULL: one
- * thread). Reads the struct `attention`, and shapes and types from `packed`; of other pointers it
- * only matters which are NULL. The size is about 4 bytes for each element of q, k, v and the result
- * of attention, 4 bytes for each weight of each head if only their mean is asked for, and the
- * workspace of the largest part. */
+ * thread). Reads the struct `attention`, and shapes and types from `packed`; for all other pointers
+ * it only matters whether they are NULL. The size is about the sum of 4 bytes for each element of
+ * q, k, v and the result of attention, 4 bytes for each weight of each head if only their mean is
+ * asked for, and the workspace of the largest part. */
 ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *args,
                                                    const attnkit_exec *exec, size_t *bytes,
                                                    char *message);

@@ -40,8 +40,8 @@ typedef struct attnkit_pack_args {
     uint32_t flags; /* 0 */
 
     /* Memory for the packed matrix, aligned to 64 bytes, which overlaps nothing. Its bytes depend
-     * only on w and the types, and may be kept in a file: tiles of 16 rows of w, laid out as tiles
-     * of K, [ceil(out_dim / 16)][in_dim][16], with zeros after the last row. */
+     * only on w and the types, and may be kept in a file. They are tiles of 16 rows of w, laid out
+     * as tiles of K, [ceil(out_dim / 16)][in_dim][16], with zeros after the last row. */
     void *packed;
     size_t packed_size; /* bytes, at least the size that attnkit_packed_size sets */
 } attnkit_pack_args;
@@ -75,8 +75,8 @@ typedef struct attnkit_linear_args {
 } attnkit_linear_args;
 
 /* Sets *bytes to the workspace that attnkit_linear needs for these args and this exec (NULL: one
- * thread). Reads nothing through pointers: it only matters which are NULL. The size never shrinks
- * as rows grows, and is at most 4 * 256 * (in_dim + 512) + 4096 bytes for each thread. */
+ * thread). Reads nothing through pointers: it only matters which pointers are NULL. The size never
+ * shrinks as rows grows, and is at most 4 * 256 * (in_dim + 512) + 4096 bytes for each thread. */
 ATTNKIT_API attnkit_status attnkit_linear_workspace(const attnkit_linear_args *args,
                                                     const attnkit_exec *exec, size_t *bytes,
                                                     char *message);

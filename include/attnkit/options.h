@@ -49,10 +49,11 @@ typedef struct attnkit_pages {
  * row sees one key of a tile, the whole tile is read. Elements of keys from kv_len (or kv_lens[b])
  * on have no meaning and may be NaN. The bits of the result are the same as for K in rows. Tiles
  * are not allowed with cu_seqlens_kv.
- * Cost: decoding takes up to a quarter less time, and little less if it mostly waits for memory.
- * Calls with more than a few query rows turn K back into rows, once for each block of 256 rows of a
- * KV head. For a long prompt this cost is negligible; a chunk of 32 rows over a long cache takes a
- * tenth to a quarter longer. So use tiles for caches that are mostly read by decoding.
+ * Cost: decoding takes up to a quarter less time than with K in rows, and little less if it mostly
+ * waits for memory. Calls with more than a few query rows turn K back into rows, once for each
+ * block of 256 rows of a KV head. For a long prompt this cost is negligible; a chunk of 32 rows
+ * over a long cache takes a tenth to a quarter longer than with K in rows. So use tiles for caches
+ * that are mostly read by decoding.
  */
 
 /* Pages, scales, packed sequences and cells of K and V. */
@@ -72,8 +73,8 @@ typedef struct attnkit_kv_storage {
     int64_t v_scale_group; /* the same for v, a divisor of value_dim; 0: value_dim */
 
     /* Packed sequences: one after the other, without a batch dimension. With cu_seqlens_q, the
-     * shapes of q, out, lse, weights, masks and states lose their batch dimension, q_len is the
-     * number of rows of all entries together, and entry b has the rows
+     * shapes of q, out, lse, weights, masks and states lose their batch dimension. q_len is then
+     * the number of rows of all entries together, and entry b has the rows
      * cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1. With cu_seqlens_kv the same holds for k, v, their
      * scales and kv_len; pages, tiles and kv_lens are then not allowed. Each array has batch + 1
      * elements, begins with 0, never decreases, and ends with q_len or kv_len. */
@@ -100,8 +101,8 @@ typedef struct attnkit_kv_storage {
      * is no further cost for 128 consecutive cells that hold 128 consecutive keys. For other keys
      * decoding finds each row by its address, which takes 1.2 to 1.8 times as long if no two keys
      * are neighbours. Calls with many query rows copy K and V, and the columns of masks, 128 keys
-     * at a time, which takes up to a tenth longer. A ring that keeps its first keys for ever has
-     * indices that are too far apart; use pages of one key for it. */
+     * at a time, which takes up to a tenth longer than without cells. A ring that keeps its first
+     * keys for ever has indices that are too far apart; use pages of one key for it. */
     attnkit_ints key_index;
     int64_t key_index_stride; /* 0, or at least kv_len */
 } attnkit_kv_storage;
@@ -110,13 +111,13 @@ typedef struct attnkit_kv_storage {
  * Visibility: which keys a row sees. A row sees the keys below kv_len (or kv_lens[b]), with
  * ATTNKIT_CAUSAL only up to its position, except keys that one of the following options hides. A
  * key that a row does not see is absent, as defined in attnkit.h. A row that sees no key is 0, and
- * its lse is -infinity, or the logarithm of its sink.
+ * its lse is -infinity, or its sink if the head has one.
  */
 
 /* A window around the position of the row: the keys position - left .. position + right, both
  * included. left = 2 and right = 0 are 3 keys: the row's own and two before it. left = right = 0 is
- * the row's own key alone. Needs align. Blocks of 128 keys that no row of a block of 256 rows sees
- * cost nothing, but all entries of the block table are checked. */
+ * the row's own key alone. Needs align. A block of 128 keys costs nothing for a block of 256 rows
+ * if none of these rows sees one of its keys, but all entries of the block table are checked. */
 typedef struct attnkit_window {
     size_t size;        /* sizeof(attnkit_window) */
     int64_t left;       /* -1: no bound */
@@ -154,7 +155,8 @@ typedef struct attnkit_visibility {
      * unused bits at the end of a row have no meaning. Without a mask its kind and columns are 0,
      * unless there are no rows or no keys.
      * Cost: in calls with 2 to 16 rows of a KV head, a block of keys whose mask differs between
-     * rows is computed for each row by itself, which takes up to three times as long.
+     * rows is computed for each row by itself, which takes up to three times as long as computing
+     * it for all rows at once.
      * A speculative tree is a mask. If all drafts lie in one block of 128 keys, a branch has the
      * same bits as if it were a sequence of its own; otherwise the bits depend on the indices at
      * which its keys lie. */
@@ -191,12 +193,12 @@ typedef struct attnkit_score_mods {
                                 * rows NaN, and beyond 2.35e38 a sink counts as infinite. Not with
                                 * state_out: a sink belongs in the call that gives the result */
 
-    /* Dropout: with 0 < dropout < 1 (0: none), each weight is multiplied, after the softmax and its
-     * lse, by 0 with this probability and else by 1 / (1 - dropout). dropout_seeds[b], head,
-     * position and key index j alone decide whether a weight becomes 0. It becomes 0 if word j % 4
-     * of Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32. The key of Philox is the two
-     * halves of the seed, the lower half first. The counter is {low 32 bits of j / 4, low 32 bits
-     * of the position, head, w}. The low half of w is bits 32 - 47 of j / 4, the high half is
+    /* Dropout, for 0 < dropout < 1; 0: none. After the softmax and its lse, each weight is
+     * multiplied by 0 with this probability, and otherwise by 1 / (1 - dropout). dropout_seeds[b],
+     * head, position and key index j alone decide whether a weight becomes 0. It becomes 0 if word
+     * j % 4 of Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32. The key of Philox is the
+     * two halves of the seed, the lower half first. The counter is {low 32 bits of j / 4, low 32
+     * bits of the position, head, w}. The low half of w is bits 32 - 47 of j / 4, the high half is
      * bits 32 - 47 of the position. Needs align. */
     double dropout;
     const uint64_t *dropout_seeds; /* [batch]; NULL if and only if dropout is 0 */
@@ -207,7 +209,7 @@ typedef struct attnkit_score_mods {
      * product has the effect of a bias with this value: NaN and +infinity make the row NaN, and a
      * product below -2^126 counts as -2^126. Beyond 2.35e38 a factor counts as infinite. Factors of
      * 1 give the same bits as NULL.
-     * Cost: as a bias for each head. */
+     * Cost: as for a bias whose numbers differ between heads. */
     const float *bias_scales;
 } attnkit_score_mods;
 
@@ -266,7 +268,7 @@ typedef struct attnkit_weights_out {
      * and -infinity for the other kinds. ATTNKIT_WEIGHTS_CAPPED and ATTNKIT_WEIGHTS_SCALED read K
      * of all keys before these columns, seen or not. Weights are not allowed with states or
      * first_key.
-     * Cost: computing the scores a second time, and writing the weights. */
+     * Cost: the scores are computed a second time, and the weights are written. */
     attnkit_tensor weights;
     attnkit_weights_kind kind;
     uint32_t flags; /* 0 */

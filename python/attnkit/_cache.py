@@ -72,7 +72,7 @@ class KVCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of keys, values and scales."""
+        """Returns the bytes of keys, values and scales."""
         return sum(array.nbytes for array in self._cache[-5:-1] if array is not None)
 
     def _make_room(self, more: numpy.ndarray) -> None:
@@ -124,8 +124,8 @@ class KVCache:
             _core.append(self._cache, k, v, starts=self._lens, lens=more, threads=threads)
 
     def truncate(self, lens: Any) -> None:
-        """Keeps only the first keys of each sequence. lens is an int for each, or one int for all. Pages that
-        hold no key any more are free again."""
+        """Keeps only the first keys of each sequence. lens says how many: an int for each sequence, or one int for all.
+        Pages that hold no key any more are free again."""
         wanted = numpy.broadcast_to(numpy.asarray(lens, numpy.int64), (self._batch,))
         if (wanted < 0).any() or (wanted > self._lens).any():
             raise ValueError(f"lens is {wanted.tolist()}: must be between 0 and the keys there "

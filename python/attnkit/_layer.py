@@ -38,7 +38,7 @@ class Layer:
               of Llama (q_proj.weight, o_proj.weight), or w_q, w_k, w_v, w_o, b_q and so on
     q_heads   query heads; kv_heads: the same by default
     head_dim  by default the rows of W_q divided by q_heads; value_dim: by default the rows of W_v divided by kv_heads
-    prefix    of the names, such as 'model.layers.0.self_attn.'
+    prefix with which the names begin, such as 'model.layers.0.self_attn.'
     type      of the packed matrices: float32, float16, bfloat16 or q8_0
     rope      None, 'half' (Llama's) or 'interleaved': turns q and k by their positions, with rope_base and,
               if not all elements of a head are turned, rope_dim
@@ -116,8 +116,8 @@ class Layer:
 
         key [batch, keys, d_key] and value [batch, keys, d_value], for cross-attention, are x by default.
         With a cache, the keys and values of x are appended to it, and causal is 'bottom-right' by default.
-        Options as of attention(): mask, bias, causal, q_offsets, kv_lens (not with a cache), window, softcap,
-        sinks, alibi_slopes, scale, out and threads.
+        Options have the meaning that they have in attention(): mask, bias, causal, q_offsets, kv_lens (not with a
+        cache), window, softcap, sinks, alibi_slopes, scale, out and threads.
 
         Returns [batch, rows, d_out] in the type of x, or out. Raises the exceptions of attention(); then the
         cache keeps the keys that it had."""

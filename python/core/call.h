@@ -37,7 +37,8 @@ class integers
   public:
     // Reads `count` integers; a single number stands for all.
     void read(PyObject *object, const char *name, int64_t count);
-    // Reads cu_seqlens of any length. Returns the number of sequences, which is one less.
+    // Reads cu_seqlens of any length. Returns the number of sequences, which is one less than the
+    // length.
     int64_t read_offsets(PyObject *object, const char *name);
     attnkit_ints ints() const;
 

@@ -12,7 +12,7 @@ namespace attnkit_python
 namespace
 {
 
-// An array as a list of rows: all dimensions before the last one become one.
+// An array as a list of rows: all dimensions before the last one become one dimension.
 struct rows {
     array a;
     int ndim = 0;
@@ -53,7 +53,8 @@ attnkit_tensor row_tensor(const array &a)
 
 } // namespace
 
-// pack(w, type) -> bytes needed; pack(w, type, memory) packs into memory, aligned to 64.
+// pack(w, type) returns the bytes that the packed matrix needs. pack(w, type, memory) packs into
+// memory, aligned to 64.
 nb::object pack(PyObject *const *args, Py_ssize_t positional, PyObject *names)
 {
     enum { W, TYPE, MEMORY, COUNT };

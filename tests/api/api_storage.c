@@ -453,7 +453,7 @@ static void groups_that_do_not_divide_a_row_are_refused(void **state)
          {SET(groups.storage.v_scale_group, 65)}},
         {"v_scale_group is 9223372036854775807: must divide value_dim (64)",
          {SET(groups.storage.v_scale_group, INT64_MAX)}},
-        {"v_scale_group is 64: must divide value_dim (32)", /* which is head_dim then */
+        {"v_scale_group is 64: must divide value_dim (32)", /* value_dim of 0 is head_dim */
          {SET(groups.storage.v_scale_group, 64), SET(args.value_dim, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_bytes, ATTNKIT_BAD_ARGUMENT);
@@ -500,7 +500,7 @@ static void parts_of_blocks_are_refused(void **state)
          {SET(args.v.type, ATTNKIT_Q1_0), SET(args.value_dim, 64)}},
         {"head_dim is 96: must be a multiple of 64 for ATTNKIT_Q2_0",
          {SET(args.k.type, ATTNKIT_Q2_0), SET(args.head_dim, 96)}},
-        {"value_dim is 16: must be a multiple of 32", /* which is head_dim then */
+        {"value_dim is 16: must be a multiple of 32", /* value_dim of 0 is head_dim */
          {SET(args.k.type, 0), SET(args.head_dim, 16), SET(args.value_dim, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_blocks, ATTNKIT_BAD_ARGUMENT);

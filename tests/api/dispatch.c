@@ -3,8 +3,8 @@
  * The choice of the instruction set: the best one that can run, or the named one. A process reads
  * ATTNKIT_ISA only once, so every test of this variable runs in its own process, a fork of the
  * first process. The first process must therefore make no automatic choice itself. A process
- * started by exec would not do: exec limits a variable to 128 KiB, and emulators of other CPUs do
- * not follow it.
+ * started by exec would not serve: exec limits a variable to 128 KiB, and emulators of other CPUs
+ * do not follow it.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -76,7 +76,7 @@ static void twice_and_backwards(void *pool, int64_t n, void (*task)(void *arg, i
 }
 
 /* Runs the plan in a workspace of exactly the bytes that it asks for. 2 threads run in a
- * parallel-for; of other numbers of threads, each makes the call itself. */
+ * parallel-for. With any other number of threads, each thread makes the call itself. */
 static void run_plan(const struct linear_call *c, const void *plan, int64_t threads)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";

@@ -61,8 +61,8 @@ static attnkit_type draw_type(struct drawn *c, int types)
     return one_in(c, 2) ? ATTNKIT_F32 : all[below(c, types)];
 }
 
-/* row_entries returns the number of batch entries of a tensor of query rows, key_entries of a
- * tensor of keys. Packed tensors have one entry. */
+/* row_entries returns the number of batch entries in the tensors of query rows. key_entries returns
+ * the number in the tensors of keys. Packed tensors have one entry. */
 static int64_t row_entries(const struct drawn *c)
 {
     return c->groups.storage.cu_seqlens_q.data ? 1 : c->args.batch;

@@ -2,8 +2,8 @@
  *
  * Masked means absent, for each kind of mask: K and V of a key that a row does not see change no
  * bit of the row's result. A key that no row sees may lie in unmapped memory. The tests run on
- * every instruction set, or on the named one. There are few rows or many, K in rows or in tiles,
- * and caches with and without pages.
+ * every instruction set, or on the named one. The calls have few rows or many, K in rows or in
+ * tiles, and caches with and without pages.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,7 +125,7 @@ static void what_a_masked_key_holds_changes_no_bit(void **state)
 
 /* --- Keys that no row sees -------------------------------------------------------------------- */
 
-/* Returns whether a row sees one of `count` keys of a KV head. */
+/* Returns whether any row sees one of `count` keys of a KV head. */
 static bool any_sees(const struct call *c, const struct kind *kind, int64_t b, int64_t kv_head,
                      int64_t first, int64_t count)
 {

@@ -510,8 +510,8 @@ static void threads_in_different_modes_leave_no_row_out(void **state)
     }
 }
 
-/* Is a parallel-for whose tasks each run in another mode. Reports to `pool` the modes in which it
- * is called. */
+/* Is a parallel-for whose tasks each run in another mode. Writes to `pool` the modes of the thread
+ * that calls the parallel-for. */
 static void run_in_other_modes(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     *(uint64_t *)pool = get_modes();

@@ -470,8 +470,8 @@ static void in_reverse(void *pool, int64_t n, task_function *task, void *arg)
         task(arg, i);
 }
 
-/* Runs every task several times, and numbers that have no task. A share that runs again must change
- * nothing, even in place. */
+/* Runs every task several times, and calls with numbers for which there is no task. A share that
+ * runs again must change nothing, even in place. */
 static void twice_and_beyond(void *pool, int64_t n, task_function *task, void *arg)
 {
     (void)pool;

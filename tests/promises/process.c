@@ -432,7 +432,7 @@ static void set_uid_programs_do_not_read_the_variable(void **state)
     (void)state;
     char folder[] = P_tmpdir "/attnkit-XXXXXX", copy[64];
     if (getuid() != 0)
-        skip(); /* only root can make such a program for another user */
+        skip(); /* only root can make a set-uid program for another user */
     assert_non_null(mkdtemp(folder));
     assert_int_equal(chmod(folder, 0755), 0);
     snprintf(copy, sizeof copy, "%s/set-uid", folder);

@@ -2,7 +2,7 @@
  *
  * The table of points. Points have the names of rows of the benches. Their shapes take a few tenths
  * of a millisecond or less. /planned is a run of a plan. /warm means that K, V and matrices may be
- * in a cache, as all other data always may. Other programs disturb warm calls less.
+ * in a cache. All other data may always be in a cache. Other programs disturb warm calls less.
  */
 #include "bench/compare/measure/points.h"
 
@@ -13,7 +13,7 @@
 #include "tools/cli/filter.h"
 #include "tools/cli/tool.h"
 
-/* Bits of sets of types. */
+/* A set of types is the bits of its types. */
 enum { F32 = 1, F16 = 2, BF16 = 4, I8 = 8, Q8_0 = 16, TYPES = 5 };
 
 static const char *const types[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"};
