@@ -336,7 +336,8 @@ static void feed_forward(const struct layer *layer, int64_t rows, const float *x
     free(up);
 }
 
-/* Appends tokens to the sequence. logits [count][VOCAB] predict the token after each of them. */
+/* Appends tokens to the sequence. Row i of logits [count][VOCAB] predicts the token after
+ * tokens[i]. */
 static void run(const struct model *m, struct sequence *s, int64_t count, const int32_t *tokens,
                 float *logits, attnkit_exec *exec)
 {

@@ -2,9 +2,10 @@
  *
  * The KV cache of a server: pages of 16 keys that all sequences share, in Q8_0 with K in tiles.
  * Each sequence has a row of the block table and a length; both, and all counts, are int32, as in
- * servers. Sequences of different lengths share a call: their prompts are appended, then every step
- * appends a row to each sequence and attends over its keys, with two calls for K and V and one for
- * attention. One sequence ends early, and a new one takes its place and its pages.
+ * servers. Sequences of different lengths share a call. First their prompts are appended. Then each
+ * step appends a row to each sequence, with a call for K and a call for V, and attends over the
+ * keys of each sequence with a third call. One sequence ends early, and a new one takes its place
+ * and its pages.
  *
  * The bits of a sequence do not depend on the place of its pages or on other sequences in the call:
  * main compares each row with the sequence alone in a dense cache.

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A KV cache and a state of attention in a file: one machine has seen the first keys of a sequence,
- * another one continues with the rest, whatever instruction sets they have. The result has the bits
- * of one call over all keys, on either machine.
+ * A KV cache and a state of attention in a file. One machine has seen the first keys of a sequence,
+ * and another machine continues with the rest. The machines may have different instruction sets.
+ * The result has the bits of one call over all keys, on either machine.
  *
  *   portable_state write FILE    the cache of the first keys, some queries and their state
  *   portable_state go_on FILE    continues from the file, checks the result and prints its hash
  *   portable_state               both, in every pair of instruction sets that can run here
  *
- * Memory is written to the file unchanged. This is enough if both machines have the byte order that
- * the file states; all machines for which attnkit has vector kernels share one. The header also
- * states the kind of file, the version of its layout, the shapes, and the version of attnkit that
- * wrote it. docs/format.md says what another version of attnkit may do with it.
+ * Memory is written to the file unchanged. This is enough, because attnkit runs only on CPUs with
+ * little-endian byte order. The header states the byte order all the same, the kind of file, the
+ * version of its layout, the shapes, and the version of attnkit that wrote the file. docs/format.md
+ * says what another version of attnkit may do with the file.
  */
 #include <attnkit.h>
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipe of Conan 2: `conan create packaging/conan` in the tree."""
+"""The recipe of Conan 2. `conan create packaging/conan` in the tree makes the package."""
 
 import os
 
@@ -46,7 +46,8 @@ class Attnkit(ConanFile):
 
     def package(self):
         CMake(self).install()
-        # CMake installs both kinds of library. A package keeps one, which Conan describes to CMake and pkg-config.
+        # CMake installs a static and a shared library. A package keeps one of them, which Conan describes to CMake and
+        # pkg-config.
         libraries = os.path.join(self.package_folder, "lib")
         rm(self, "libattnkit.a" if self.options.shared else "libattnkit.so*", libraries)
         rmdir(self, os.path.join(libraries, "cmake"))
