@@ -34,7 +34,7 @@ def find(folder, name):
 
 def check_exports(library):
     lines = output_of("nm", "-D", "--defined-only", library).splitlines()
-    symbols = [line.split()[-1] for line in lines if line.split()[-2] != "A"]  # A: a version
+    symbols = [line.split()[-1] for line in lines if line.split()[-2] != "A"]  # symbols of type A are versions
     strangers = [name for name in symbols if not name.startswith("attnkit_")]
     if strangers or not symbols:
         sys.exit(f"installed.py: {library.name} exports {strangers or 'nothing'}")
