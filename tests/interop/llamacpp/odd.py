@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the backend for ggml in unusual cases. odd_ops.cpp runs ops that the backend computes with the result of the
 CPU backend, or leaves to the CPU backend with a line in the log. ggml's threads run with OpenMP and without it. Further
-tests load a backend that is built with the headers of another ggml than the program's.
+tests load a backend that was built with headers of a ggml that differs from the program's.
 
     tests/interop/llamacpp/odd.py [BUILD]     prints TAP
 """
