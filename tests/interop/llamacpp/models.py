@@ -113,7 +113,7 @@ def compare_bits(model, report):
         ring = runs((1, 512, "cells-go-round"), (3, 512, "cells-go-round"), (1, 64, "cells-go-round"))
         report.check(f"{model.name}: cells go round: the same bits on any threads", ring[0] == ring[1])
         print(f"# {model.name}: cells go round: the bits of ubatch 512 are "
-              f"{'those' if ring[0] == ring[2] else 'not those'} of 64, and "
+              f"{'those' if ring[0] == ring[2] else 'not those'} of ubatch 64, and "
               f"{'those' if ring[0] == several[0] else 'not those'} of a cache that keeps all cells")
 
 
