@@ -224,7 +224,7 @@ def portable_state(name, wrapper, folder):
 
 
 def suite_onnx():
-    """The cases of ONNX's Attention, on the instruction sets that this machine can run."""
+    """The cases of ONNX's Attention and FlexAttention, on the instruction sets that this machine can run."""
     onnx_cases("onnx", BUILD)
 
 
