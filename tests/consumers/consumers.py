@@ -126,7 +126,7 @@ def fetch_content():
 
 
 def find_package():
-    """CMake, find_package of what CMake installed; static, shared, C++"""
+    """CMake, find_package of the package that CMake installed; static, shared, C++"""
     folder = ROOM / "find_package"
     cmake_build(folder, PROJECTS / "find_package", f"-DCMAKE_PREFIX_PATH={PREFIX}")
     return programs_in(folder, ("program_attnkit", "program_static", "program_shared", "program_cpp"),

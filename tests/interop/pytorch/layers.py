@@ -68,7 +68,7 @@ class Case:
         shape = (self.batch, self.q_heads, self.q_len, self.keys)
         self.seen, self.bias = np.ones(shape, dtype=bool), np.zeros(shape)
 
-    # ------------------------------------------------------- what attnkit is told, and the reference
+    # --------------------------------------------------- the arguments of attnkit, and the reference
 
     def one_matrix(self):
         """Joins the weights, and the biases, of the three projections one after the other, like in_proj_weight and
