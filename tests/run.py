@@ -30,8 +30,8 @@ EMULATORS = ROOT / "tests" / "emulators"
 INTEROP = ROOT / "tests" / "interop"
 REPOSITORY = ROOT / "tests" / "repository"
 GOLDEN = ROOT / "tests" / "promises" / "golden.txt"
-NOT_AVAILABLE = 98  # exit status of the emulators
-NOTHING_TO_SEE = 77  # exit status of tools/static/loops.py
+NOT_AVAILABLE = 98  # exit status of an emulator that this system lacks
+NOTHING_TO_SEE = 77  # exit status of tools/static/loops.py if it has checked nothing
 AT_ONCE = 2  # suites at a time: one computes while the other links, or waits for a long test or for the emulator
 
 passed = 0
@@ -104,8 +104,8 @@ def meson():
 
 
 def meson_tests(folder, *arguments, slower=1):
-    """Runs `meson test`, and counts its TAP lines. A test may take `slower` times its native time limit. Returns a dict
-    of the tests' outputs by name."""
+    """Runs `meson test`, and counts its TAP lines. The time limit of each test is multiplied by `slower`, and by
+    AT_ONCE because other suites run at the same time. Returns a dict of the tests' outputs by name."""
     log = folder / "meson-logs" / "testlog.json"
     log.unlink(missing_ok=True)
     before = len(failed)
@@ -220,11 +220,11 @@ def portable_state(name, wrapper, folder):
     example = Path("examples") / "example_portable_state"
     status, output = run([sys.executable, INTEROP / "portable.py", BUILD / example, wrapper,
                           folder / example], timeout=600)
-    record_tap(f"{name}: a state and a cache from here and back", status, output)
+    record_tap(f"{name}: a state and a cache go there and back", status, output)
 
 
 def suite_onnx():
-    """The cases of ONNX's Attention, on the instruction sets that this machine can run."""
+    """The cases of ONNX's Attention and FlexAttention, on the instruction sets that this machine can run."""
     onnx_cases("onnx", BUILD)
 
 
@@ -357,7 +357,7 @@ def sanitized(name, *options, suite=None):
 
 
 def suite_asan():
-    """No access outside of memory and no undefined behaviour, by the sanitizers for both. Without SLEEF."""
+    """No invalid access to memory and no undefined behaviour, by two sanitizers. Built without SLEEF."""
     folder = sanitized("asan", "-Db_sanitize=address,undefined", "-Dsleef=disabled")
     if folder:
         outputs = meson_tests(folder, "--no-suite", "native")
@@ -419,7 +419,7 @@ def suite_systems():
 
 
 def suite_older():
-    """`attnkit compare` with a revision older than workers, for which it builds today's worker."""
+    """`attnkit compare` with a revision that has no worker: the command builds today's worker for it."""
     status, output = run([sys.executable, ROOT / "tests" / "perf" / "older.py", BUILD], timeout=3600)
     for line in re.findall(r"^# (.*)$", output, re.MULTILINE):
         say("    " + line)
@@ -473,7 +473,7 @@ def isas(state=r"(?:yes|no) +(?:yes|no)"):
 def list_isas(every_isa):
     known, units = isas(), names_of_units()
     record("attnkit info lists the instruction sets", len(known) >= 4)
-    record("test_units, which this compiler must know the instructions for, is built",
+    record("test_units is built: the compiler knows its instructions",
            bool(units) or not every_isa)
     for title, names in ("instruction set", known), ("instruction", units):
         say(f"\n{title:<18}tested")
@@ -506,7 +506,7 @@ def add_up(job, outcome):
     """Adds the counts of a suite to the totals, so that later suites see them."""
     global passed
     if not outcome.value:
-        failed.append(f"{job.name}: ended before its end")
+        failed.append(f"{job.name}: its process ended early")
         return
     count, names, where = outcome.value
     passed += count
@@ -518,7 +518,7 @@ def run_suites(names, suites):
     began = time.monotonic()
     jobs = [job_of(name, suites[name]) for name in names]
     for job, outcome in run_jobs(jobs, AT_ONCE, add_up):
-        count = outcome.value[0] if outcome.value else "ended before its end; none"
+        count = outcome.value[0] if outcome.value else "its process ended early; none"
         say(f"    {count} passed in {outcome.wall:.0f} s, {outcome.processor:.0f} s of processor time")
     say(f"all suites: {time.monotonic() - began:.0f} s")
 

@@ -33,7 +33,7 @@ def work_in_child(job, output, pipe):
     began, before, value = time.monotonic(), processor_seconds(), None
     try:
         value = job.work()
-    except BaseException:  # a job that calls sys.exit must not look finished, either
+    except BaseException:  # sys.exit in a job is a failure, too
         traceback.print_exc()
     sys.stdout.flush()
     pipe.send(Outcome(value, time.monotonic() - began, processor_seconds() - before))

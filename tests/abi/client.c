@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A client of the shared library, which compiles against any version of its header. It makes every
- * call directly and by a plan, with every group of options of attention. It prints a hash of each
- * result, which must be the same with every pair of header and library.
+ * A client of the shared library. It compiles against any version of the public header, and makes
+ * every call directly and by a plan, with every group of options of attention. It prints a hash of
+ * each result, which must be the same with every pair of header and library.
  */
 #include <attnkit.h>
 
@@ -167,8 +167,7 @@ static void append_keys(struct cache *c, struct cache *planned, const float *row
     run_append(&args, &data);
 }
 
-/* Appends values. It rotates them, too, by angles that the call computes, because append_keys
- * rotates by tables. */
+/* Appends values, rotated by angles that the call computes. append_keys rotates by tables. */
 static void append_values(struct cache *c, struct cache *planned, const float *rows)
 {
     const attnkit_rotation rotation = {.size = sizeof rotation, .kind = ATTNKIT_ROPE_INTERLEAVED};

@@ -5,8 +5,8 @@
  *
  *     E = max |error| / (u A (1 + S) + (kv_len + 4) 2^-149) <= 4        (tests/oracle/oracle.h)
  *
- * for kv_len to 16384, or 131072 with ATTNKIT_TEST_LONG in the environment. The results of every
- * instruction set are compared with the reference bit by bit, so the figures hold for every
+ * for kv_len up to 16384, or up to 131072 with ATTNKIT_TEST_LONG in the environment. The results of
+ * every instruction set are compared with the reference bit by bit, so the figures hold for every
  * instruction set. K and V of other types must meet the same limit. For them, the oracle computes
  * with the stored numbers, and E is measured in the unit of each element. Finally, attentions with
  * a deliberate fault must be outside the bound.
@@ -231,7 +231,7 @@ static void storage_is_accurate(void **state)
     struct worst w = {0};
     for (int i = 0; i < DISTRIBUTIONS; i++)
         w = worst_of(w, judge_stored_lengths(as, &distributions[i]));
-    printf("# K and V %-5s  E %.3f; as if V were alike %.4g, above %g in %lld of %lld elements\n",
+    printf("# K and V %-5s  E %.3f; by oracle_unit %.4g, above %g in %lld of %lld elements\n",
            as->name, w.own_e, w.e, MOST_E, (long long)w.beyond, (long long)w.elements);
     assert_true(w.own_e <= MOST_E);
     assert_inside_bound(as->name, w);

@@ -205,7 +205,7 @@ static void structs_of_no_version_are_refused(void **state)
     end_ready(&r);
 }
 
-/* Each makes a plan of another kind. */
+/* Each of these functions makes a plan of another kind. */
 static void plan_append(void *plan, size_t size)
 {
     const attnkit_append_args args = {.size = sizeof args,

@@ -19,7 +19,7 @@
 
 enum { MAX_HEADER = 4096 };
 
-/* The memory of the headers. Each header ends at its end. */
+/* The memory of the headers. Each header ends at the end of this memory. */
 static struct guarded page;
 
 /* Parses a header. Returns NULL, or a message that describes the fault of the header. */

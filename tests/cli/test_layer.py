@@ -205,8 +205,8 @@ class Weights(LayerTest):
             self.check(("--kv-heads", KV_HEADS))
 
     def test_separate_matrices_of_multihead_attention(self):
-        """If keys have another length than queries, PyTorch's MultiheadAttention has three matrices, but only one
-        bias."""
+        """If the rows of keys are not as wide as the rows of queries, PyTorch's MultiheadAttention has three matrices,
+        but only one bias."""
         weights = make_weights(d_key=24, kv_heads=HEADS)
         saved = fused({**weights, **{f"{n}_proj.weight": np.zeros((1, 1)) for n in "qkv"}})
         del saved["in_proj_weight"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of names that the command gets from a user or a file: names with control characters for a terminal, and two
+"""Tests of names that the command gets from a user or a file: names that hold control characters of a terminal, and two
 names of the same file.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_names.py

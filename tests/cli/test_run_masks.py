@@ -443,7 +443,7 @@ class Scores(RunTest):
             with self.subTest(kind=kind):
                 self.run_tool(*options, "--weights", "w.npy", "--weights-kind", kind)
                 weights = self.load("w.npy")
-                if kind in ("capped", "scaled"):  # not computed for keys beyond the length
+                if kind in ("capped", "scaled"):  # these scores are not computed for keys beyond the length
                     weights = np.where(below, weights, 0)
                     expected[kind] = np.where(below, expected[kind], 0)
                 self.compare(weights, expected[kind])

@@ -87,7 +87,7 @@ def isas_here():
 
 
 def expected_hash(folder):
-    """Returns the hash of the program with the library of BUILD. The program goes to the folder."""
+    """Returns the hash that the program prints with the library of BUILD. The program is compiled into `folder`."""
     program = folder / "program"
     library = BUILD / "dispatch" / "libattnkit.a"
     output_of(*COMPILER, "-I", ROOT / "include", HERE / "program.c", library, "-lm", "-o", program)
@@ -126,7 +126,7 @@ def fetch_content():
 
 
 def find_package():
-    """CMake, find_package of what CMake installed; static, shared, C++"""
+    """CMake, find_package of the package that CMake installed; static, shared, C++"""
     folder = ROOM / "find_package"
     cmake_build(folder, PROJECTS / "find_package", f"-DCMAKE_PREFIX_PATH={PREFIX}")
     return programs_in(folder, ("program_attnkit", "program_static", "program_shared", "program_cpp"),
@@ -299,7 +299,7 @@ def refused():
             if said not in str(failure):
                 raise
         else:
-            raise Failed(f"{option} was taken")
+            raise Failed(f"{option} was accepted")
         shutil.rmtree(ROOM / "refused")
 
 

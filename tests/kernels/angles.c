@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The functions that compute the angles of a rotation (kernels/cache/angles.h). The error of each
- * is within its bound, compared with the same function in long double, and its bits are the same on
- * every machine. sin and cos are also checked at the angles whose range reduction is hardest. If
- * long double is no wider than double, the bounds are not checked.
+ * function, compared with the same function in long double, is within its bound. The bits of each
+ * function are the same on every machine. sin and cos are also checked at the angles whose range
+ * reduction is hardest. If long double is no wider than double, the bounds are not checked.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -424,7 +424,7 @@ static const char *check_call(const struct call *c, const char *isa, int64_t thr
     return wrong;
 }
 
-/* Returns the seed of a draw. Each kind has other seeds. */
+/* Returns the seed of a draw. Each kind has seeds of its own. */
 static uint64_t seed_of(const struct kind *k, uint64_t draw)
 {
     const int fields[] = {(int)k->src_type, (int)k->dst_type, (int)k->rope,

@@ -261,7 +261,7 @@ static void expect_block(const struct block_format *f, const float *x, const cha
     memcpy(&half, block, sizeof half);
     if (isnan(largest))
         assert_int_equal(half, 0x7e00);
-    else if (largest != 0.0f) /* the sign of a zero is checked by the bytes of ggml */
+    else if (largest != 0.0f) /* another test compares the sign of a zero with ggml's */
         assert_int_equal(half, f16_from_float(largest / (float)-f->zero));
     for (int i = 0; i < UNIT; i++) {
         const int expected = model_integer(f, x[i], largest);

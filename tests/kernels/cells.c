@@ -33,7 +33,7 @@ enum {
     KV_HEADS = 2,
     BATCH = 2,
     ROW_COUNTS = 3,
-    CASES = 2 * KINDS, /* each kind again with a V whose sums overflow in some columns */
+    CASES = 2 * KINDS, /* each kind; then each with a V whose sums overflow in some columns */
     KIND_CAUSAL = 0,   /* numbers of kinds */
     KIND_WINDOW = 1,
     KIND_LENGTHS = 3,

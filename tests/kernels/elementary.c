@@ -328,7 +328,7 @@ static void exp2_is_within_an_ulp(void **state)
     assert_true(worst <= 1.0);
 }
 
-/* So a rescale is exact, unless its factor is 0. */
+/* A rescale multiplies by exp2 of an integer, so it is exact unless the factor is 0. */
 static void exp2_of_an_integer_is_exact(void **state)
 {
     (void)state;
@@ -440,7 +440,7 @@ int main(void)
         for (int i = 0; i < 2; i++)
             tests[count++] = against_sleef[i];
     else
-        printf("# skipped: built without SLEEF, exp2 and log are not compared with its own\n");
+        printf("# skipped: built without SLEEF, exp2 and log are not compared with SLEEF's\n");
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
     for (int i = 0; i < isa_count; i++)

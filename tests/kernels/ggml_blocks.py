@@ -60,8 +60,9 @@ def print_words(name, floats):
 def main():
     library = ctypes.CDLL(sys.argv[1])
     x = numbers()
-    print("/* SPDX-License-Identifier: Apache-2.0\n *\n * Written by ggml_blocks.py, which says how: "
-          "numbers, their blocks by ggml's reference, and what it\n * reads from these.\n */\n"
+    print("/* SPDX-License-Identifier: Apache-2.0\n *\n"
+          " * Numbers, the blocks into which ggml's reference converts them, and the numbers that it reads from\n"
+          " * these blocks. ggml_blocks.py has written this file; its docstring says how.\n */\n"
           "#ifndef ATTNKIT_TEST_GGML_BLOCKS_H\n#define ATTNKIT_TEST_GGML_BLOCKS_H\n\n"
           f"#include <stdint.h>\n\nenum {{ GGML_NUMBERS = {COUNT} }};\n\n/* clang-format off */")
     print_words("ggml_numbers", x)

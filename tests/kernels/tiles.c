@@ -1597,9 +1597,9 @@ static int whole_blocks(int dim)
 }
 
 /* Draws the shape of a round. The dims go through all values. In decode, where both dims matter and
- * cost time, only one of them does; the other one is small. A quarter of the decode rounds round
- * both dims up to whole blocks, so that TYPE_Q8_0 is possible. For a matrix, head_dim is the number
- * of inputs and value_dim the number of outputs. */
+ * cost time, only one of them goes through all values, and the other one is small. A quarter of the
+ * decode rounds round both dims up to whole blocks, so that TYPE_Q8_0 is possible. For a matrix,
+ * head_dim is the number of inputs and value_dim the number of outputs. */
 static void draw_shape(struct round *w, const struct entry *entry)
 {
     const int *dims;

@@ -27,7 +27,8 @@ struct query {
 /* Returns the query for row `row` of query head `head` of batch entry `batch`. */
 struct query query_of(const attnkit_attention_args *args, int64_t batch, int64_t head, int64_t row);
 
-/* Each writes a row as binary32: head_dim elements of q or k, or value_dim elements of v. */
+/* Each of these functions writes a row as binary32: head_dim elements of q or k, or value_dim
+ * elements of v. */
 void query_q(const struct query *q, float *out);
 void query_k(const struct query *q, int64_t key, float *out);
 void query_v(const struct query *q, int64_t key, float *out);

@@ -60,10 +60,10 @@
  *     (o^ - o l^) / W = sum_j w_j a_j (v_j - o) + sum_j w_j (1 + a_j) (f_j v_j - g_j o)
  *                       + lost_o - o lost_l,
  * because sum_j w_j (v_j - o) = 0. The divisor is l^ / W >= exp(-h_l u) sum_j w_j exp(-H_j) -
- * lost_l. Here h_l and h_o include the roundings of binary64. The quotient of the two is the error
- * of o^ / l^, which is rounded to binary64 and then to binary32. lost_o and lost_l are the losses
- * from above, times exp(h_o u), over W. W >= 2^(t_b - top - 1) sum_j exp(x_j - x_b), where b is the
- * key with the largest score x_b.
+ * lost_l. Here h_l and h_o include the roundings of binary64. The sum above, divided by this
+ * divisor, is the error of o^ / l^. The quotient o^ / l^ is rounded to binary64 and then to
+ * binary32. lost_o and lost_l are the losses from above, times exp(h_o u), over W. W >= 2^(t_b -
+ * top - 1) sum_j exp(x_j - x_b), where b is the key with the largest score x_b.
  *
  * Logarithm. If l^ is a sum in binary64, it is first rounded to binary32. ln l^ has the error of
  * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI

@@ -5,10 +5,10 @@ commit that the build is based on, and checks the floors of the benches.
 
     tests/perf/speed.py BUILD [--limit SECONDS]
 
-It reports both, and no time makes the test fail (docs/ci.md). The test fails if a program could not do its work. It
-also fails if a point's result differs from the base, unless a commit since the base ends with a trailer `Bits-change:
-REASON`. Prints TAP. `# SKIP` means that there is no commit to compare with, that the benches are not built, or that the
-time was up, as on a busy machine."""
+The script prints the results of both. No time makes the test fail (docs/ci.md). The test fails if a program could not
+do its work. It also fails if a point's result differs from the base, unless a commit since the base ends with a trailer
+`Bits-change: REASON`. Prints TAP. `# SKIP` means that there is no commit to compare with, that the benches are not
+built, or that the time was up, as on a busy machine."""
 
 import argparse
 import json
@@ -91,7 +91,7 @@ def check_results(report, base, points):
     for point in wrong:
         report.show(f"{point['name']}: {point['verdict']} {point.get('note', '')}".rstrip())
     if wrong:
-        report.show(f"against {base[:12]}. Where that is meant, a commit says `{TRAILER}: REASON`.")
+        report.show(f"compared with {base[:12]}. If the change is intended, a commit says `{TRAILER}: REASON`.")
     report.test("compare: no other result than before", not wrong)
 
 
@@ -132,7 +132,7 @@ def read_options():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("build", type=Path, help="the folder of a build")
     options.add_argument("--limit", metavar="SECONDS", type=int, default=TIME_LIMIT,
-                         help=f"for each of the two; {TIME_LIMIT}")
+                         help=f"time limit of each program; {TIME_LIMIT} by default")
     return options.parse_args()
 
 

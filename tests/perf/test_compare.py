@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the command attnkit compare as a user runs it. It compares a build with itself, libraries with one fault
-each, which are compiled from compare/library.c with their workers, and revisions in repositories of these libraries.
-The times of the two sides differ by a factor of two or not at all.
+"""Tests of the command attnkit compare as a user runs it. It compares a build with itself, libraries that have one
+fault each, and git revisions of these libraries. The libraries and their workers are compiled from compare/. The times
+of the two sides differ by a factor of two or not at all.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 
@@ -129,8 +129,8 @@ class Verdicts(CompareTest):
         self.assertIn("BASE against itself", done.stdout)
 
     def slower(self, head):
-        """Checks that the point is slower with `head`, which holds on any machine. The verdict of the control run
-        depends on chance."""
+        """Checks that the point is slower with `head`. This holds on any machine. The exit status also depends on the
+        control run of BASE against itself, whose verdict depends on chance."""
         code, results, done = self.results(self.library(), head, *ONE)
         point, = results["points"]
         self.assertEqual(point["verdict"], "slower")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/detection.py: its counts over runs of a stand-in for `attnkit compare` with known verdicts, its error
-messages, and that the points that it chooses exist.
+"""Tests of tools/detection.py: what it counts over runs of a stand-in for `attnkit compare` with known verdicts, and
+its error messages. The points that it chooses must exist.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_detection.py
 """

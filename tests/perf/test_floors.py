@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of tools/floors.py on made-up results with known percentages. They check verdicts and exit statuses, which rows
-are measured again, which floors are raised, and CPU families. A floor that a commit lowered or removed must be found in
-git.
+are measured again, which floors are raised, and CPU families. floors.py --base must report a floor that a commit has
+lowered or removed.
 
     python3 tests/perf/test_floors.py
 """
@@ -24,8 +24,9 @@ sys.path.insert(0, str(ROOT / "tools" / "report"))
 
 import cpus  # noqa: E402
 
-# A stand-in for `attnkit`. Its rows are FIRST, SECOND and a row of another instruction set. calls.json has the
-# measurements of each row for each call. After the last call, they repeat.
+# A stand-in for `attnkit`. Its rows are the rows in calls.json; --list also prints fma/avx2, a row without a floor.
+# calls.json has the measurements of each row for each call. Further calls get the measurements of the last of these
+# calls again.
 MADE_UP = """#!{python}
 import json, pathlib, re, sys
 option = dict(zip(sys.argv[2:], sys.argv[3:]))
@@ -53,7 +54,7 @@ def entry(name, percent, share=1.0):
 
 
 class FloorsTest(unittest.TestCase):
-    """Gives each test a folder with a file of floors and its other files."""
+    """Gives each test a folder that holds a file of floors, and all other files of the test."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -124,12 +125,12 @@ class Floors(FloorsTest):
     def test_a_floor_that_stays_broken(self):
         tools = self.made_up({FIRST: [[entry(FIRST, 60)] * 5], SECOND: [[entry(SECOND, 99)] * 5]})
         self.floors(self.folder / "build", code=1)
-        self.assertEqual((tools / "chosen2").read_text(), FIRST)  # only this row is measured again, in a second call
+        self.assertEqual((tools / "chosen2").read_text(), FIRST)  # the third call measures this row alone
 
     def test_a_floor_of_no_row(self):
         self.made_up({FIRST: [[entry(FIRST, 99)] * 5]})
         self.assertIn(f"attnkit bench has no row {SECOND}", self.floors(self.folder / "build", code=3))
-        # Nothing is printed on an instruction set that cannot run here.
+        # A floor on an instruction set that cannot run here is no error. Its row counts as not measured.
         self.write(f"{FIRST} 70\n{SECOND.replace('avx2', 'neon')} 80\n")
         self.assertIn("1 rows were not measured", self.floors(self.folder / "build", code=0))
 
@@ -225,7 +226,8 @@ class Families(FloorsTest):
         emerald = self.results("e", {FIRST: 80, SECOND: 80}, cpu_model=EMERALD_RAPIDS)
         slow = self.results("s", {FIRST: 80, SECOND: 40}, cpu_model=ZEN4)
         unknown = self.results("u", {FIRST: 80, SECOND: 80})
-        # A single family gets its own column. The speed of other families is not known.
+        # Results of a single family raise only the column of this family, because they say nothing about other
+        # families.
         self.write(before)
         self.assertEqual(self.raised(zen4), before.replace("zen4=60.0\n", "zen4=81.0\n")
                          .replace("zen4=60.0 e", "zen4=86.4 e"))

@@ -217,7 +217,7 @@ class Parts(unittest.TestCase):
         self.assertEqual(by_name["CACHE_tree"].cold_bytes, by_name["W5_4096_f16"].work)
 
     def test_the_benches_know_the_shapes(self):
-        """The benches have a row for each attention workload. The name of a row is its shape."""
+        """The benches have a row for each attention workload. The name of a row ends with its shape."""
         for workload in workloads.WORKLOADS:
             if workload.kind == "attention":
                 done = subprocess.run([os.path.join(BUILD, "tools", "attnkit"), "bench", "--list", "--shape",
@@ -285,7 +285,7 @@ class Parts(unittest.TestCase):
         self.assertTrue(oracle.is_wrong(oracle.error(ours.out)))
 
     def test_the_oracle_of_a_layer(self):
-        """The oracle is checked row by row over the keys that the row sees."""
+        """Compares the oracle, row by row, with attention over the keys that the row sees."""
         for q_len in (5, 1):
             attention = workloads.Workload("", 1, 4, 2, q_len, 5, 8, causal=q_len == 5)
             workload = workloads.Layer("test", attention, 24)

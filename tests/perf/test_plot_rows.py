@@ -24,8 +24,8 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import plot_rows  # noqa: E402
 
-# A stand-in for `attnkit`. n rows take n + 3 us, and the first time ten times as long, at 1 GFLOP/s and 1 GB/s. The
-# machine's roofs are twice as high.
+# A stand-in for `attnkit`. A call of n rows takes n + 3 us, and the first call of each n takes ten times as long. Calls
+# reach 1 GFLOP/s or 1 GB/s, and the roofs are 2 GFLOP/s and 2 GB/s.
 MADE_UP = """#!{python}
 import json, pathlib, re, sys
 rows = int(re.search(r"_L(\\d+)x", sys.argv[sys.argv.index("--shape") + 1])[1])

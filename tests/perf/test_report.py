@@ -67,8 +67,8 @@ def commit(run):
 
 
 def made_up_run(cpu, run, rows, lots):
-    """Returns the entry of each row in a run. In run 5 the machine is busy: all rows are disturbed, and a fifth too
-    slow."""
+    """Returns the entry of each row in a run. In run 5 the machine is busy: all rows are disturbed, and each row
+    reaches 20 % less than usual."""
     busy, entries = run == 5, []
     for name, (percent, flops_of_a_byte) in rows.items():
         level = percent * (FALL if name == FELL and run >= FALL_AT else 1) \
@@ -130,7 +130,7 @@ class Changes(unittest.TestCase):
 
     def test_a_bad_run_and_a_small_step_are_none(self):
         self.assertEqual(changes.find([80.0 + 0.1 * (i % 3) for i in range(12)] + [20.0] + [80.0] * 8), [])
-        self.assertEqual(changes.find([80.0] * 15 + [79.5] * 15), [])  # 0.6 %
+        self.assertEqual(changes.find([80.0] * 15 + [79.5] * 15), [])  # a step of 0.6 %
         self.assertEqual(changes.find([80.0] * 15 + [79.0] * 15), [15])
 
     def test_short_series(self):
@@ -218,7 +218,7 @@ class Page(WithFolder):
         content = self.make()
         for cpu, model in CPUS.items():
             self.assertTrue(f"<h2>{cpu}, {model}</h2><h3>" in content)
-        # The older machine is a fifth slower in all its runs, so there is no change.
+        # All runs of the older machine are 20 % slower than runs of the other machine, so its speed has not changed.
         self.assertEqual(Text(content).text.count(" open "), 1)
 
     def test_one_run(self):

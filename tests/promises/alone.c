@@ -28,7 +28,7 @@ enum {
     HEADS = 4,
     KV_HEADS = 2,
     ROW_COUNTS = 3,
-    CASES = 2 * KINDS, /* each kind again with a V whose sums overflow in some columns */
+    CASES = 2 * KINDS, /* each kind; then each with a V whose sums overflow in some columns */
 };
 
 /* Numbers of query rows. A KV head has twice as many rows, from a few to more than a panel of any

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden hashes of the results of thousands of calls of every kind. They never change. The
- * reference and every instruction set must give results with these hashes, on every machine. Under
- * an emulator the reference would take too long, so only the hashes check the instruction set.
- * golden/kind.h defines a case.
+ * Golden hashes of the results of thousands of calls of every kind. They change only with the
+ * format. The reference and every instruction set must give results with these hashes, on every
+ * machine. Under an emulator the reference would take too long, so only the hashes check the
+ * instruction set. golden/kind.h defines a case.
  *
  *   golden FILE [--isa NAME] [--kind NAME] [--every N]
  *   golden FILE --write

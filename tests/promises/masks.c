@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Masks and score mods in any combination. On each instruction set, out, lse and weights must have
- * the bits of the scalar reference. The reference is the slowest, so it computes a case once for
- * all instruction sets. A case is drawn from its number (drawn.h).
+ * the bits of the scalar reference. The reference takes most of the time, so it computes a case
+ * only once for all instruction sets. A case is drawn from its number (drawn.h).
  *
  * With --bound, every fifth case of the scalar reference is compared with the oracle. Each element
  * of out, lse and weights must be inside the bound that tests/oracle/oracle.c derives, and must be
@@ -13,7 +13,8 @@
  *
  *   masks [--isa NAME | --bound] [--case NUMBER] [--cases N] [--from NUMBER] [--every N]
  *
- * N is 1,000, and ten times as large with ATTNKIT_TEST_LONG in the environment.
+ * --cases is 1,000 by default. With ATTNKIT_TEST_LONG in the environment, ten times as many cases
+ * run.
  */
 #include <setjmp.h>
 #include <stdarg.h>

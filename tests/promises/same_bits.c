@@ -6,8 +6,8 @@
  * alone: one row, as in a decoding step, and some rows, as in a chunk of a prefill. Some cases also
  * run with a V whose sums overflow.
  *
- * The reference is the slowest. Therefore it computes each case only once for all instruction
- * sets.
+ * The reference takes most of the time. Therefore it computes each case only once for all
+ * instruction sets.
  *
  *   same_bits [--isa NAME] [--case INDEX] [--from INDEX] [--every N]
  */

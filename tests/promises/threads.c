@@ -443,7 +443,8 @@ static void *run_and_be_refused(void *arg)
     return refused && run(c) == ATTNKIT_OK ? c : NULL;
 }
 
-/* Returns 64 KiB, or the least stack that the system allows: 128 KiB on 64-bit ARM. */
+/* Returns SMALL_STACK, or the least stack that the system allows if this is more: 128 KiB on 64-bit
+ * ARM. */
 static size_t small_stack(void)
 {
     const long least = sysconf(_SC_THREAD_STACK_MIN);
@@ -602,9 +603,10 @@ static void at_once(void *pool, int64_t n, task_function *task, void *arg)
         pthread_join(pthreads[i], NULL);
 }
 
-/* A task also takes parts of tasks that have not begun, so the last task alone can do all the work.
- * With more than 256 rows it cannot: a task does not take the last parts of another group of 256
- * rows, because it would have to bring these rows into its scratch. */
+/* A task also takes parts from the queues of tasks that have not begun. So the last task alone can
+ * do all the work, unless the map has more than 256 rows. Then a task takes nothing from the queue
+ * of another task if this queue has at most two parts left, because putting their rows into its own
+ * scratch would take as long as the parts. */
 static void check_linear_parallel_for(const struct linear_call *c, attnkit_exec exec,
                                       const char *expected, int64_t rows)
 {

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs a build into an empty folder and uses it as a user would. The script compiles the README's example, and the
-C++ example if there is a C++ compiler, with the flags of pkg-config, against the shared and the static library.
+"""Installs a build into an empty folder and uses it as a user would. The script compiles the example of the README and,
+if there is a C++ compiler, the C++ example. It compiles with the flags of pkg-config, and links the shared and the
+static library.
 
     tests/repository/installed.py BUILD_FOLDER MESON
 """
@@ -34,7 +35,7 @@ def find(folder, name):
 
 def check_exports(library):
     lines = output_of("nm", "-D", "--defined-only", library).splitlines()
-    symbols = [line.split()[-1] for line in lines if line.split()[-2] != "A"]  # A: a version
+    symbols = [line.split()[-1] for line in lines if line.split()[-2] != "A"]  # symbols of type A are versions
     strangers = [name for name in symbols if not name.startswith("attnkit_")]
     if strangers or not symbols:
         sys.exit(f"installed.py: {library.name} exports {strangers or 'nothing'}")

@@ -99,7 +99,7 @@ def wrong_format(names):
     places = re.findall(r"^(\S+:\d+):\d+: warning", done.stderr, re.M)
     if done.returncode != 0 and not places:
         return [f"{program}: {done.stderr}"]
-    return [f"{place}: clang-format would have it otherwise" for place in places]
+    return [f"{place}: not in the format of clang-format 14" for place in places]
 
 
 def main():

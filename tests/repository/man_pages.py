@@ -53,14 +53,14 @@ def wrong_with(command, path):
     wrong += [f"has no item {option}" for option in options
               if option.replace("-", r"\-") not in items]
     if subcommand and len(options) < 2:
-        wrong.append("is of a help without options")
+        wrong.append("has a command whose help lists fewer than 2 options")
     return [f"{path.name} {text}" for text in wrong]
 
 
 def warnings(paths):
     checker = next((words for words in CHECKERS if shutil.which(words[0])), None)
     if not checker:
-        print("neither mandoc nor groff is here to look at the pages")
+        print("neither mandoc nor groff is installed to check the pages")
         return []
     return [output for output in (output_of(*checker, path) for path in paths) if output]
 

@@ -35,7 +35,7 @@ def lines_in_python(name, struct):
 
 
 def program(structs):
-    """Returns a C program that prints the same lines for the structs in attnkit.h."""
+    """Returns a C program that prints the lines of lines_in_python for the structs in attnkit.h."""
     lines = []
     for name, struct in structs.items():
         lines.append(f'printf("{name} %zu\\n", sizeof({name}));')

@@ -4,7 +4,7 @@
 without earlier main functions. The text after a program on the page is its output.
 
     tests/repository/tutorial.py LIBRARY COMPILER...    shared library; how the build calls its compiler
-    tests/repository/tutorial.py --write LIBRARY COMPILER...    writes their output into the page
+    tests/repository/tutorial.py --write LIBRARY COMPILER...    writes the programs' output into the page
 """
 
 import re

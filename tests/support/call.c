@@ -347,7 +347,7 @@ int promises_main(const char *program, const struct CMUnitTest *promises, int co
         if (!wanted || !attnkit_isa_can_run(&isas[i]))
             continue;
         if (i == 0 && isa_count > 1 && is_without_scalar()) {
-            printf("# %s: left to the run on this CPU\n", isas[i].name);
+            printf("# %s: left out, because the native run tests it\n", isas[i].name);
             continue;
         }
         for (int j = 0; j < count && test_count < MOST; j++, test_count++) {

@@ -46,8 +46,8 @@ void call_free(struct call *c);
 /* Allocates zeroed memory, aligned for any type. call_free frees it. */
 void *call_memory(struct call *c, size_t bytes);
 
-/* Gives each batch entry another q_offset. With it, the last rows of a causal call see nearly all
- * keys. A second call of this function changes nothing. */
+/* Gives each batch entry a q_offset of its own, so that the last rows of a causal call see nearly
+ * all keys. A second call of this function changes nothing. */
 void call_set_positions(struct call *c);
 
 /* Asks for weights of a kind, and returns the memory that will hold them. */

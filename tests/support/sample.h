@@ -22,9 +22,9 @@ static inline bool is_sampled_run(void)
     return IS_SLOW && !is_long_run() && !getenv("ATTNKIT_TEST_WHOLE");
 }
 
-/* Returns whether this run tests the scalar kernels by the golden hashes only, which have every
- * feature. Other tests of the scalar kernels then run natively only, because scalar kernels take
- * half of the time of a run with a sanitizer. */
+/* Returns whether promises_main (call.h) leaves out the scalar kernels in this run. They take half
+ * of the time of a run with a sanitizer. The golden hashes, which cover every feature, still check
+ * them. */
 static inline bool is_without_scalar(void)
 {
     return is_sampled_run();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the configuration for a CPU that attnkit does not support stops with an error that has the reason, by
-meson and by CMake.
+"""Tests that meson and CMake refuse a CPU that attnkit does not support. The configuration must stop with an error that
+names the reason.
 
     tests/systems/refused.py
 

@@ -12,7 +12,7 @@ from steps import HERE, ROOT, Failed, alone, build, cache_folder, download, need
 CMOCKA = "pool/main/c/cmocka/cmocka_1.1.7.orig.tar.xz"
 SHA256 = "810570eb0b8d64804331f82b29ff47c790ce9cd6b163e98d47a4807047ecad82"
 EMULATOR = ["qemu-riscv64-static", "-L", "/usr/riscv64-linux-gnu"]
-EVERY = 19  # one of so many cases of each kind runs; all cases would take half an hour
+EVERY = 19  # of each kind, every 19th case runs; all cases would take half an hour
 
 
 def cmocka():

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests attnkit with compilers and systems other than this one. Each check builds attnkit without warnings, then runs
-as much as the programs of this system allow, and prints what it has shown. docs/systems.md has a table of the results.
+"""Tests attnkit with compilers and systems other than this machine's. Each check builds attnkit without warnings, then
+runs as much as the programs of this system allow, and prints what it has shown. docs/systems.md has a table of the
+results.
 
     tests/systems/systems.py BUILD_FOLDER MESON [CHECK...]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests attnkit for Windows on x86-64. The DLL and the static library are built by gcc and by clang. Programs with them
-run under Wine."""
+"""Tests attnkit for Windows on x86-64. The DLL and the static library are built by gcc and by clang. Programs that use
+them run under Wine."""
 
 import os
 import re

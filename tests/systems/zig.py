@@ -80,7 +80,7 @@ def musl():
 
 
 def android():
-    """Android on ARM: compiled with the headers of Linux and musl, linked without its C library, not run"""
+    """Android on ARM: compiled with the headers of Linux and musl, linked without Android's C library, not run"""
     need(("clang", "clang"), ("ld.lld", "lld"), ("llvm-nm", "llvm"))
     folder, compiler = ROOM / "android", ["clang", "--target=aarch64-linux-android24"]
     headers = zig() / "lib" / "libc" / "include"

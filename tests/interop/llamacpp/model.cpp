@@ -26,7 +26,7 @@ std::vector<llama_token> read_tokens(const char *path, int wanted)
     for (int c; file && static_cast<int>(tokens.size()) < wanted && (c = std::fgetc(file)) != EOF;)
         tokens.push_back(c);
     if (!file || static_cast<int>(tokens.size()) < wanted)
-        fail(std::string(path) + " has not so many bytes");
+        fail(std::string(path) + " has fewer than TOKENS bytes");
     std::fclose(file);
     return tokens;
 }

@@ -7,10 +7,10 @@ products of a single row other bits than products of several rows, so bits are c
 
     tests/interop/llamacpp/models.py [BUILD] [MODEL ...]     prints TAP
 
-The text is the first bytes of docs/semantics.md, and its tokens are given to the model (teacher forcing). model.cpp has
-the models. If the cells of a cache are reused (a sliding window without swa_full), the cell of a key depends on the
-ubatch, and so does the order of attnkit's sums. For these caches the script prints the result, but does not require
-equal bits."""
+The text is the first bytes of docs/semantics.md, and its tokens are given to the model (teacher forcing).
+tools/llamacpp/random_model.cpp makes the models. If the cells of a cache are reused (a sliding window without
+swa_full), the cell of a key depends on the ubatch, and so does the order of attnkit's sums. For these caches the script
+prints the result, but does not require equal bits."""
 
 import array
 import math
@@ -58,7 +58,7 @@ def error(got, wanted):
 
 
 def perplexity(logits):
-    """Returns the perplexity of the text, whose bytes are each predicted from the bytes before it."""
+    """Returns the perplexity of the text. Each byte is predicted from the bytes before it."""
     text, loss = TEXT.read_bytes()[:TOKENS], 0.0
     for i in range(TOKENS - 1):
         row = logits[i * VOCABULARY:(i + 1) * VOCABULARY]
@@ -113,7 +113,7 @@ def compare_bits(model, report):
         ring = runs((1, 512, "cells-go-round"), (3, 512, "cells-go-round"), (1, 64, "cells-go-round"))
         report.check(f"{model.name}: cells go round: the same bits on any threads", ring[0] == ring[1])
         print(f"# {model.name}: cells go round: the bits of ubatch 512 are "
-              f"{'those' if ring[0] == ring[2] else 'not those'} of 64, and "
+              f"{'those' if ring[0] == ring[2] else 'not those'} of ubatch 64, and "
               f"{'those' if ring[0] == several[0] else 'not those'} of a cache that keeps all cells")
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the backend for ggml in unusual cases. odd_ops.cpp runs ops that the backend computes with the result of the
 CPU backend, or leaves to the CPU backend with a line in the log. ggml's threads run with OpenMP and without it. Further
-tests load a backend that is built with the headers of another ggml than the program's.
+tests load a backend that was built with headers of a ggml that differs from the program's.
 
     tests/interop/llamacpp/odd.py [BUILD]     prints TAP
 """
@@ -60,7 +60,7 @@ def main():
     ok &= run_odd_ops(2, build, library, True)
     api = (builds.llamacpp.source() / "ggml/src/ggml-backend-impl.h").read_text().split(API)[1].split()[0]
     newer = str(int(api) + 1)
-    ok &= check_log(3, "odd: another GGML_BACKEND_API_VERSION is refused, both named",
+    ok &= check_log(3, "odd: another GGML_BACKEND_API_VERSION is refused, and the log names both versions",
                     other_ggml(build, "other-api", "src/ggml-backend-impl.h", API + api, API + newer),
                     f"(backend: {newer}, current: {api})")
     ok &= check_log(4, "odd: other numbers of ops are refused",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs odd FLASH_ATTN_EXT ops, which llama.cpp's own test does not have, in a stock ggml that loads
-// the backend. Each op has the result of the CPU backend, with the same bits on 1, 2 and 3 threads,
-// or is left to the CPU backend. The log then has one line about it, no matter how often the
-// program asks.
+// the backend. The backend computes an op with the result of the CPU backend, and with the same
+// bits on 1, 2 and 3 threads, or leaves it to the CPU backend. The log has one line for each reason
+// to leave an op, no matter how often the program asks.
 //
 //     odd_ops LIBRARY     prints TAP
 #include <ggml-alloc.h>
@@ -51,8 +51,8 @@ struct odd {
 const std::vector<odd> cases = {
     {"no query rows", {64, 0, 8, 1}, {64, 96, 2, 1}, {64, 96, 2, 1}, {}},
     {"no keys", {64, 5, 8, 1}, {64, 0, 2, 1}, {64, 0, 2, 1}, {}},
-    {"no keys, a mask of them", {64, 5, 8, 1}, {64, 0, 2, 1}, {64, 0, 2, 1}, {0, 5, 1, 1}},
-    {"rows of no elements", {0, 5, 8, 1}, {0, 96, 2, 1}, {64, 96, 2, 1}, {}, "head_dim"},
+    {"no keys, a mask without columns", {64, 5, 8, 1}, {64, 0, 2, 1}, {64, 0, 2, 1}, {0, 5, 1, 1}},
+    {"rows without elements", {0, 5, 8, 1}, {0, 96, 2, 1}, {64, 96, 2, 1}, {}, "head_dim"},
     {"elements of K that are not adjacent",
      {64, 5, 8, 1},
      {64, 96, 2, 1},
@@ -87,12 +87,12 @@ const std::vector<odd> cases = {
      {64, 96, 2, 4},
      {96, 5, 1, 2},
      "mask repeats otherwise"},
-    {"a mask of more rows and columns",
+    {"a mask with more rows and columns than needed",
      {64, 5, 8, 1},
      {64, 96, 2, 1},
      {64, 96, 2, 1},
      {128, 32, 1, 1}},
-    {"a mask of fewer columns",
+    {"a mask with fewer columns than keys",
      {64, 5, 8, 1},
      {64, 96, 2, 1},
      {64, 96, 2, 1},
@@ -144,7 +144,7 @@ const std::vector<odd> cases = {
      false,
      0,
      -3},
-    {"heads that the KV heads do not divide",
+    {"query heads that are no multiple of the heads of V",
      {64, 5, 8, 1},
      {64, 96, 8, 1},
      {64, 96, 3, 1},
@@ -165,7 +165,7 @@ const std::vector<odd> cases = {
      GGML_TYPE_F32,
      GGML_TYPE_Q8_0,
      GGML_TYPE_BF16},
-    {"K that attnkit does not know",
+    {"K of a type that attnkit does not know",
      {256, 5, 8, 1},
      {256, 96, 2, 1},
      {256, 96, 2, 1},

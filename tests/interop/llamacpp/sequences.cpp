@@ -264,9 +264,9 @@ int main()
     ok &= check("one cache: the same bits in the same cells, alone and with others behind them",
                 same(shared.logits[0], alone[0].logits[0], prompts[0] * random_vocabulary));
     ok &= check("one cache: the same bits whatever the others' cells hold", other_texts);
-    ok &= check("one cache: by key_index the attention of each has the bits that it has alone",
+    ok &= check("one cache: by key_index, each sequence has the same bits of attention as alone",
                 by_index);
-    std::printf("# one cache: without it %s has the bits that it has alone\n",
+    std::printf("# one cache: without key_index, %s sequence has the same logits as alone\n",
                 moved ? "each" : "not each");
     llama_model_free(model);
     return ok ? 0 : 1;

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs attnkit on the cases of ONNX's Attention operator, opsets 23 to 25, on every instruction set that this
-machine can run.
+"""Runs attnkit on the cases of ONNX's operators Attention (opsets 23 to 25) and FlexAttention, on every instruction set
+that this machine can run.
 
     tests/interop/onnx/conformance.py BUILD [WRAPPER]
 
 If BUILD is for another machine, WRAPPER runs its programs. The package onnx makes the cases. The first run gets the
 package from PyPI (50 MB), and keeps it in a virtual environment in the user's cache folder. Prints TAP. The last line
-is "onnx attention: 93 of 93".
+begins with "# onnx attention: 93 of 93".
 """
 
 import os

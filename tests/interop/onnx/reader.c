@@ -63,7 +63,7 @@ static struct builder begin_tensor(enum tensor_type type, int64_t rows, int64_t 
     return b;
 }
 
-/* The memory of the messages. Each message ends at its end. */
+/* The memory of the messages. Each message ends at the end of this memory. */
 static struct guarded page;
 
 static struct bytes at_the_end(const uint8_t *data, size_t size)

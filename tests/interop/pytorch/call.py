@@ -39,8 +39,8 @@ def describe(q, k, v, fields):
 
 
 def attention(library, isa, q, k, v, out_type="float32", weights=False, **fields):
-    """Returns out as numbers, lse and, if `weights` is true, the weights after the softmax. If attnkit refuses the
-    call, raises an exception with its message."""
+    """Returns out (converted to numbers), lse and, if `weights` is true, the weights after the softmax. If attnkit
+    refuses the call, raises an exception with its message."""
     q, k, v = (np.ascontiguousarray(array) for array in (q, k, v))
     rows = q.shape[:3]
     out = np.empty((*rows, v.shape[3]), dtype=STORED[out_type])

@@ -92,7 +92,7 @@ class Case:
         self.scale = self.one_of((None, None, 0.0, 1.0, -0.3, self.random.uniform(0, 2)))
         self.weights = self.one_in(3)
 
-    # ------------------------------------------------ the options that both have by themselves
+    # -------------------------------------------------- options that attnkit and PyTorch share
 
     def draw_plain(self):
         self.torch = {}

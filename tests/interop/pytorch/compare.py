@@ -28,7 +28,7 @@ def main():
     if not python:
         folder.parent.mkdir(parents=True, exist_ok=True)
         python = environment.complete(
-            folder, ["torch", "flex"], lambda _: "The first run needs PyPI; this suite is PyTorch.")
+            folder, ["torch", "flex"], lambda _: "The first run needs PyPI, because it installs PyTorch.")
     os.execv(python, [python, str(HERE / "main.py"), *sys.argv[1:]])
 
 

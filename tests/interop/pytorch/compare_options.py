@@ -19,11 +19,11 @@ def environment_folder():
 def parse():
     options = argparse.ArgumentParser(prog="compare.py")
     add = options.add_argument
-    add("build", nargs="?", type=Path, default=ROOT / "build", help="attnkit's; build/ by default")
-    add("--seed", type=int, default=1, help="of the cases; 1 by default")
-    add("--cases", metavar="N", type=int, default=CASES, help=f"{CASES} by default")
-    add("--case", metavar="NUMBER", type=int, help="this one alone")
-    add("--isa", metavar="NAME", help="all that can run by default")
+    add("build", nargs="?", type=Path, default=ROOT / "build", help="build folder of attnkit; build/ by default")
+    add("--seed", type=int, default=1, help="seed of the cases; 1 by default")
+    add("--cases", metavar="N", type=int, default=CASES, help=f"number of random cases; {CASES} by default")
+    add("--case", metavar="NUMBER", type=int, help="run only this case")
+    add("--isa", metavar="NAME", help="instruction set; by default, all that can run here")
     parsed = options.parse_args()
     library = parsed.build / "dispatch" / "libattnkit.so"
     if not library.exists():

@@ -68,7 +68,7 @@ class Case:
         shape = (self.batch, self.q_heads, self.q_len, self.keys)
         self.seen, self.bias = np.ones(shape, dtype=bool), np.zeros(shape)
 
-    # ------------------------------------------------------- what attnkit is told, and the reference
+    # --------------------------------------------------- the arguments of attnkit, and the reference
 
     def one_matrix(self):
         """Joins the weights, and the biases, of the three projections one after the other, like in_proj_weight and
@@ -333,7 +333,7 @@ def llama(seed, cached, rows, rotate, base, rope, rope_dim=0, cache_type="float3
 def llama_in_torch(case, rotate, base):
     q, k, v = case.projections()
     results = []
-    for b, start in enumerate(case.cached):  # each sequence has another number of keys
+    for b, start in enumerate(case.cached):  # the sequences have different numbers of keys
         positions = torch.arange(start, start + case.q_len)
         keys = torch.cat((doubles(case.cache_k)[b, :, :start], rotate(k[b], base, positions)), dim=1)
         values = torch.cat((doubles(case.cache_v)[b, :, :start], v[b]), dim=1)

@@ -87,8 +87,8 @@ def causal_and_a_mask_go_together(attention):
 
 
 def causal_goes_with_any_scale(attention):
-    """PyTorch's is_causal on CPUs masks before it multiplies by the scale, so that a scale of 0 or less gives
-    NaN. Its masks do not."""
+    """PyTorch's is_causal on CPUs masks before it multiplies by the scale, so that a scale of 0 or less gives NaN.
+    Masks of PyTorch do not give NaN with these scales."""
     q, k, v = tensors()
     seen = np.tri(Q_LEN, KV_LEN, dtype=bool)
     for scale in (-0.3, 0.0):
@@ -136,7 +136,7 @@ def a_mask_of_minus_1e9_is_numbers_and_not_a_mask(attention):
         masked = attention(q, k, v, **call.mask_fields("mask", mask.view(np.uint8), call.ATTEND)).out
         others = [0, 1, 3, 4]
         same_bits(got[:, :, others], masked[:, :, others])
-        # The recipe is to pass the mask as a mask.
+        # The recipe: pass a Boolean mask instead of the bias.
         again = attention(q, k, v, **call.mask_fields(
             "mask", (bias < -1e8).view(np.uint8), call.IGNORE)).out
         same_bits(again, masked)

@@ -4,9 +4,10 @@
 The bound follows the order of roundings in kernels/README.md, with u = 2^-24 for each rounding. x_j is the score of key
 j that enters the softmax. In units of u, the errors are:
 
-  x_j       (D + 6) S_j, where S_j is the sum of the magnitudes of x_j's terms: the sum of D products has
-            D roundings, the factor and its product at most 6, and bias and slope at most 5. With a
-            softcap (D + 10) S_j: two factors, two products and tanh, which is off by 3 ulp
+  x_j       (D + 6) S_j, where S_j is the sum of the magnitudes of x_j's terms. The dot product has D
+            roundings in its sum, and at most 6 by its factor and the product with it. Bias and slope
+            have at most 5. With a softcap (D + 10) S_j: two factors, two products and tanh, which is
+            off by 3 ulp
   weight    the error of x_j is a relative error of the weight. The maximum is an integer below
             max x / ln 2 + 1, so the rounding of the difference from it adds max x - x_j + ln 2. exp2 is
             off by 1 ulp, which is 2. Together:

@@ -23,8 +23,8 @@ struct golden_kind {
 
     /* Returns the hash of all result bytes of a case on an instruction set, or of the reference if
      * isa is NULL. The reference is the code in kernels/scalar/reference.c and reference_linear.c.
-     * The scalar kernels serve for features that these two files lack. Fails the test on any status
-     * but ATTNKIT_OK. */
+     * For features that these two files lack, the scalar kernels take the place of the reference.
+     * Fails the test on any status but ATTNKIT_OK. */
     uint64_t (*hash)(const struct golden_kind *kind, int number, int way, const char *isa);
 
     /* Prints the case on one line, as a TAP comment. */
