@@ -179,7 +179,7 @@ static void product_group(const struct product *p, const float *x, const float *
 }
 
 /* Computes the product. The outer loop is over outputs, so that the matrix columns of a tile stay
- * in the nearest caches. */
+ * in L1 or L2. */
 void attnkit_avx2_product(const struct product *p)
 {
     struct requests requests = product_requests(p, ROWS, WIDTH * VECTOR);
