@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Attention in C++17, by attnkit.hpp: a causal prompt in one call, which is the example in
-// attnkit.hpp, then decoding steps with a softcap by a plan. An error is an exception. The results
+// attnkit.hpp, then decoding steps by a plan, with a softcap. An error is an exception. The results
 // are checked, and are easy to predict: all scores are equal, so a row is the mean of the V rows
 // that it sees.
 #include <attnkit.hpp>
@@ -36,8 +36,8 @@ void attend(int64_t n, const floats &q, const floats &k, const floats &v, floats
     attnkit::attention(args, scratch);
 }
 
-// Makes a plan for a row of each head over at most `most_keys` keys, with an option in a group, to
-// which the call points.
+// Makes a plan for a row of each head over at most `most_keys` keys. The option softcap is in a
+// group, to which the call points.
 attnkit::attention_plan plan_decoding(int64_t most_keys)
 {
     auto scores = attnkit::make<attnkit_score_mods>();

@@ -50,8 +50,7 @@ static float *allocate_floats(int64_t count)
 }
 
 /* attnkit allocates nothing: a call gets a workspace, and a query returns its size. Calls may use
- * the same workspace one after the other; this one grows to the size that the largest call
- * needs. */
+ * the same workspace one after the other; it grows to the size that the largest call needs. */
 static void reserve(attnkit_exec *exec, size_t bytes)
 {
     if (bytes <= exec->workspace_size)
@@ -209,9 +208,9 @@ static void begin_dense(struct sequence *s)
     make_caches(s, description, sizeof(float) * KV_HEADS * CONTEXT * HEAD_DIM);
 }
 
-/* Begins a sequence with a cache of Q8_0 in pages of 16 keys, K in tiles. It takes about a quarter
- * of the memory, in any free pages. The program chooses which page holds which keys; here all
- * layers have the same table. */
+/* Begins a sequence with a cache of Q8_0 in pages of 16 keys, K in tiles. This cache takes about a
+ * quarter of the memory of a cache of binary32, and its pages may be any free pages. The program
+ * chooses which page holds which keys; here all layers have the same table. */
 static void begin_paged(struct sequence *s)
 {
     const attnkit_attention_args description = {
@@ -443,7 +442,7 @@ static bool check(const char *name, attnkit_type type, void begin(struct sequenc
     printf("\n");
 
     bool ok = remembers(&m, begin, tokens, logits, &exec);
-    const int parts[] = {TOKENS, 20, 1}; /* all at once, chunks of a prompt, token by token */
+    const int parts[] = {TOKENS, 20, 1}; /* all at once, the prompt in parts, token by token */
     for (int i = 0; i < 3; i++)
         ok &= same_in_parts(&m, begin, parts[i], tokens, logits, &exec);
     free_model(&m);

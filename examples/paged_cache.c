@@ -91,8 +91,9 @@ static void append(const attnkit_append_args *args)
     free(exec.workspace);
 }
 
-/* Appends counts[b] rows of k and v [SLOTS][KV_HEADS][most][DIM] to sequence b, whose pages have
- * been taken before. A model with RoPE would give a rotation to the first call, which appends k. */
+/* Takes the pages that sequence b needs for counts[b] further keys, and appends counts[b] rows of k
+ * and v [SLOTS][KV_HEADS][most][DIM] to it. A model with RoPE would give a rotation to the first
+ * call, which appends k. */
 static void append_rows(struct cache *cache, int32_t most, const int32_t counts[SLOTS],
                         const float *k, const float *v)
 {
@@ -157,8 +158,8 @@ static void decode(const struct cache *cache, const float *q, float *out)
 
 /* ----------------------------------------------------------------------------------- the check */
 
-/* Returns a number that stands for a model's. It depends only on the sequence, the tensor and the
- * place in the tensor. */
+/* Returns a number in place of a number of a model. It depends only on the sequence, the tensor and
+ * the place in the tensor. */
 static float number(int sequence, int what, int head, int32_t row, int d)
 {
     uint32_t x = (uint32_t)(((sequence * 3 + what) * 8 + head) * 128 + row) * DIM + (uint32_t)d;

@@ -220,8 +220,8 @@ static void attend_part(const struct cache *cache, const float *q, int64_t first
     attend(&args, isa);
 }
 
-/* The tensors of numbers that stand for a model's. A number depends only on the tensor and the
- * place in the tensor. */
+/* The tensors, with numbers in place of the numbers of a model. A number depends only on the tensor
+ * and the place in the tensor. */
 enum what { Q, K, V };
 
 static void make_rows(enum what what, int64_t first, int64_t count, float *to)

@@ -76,7 +76,7 @@ static void on_one_thread(float *out)
 /* ------------------------------------------------------- 2. threads of one's own, a barrier */
 
 /* Each thread makes the same call and states its number. With a barrier, threads that finish early
- * help the others; without one (NULL) the result is the same. */
+ * can help the others. Without a barrier (NULL) the result is the same. */
 struct share {
     pthread_t thread;
     const attnkit_attention_args *args;

@@ -14,12 +14,12 @@
  *   out = softmax(scale * q k^T, over the keys a row may see) v, in one pass over the keys
  *   (Milakov & Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135), with grouped
  *   query heads, causal masking, a length for each sequence and the logarithm of the softmax's
- *   denominator as a second output. K and V are f32, f16, bf16 or quantised to 8 bits, dense,
- *   strided or in pages, K also in tiles of 16 keys. The same call serves prefill (many query
- *   rows), chunks of a prefill, and decoding (one row). A second call appends rows to a KV cache,
- *   and rotates (RoPE) and converts them on the way. A third call merges the results of attention
- *   over several parts of the keys. Further calls compute embeddings and projections, or the whole
- *   multi-head attention layer.
+ *   denominator as a second output. K and V are f32, f16, bf16 or quantised to 8 bits or fewer.
+ *   They are dense, strided or in pages, and K may be in tiles of 16 keys. The same call serves
+ *   prefill (many query rows), a prefill in parts, and decoding (one row). A second call appends
+ *   rows to a KV cache, and rotates (RoPE) and converts them on the way. A third call merges the
+ *   results of attention over several parts of the keys. Further calls compute embeddings and
+ *   projections, or the whole multi-head attention layer.
  *
  * What it promises
  *   - The same bits everywhere. A row of the result depends only on its q, on the options, and on
@@ -181,10 +181,10 @@ enum {
  * cast, but a call does write to the data of its outputs (out, lse, weights, dst, y). Strides are
  * in bytes, of {batch, head, row} unless the field says otherwise. They are multiples of the
  * element's size and may be negative. Strides of inputs may be 0, which repeats a row. Strides of
- * outputs nest: each is at least the span of the rows inside it. A stride along a dimension of size
- * 1 is ignored. Without ATTNKIT_STRIDED the tensor is dense in the shape that the field states.
- * data is aligned to the element (2 bytes for blocks). It may be NULL only if the tensor has no
- * rows or is optional. */
+ * outputs nest: each stride spans all bytes of the dimensions with smaller strides. A stride along
+ * a dimension of size 1 is ignored. Without ATTNKIT_STRIDED the tensor is dense in the shape that
+ * the field states. data is aligned to the element (2 bytes for blocks). It may be NULL only if the
+ * tensor has no rows or is optional. */
 typedef struct attnkit_tensor {
     const void *data;   /* the first element */
     int64_t strides[3]; /* bytes */
@@ -215,7 +215,7 @@ enum {
     ATTNKIT_ALIGN_UPPER_LEFT = 1,   /* offset = 0: a prompt from its start */
     ATTNKIT_ALIGN_BOTTOM_RIGHT = 2, /* offset = first_key + keys of b - rows of b: the last row
                                      * sees all keys */
-    ATTNKIT_ALIGN_OFFSETS = 3       /* offset = q_offsets[b]; negative positions see no key */
+    ATTNKIT_ALIGN_OFFSETS = 3       /* offset = q_offsets[b], which may be negative */
 };
 
 /* ---------------------------------------------------------------------------------------------
@@ -261,13 +261,14 @@ typedef struct attnkit_attention_args {
 
     /* q [batch][q_heads][q_len][head_dim], k [batch][kv_heads][kv_len][head_dim],
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
-     * lse [batch][q_heads][q_len], optional. q and out are ATTNKIT_F32, F16 or BF16, k and v of any
-     * type, not necessarily the same, lse is ATTNKIT_F32. All arithmetic is binary32. Elements are
-     * widened to binary32. This is exact, with two exceptions that are rounded once: the product
-     * with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and q * d + m of blocks. The result is rounded
-     * once to the type of out. A row of blocks is a whole number of blocks: head_dim or value_dim
-     * is a multiple of 32, 64 or 128. Inputs, also inputs in groups, may overlap each other.
-     * Outputs overlap nothing, but may lie in the gaps between rows of other tensors. */
+     * lse [batch][q_heads][q_len], optional. q and out are ATTNKIT_F32, F16 or BF16. k and v are of
+     * any type but the two types of masks. These four types may differ. lse is ATTNKIT_F32. All
+     * arithmetic is binary32. Elements are widened to binary32. This is exact, with two exceptions
+     * that are rounded once: the product with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and q * d +
+     * m of blocks. The result is rounded once to the type of out. A row of blocks is a whole number
+     * of blocks: head_dim or value_dim is a multiple of 32, 64 or 128. Inputs, also inputs in
+     * groups, may overlap each other. Outputs overlap nothing, but may lie in the gaps between rows
+     * of other tensors. */
     attnkit_tensor q;
     attnkit_tensor k;
     attnkit_tensor v;
@@ -296,11 +297,11 @@ typedef struct attnkit_attention_args {
  * Work stealing. In a parallel-for, a thread that has finished its share of the work items (KV
  * heads and blocks of query rows) takes items from the shares of others. If there are fewer than 8
  * items for each thread, the threads also divide the last items among themselves, in chunks of 512
- * keys. The bits stay the same. So there may be more threads than heads, and a thread that is slow
- * or begins late only delays the chunks that it is working on. Threads of your own divide the last
- * items in the same way if they have a barrier, but only if whole items would not balance. They
- * meet at the barrier before and after. The workspace is free for another call when all threads
- * have returned. */
+ * keys. So there may be more threads than heads, and a thread that is slow or begins late only
+ * delays the chunks that it is working on. The bits stay the same. Threads of your own divide the
+ * last items in the same way if they have a barrier, but only if whole items would not balance.
+ * They meet at the barrier before and after this work. The workspace is free for another call when
+ * all threads have returned. */
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, of any alignment and contents */
@@ -317,9 +318,10 @@ typedef struct attnkit_exec {
 } attnkit_exec;
 
 /* Sets *bytes to the workspace that attnkit_attention needs for these args and the threads and isa
- * of exec. exec may be NULL: one thread. Reads nothing through pointers: it only matters which
- * pointers are NULL. The size never shrinks as q_len or kv_len grows, so the workspace of the
- * longest call serves shorter ones. Whatever the lengths, it is at most, for each thread,
+ * of exec. exec may be NULL: one thread. Reads the groups, but no tensor and no array: it only
+ * matters which of their pointers are NULL. The size never shrinks as q_len or kv_len grows, so the
+ * workspace of the longest call serves shorter ones. Whatever the lengths, it is at most, for each
+ * thread,
  *
  *     4 * (290 * head_dim + 780 * value_dim + 10000) + 4096 bytes,
  *
@@ -341,9 +343,9 @@ ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_a
 /* Computes attention. exec may be NULL only if there is nothing to do.
  * Cost: 2 * (head_dim + value_dim) FLOPs for each pair of a query row and a key that it sees. K and
  * V are read once or twice for each block of 256 query rows of a KV head. A row that sees NaN or
- * infinities in V, or whose sums overflow, is computed again: a call with only such rows takes up
- * to 20 times as long, a call with a single row 3 times. The caller's rounding and flush-to-zero
- * modes do not matter and are restored. */
+ * infinities in V, or whose sums overflow, is computed again. If this happens to all rows, a call
+ * takes up to 20 times as long, or 3 times as long if it has a single row. The caller's rounding
+ * and flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
                                              const attnkit_exec *exec, char *message);
 
@@ -366,7 +368,7 @@ ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
  * strides of the planned shape, whatever the lengths of a run. The same holds for dense arrays of
  * the groups.
  *
- * Planning reads nothing through pointers. It only matters which optional pointers are NULL: a run
+ * Planning reads no tensor and no array. It only matters which optional pointers are NULL: a run
  * must give exactly the pointers that were not NULL in the plan. ATTNKIT_LATER stands for memory
  * that does not exist yet.
  */

@@ -79,7 +79,7 @@ template <class Struct> Struct make() noexcept
     return made;
 }
 
-// A dense tensor; layout may be ATTNKIT_TILED.
+// Returns a dense tensor. layout may be ATTNKIT_TILED.
 inline attnkit_tensor tensor(const void *data, attnkit_type type = ATTNKIT_F32,
                              uint32_t layout = 0) noexcept
 {
@@ -90,7 +90,7 @@ inline attnkit_tensor tensor(const void *data, attnkit_type type = ATTNKIT_F32,
     return made;
 }
 
-// A tensor with strides, in bytes of {batch, head, row}.
+// Returns the tensor `made` with strides in bytes, from one batch entry, head and row to the next.
 inline attnkit_tensor strided(attnkit_tensor made, int64_t batch, int64_t head,
                               int64_t row) noexcept
 {
@@ -123,7 +123,7 @@ class workspace
         reserve(bytes);
     }
 
-    // Makes the workspace at least this large. Its contents are lost if it grows.
+    // Makes the workspace at least `bytes` bytes large. Its contents are lost if it grows.
     void reserve(std::size_t bytes)
     {
         if (bytes <= size_)

@@ -2,9 +2,9 @@
  *
  * The contract between the loops (in attention/, cache/ and linear/ of this folder) and the tiles
  * of an instruction set. The contract is one struct of function pointers. Every instruction set has
- * all of its entries, and each entry does the work of one tile. README.md in this folder has the
- * canonical order of roundings that every entry keeps. A "chain" is an accumulation that starts at
- * +0 and takes its terms one by one in index order.
+ * all entries of the struct, and each entry does the work of one tile. README.md in this folder has
+ * the canonical order of roundings that every entry keeps. A "chain" is an accumulation that starts
+ * at +0 and takes its terms one by one in index order.
  */
 #ifndef ATTNKIT_KERNELS_H
 #define ATTNKIT_KERNELS_H
@@ -101,8 +101,8 @@ static inline bool has_scales(enum type type)
     return type == TYPE_I8 || type == TYPE_F8_E4M3;
 }
 
-/* Returns whether only `widen` and `unpack` read this type. Only rows of K and V have a type like
- * this. Tiled K and matrices never have it. For decode tiles, such rows are first converted to
+/* Returns whether `widen` and `unpack` are the only tiles that read the type. Rows of K and V may
+ * have the type, tiled K and matrices may not. For decode tiles the rows are first converted to
  * another type. */
 static inline bool is_only_widened(enum type type)
 {
@@ -161,8 +161,9 @@ struct key_row {
  * and so on. Element d of key i is at d * TILE_KEYS + i in the tile. Scale g of key i is at g *
  * TILE_KEYS + i in the scales of the tile. A tile of TYPE_Q8_0 has, for each Q8_BLOCK values of d,
  * first TILE_KEYS scales and then the bytes in the order above. All bytes of a tile can be read.
- * row[i] of a tiled key is one of TILE_KEYS equal parts of the tile: row[i] is the beginning of the
- * tile if i is a multiple of TILE_KEYS, and all rows of a tile together are all of its bytes. */
+ * For tiled K, row[i] is the address of a part of a tile. A tile has TILE_KEYS equal parts, and the
+ * first part begins with the tile. So row[i] is the beginning of the tile if i is a multiple of
+ * TILE_KEYS. */
 struct key_rows {
     enum type type; /* no type that is_only_widened */
     bool tiled;
@@ -269,7 +270,7 @@ struct decode_block {
 
 /* The weights of one of the heads that share vectors. The weight of row r for a key is p[key *
  * lanes + r * vector]. divisor[r * vector] is the divisor of o of row r, and visible[r * vector] is
- * the number of keys that row r sees. Later rows see no fewer keys. */
+ * the number of keys that row r sees. A row sees at least as many keys as the rows before it. */
 struct head_weights {
     const float *p, *divisor; /* divisor: l, or 1 if l is 0 */
     const int32_t *visible;
@@ -297,7 +298,7 @@ struct next_tiles {
 /* A part of y = x Wᵀ: some rows, outputs and inputs. Rows of x lie in groups. A group is
  * [dim][ROW_GROUP] as binary32, with tile_height(rows left, ROW_GROUP) rows and any values in the
  * spare lanes. The matrix lies in tiles of TILE_KEYS outputs, as tiled K does. Each tile is
- * [dim][TILE_KEYS] as binary32, aligned to a line of TILE_KEYS floats. */
+ * [dim][TILE_KEYS] as binary32, aligned to TILE_KEYS floats. */
 struct product {
     const float *x;
     int64_t dim; /* inputs of this part */
@@ -329,7 +330,7 @@ struct few_product {
     int rows; /* at most `matrix_rows`, or `f32_matrix_rows` for TYPE_F32 */
     int64_t dim;
     const char *w;     /* tiles without gaps */
-    bool far;          /* the matrix most likely is in no near cache */
+    bool far;          /* the matrix most likely is neither in L1 nor in L2 */
     float *const *y;   /* the first output of each row */
     int64_t outs;      /* as in struct product */
     const float *bias; /* [outs], added at the end, or NULL */
@@ -353,8 +354,8 @@ struct kernels {
     int vector; /* lanes of a vector; the lanes of a panel are a multiple of it */
     int lanes;  /* most query rows in a panel, <= MAX_LANES */
     /* The most rows that are faster in decode than in a panel. decode_rows is for K and V that
-     * would have to be widened for a panel, f32_decode_rows for all others. f32_decode_rows <=
-     * decode_rows <= MAX_DECODE_ROWS. */
+     * would have to be widened for a panel, f32_decode_rows is for K and V that would not.
+     * f32_decode_rows <= decode_rows <= MAX_DECODE_ROWS. */
     int decode_rows, f32_decode_rows;
     /* The most rows of x that are faster in `few_product` than in `product`. matrix_rows is for
      * types that have to be widened for `product`, f32_matrix_rows for binary32. Both are 1 ..
@@ -452,7 +453,7 @@ struct kernels {
 
     /* Transposes rows: q_t[d][lane] = rows[lane][d]. Linear maps use it, too, and there lanes may
      * be ROW_GROUP. All `lanes` pointers are valid, and spare pointers repeat a row. q_t is aligned
-     * to a line of lanes. */
+     * to a vector, or to ROW_GROUP floats if they are less than a vector. */
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
     /* Computes s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. If
@@ -551,9 +552,9 @@ struct kernels {
     void (*few_product)(const struct few_product *part);
 };
 
-/* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. Tiles compute 2^(n -
- * POWER_HEADROOM), which needs no comparison for this: for n = LEAST_POWER - 1 its exponent bits
- * are 0, which makes it +0. */
+/* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. The tiles of AVX2 and NEON
+ * multiply by 2^(n - POWER_HEADROOM), which needs no comparison: for n = LEAST_POWER - 1 the
+ * exponent bits of this factor are 0, so it is +0. */
 enum { LEAST_POWER = -100, POWER_HEADROOM = LEAST_POWER + 126 };
 
 /* log2(e), rounded to binary64, for the scale of scores and for merging. */

@@ -235,8 +235,8 @@ static attnkit_status check_states(const struct request *r, char *message)
     return ATTNKIT_OK;
 }
 
-/* Refuses options that a call with cells cannot have: other orders of keys, and calls over a part
- * of the keys. */
+/* Refuses options that a call with cells cannot have: pages, packed keys, tiles, first_key and
+ * states. */
 static attnkit_status check_what_cells_exclude(const struct request *r, char *message)
 {
     const struct {

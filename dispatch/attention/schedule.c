@@ -49,8 +49,9 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
     return (struct rest){rest - decode_rows, decode_rows};
 }
 
-/* Returns the most decode rows of any item. The lengths of packed sequences are not known here, so
- * the result is the largest number of decode rows that an item of this instruction set can have. */
+/* Returns the most decode rows of any item. The lengths of packed sequences are not known here. For
+ * them the result is the largest number of decode rows that an item of this instruction set can
+ * have. */
 static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
                             struct rest rest)
 {
@@ -158,8 +159,8 @@ static double total_cost(const struct attention *a, const struct schedule *s)
 }
 
 /* Returns the thread that gets an item. Each thread has an equal part of the total cost, and gets
- * the items whose middle lies in this part. `done` is the cost of the items before. Every thread
- * adds up the same numbers in the same order, so each item has exactly one owner. */
+ * the items whose middle lies in this part. `done` is the cost of the items before this item. Every
+ * thread adds up the same numbers in the same order, so each item has exactly one owner. */
 static int64_t owner_of(const struct schedule *s, double done, double item_cost, double total)
 {
     if (total == 0) /* no item has rows */

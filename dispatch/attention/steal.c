@@ -414,8 +414,8 @@ static bool next_is_there(const struct thread *t, struct split_group *g)
 }
 
 /* Joins finished units of a group in order, from the first unit that has not been joined. Stops at
- * the end of the ring, because the slots of one call must be consecutive in memory. Writes the
- * result after the last unit of the group. */
+ * the end of the ring, because the states of a struct chunk_run must be consecutive in memory.
+ * Writes the result after the last unit of the group. */
 static void join_some(const struct thread *t, int64_t number, const struct group *group)
 {
     struct split_group *const g = groups_of(t) + number;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tensors of public calls and their checks. A plan holds the shape and the checked strides of a
- * tensor. A run adds an address. Tensor and address together are called memory, which must overlap
- * no output. All calls share these checks and their messages.
+ * tensor. A run adds an address. Tensor and address together are called memory. An output shares no
+ * byte with other memory, unless the call works in place. All calls share these checks and their
+ * messages.
  */
 #ifndef ATTNKIT_TENSOR_H
 #define ATTNKIT_TENSOR_H

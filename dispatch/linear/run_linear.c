@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs a planned linear map. The memory of the map is checked and bound. Then threads share out the
- * parts of the map evenly. In a parallel-for, a thread that has finished its parts takes parts of
- * other threads: work stealing, as in steal.h.
+ * parts of the map evenly (attnkit_linear_parts). In a parallel-for, a thread that has finished its
+ * parts takes parts of other threads. This is work stealing, as in steal.h.
  */
 #include "dispatch/linear/linear_plan.h"
 

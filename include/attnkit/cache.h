@@ -25,9 +25,9 @@ extern "C" {
  *
  *     y0 = fma(x0, cos, -(x1 * sin)),   y1 = fma(x1, cos, x0 * sin)
  *
- * Elements from the rotation's dim on are not turned. For pair j, cos and sin are entry [p][j] of
- * the caller's tables, for frequencies scaled in any way. Without tables they are the cosine and
- * sine of the angle
+ * Elements from the rotation's dim on are not turned. The caller may give tables, for example of
+ * frequencies that are scaled in some way. Then cos and sin of pair j are entry [p][j]. Without
+ * tables they are the cosine and sine of the angle
  *
  *     p * 2^(-2 j / dim * log2(base)),   which is p / base^(2 j / dim),
  *
@@ -78,11 +78,11 @@ typedef struct attnkit_append_args {
     int64_t heads;
     int64_t len;      /* rows of src for each batch entry and head */
     int64_t dim;      /* elements of a row, at least 1; for blocks a multiple of 32 */
-    int64_t capacity; /* rows of dst for each batch entry and head; with pages, rows in the pages
-                       * of its table */
+    int64_t capacity; /* rows of dst for each batch entry and head; with pages, rows in the pages of
+                         an entry */
 
     /* src is [batch][heads][len][dim] of ATTNKIT_F32, F16 or BF16. dst is
-     * [batch][heads][capacity][dim], or paged [pages][heads][page_size][dim], of any type in which
+     * [batch][heads][capacity][dim], or paged [pages][heads][page_size][dim], of any type that
      * append can write. dst_scales, only for ATTNKIT_I8, has the shape of dst with
      * dim / scale_group binary32 numbers in a row. dst and dst_scales overlap no memory of the
      * call, but may lie in the gaps between rows of each other and of src. For a rotation in place,
@@ -108,17 +108,18 @@ typedef struct attnkit_append_args {
 } attnkit_append_args;
 
 /* Sets *bytes to the workspace that attnkit_append needs for these args and this exec (NULL: one
- * thread). Reads nothing through pointers: it only matters which pointers are NULL. The size is at
- * most 12 * dim + 128 bytes for each thread, and with tiles 5 * dim bytes more. */
+ * thread). Reads the pages and the rotation, but no tensor and no array: it only matters which of
+ * their pointers are NULL. The size is at most 12 * dim + 128 bytes for each thread, and with tiles
+ * 5 * dim bytes more. */
 ATTNKIT_API attnkit_status attnkit_append_workspace(const attnkit_append_args *args,
                                                     const attnkit_exec *exec, size_t *bytes,
                                                     char *message);
 
 /* Appends rows. exec is as for attention; each thread takes some of the rows, each row with all its
  * heads.
- * Cost: src is read once, and dst is written once. Tiles take some 0.6 ns for each element. Without
- * tables, cos and sin take some 15 ns for each pair of each position, once for all heads, and the
- * frequencies take some 15 ns for each pair of a call.
+ * Cost: src is read once, and dst is written once. Writing tiles takes some 0.6 ns for each
+ * element. Without tables, cos and sin take some 15 ns for each pair of each position, once for all
+ * heads, and the frequencies take some 15 ns for each pair of a call.
  * A call that fails has written nothing. */
 ATTNKIT_API attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exec *exec,
                                           char *message);

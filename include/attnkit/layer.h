@@ -99,8 +99,9 @@ typedef struct attnkit_layer_args {
     attnkit_tensor value;
     attnkit_tensor out;
 
-    /* Rotation of q and of new keys, or NULL; not with key. In both, row i of entry b is at
-     * position positions[b] + i; without positions at cached[b] + i; without a cache at i. */
+    /* Rotation of q and of new keys, or NULL. Not allowed with key. Row i of entry b, of q and of
+     * the new keys, is at position positions[b] + i. Without positions it is at cached[b] + i, and
+     * without a cache at i. */
     const attnkit_rotation *rotation;
 
     /* All other arguments of attention: flags, align, scale, lse and the groups, with their shapes
@@ -110,9 +111,9 @@ typedef struct attnkit_layer_args {
      * Cache: with `cached`, k, v and storage of attention are the cache, and its kv_len is the room
      * in the cache. The call computes new keys and values from x or key and appends them after the
      * first cached[b] keys, as attnkit_append does. With ATTNKIT_NO_APPEND it appends none: it does
-     * not use W_K and W_V, and key must be none. Rows see the cached[b] old keys and the new keys,
-     * as with kv_lens, which must be none. A cache is not allowed with packed sequences. Without
-     * `cached`, k and v of attention must be none. */
+     * not use W_K and W_V, and key must be none. Rows see the cached[b] old keys and the new keys.
+     * kv_lens must be none. A cache is not allowed with packed sequences. Without `cached`, k and v
+     * of attention must be none. */
     const attnkit_attention_args *attention;
     attnkit_ints cached; /* [batch], keys in the cache; none: no cache */
 
@@ -132,7 +133,7 @@ ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *arg
                                                    char *message);
 
 /* Computes a layer. exec is as for attention, but threads of your own need a barrier. After an
- * error out, cache, lse and weights are unchanged. Cost: four calls of attnkit_linear, the appends
+ * error, out, cache, lse and weights are unchanged. Cost: four calls of attnkit_linear, the appends
  * and the attention. One row costs reading the weights and the cache once. */
 ATTNKIT_API attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec *exec,
                                          char *message);

@@ -34,8 +34,8 @@ typedef struct attnkit_pack_args {
      * the other two are ignored. */
     attnkit_tensor w;
 
-    /* packed_type: the type of w, or, if w is not ATTNKIT_Q8_0, any of these four types. Elements
-     * are then converted as by attnkit_append. */
+    /* packed_type: ATTNKIT_F32, F16, BF16 or Q8_0, and Q8_0 if w is ATTNKIT_Q8_0. If the type
+     * differs from the type of w, elements are converted as by attnkit_append. */
     attnkit_type packed_type;
     uint32_t flags; /* 0 */
 

@@ -14,7 +14,7 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------
  * Merging.
  *
- * Attention over keys in several places, such as a prefix that sequences share and the keys of each
+ * Merging is for keys in several places, such as a prefix that sequences share and the keys of each
  * sequence, or ranges of keys on several machines. Every part has its own attention call, with lse,
  * over its own keys. The merge combines their results into the result of attention over all keys.
  * No key may be in two parts. For each row, in exact arithmetic and with sums over the parts:

@@ -43,17 +43,17 @@ typedef struct attnkit_pages {
  *     k_scales  [batch][kv_heads][tiles][head_dim / k_scale_group][16]
  *
  * With pages the shape of k is [pages][kv_heads][page_size / 16][head_dim][16]. Strides are of
- * {batch, head, tile}. A tile of ATTNKIT_Q8_0 is head_dim / 32 times 16 binary16 scales and then
- * [32][16] bytes. Key j is number j % 16 of tile j / 16. attnkit_append writes tiles; v stays in
- * rows. Every tile has room for 16 keys, also the last one if kv_len is not a multiple of 16. If a
- * row sees one key of a tile, the whole tile is read. Elements of keys from kv_len (or kv_lens[b])
- * on have no meaning and may be NaN. The bits of the result are the same as for K in rows. Tiles
- * are not allowed with cu_seqlens_kv.
+ * {batch, head, tile}. A tile of ATTNKIT_Q8_0 has head_dim / 32 parts. Each part is 16 binary16
+ * scales and then [32][16] bytes. Key j is number j % 16 of tile j / 16. attnkit_append writes
+ * tiles; v stays in rows. Every tile has room for 16 keys, also the last one if kv_len is not a
+ * multiple of 16. If a row sees one key of a tile, the whole tile is read. Elements of keys from
+ * kv_len (or kv_lens[b]) on have no meaning and may be NaN. The bits of the result are the same as
+ * for K in rows. Tiles are not allowed with cu_seqlens_kv.
  * Cost: decoding takes up to a quarter less time than with K in rows, and little less if it mostly
  * waits for memory. Calls with more than a few query rows turn K back into rows, once for each
- * block of 256 rows of a KV head. For a long prompt this cost is negligible; a chunk of 32 rows
- * over a long cache takes a tenth to a quarter longer than with K in rows. So use tiles for caches
- * that are mostly read by decoding.
+ * block of 256 rows of a KV head. For a long prompt this cost is negligible; a part of a prompt
+ * with 32 rows over a long cache takes a tenth to a quarter longer than with K in rows. So use
+ * tiles for caches that are mostly read by decoding.
  */
 
 /* Pages, scales, packed sequences and cells of K and V. */
@@ -97,12 +97,13 @@ typedef struct attnkit_kv_storage {
      * from entry to entry. Each entry has its own numbers, with -1 for the cells of all other
      * entries. kv_len is at most 2^31 - 1. Cells are not allowed with pages, tiles, cu_seqlens_kv,
      * first_key and states.
-     * Cost: each thread reads each number of each entry once or twice, in one or two cycles. There
-     * is no further cost for 128 consecutive cells that hold 128 consecutive keys. For other keys
-     * decoding finds each row by its address, which takes 1.2 to 1.8 times as long if no two keys
-     * are neighbours. Calls with many query rows copy K and V, and the columns of masks, 128 keys
-     * at a time, which takes up to a tenth longer than without cells. A ring that keeps its first
-     * keys for ever has indices that are too far apart; use pages of one key for it. */
+     * Cost: each thread reads each number of each entry once or twice. Each reading takes one or
+     * two cycles. There is no further cost for 128 consecutive cells that hold 128 consecutive
+     * keys. For other keys decoding finds each row by its address, which takes 1.2 to 1.8 times as
+     * long if no two keys are neighbours. Calls with many query rows copy K and V, and the columns
+     * of masks, 128 keys at a time, which takes up to a tenth longer than without cells. A ring
+     * that keeps its first keys for ever has indices that are too far apart; use pages of one key
+     * for it. */
     attnkit_ints key_index;
     int64_t key_index_stride; /* 0, or at least kv_len */
 } attnkit_kv_storage;

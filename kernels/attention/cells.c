@@ -22,8 +22,8 @@ struct parts {
     int64_t spans, blocks, cells;
 };
 
-/* Sets the bytes of the parts. Returns whether the bytes of the spans overflow. Nothing else can
- * overflow, because kv_len is below 2^31. */
+/* Sets the bytes of the parts. Returns whether the bytes of the spans overflow. The other products
+ * cannot overflow, because kv_len is below 2^31. */
 static bool measure(const struct attention *a, struct parts *parts)
 {
     const int64_t keys = attnkit_most_keys(a);

@@ -88,15 +88,15 @@ int64_t attnkit_most_keys(const struct attention *a);
 size_t attnkit_cell_bytes(const struct attention *a);
 struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory);
 
-/* The least number in an entry's cells, and the smallest and the largest index of a key. `least`
- * may be negative. `largest` is -1 if all cells are empty. */
+/* The least number in an entry's key_index, and the smallest and the largest index of a key.
+ * `least` may be negative. `largest` is -1 if all cells are empty. */
 struct index_range {
     int64_t least, smallest, largest;
 };
 
 struct index_range attnkit_index_range(const struct attention *a, int64_t batch);
 
-/* Returns the keys of an entry whose indices are in this range. */
+/* Returns the span of an entry's keys, from the range of their indices. */
 struct key_span attnkit_key_span(struct index_range range);
 
 /* Lists the keys of an entry, whose span must be set. Returns -1, or the first cell that has the

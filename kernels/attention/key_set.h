@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sets of keys of a block. The keys of a block that a row sees are a set, and so are the keys that
- * any row sees. Only the keys of the second set are read from K and V.
+ * at least one row sees. Only the keys of the second set are read from K and V.
  */
 #ifndef ATTNKIT_KEY_SET_H
 #define ATTNKIT_KEY_SET_H
@@ -83,8 +83,8 @@ static inline bool is_in_a_row(struct key_set s)
     return is_equal(s, key_set_of(first_of(s), end_of(s)));
 }
 
-/* Returns the number of keys. If the keys are in a row, as in most sets, it is computed without
- * counting bits, because not every CPU has an instruction to count bits. */
+/* Returns the number of keys. In most sets the keys follow one another. Then the number is computed
+ * without counting bits, because not every CPU has an instruction to count bits. */
 static inline int count_of(struct key_set s)
 {
     if (is_empty(s))

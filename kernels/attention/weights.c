@@ -94,8 +94,8 @@ static void begin(struct weighing *w, struct place place, const float *row_max,
     pack_rows(w);
 }
 
-/* Finds for each row which keys of a block get a value. Returns the keys that get a value in any
- * row. */
+/* Finds for each row which keys of a block get a value. Returns the keys that get a value in at
+ * least one row. */
 static struct key_set look(struct weighing *w, int64_t block)
 {
     const struct attention *a = w->a;

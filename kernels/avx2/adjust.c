@@ -3,9 +3,9 @@
  * Turns scores into t where a softcap or a bias is given, or both; see struct adjust. prefill.c
  * calls `adjust` between scores and softmax, and the decode tile calls it for each of its rows.
  *
- * A capped score takes a division and some 25 other operations, 12 of them multiply-adds. They
- * depend on each other and take some 70 cycles. Four vectors side by side hide this latency,
- * although 16 registers do not hold them all.
+ * A capped score takes a division and some 25 other operations, 12 of them multiply-adds. These
+ * operations depend on each other and take some 70 cycles. Four vectors side by side hide this
+ * latency, although each vector has four values alive and 16 registers do not hold all values.
  */
 #include "kernels/avx2/avx2.h"
 

@@ -140,7 +140,7 @@ static inline __m256 shrunk_power_of_two(__m256 rounded)
 }
 
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
- * bits of SLEEF's Sleef_finz_exp2f8_u10avx2. The polynomial in x - round(x) is the same, times
+ * bits of SLEEF's Sleef_finz_exp2f8_u10avx2. The polynomial in x - round(x) is SLEEF's, times
  * 2^POWER_HEADROOM, which changes no bit of a fraction. tests/kernels/elementary.c compares every
  * float. The function is inline, because a call would spill the registers of its caller. All
  * vectors go through a stage before the next stage begins. If they came one after the other, a

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Linear maps: y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]. Lanes are outputs, and
- * x is broadcast. kernels/linear/linear.c calls `product` for each panel of the outputs and each
- * cut of the inputs, which is a range of at most 512 inputs.
+ * x is broadcast. kernels/linear/linear.c calls `product` for up to 256 rows, 48 outputs and 512
+ * inputs at a time.
  *
  * A register tile has 4 rows x 3 vectors. 12 accumulators, 3 vectors of w and 1 broadcast take all
  * 16 ymm. Each d takes 12 FMA and 7 loads. The FMA ports are the bound: they take 6 cycles for each
- * d. There are few other instructions, because a core that two threads share executes only 3
- * instructions in a cycle. A product of few rows reads each tile of the matrix once, and memory
- * limits its speed.
+ * d. There are few other instructions, because a thread executes only 3 instructions in a cycle
+ * while the other thread of its core is busy. A product of few rows reads each tile of the matrix
+ * once, and memory limits its speed.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx2/avx2.h"
@@ -179,7 +179,7 @@ static void product_group(const struct product *p, const float *x, const float *
 }
 
 /* Computes the product. The outer loop is over outputs, so that the matrix columns of a tile stay
- * in the nearest caches. */
+ * in L1 or L2. */
 void attnkit_avx2_product(const struct product *p)
 {
     struct requests requests = product_requests(p, ROWS, WIDTH * VECTOR);

@@ -131,7 +131,7 @@ enum {
 };
 
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
- * bits of SLEEF's Sleef_finz_exp2f16_u10avx512f. The polynomial in x - round(x) is the same.
+ * bits of SLEEF's Sleef_finz_exp2f16_u10avx512f. The polynomial in x - round(x) is SLEEF's.
  * tests/kernels/elementary.c compares every float. The function is inline, because a call would
  * spill the registers of its caller. All vectors go through a stage before the next stage begins.
  * If they came one after the other, a core's scheduler would hold too few sequences of 9 dependent

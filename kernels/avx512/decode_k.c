@@ -27,7 +27,7 @@
  * at +0 keeps that sign only in a sum that is zero, and the sign of a zero sum does not reach a
  * result (README.md, 3 and 11). NaN becomes NaN either way. A byte of TYPE_I8 is converted as the
  * upper byte of 32 bits, and the scale is divided by 2^24. This is not exact if a scale is infinite
- * or next to 0. A tile with such a scale is recomputed with conversion and product.
+ * or very small. A tile that has one of these scales is recomputed with conversion and product.
  */
 #include "kernels/avx512/decode.h"
 

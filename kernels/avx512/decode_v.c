@@ -5,7 +5,7 @@
  *
  * Lanes are value columns. A tile has 4 vectors of columns. Registers: at most 16 sums, 4 vectors
  * of V and the scale of V take 21 of 32 zmm. The FMA broadcasts the weight. FMA or memory is the
- * bound. A quantised element takes one more FMA.
+ * bound. A quantised element takes one more multiplication, by its scale.
  */
 #include "kernels/avx512/decode.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prefetches the tiles of a matrix that a product needs next into L2, line by line and evenly over
- * the work of the product. Prefetches that come all at once would wait for each other, and the work
- * would wait for them.
+ * Prefetches into L2 the tiles of a matrix that a product needs next, one cache line after the
+ * other and evenly over the work of the product. Prefetches that come all at once would wait for
+ * each other, and the work would wait for them.
  */
 #ifndef ATTNKIT_AHEAD_H
 #define ATTNKIT_AHEAD_H
@@ -21,8 +21,8 @@ static inline int line_inputs(const enum type type)
     return type == TYPE_F32 ? 1 : type == TYPE_Q8_0 ? 4 : 2;
 }
 
-/* The progress of prefetching: the tile and its next line. `due` is the amount to prefetch now, in
- * 1/65536 of a line. */
+/* The progress of prefetching: the tile and its next cache line. `due` is the amount to prefetch
+ * now, in 1/65536 of a cache line. */
 struct requests {
     const char *tile, *line;
     ptrdiff_t tile_step;
@@ -30,9 +30,9 @@ struct requests {
     int64_t due, due_each_time;
 };
 
-/* Returns requests with which `times` calls of prefetch_matrix prefetch all lines of the tiles. The
- * last line may be left out, because due_each_time is rounded down. No line after the tiles is
- * prefetched. */
+/* Returns requests with which `times` calls of prefetch_matrix prefetch all cache lines of the
+ * tiles. The last line may be left out, because due_each_time is rounded down. No line after the
+ * tiles is prefetched. */
 static inline struct requests requests_of(const struct next_tiles *ahead, int64_t times)
 {
     const int64_t lines = ahead->tiles * ((ahead->tile_bytes + CACHE_LINE - 1) / CACHE_LINE);

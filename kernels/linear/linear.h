@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A linear map y = x Wᵀ + bias and the packing of its matrix: the problems after dispatch/ has
- * checked them, and the loops over their parts. A packed matrix is tiles of TILE_KEYS outputs
- * without gaps. Each tile is [inputs][TILE_KEYS], as in tiled K. Strides are in bytes.
+ * checked them, and the loops over their parts. A packed matrix has tiles of TILE_KEYS outputs,
+ * without gaps between them. Each tile is [inputs][TILE_KEYS], as in tiled K. Strides are in bytes.
  */
 #ifndef ATTNKIT_KERNELS_LINEAR_H
 #define ATTNKIT_KERNELS_LINEAR_H
@@ -43,14 +43,15 @@ static inline int64_t matrix_tiles(int64_t out_dim)
 void attnkit_pack_tiles(const struct packing *p, const struct kernels *kernels, int64_t first,
                         int64_t end);
 
-/* Returns the number of parts that threads share out. A part is a panel of outputs for a block of
- * rows. */
+/* Returns the number of parts that threads share out. A part has at most 64 outputs of a block of
+ * at most 256 rows. */
 int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kernels);
 
 /* Returns the bytes of scratch for each thread. More rows never need less scratch. */
 size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kernels);
 
-/* Returns how many parts take about as long as putting another block of rows into scratch. */
+/* Returns how many parts take about as long as putting another block of rows into scratch, or 0 if
+ * there is no other block. */
 int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kernels *kernels);
 
 /* Computes the parts that next(arg) returns until it returns a negative number. `memory` is the

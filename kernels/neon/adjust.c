@@ -3,9 +3,10 @@
  * Turns scores into t where a softcap or a bias is given, or both; see struct adjust. prefill.c
  * calls `adjust` between scores and softmax, and the decode tile calls it for each of its rows.
  *
- * A capped score takes a division and some 25 other operations, 12 of them multiply-adds. They
- * depend on each other and take some 70 cycles. Four vectors side by side hide this latency. They
- * take 16 of 32 registers, and the constants take others.
+ * A capped score takes a division and some 25 other operations, 12 of them multiply-adds. These
+ * operations depend on each other and take some 70 cycles. Four vectors side by side hide this
+ * latency. Each vector has four values in registers, so the four vectors take 16 of 32 registers.
+ * The constants take other registers.
  */
 #include "kernels/neon/neon.h"
 

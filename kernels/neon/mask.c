@@ -63,7 +63,8 @@ void attnkit_neon_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY_B
     }
 }
 
-/* Does the work of unmasked for binary32. -0 counts as 0. */
+/* Does the work of `unmasked` for binary32: sets the bits, and returns whether a number that masks
+ * no key is not 0. -0 counts as 0. */
 static bool unmasked_f32(const uint32_t *numbers, uint64_t words[KEY_BLOCK / 64])
 {
     const uint32x4_t minus_infinity = vdupq_n_u32(0xff800000);
@@ -84,7 +85,7 @@ static bool unmasked_f32(const uint32_t *numbers, uint64_t words[KEY_BLOCK / 64]
     return vmaxvq_u32(any) != 0;
 }
 
-/* Does the work of unmasked for numbers of 16 bits. */
+/* Does the work of `unmasked` for numbers of 16 bits. */
 static bool unmasked_half(const uint16_t *numbers, uint16_t minus_infinity,
                           uint64_t words[KEY_BLOCK / 64])
 {

@@ -137,7 +137,7 @@ static inline float32x4_t shrunk_power_of_two(int32x4_t n)
 }
 
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
- * bits of SLEEF's Sleef_finz_exp2f4_u10advsimd. The polynomial in x - round(x) is the same, times
+ * bits of SLEEF's Sleef_finz_exp2f4_u10advsimd. The polynomial in x - round(x) is SLEEF's, times
  * 2^POWER_HEADROOM, which changes no bit of a fraction. tests/kernels/elementary.c compares every
  * float. The function is inline, because a call would spill the vectors of its caller. All vectors
  * go through a stage before the next stage begins. If they came one after the other, the pipes

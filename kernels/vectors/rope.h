@@ -2,7 +2,8 @@
  *
  * Rotation of pairs whose elements are `pairs` apart. A step rotates as many pairs as a vector has
  * lanes, with the first elements in one vector and the second elements in another. The rope.c of an
- * instruction set includes this file after rotate_interleaved, which rotates pairs of neighbours.
+ * instruction set includes this file after it has defined rotate_interleaved, which rotates pairs
+ * of neighbours.
  */
 #ifndef ATTNKIT_VECTORS_ROPE_H
 #define ATTNKIT_VECTORS_ROPE_H

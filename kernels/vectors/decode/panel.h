@@ -20,8 +20,8 @@ struct panel {
     int first;        /* the row of the block that is row 0 of the panel */
     int rows;         /* <= PANEL_ROWS */
     int fewest, most; /* the fewest and the most keys that a row sees */
-    bool far; /* K and V are in no near cache; set only for the first panel of a block, which loads
-                 them */
+    bool far; /* K and V most likely are neither in L1 nor in L2; set only for the first panel of a
+                 block, which loads them */
 };
 
 /* The weights of a panel, and the factors of o. The weights of all rows for a key lie next to each
