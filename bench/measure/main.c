@@ -332,13 +332,14 @@ int main(int argc, char **argv)
         {"--json", "FILE", "the results as Google Benchmark writes them, for its compare.py",
          &values.json},
         {"--history", "DIR",
-         "the same in a new file in this folder, with the machine's roofs; tools/report.py makes\n"
-         "a page of these files",
+         "the same in a new file in this folder, with the machine's roofs;\n"
+         "tools/report.py makes a page of these files",
          &values.history},
         {"--shape", "SHAPE", "measure this shape instead of the table of rows", &values.shape},
         {"--type", "TYPE",
-         "type of K and V, or of matrices, of --shape: f32 (default), f16, bf16, i8, q8_0; for K\n"
-         "and V in rows also q4_0, q4_1, q5_0, q5_1, iq4_nl, q1_0, q2_0, f8_e4m3",
+         "type of K and V, or of matrices, of --shape: f32 (default), f16, bf16, i8,\n"
+         "q8_0; for K and V in rows also q4_0, q4_1, q5_0, q5_1, iq4_nl, q1_0, q2_0,\n"
+         "f8_e4m3",
          &values.type},
         {"--isa", "NAME", "only this instruction set; default with --shape: the best", &values.isa},
         {"--threads", "N", "number of threads of --shape; default: 1", &values.threads},

@@ -86,7 +86,8 @@ int run_command(int argc, char **argv)
          "  biased    after --bias and --alibi; -inf where the key is masked\n"
          "  softmax   after the softmax, before --dropout; the default",
          &values.weights_kind},
-        {"--out-type", "TYPE", "of out: f32 (the default), f16, or bf16, written as float32",
+        {"--out-type", "TYPE",
+         "type of the result: f32 (the default), f16, or bf16, written as float32",
          &values.out_type},
         {"--kv-type", "TYPE",
          "convert k and v before attention: f32, f16, bf16, q8_0, q4_0, q5_0, or i8\n"
@@ -94,9 +95,9 @@ int run_command(int argc, char **argv)
          &values.kv_type},
         {"--key-index", "FILE",
          "the rows of k and v are the cells of a cache, whose keys lie in any order.\n"
-         "The file has the index of each cell's key, or -1 for an empty cell: int32 or\n"
-         "int64, [keys] or [batch, keys]. Positions, --window and --alibi are by index.\n"
-         "Masks, --kv-docs, --weights and --kv-len are by cell",
+         "The file has the index of each cell's key, or -1 for an empty cell: int32\n"
+         "or int64, [keys] or [batch, keys]. Positions, --window and --alibi are by\n"
+         "index. Masks, --kv-docs, --weights and --kv-len are by cell",
          &values.key_index},
     };
     const int count = sizeof options / sizeof *options;

@@ -16,7 +16,7 @@ void run_share_options(struct run_options *values, struct option options[RUN_SHA
          "  bottom-right   i + the number of keys - the number of query rows\n"
          "  OFFSET         i + OFFSET, a whole number",
          &values->causal},
-        {"--align", "FORM", "positions as with --causal, but rows see the keys after them, too",
+        {"--align", "FORM", "positions as with --causal, but later keys are seen, too",
          &values->align},
         {"--window", "LEFT,RIGHT",
          "see the keys from position - LEFT to position + RIGHT; -1 is no bound", &values->window},
@@ -62,7 +62,7 @@ void run_share_options(struct run_options *values, struct option options[RUN_SHA
          &values->sinks},
         {"--dropout", "P", "multiply weights by 0 with this probability, else by 1 / (1 - P)",
          &values->dropout},
-        {"--seed", "N[,N...]", "of --dropout, 0 .. 2^64 - 1: one, or one for each batch entry",
+        {"--seed", "N[,N...]", "seed of --dropout, 0 .. 2^64 - 1: one, or one for each batch entry",
          &values->seed},
         {"--isa", "NAME", "the instruction set; attnkit info lists the names", &values->isa},
         {"--threads", "N", "threads, 1 .. 256; without it 1. The bits do not depend on N",
