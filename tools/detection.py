@@ -342,7 +342,8 @@ def notes(results, rows):
     if of:
         yield f"Found in inconclusive runs, which do not count: {share_text(found, of)}."
     slower, of = count(runs, results["points"], slowed=False, words=("slower", "red"))
-    yield f"Slower in the first process without being slowed, confirmed or not: {share_text(slower, of)}."
+    yield ("Points that were not slowed, but slower in the first process, confirmed or not: "
+           f"{share_text(slower, of)}.")
     for what, share, bound, holds in floors(rows):
         yield f"{what}: {100 * share:.1f} %, floor {bound}: {'holds' if holds else 'MISSED'}."
 

@@ -75,7 +75,7 @@ def fail(message):
 def read_options():
     options = Options(prog="floors.py", description=__doc__.splitlines()[0])
     add = options.add_argument
-    add("build", nargs="?", type=Path, default=ROOT / "build", help="attnkit's; build/ by default")
+    add("build", nargs="?", type=Path, default=ROOT / "build", help="folder of attnkit's build; build/ by default")
     add("--quick", action="store_true",
         help=f"three minutes: {QUICK_REPEATS} short measurements of the rows of attnkit bench --quick")
     add("--results", metavar="FILE", nargs="+", type=Path,
