@@ -43,8 +43,8 @@ bool find_type(ggml_type wanted, attnkit_type &type)
     return false;
 }
 
-// Returns the stride of a dimension. A dimension of size 1 repeats if another size is wanted. Its
-// stride is 0.
+// Returns the stride of a dimension. If the dimension has size 1, but another size is wanted, the
+// dimension repeats: its stride is 0.
 int64_t stride(const ggml_tensor *t, int dim, int64_t wanted)
 {
     return t->ne[dim] == 1 && wanted != 1 ? 0 : static_cast<int64_t>(t->nb[dim]);

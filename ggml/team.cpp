@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Two forms of parallel-for. One is by OpenMP and always starts as many threads as ggml does,
-// however few tasks there are, because an OpenMP runtime that is asked for changing numbers ends
-// threads and starts others. The other is on a pool of threads that wait for tasks. The calling
+// Two forms of parallel-for. One form uses OpenMP. It always starts as many threads as ggml does,
+// even for fewer tasks, because an OpenMP runtime ends and starts threads whenever their number
+// changes. The other form uses a pool of threads that wait for tasks. In both forms, the calling
 // thread works, too.
 #include "ggml/team.h"
 

@@ -100,8 +100,9 @@ def card(pixels, label, weights):
 
 
 def worth_showing(labels, out):
-    """Chooses the digits to show: three of the surest, the two least sure ones that are right, and the closest
-    error."""
+    """Chooses the digits to show: three that are read right with a weight above 0.99, the two that are read right with
+    the smallest weights, and the misread digit with the smallest weight. The weight is the largest one of a digit's ten
+    labels."""
     sure = out.max(axis=1)
     right = out.argmax(axis=1) == labels
     surest = [int(i) for i in np.nonzero(right & (sure > 0.99))[0][:3]]

@@ -50,18 +50,18 @@ def read_options():
     options = argparse.ArgumentParser(prog="detection.py", description=__doc__.splitlines()[0])
     add = options.add_argument
     add("build", nargs="?", type=Path, default=ROOT / "build", help="folder of attnkit's build; build/ by default")
-    add("--runs", metavar="N", type=int, default=20, help="of each percentage; 20 by default")
+    add("--runs", metavar="N", type=int, default=20, help="comparisons of each percentage; 20 by default")
     add("--percents", metavar="LIST", type=read_percents, default=[0, 1, 2, 3, 5],
-        help="0,1,2,3,5 by default; one that is named twice gets twice the runs")
+        help="0,1,2,3,5 by default; a percentage that is named twice gets twice the runs")
     add("--filter", metavar="REGEX", default=POINTS,
-        help="the points; ten by default. Prefill of a few rows, layers and few rows are slowed in part "
-             "or not at all: they are for --percents 0")
-    add("--quick", action="store_true", help="with fewer pairs, as attnkit compare --quick")
+        help="the points; ten by default. Layers, prefill with a few query rows, and points of the family "
+             "'few' are slowed in part or not at all: choose them only with --percents 0")
+    add("--quick", action="store_true", help="run attnkit compare --quick, which measures fewer pairs")
     add("--load", choices=("none", "same", "other"), default="none",
-        help="keep a processor busy: the one that is measured on, or another")
-    add("--seed", metavar="N", type=int, default=1, help="of the order of the runs; 1 by default")
+        help="keep a processor busy: the processor of the measurements, or another one")
+    add("--seed", metavar="N", type=int, default=1, help="seed of the order of the runs; 1 by default")
     add("--output", metavar="PREFIX", type=Path,
-        help="of .json and .md; BUILD/detection/results by default")
+        help="prefix of the .json and the .md file; BUILD/detection/results by default")
     add("--from", metavar="FILE", type=Path, dest="measured",
         help="measure nothing, make the table of this JSON file")
     return options.parse_args()
@@ -261,7 +261,7 @@ def is_conclusive(run):
 
 
 def rates(results, percent):
-    """Returns a row of the table. Shares are over the runs with a verdict; ratios are over all runs."""
+    """Returns a row of the table. Shares are over the conclusive runs; ratios are over all runs."""
     names = results["points"]
     runs = [run for run in results["runs"] if run["percent"] == percent]
     conclusive = [run for run in runs if is_conclusive(run)]
@@ -313,7 +313,7 @@ def row_text(row):
 
 
 def pooled_text(rows):
-    """Returns text about the false alarms among points that were not slowed, over all rows."""
+    """Returns the last row of the table: the sums over all percentages, and the share of false alarms."""
     false, jobs = ([sum(row[key][i] for row in rows) for i in (0, 1)]
                    for key in ("false", "false_jobs"))
     return ["all", str(sum(row["runs"] for row in rows)),
@@ -342,7 +342,8 @@ def notes(results, rows):
     if of:
         yield f"Found in inconclusive runs, which do not count: {share_text(found, of)}."
     slower, of = count(runs, results["points"], slowed=False, words=("slower", "red"))
-    yield f"Slower in the first process without being slowed, confirmed or not: {share_text(slower, of)}."
+    yield ("Points that were not slowed, but slower in the first process, confirmed or not: "
+           f"{share_text(slower, of)}.")
     for what, share, bound, holds in floors(rows):
         yield f"{what}: {100 * share:.1f} %, floor {bound}: {'holds' if holds else 'MISSED'}."
 

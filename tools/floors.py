@@ -33,7 +33,7 @@ from files import whole  # noqa: E402
 
 ROOT = TOOLS.parent
 REPEATS, QUICK_REPEATS = 5, 3
-ROUNDS, QUICK_ROUNDS = 3, 2  # rounds of measuring; later ones repeat disturbed rows and rows below their floor
+ROUNDS, QUICK_ROUNDS = 3, 2  # rounds of measuring; later rounds repeat disturbed rows and rows below their floor
 TIME_LIMIT = 3600
 # The share of a measured value that --raise makes the floor. The speed of reading memory varies more between runs and
 # between machines than the speed of multiply-adds.
@@ -75,20 +75,20 @@ def fail(message):
 def read_options():
     options = Options(prog="floors.py", description=__doc__.splitlines()[0])
     add = options.add_argument
-    add("build", nargs="?", type=Path, default=ROOT / "build", help="attnkit's; build/ by default")
+    add("build", nargs="?", type=Path, default=ROOT / "build", help="folder of attnkit's build; build/ by default")
     add("--quick", action="store_true",
         help=f"three minutes: {QUICK_REPEATS} short measurements of the rows of attnkit bench --quick")
     add("--results", metavar="FILE", nargs="+", type=Path,
-        help="files of attnkit bench --json --repeat 5, one for each machine: the lowest one counts")
+        help="files of attnkit bench --json --repeat 5, one for each machine; the lowest result of a row counts")
     add("--raise", action="store_true", dest="is_raise",
-        help=f"write floors of {KEPT['GFLOPS']:.0%}% (of reading memory {KEPT['GBps']:.0%}%) of what was "
-        "measured, where that is higher; a new row is added to the file by hand, with 0, and a family to "
-        "a row with the row's number")
+        help=f"raise each floor to {KEPT['GFLOPS']:.0%}% of the result (reading memory: {KEPT['GBps']:.0%}%), if "
+        "this is higher than the floor. Add a new row to the file by hand, with the floor 0, and a new family "
+        "with the number of its row")
     add("--base", metavar="REVISION", nargs="?", const="",
-        help="compare the file with that of a revision of git; by default of the branch's base, on "
-        "the main branch of the commit before")
+        help="compare the file with the file of a revision of git; by default, of the commit where the branch "
+        "left the main branch or, on the main branch, of the previous commit")
     add("--floors", metavar="FILE", type=Path, default=ROOT / "bench" / "floors",
-        help="instead of bench/floors")
+        help="a file instead of bench/floors")
     given = options.parse_args()
     if given.base is not None and (given.results or given.is_raise or given.quick):
         options.error("--base measures nothing, and stands alone")
@@ -333,8 +333,8 @@ def kept(name, machines):
 
 def raised(name, floor, machines):
     """Returns a Floor that holds on these machines. The number of a family depends only on machines of this family. If
-    a row has numbers of families, its common number goes up only if each of these families has a machine here, because
-    the results of one family say nothing about other families."""
+    a row has numbers of families, its common number goes up only if each of these families has a machine here, and only
+    if the machines are of more than one family: the results of one family say nothing about other families."""
     there = {machine.family for machine in machines}
     families = {family: max(percent, kept(name, [m for m in machines if m.family == family]))
                 for family, percent in floor.families.items()}

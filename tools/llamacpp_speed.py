@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures llama.cpp with the backend for ggml beside the same llama.cpp without it, with -fa on and off, and prints a
-table.
+"""Measures llama.cpp with the backend for ggml, and without it with -fa on and -fa off, and prints a table.
 
     tools/llamacpp_speed.py [BUILD] [--depths 0,4096] [--threads 1,2] [--kv f16,q8_0] [--layers 2]
     tools/llamacpp_speed.py --write     also puts the table and a plot in docs/llamacpp.md and README.md
 
 The model has random weights, and 8 query heads and 2 KV heads of 64 elements. With --depths tokens in the cache, it
-prefills 512 tokens and decodes 16. Each candidate runs in its own process. The candidates are measured alternately, in
-another order in each round. The table has medians: of processor time for one thread, and of wall clock time for several
+prefills 512 tokens and decodes 16. Each candidate runs in its own process. The candidates take turns, in a new random
+order in each round. The table has medians: of processor time for one thread, and of wall clock time for several
 threads. docs/llamacpp.md says how to get the backend. If this Python has no matplotlib, --write continues in the
 virtual environment of tools/peers.py.
 """
@@ -88,13 +87,14 @@ def numbers(text):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("build", nargs="?", type=Path, default=builds.ROOT / "build", help="attnkit's; build/ by default")
+    add("build", nargs="?", type=Path, default=builds.ROOT / "build",
+        help="folder of attnkit's build; build/ by default")
     add("--depths", type=numbers, default=[0, 4096, 16384, 32768], help="tokens in the cache")
     add("--threads", type=numbers, default=[1, 2])
     add("--kv", type=lambda text: text.split(","), default=["f16", "q8_0"], help="types of the cache")
     add("--layers", type=int, default=2)
     add("--rounds", type=int, default=7)
-    add("--write", action="store_true", help="the table and a plot into the pages")
+    add("--write", action="store_true", help="also put the table and a plot in the pages")
     return parser.parse_args()
 
 

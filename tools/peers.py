@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the speed of attnkit, PyTorch, ONNX Runtime, OpenVINO, llama.cpp and NumPy on this CPU in a table and a
-plot.
+"""Compares the speed of attnkit, PyTorch, ONNX Runtime, OpenVINO, llama.cpp and NumPy in a table and a plot.
 
     tools/peers.py [BUILD] [--quick] [--only attnkit,numpy] ...
 

@@ -34,14 +34,14 @@ HEADS, DIM = "32_8", 128
 def read_options():
     options = argparse.ArgumentParser(prog="plot_rows.py", description=__doc__.splitlines()[0])
     add = options.add_argument
-    add("build", nargs="?", type=Path, default=ROOT / "build", help="attnkit's; build/ by default")
-    add("--type", default="f16", help="of K and V; f16 by default")
-    add("--isa", metavar="NAME", help="the best one by default")
-    add("--threads", metavar="N", default="1", help="of each call; 1 by default")
-    add("--keys", metavar="N", type=int, default=4096, help="4096 by default")
-    add("--rows", metavar="N", type=int, default=128, help="from 1 to so many; 128 by default")
+    add("build", nargs="?", type=Path, default=ROOT / "build", help="folder of attnkit's build; build/ by default")
+    add("--type", default="f16", help="type of K and V; f16 by default")
+    add("--isa", metavar="NAME", help="the instruction set; the best one by default")
+    add("--threads", metavar="N", default="1", help="threads of each call; 1 by default")
+    add("--keys", metavar="N", type=int, default=4096, help="keys of each call; 4096 by default")
+    add("--rows", metavar="N", type=int, default=128, help="measure calls of 1 to N query rows; 128 by default")
     add("--output", metavar="PREFIX", type=Path,
-        help="of .png, .svg and .json; BUILD/rows_TYPE by default")
+        help="prefix of the .png, .svg and .json file; BUILD/rows_TYPE by default")
     add("--from", metavar="FILE", type=Path, dest="measured",
         help="measure nothing, draw this JSON file")
     add("--no-venv", action="store_true", help="draw by this Python or not at all")

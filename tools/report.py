@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes an HTML page from a history of bench runs: regressions, percentages over the commits, rooflines, other
-libraries.
+"""Makes an HTML page from a history of bench runs: regressions, changes over commits, rooflines, other libraries.
 
     tools/report.py HISTORY [-o report.html] [--peers bench/results/peers.json ...]
 
 HISTORY is a folder of files that `attnkit bench --history` wrote. The page is a single file without scripts; it needs
-no other file and no network. The exit status is 0 if the page was written, 1 if a file is not a result of the benches,
-the folder has no results, or the page cannot be written, and 2 if an option is wrong."""
+no other file and no network. The exit status is 0 if the page was written, and 2 if an option is wrong. It is 1 if a
+file is not a result of the benches, if the folder has no results, or if the page cannot be written."""
 
 import argparse
 import sys
@@ -29,7 +28,7 @@ def read_options():
     add("history", type=Path, help="the folder of attnkit bench --history")
     add("-o", "--output", metavar="FILE", type=Path, default=Path("report.html"),
         help="report.html by default")
-    add("--peers", metavar="FILE", type=Path, nargs="+", default=[], help="of tools/peers.py --json")
+    add("--peers", metavar="FILE", type=Path, nargs="+", default=[], help="files of tools/peers.py --json")
     return options.parse_args()
 
 

@@ -253,17 +253,16 @@ static void print_help(const struct option *options, int count)
         "BASE and HEAD are each a shared library with its worker, attnkit-worker.so, beside it,\n"
         "the folder of a build, or a revision of the git repository, which is exported and built.\n"
         "Both are loaded into one process, where the worker of each calls its library: in turns,\n"
-        "in random order, with the same arguments. A point is red where HEAD's result has other\n"
-        "bits, where HEAD crashes or refuses, or where the median of the ratios of the times is\n"
-        "beyond 1.01, a sign test gives p < 0.001, and a second process, which loads the "
-        "libraries\n"
-        "in another order, finds it slower, too (p < 0.01). For some points BASE is also measured\n"
-        "against itself: if the median of these ratios is not within 0.995 to 1.005, the\n"
-        "machine is too noisy to tell.\n"
+        "in random order, with the same arguments. A point is red if HEAD crashes or refuses the\n"
+        "call, if HEAD's result has other bits, or if HEAD is slower. HEAD is slower if the\n"
+        "median of the ratios of the times is above 1.01, if a sign test gives p < 0.001, and if\n"
+        "a second process, which loads the libraries in another order, finds HEAD slower, too\n"
+        "(p < 0.01). For some points BASE is also measured against itself: if the median of\n"
+        "these ratios is not within 0.995 to 1.005, the machine is too noisy to tell.\n"
         "\n"
         "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the command was not understood, 65 a\n"
-        "side cannot be found or built, 66 cannot be loaded or compared, 67 BASE crashes, 68 a\n"
-        "file, memory or a process is not available.\n");
+        "side cannot be found or built, 66 a side cannot be loaded or compared, 67 BASE crashes\n"
+        "or hangs, 68 a file, memory or a process is not available.\n");
     options_print_help(options, count);
 }
 
@@ -282,8 +281,8 @@ static enum exit_code main_compare(int argc, char **argv)
         {"--json", "FILE", "also write the results to a JSON file", &values.json},
         {"--pairs", "N", "measure N pairs of calls for each point", &values.pairs},
         {"--allow-different-bits", NULL,
-         "results may differ by 1e-4 of the largest element: for a change\n"
-         "that means to change them",
+         "results may differ by up to 1e-4 of the largest element, for a change that\n"
+         "changes results on purpose",
          &values.any_bits},
         {"--core", "N", "the processor to measure on; default: the last one", &values.core},
         {"--seed", "N", "seed of the random order", &values.seed},

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program whose instructions tools/static/counts.py counts. That script runs the program in
- * callgrind, which counts one call of each row. `attnkit-counts ISA [ROW]` prints the versions that
- * the counts depend on, except the version of the compiler, and then the name of each row that it
- * calls, in the grammar of bench/README.md. Shapes are small, because callgrind makes a program
- * fifty times as slow.
+ * The program whose instructions tools/static/counts.py counts. The script runs the program in
+ * callgrind, which counts one call of each row. `attnkit-counts ISA [ROW]` prints the version of
+ * glibc, on which the counts depend, and then the name of each row that it calls, in the grammar of
+ * bench/README.md. Shapes are small, because callgrind makes a program fifty times as slow.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -257,9 +257,10 @@ static void print_help(const struct option *options, int count)
         "A row is a call, a tile of it, or a roof: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is\n"
         "prefill with K and V in f32 on two threads. decode has one query row, few has few query\n"
         "rows for many keys, linear is a linear map, layer a layer of self-attention. The roof\n"
-        "of a row is measured right before and after each call, and its percentage is its speed\n"
-        "in percent of the roof: the fused multiply-adds of its instruction set on as many\n"
-        "threads; for decode, and for few rows of a linear map or layer, reading memory.\n"
+        "of a row is measured right before and after each call, and the speed of the call is\n"
+        "printed in percent of the roof. The roof is the fused multiply-adds of the row's\n"
+        "instruction set on as many threads or, for decode and for few rows of a linear map or\n"
+        "layer, reading memory.\n"
         "R512_I4096_O1024 is a linear map of 512 rows, 4096 inputs and 1024 outputs. A shape of\n"
         "attention or of a layer is written\n"
         "\n"
@@ -268,12 +269,12 @@ static void print_help(const struct option *options, int count)
         "  L448x1500  query rows, keys; L2048 if equal\n"
         "  D64x128    head dim, value dim; D64 if equal\n"
         "  _M4096     a layer: rows of 4096 elements in and out; keys before its own are cached\n"
-        "  _causal    a row sees the keys up to its own, the last row all of them\n"
-        "  _pad       not of a layer: batch entry b has (16 - b % 8) / 16 of the keys\n"
+        "  _causal    a row sees the keys up to its own; the last row sees all keys\n"
+        "  _pad       not for a layer: batch entry b has (16 - b % 8) / 16 of the keys\n"
         "  _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]\n"
         "  _tiles     K is in tiles of 16 keys, V is not\n"
         "  _window512 a row sees the 512 keys up to its own\n"
-        "  and, not of a layer, one of _alltrue _dense _padmask (bool masks: all true, causal,\n"
+        "  and, not for a layer, one of _alltrue _dense _padmask (bool masks: all true, causal,\n"
         "  padding), _half (causal, by f16 numbers), _tree, _cells (rows of a tree, or of "
         "sequences\n"
         "  in one cache), _bias, _scaledbias, _ring (cells in another order), _alibi, _softcap,\n"
@@ -332,13 +333,14 @@ int main(int argc, char **argv)
         {"--json", "FILE", "the results as Google Benchmark writes them, for its compare.py",
          &values.json},
         {"--history", "DIR",
-         "the same in a new file in this folder, with the machine's roofs; tools/report.py makes\n"
-         "a page of these files",
+         "the same in a new file in this folder, with the machine's roofs;\n"
+         "tools/report.py makes a page of these files",
          &values.history},
         {"--shape", "SHAPE", "measure this shape instead of the table of rows", &values.shape},
         {"--type", "TYPE",
-         "type of K and V, or of matrices, of --shape: f32 (default), f16, bf16, i8, q8_0; for K\n"
-         "and V in rows also q4_0, q4_1, q5_0, q5_1, iq4_nl, q1_0, q2_0, f8_e4m3",
+         "type of K and V, or of matrices, of --shape: f32 (default), f16, bf16, i8,\n"
+         "q8_0; for K and V in rows also q4_0, q4_1, q5_0, q5_1, iq4_nl, q1_0, q2_0,\n"
+         "f8_e4m3",
          &values.type},
         {"--isa", "NAME", "only this instruction set; default with --shape: the best", &values.isa},
         {"--threads", "N", "number of threads of --shape; default: 1", &values.threads},

@@ -343,8 +343,8 @@ static struct work work_of_exp2(const struct kernels *kernels, double dim)
     return (struct work){.elements = KEY_BLOCK * MAX_LANES};
 }
 
-/* The tiles. Only scores, weighted values and linear maps have FLOPs; a tile without FLOPs has no
- * roof. */
+/* The tiles. Only scores, weighted_v, decode and the tiles of linear maps have FLOPs. A tile
+ * without FLOPs has no roof. */
 static const struct tile {
     const char *name, *type;
     void (*call)(void *operands);

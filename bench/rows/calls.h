@@ -44,13 +44,13 @@ bool copies_take(struct copies *copies);
 /* Copies the first copy to all others. */
 void copies_repeat(const struct copies *copies);
 
-/* Returns the copy for the next call: a different one each time. */
+/* Returns the copy for the next call. The copies take turns. */
 char *copies_next(struct copies *copies);
 
 double copies_memory_bytes(const struct copies *copies);
 
-/* Returns whether this machine has `bytes` bytes of free memory. The check is needed because Linux
- * allocates more memory than it has, and kills processes that use it. */
+/* Returns whether `bytes` bytes are less than three quarters of this machine's memory. The check is
+ * needed because Linux allocates more memory than it has, and kills processes that use it. */
 bool memory_has(double bytes);
 
 /* The call of a row, and its result. */

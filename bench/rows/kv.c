@@ -150,7 +150,8 @@ static void put_halves(enum type type, char *block)
     memcpy(block, halves, has_minimum(type) ? sizeof halves : sizeof halves[0]);
 }
 
-/* Fills rows of a type that append cannot write with random integers, or with numbers below 32. */
+/* Fills K or V for a type that attnkit_append cannot write. Blocks get random integers. F8_E4M3
+ * gets random elements whose magnitudes are below 64. */
 static void fill_unwritten(const struct row *row, const struct kv *kv, const struct kv_part *part,
                            const float *source)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes the groups of a row's call. A mask lets rows see the same keys as a flag or a length does.
- * So a call with the mask can be compared with a call with the flag or length.
+ * Makes the groups of options of a row's call. The masks _dense, _half and _padmask let rows see
+ * the same keys as a flag or a length does. So a call with such a mask can be compared with a call
+ * with the flag or length.
  */
 #include "bench/rows/masks.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The groups for visibility, score mods and weights of a row's call, and their memory.
+ * The groups of options for visibility, score mods and weights of a row's call, and their memory.
  */
 #ifndef ATTNKIT_MASKS_H
 #define ATTNKIT_MASKS_H

@@ -52,8 +52,8 @@ struct row_list {
     bool out_of_memory;
 };
 
-/* Adds a row, whose fields except the name are 0. The returned pointer is valid until the next
- * call. */
+/* Adds a row with this name and one thread. Its other fields are 0. The returned pointer is valid
+ * until the next call. */
 __attribute__((format(printf, 2, 3))) struct row *rows_add(struct row_list *rows,
                                                            const char *format, ...);
 

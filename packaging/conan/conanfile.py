@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipe of Conan 2. `conan create packaging/conan` in the tree makes the package."""
+"""The recipe for Conan 2. In the top folder of the tree, `conan create packaging/conan` makes the package."""
 
 import os
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# An overlay port, which builds the tree that it is in: vcpkg install attnkit --overlay-ports=packaging/vcpkg. A port
-# in a registry has vcpkg_from_github instead of the first line below.
+# An overlay port that builds the tree around it: vcpkg install attnkit --overlay-ports=packaging/vcpkg. A port in
+# a registry would call vcpkg_from_github, which sets SOURCE_PATH.
 set(SOURCE_PATH "${CURRENT_PORT_DIR}/../..")
 set(parts "")
 foreach(part append linear layer)
@@ -11,7 +11,7 @@ endforeach()
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS "-DATTNKIT_PARTS=${parts}")
 vcpkg_cmake_install()
 vcpkg_fixup_pkgconfig()
-# CMakeLists.txt installs a static and a shared library. A package keeps one of them.
+# CMakeLists.txt installs the static and the shared library. A package keeps one of them.
 if(VCPKG_LIBRARY_LINKAGE STREQUAL "static")
   file(GLOB others "${CURRENT_PACKAGES_DIR}/lib/libattnkit.so*" "${CURRENT_PACKAGES_DIR}/debug/lib/libattnkit.so*")
 else()

@@ -38,7 +38,7 @@ class Layer:
               of Llama (q_proj.weight, o_proj.weight), or w_q, w_k, w_v, w_o, b_q and so on
     q_heads   query heads; kv_heads: the same by default
     head_dim  by default the rows of W_q divided by q_heads; value_dim: by default the rows of W_v divided by kv_heads
-    prefix with which the names begin, such as 'model.layers.0.self_attn.'
+    prefix    what the names begin with, such as 'model.layers.0.self_attn.'
     type      of the packed matrices: float32, float16, bfloat16 or q8_0
     rope      None, 'half' (Llama's) or 'interleaved': turns q and k by their positions, with rope_base and,
               if not all elements of a head are turned, rope_dim

@@ -28,7 +28,7 @@ struct description {
     int64_t threads;
 };
 
-// Lets args and groups point to each other.
+// Makes args point to the groups that are used, and these groups to `pages` and `window`.
 void link(description &d);
 
 // Integers of a call, from an array, a list or a single number. `own_` holds the numbers of a list.

@@ -19,15 +19,14 @@ static const char usage[] =
     "  attnkit layer --weights PLACE --heads N --x FILE -o FILE [options]\n"
     "                      the attention layer of a model on NumPy files; see attnkit layer "
     "--help\n"
-    "  attnkit info        the instruction sets, which of them run here, and the choice\n"
-    "  attnkit bench       how fast it is here; see attnkit bench --help\n"
+    "  attnkit info        the instruction sets: which can run here, and which are chosen\n"
+    "  attnkit bench       the speed of attention on this machine; see attnkit bench --help\n"
     "  attnkit compare BASE HEAD\n"
     "                      whether one build is slower than another; see attnkit compare --help\n"
     "  attnkit --help      this text\n"
     "  attnkit --version   the library's version\n"
     "\n"
-    "Exit codes: 0 all is well, 1 a file or the library refused, 2 the command was not "
-    "understood.\n"
+    "Exit codes: 0 success, 1 a file or a call was refused, 2 the command was not understood.\n"
     "The environment variable ATTNKIT_ISA names the instruction set to be used.\n";
 
 /* Prints the text of --help or --version, which take no further argument. */

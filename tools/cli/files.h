@@ -15,8 +15,8 @@
  * and ends with NULL. All other options whose argument is FILE or PLACE name inputs. */
 bool files_apart(const struct option *options, int count, const char *const *results);
 
-/* Returns whether `name`, which `option` has read, and `result` of `result_option` are two
- * files. */
+/* Returns whether `name`, a file of `option`, and `result`, the file of `result_option`, are
+ * different files. */
 bool file_apart(const char *option, const char *name, const char *result_option,
                 const char *result);
 

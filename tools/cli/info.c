@@ -117,7 +117,7 @@ int info_command(int argc, char **argv)
     if (!options_parse(options, count, argc, argv))
         return EXIT_USAGE;
     if (help) {
-        puts("attnkit info: the instruction sets, which of them run here, and the choice\n");
+        puts("attnkit info: the instruction sets: which can run here, and which are chosen\n");
         options_print_help(options, count);
         return EXIT_OK;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Draws attention weights as a picture, which has a grid of panels, one for each head, with the
- * number of the head above it. Rows of a panel are query rows, columns are keys.
+ * Draws attention weights as a picture with a grid of panels. Each head has a panel, with the
+ * number of the head above the panel. Rows of a panel are query rows, columns are keys.
  */
 #ifndef ATTNKIT_HEAT_MAP_H
 #define ATTNKIT_HEAT_MAP_H

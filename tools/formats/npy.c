@@ -72,8 +72,8 @@ static bool take_word(struct text *text, const char *word)
     return true;
 }
 
-/* Takes a string without escapes, in either quote. Only printable ASCII is accepted, because the
- * string may go into a message. */
+/* Takes a string without escapes, in single or double quotes. Only printable ASCII is accepted,
+ * because the string may go into a message. */
 static bool take_string(struct text *text, char string[DESCR_SIZE])
 {
     const char quote = take(text, '\'') ? '\'' : '"';

@@ -60,12 +60,12 @@ struct npy_output {
     char temporary[PATH_ROOM];
 };
 
-/* Sets name and path. If npy_write cannot succeed, prints an error and returns false, so that the
- * user learns of it before the work is done. */
+/* Sets name and path. If the file could not be written, prints an error and returns false, so that
+ * the user sees the error before the work is done. */
 bool npy_output_at(const char *name, struct npy_output *output);
 
-/* Writes either all files, .npy or not, or none: each file is first completed under another name in
- * its folder. */
+/* Writes all files or none. Each file is first completed under another name in the folder of its
+ * target. */
 bool npy_write(struct npy_output *outputs, int count);
 
 #endif

@@ -83,8 +83,8 @@ static bool write_content(FILE *file, const struct npy_output *output)
                  : write_all(file, header, 0, output->content, output->content_bytes);
 }
 
-/* Writes the array to a new file in the folder of the target. Sets output->temporary to the path of
- * the new file. */
+/* Writes the output to a new file in the folder of its target. Sets output->temporary to the path
+ * of the new file. */
 static bool write_temporary(struct npy_output *output, int index)
 {
     const int folder = (int)(strrchr(output->path, '/') - output->path);
@@ -127,7 +127,8 @@ static bool write_and_rename(struct npy_output *outputs, int count)
 }
 
 /* Writes all files or none. Signals that would end the process wait until the temporary files are
- * gone. SIGXFSZ is ignored, so that a file beyond its size limit is an error of fwrite. */
+ * gone. SIGXFSZ is ignored, so that fwrite fails if a file exceeds the size limit of the process.
+ */
 bool npy_write(struct npy_output *outputs, int count)
 {
     static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGALRM};

@@ -17,8 +17,8 @@ INTERLEAVED, HALF = 1, 2
 MESSAGE_SIZE = 256
 TILE_KEYS = 16
 
-# A dict: dtype of an array -> its type. NumPy has no bfloat16, so that uint16 stands for bfloat16. A block of Q8_0 is a
-# record of 34 bytes, which NumPy names by its 272 bits.
+# A dict: dtype of an array -> its attnkit_type. NumPy has no bfloat16, so uint16 stands for bfloat16. A block of Q8_0
+# is a record of 34 bytes, which NumPy names by its 272 bits.
 TYPES = {"float32": F32, "float16": F16, "uint16": BF16, "void272": Q8_0}
 INT_TYPES = {"int64": INT64, "int32": INT32}
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures in rounds. In each round, every candidate is measured once, in a new random order, and then the roof, so
-that a change of the clock rate, or another program on the machine, affects all candidates alike. Medians over the
-rounds are reported.
+"""Measures in rounds. In each round, every candidate is measured once, in a new random order, and then the roof. So a
+change of the clock rate, or another program on the machine, affects all candidates alike. Medians over the rounds are
+reported.
 
 Each library runs in its own process, on the same processors, because libraries in one process share OpenMP and BLAS
 settings and can crash each other. Only one process runs at any time; the others are stopped. Thus a library's threads

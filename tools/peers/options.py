@@ -40,25 +40,25 @@ def positive(text):
 def parser(description):
     options = argparse.ArgumentParser(prog="peers.py", description=description)
     add = options.add_argument
-    add("build", nargs="?", default=ROOT / "build", help="attnkit's; build/ by default")
-    add("--no-venv", action="store_true", help="run in this Python, with what it has")
+    add("build", nargs="?", default=ROOT / "build", help="folder of attnkit's build; build/ by default")
+    add("--no-venv", action="store_true", help="run in this Python, with the packages that it has")
     add("--only", metavar="NAMES", type=peer_names, default=columns.NAMES,
-        help="of " + ",".join(columns.NAMES) + "; only these are installed and measured")
+        help="install and measure only these, out of " + ",".join(columns.NAMES))
     add("--workloads", metavar="NAMES", type=workload_names,
-        help="such as W1,W3_2048; W3 is all of W3. All by default")
+        help="such as W1,W3_2048. W3 stands for all names that begin with W3_. All workloads by default")
     add("--quick", action="store_true",
         help=f"{QUICK_ROUNDS} rounds, without {workloads.SLOW}")
     add("--rounds", metavar="N", type=positive, help=f"{ROUNDS} by default")
-    add("--threads", metavar="N", type=positive, default=1, help="of each call; 1 by default")
+    add("--threads", metavar="N", type=positive, default=1, help="threads of each call; 1 by default")
     add("--cold", metavar="MIB", type=positive,
-        help="of memory that K and V of decodes, and matrices, are copied into, to be in no cache before "
-        "a call; 4 times the last-level cache by default")
+        help="memory for copies of K and V (in decode) and of matrices, so that no call finds them in a cache; "
+        "by default 4 times the last-level cache, and at least 128 MiB")
     add("--processor-time", action="store_true",
-        help="for a machine that others use meanwhile: without waiting for a processor; of one thread")
+        help="measure processor time, for a machine that others use meanwhile; only with one thread")
     add("--markdown", metavar="FILE", help="the table as Markdown; BUILD/peers/peers.md by default")
     add("--json", metavar="FILE", help="all figures; BUILD/peers/peers.json by default")
-    add("--plot", metavar="PREFIX", help="of .png and .svg; BUILD/peers/peers by default")
-    add("--no-plot", action="store_true", help="no plot, for which matplotlib is not needed then")
+    add("--plot", metavar="PREFIX", help="prefix of the .png and the .svg file; BUILD/peers/peers by default")
+    add("--no-plot", action="store_true", help="draw no plot; matplotlib is then not needed")
     return options
 
 

@@ -51,7 +51,8 @@ def is_ours(results, title):
 
 
 def label(entry):
-    """Returns the label of a workload in two or three short lines, with its name, heads and dim, and lengths."""
+    """Returns the label of a workload in three short lines. For attention and layers, these are name and kind, lengths,
+    dim and type; for a linear map name, rows, and the sizes of the matrix."""
     parts = entry["shape"].split("_")
     if parts[0][0] == "R":
         rows, in_dim, out_dim = (part[1:] for part in parts)
@@ -97,7 +98,7 @@ def bar(axes, at, width, result, colour, ours):
 
 
 def separate_decode(axes, entries):
-    """Draws a line between decode, which has another roof and comes last, and the other workloads."""
+    """Draws a line before the workloads of decode. They come last, and have another roof."""
     decode = [entry["roof"]["kind"] == "read" for entry in entries]
     if any(decode) and not all(decode):
         axes.axvline(decode.index(True) - 0.5, color="#888888", linewidth=1, linestyle=(0, (4, 3)))

@@ -106,18 +106,18 @@ def heading(results):
 
 
 def explanation(results):
-    words = ["Percent of the roof: of the float32 multiply-adds that this machine can do, for one row "
-             "(L1x..., R1) of the memory that it can read, both measured between the rounds. Higher is "
-             "better. The smallest workload has the time of a call from Python instead."]
+    words = ["The figures are percent of the roof, and higher is better. The roof is the float32 multiply-adds that "
+             "this machine can do or, for a single row (L1x..., R1), the memory that it can read. Both roofs are "
+             "measured between the rounds. The smallest workload has the time of a call from Python instead."]
     if results["roofs_missing"]:
         words = [f"No percents: the roofs come from attnkit bench, which says: "
                  f"{results['roofs_missing']}. Speeds instead."]
-    words.append("The last column is the speed of the faster attnkit by the speed of the best peer. Errors "
-                 "are the largest absolute ones against a float64 oracle.")
+    words.append("The last column is the speed of the faster attnkit divided by the speed of the best peer. Errors "
+                 "are the largest absolute differences from a float64 oracle.")
     if any(r.get("disturbed") for e in results["workloads"] for r in e["results"].values()):
-        words.append("~: other programs took the processor away meanwhile.")
+        words.append("~: other programs had the processor for part of the time.")
     if forms(results):
-        words.append("Where a library can say a workload in several ways, its fastest correct one counts:")
+        words.append("If a library can express a workload in several forms, its fastest correct form counts:")
     return " ".join(words)
 
 

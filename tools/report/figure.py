@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws plots as SVG inside an HTML page. Text stays text. Colours are classes of the page's style sheet, so that they
-change with light and dark mode. Lengths are in units of the viewBox; a unit is about a pixel.
+"""Draws plots as SVG inside an HTML page. Words are SVG text, which a browser can search and copy. Colours are classes
+of the page's style sheet, so that they change with light and dark mode. Lengths are in units of the viewBox; a unit is
+about a pixel.
 """
 
 import math

@@ -25,9 +25,9 @@ def checked(content):
         numbers += [entry["results"][title].get(key) for title in content["columns"]
                     for key in ("percent", "seconds")]
     if not all(isinstance(word, str) for word in words) or not any(isas):
-        raise ValueError("what should be words are none, or attnkit is not among the libraries")
+        raise ValueError("a name, date, type or status is not a text, or attnkit is not among the libraries")
     if any(number is not None and not 0 < number < math.inf for number in numbers):
-        raise ValueError("a percentage or a time is none")
+        raise ValueError("a percentage or a time is not a positive number")
     return content
 
 

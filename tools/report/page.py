@@ -124,7 +124,7 @@ def regressions(machines):
     heads = [("Row", ""), ("Before", "n"), ("After", "n"), ("Change", "n"), ("Now", "n"), ("Since commit", ""),
              ("State", "")]
     rows = [regression(change, len(machines) > 1) for change in falls]
-    return section("Worst regressions", f"<p class=\"muted\">Medians of the runs before and after. "
+    return section("Worst regressions", f"<p class=\"muted\">Medians of the runs before the change and after it. "
                    f"{judged(machines)}</p>" + table(heads, rows))
 
 

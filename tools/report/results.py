@@ -8,7 +8,7 @@ import json
 import math
 from statistics import median
 
-LEAST_SHARE = 0.97  # least share of its time during which an undisturbed row runs
+LEAST_SHARE = 0.97  # an undisturbed row has its processors for at least this share of its time
 ISAS = ("scalar", "avx2", "avx512", "neon")
 FIGURES = {"roof_pct", "roof_GFLOPS", "roof_GBps", "GFLOPS", "GBps", "ns_per_element", "FLOP_per_byte"}
 WORK = {"GFLOPS", "GBps", "ns_per_element"}  # a measured row has one of these

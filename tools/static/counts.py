@@ -162,13 +162,13 @@ def check(now, stored):
     """Prints the differences from the stored counts. Returns whether one of them is an error."""
     changed = differences(now, stored)
     wrong = sum(map(is_wrong, changed))
-    print(f"{len(now)} rows: {len(changed)} differ, {wrong} of them by more than +{SLACK} %, or by "
-          "being there")
+    print(f"{len(now)} rows: {len(changed)} differ; {wrong} of these have over {SLACK} % more instructions, are new, "
+          "or are gone")
     print_differences(changed)
     if wrong:
-        print(f"WRONG: calls that take longer, or rows that are not stored.\n{ADVICE}")
+        print(f"WRONG: rows with more instructions than stored, new rows, or stored rows that are gone.\n{ADVICE}")
     elif any(percent(difference) < -SLACK for difference in changed):
-        print("Better: tools/figures --write stores it, so that it stays so.")
+        print("Better: tools/figures --write stores the lower counts, so that a later increase is noticed.")
     return wrong > 0
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import namedtuple
 
-ADVICE = "If that is meant to be, tools/figures --write stores the new figures, for review."
+ADVICE = "If the change is intended, tools/figures --write stores the new figures, for review."
 SKIPPED = 77  # the exit status if there are no figures to check
 
 # The stored value and the new value of a figure. A value that does not exist is None.
@@ -62,7 +62,7 @@ def read(path, is_sound):
     except ValueError as problem:
         sys.exit(f"{path}: not whole, or no JSON: {problem}")
     if not isinstance(stored, dict) or not is_sound(stored):
-        sys.exit(f"{path}: JSON, but no figures of this tool's")
+        sys.exit(f"{path}: JSON, but it has no figures of this tool")
     return stored
 
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starts other programs. Each gets its own process group, so that a signal ends it with all its
- * child processes.
+ * Starts other programs. Each program gets its own process group, so that a signal ends the program
+ * and all its child processes.
  */
 #include "bench/compare/build/commands.h"
 

@@ -40,7 +40,7 @@ bool folder_make_all(const char *folder)
     return complain("cannot make the folder %s: %s", path, strerror(errno));
 }
 
-/* Finds the user's cache folder and makes attnkit's folder in it. */
+/* Sets `folder` to the path of attnkit's folder in the user's cache folder. */
 static bool find_caches(char folder[PATH_MAX])
 {
     const char *const caches = getenv("XDG_CACHE_HOME"), *const home = getenv("HOME");

@@ -17,9 +17,9 @@ struct copied {
 
 bool same_bits(const struct copied *base, const struct copied *head);
 
-/* Returns the largest difference of two elements divided by the largest magnitude in base. Returns
- * NAN if this has no meaning: if the elements are not floats, one of them is NaN or infinite, or
- * the sizes differ. */
+/* Returns the largest difference of two elements at the same place, divided by the largest finite
+ * magnitude in base. Equal infinities, and two NaN, have no difference. Returns NAN if the elements
+ * are not floats, if the sizes differ, or if only one of two elements at the same place is NaN. */
 double distance(const struct copied *base, const struct copied *head);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Times pairs of calls. Both sides set up the same call in the same memory, and make it directly
- * after each other, in random order. A timing covers at least 150 us of calls, so a disturbance
- * that lasts longer affects both timings of a pair. A timing measures the thread's processor time,
+ * after each other, in random order. A timing covers at least 150 us of calls. A disturbance that
+ * lasts longer than a pair affects both timings. A timing measures the thread's processor time,
  * which does not grow while other programs have the processor. If a side's calls wait, the timing
  * measures wall clock time.
  */

@@ -7,8 +7,9 @@
 
 #include "bench/compare/measure/point.h"
 
-/* The effort of a measurement. It takes at least min_pairs and at most max_pairs, until the
- * interval of the ratio is narrow. After `limit` seconds it completes only the first few pairs. */
+/* The effort of a measurement. A measurement ends when it has min_pairs pairs and the interval of
+ * the ratio is narrow, or when it has max_pairs pairs. After `limit` seconds, 20 pairs are enough.
+ */
 struct effort {
     int min_pairs, max_pairs;
     double limit;  /* time for a point, in seconds */

@@ -7,8 +7,8 @@
 
 #include "bench/compare/job.h"
 
-/* Writes the results to the file `name`, which output_begin has returned. On an error, prints it
- * and returns false. */
+/* Writes the results to `name`, the temporary name that output_begin has returned, and completes
+ * the output file. On an error, prints it and returns false. */
 bool results_write(const struct job *job, const char *name);
 
 #endif

@@ -60,11 +60,10 @@ static void print_help(const struct option *options, int count)
          "anything\n"
          "is wrong.\n"
          "\n"
-         "The weights are q_proj, k_proj, v_proj and o_proj or out_proj, each with .weight and "
-         "maybe\n"
-         ".bias, and as many rows as it has outputs; or in_proj_weight and in_proj_bias of "
-         "PyTorch's\n"
-         "MultiheadAttention, or qkv_proj, instead of the first three.\n");
+         "The weights are q_proj, k_proj, v_proj, and o_proj or out_proj. Each has .weight, with a "
+         "row\n"
+         "for each output, and may have .bias. in_proj_weight and in_proj_bias of PyTorch's\n"
+         "MultiheadAttention, or qkv_proj, can take the place of the first three.\n");
     options_print_help(options, count);
 }
 
@@ -79,13 +78,13 @@ int layer_command(int argc, char **argv)
          "or float16) that have the names of their tensors: q_proj.weight.npy",
          &values.weights},
         {"--prefix", "NAME",
-         "what the names begin with: model.layers.0.self_attn. for one; needed where\n"
+         "what the names begin with, such as model.layers.0.self_attn.; needed if\n"
          "there are several layers",
          &values.prefix},
         {"--heads", "N", "query heads", &values.heads},
         {"--kv-heads", "N",
-         "heads of k and v; without it as many as k_proj has rows for, with in_proj\n"
-         "as many as --heads",
+         "heads of k and v; without it, as many as the rows of k_proj give, or as\n"
+         "many as --heads if q, k and v are one matrix",
          &values.kv_heads},
         {"--weight-type", "TYPE",
          "pack the weights as f32, f16, bf16 or q8_0; without it as they are", &values.weight_type},
@@ -93,15 +92,17 @@ int layer_command(int argc, char **argv)
         {"--context", "FILE", "what keys and values are made from; without it the input",
          &values.context},
         {"-o", "FILE", "the result", &values.run.out},
-        {"--out-type", "TYPE", "of out: f32 (the default), f16, or bf16, written as float32",
+        {"--out-type", "TYPE",
+         "type of the result: f32 (the default), f16, or bf16, written as float32",
          &values.run.out_type},
         {"--lse", "FILE", "logarithm of each row's sum of exp, [batch, heads, rows]",
          &values.run.lse},
         {"--attention", "FILE", "the weights of attention, [batch, heads, rows, keys]",
          &values.run.weights},
         {"--plot", "FILE",
-         "the same as a PNG picture, a panel for each head: rows down, keys across;\n"
-         "dark is 0 and bright the largest weight of the head, by the square root",
+         "the weights of attention as a PNG picture, a panel for each head: rows\n"
+         "down, keys across. The brightness follows the square root of a weight:\n"
+         "dark is 0, and the brightest colour is the largest weight of the head",
          &values.plot},
         {"--plot-batch", "N", "the batch entry in the picture; without it 0", &values.plot_batch},
         {"--rope", "FORM",

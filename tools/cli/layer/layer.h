@@ -25,7 +25,7 @@ enum role { W_Q, W_K, W_V, W_QKV, W_O, B_Q, B_K, B_V, B_QKV, B_O, ROLES };
 
 struct layer {
     struct run run;
-    int64_t heads, kv_heads; /* kv_heads 0 stands for as many heads as W_K has rows for */
+    int64_t heads, kv_heads; /* kv_heads is 0 without --kv-heads */
     char *prefix;            /* the beginning of the names of all tensors */
     struct tensor tensors[ROLES];
     attnkit_layer_weights weights;
@@ -38,7 +38,7 @@ struct layer {
     double pack_seconds;
     int64_t plot_batch;
     struct picture picture;
-    void *plot; /* the picture as a file */
+    void *plot; /* the picture as the bytes of a PNG file */
 };
 
 /* Reads the options that are numbers or words (layer_words.c). Returns false on a usage error. */

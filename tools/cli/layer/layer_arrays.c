@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The arrays of `attnkit layer` other than its weights: the inputs, which give the shape of the
- * call, the results, and the picture of the attention weights.
+ * The arrays of `attnkit layer` other than its weights: inputs, results, and the picture of the
+ * attention weights. The inputs give the shape of the call.
  */
 #include "tools/cli/layer/layer.h"
 

@@ -50,16 +50,16 @@ static void print_help(const struct option *options, int count)
     puts(
         "attnkit run: out = softmax(scale * q k^T) v, on NumPy files of float32 or float16\n"
         "\n"
-        "The arrays are [rows, dim], [heads, rows, dim] or [batch, heads, rows, dim], all of one\n"
-        "rank, out's too. q may have more heads than k and v, by a whole factor: then consecutive\n"
-        "heads of q share one of k and v. A summary is printed when all results are written;\n"
-        "nothing is written if anything is wrong.\n"
+        "q, k, v and the result are [rows, dim], [heads, rows, dim] or [batch, heads, rows, dim].\n"
+        "All have the same rank. The heads of q may be a multiple of the heads of k and v: then\n"
+        "consecutive heads of q share a head of k and v. A summary is printed when all results\n"
+        "are written; nothing is written if anything is wrong.\n"
         "\n"
-        "Masks are [batch, heads, rows, keys], or the last dimensions of that, and a size of 1\n"
-        "repeats, as in NumPy. --mask-dims, --mask-bits-dims and --bias-dims name other ones: a\n"
-        "mask bk is [batch, keys], bqk is [batch, rows, keys]. Where a mask has fewer keys than\n"
-        "there are, the rest is masked, but a single one repeats. All of the options go together:\n"
-        "a row sees a key if each of them lets it.\n");
+        "Masks are [batch, heads, rows, keys], or have only the last of these dimensions. A size\n"
+        "of 1 repeats, as in NumPy. --mask-dims, --mask-bits-dims and --bias-dims name other\n"
+        "dimensions: a mask bk is [batch, keys], bqk is [batch, rows, keys]. If a mask has fewer\n"
+        "keys than k, the keys after its end are masked, but a single key repeats. The options\n"
+        "can be combined: a row sees a key if every option lets it see the key.\n");
     options_print_help(options, count);
 }
 
@@ -71,7 +71,7 @@ int run_command(int argc, char **argv)
     struct option options[OWN_OPTIONS + RUN_SHARED_OPTIONS] = {
         {"--q", "FILE", "queries", &values.q},
         {"--k", "FILE", "keys", &values.k},
-        {"--v", "FILE", "values; their rows may have another length than the keys'", &values.v},
+        {"--v", "FILE", "values; their rows may have another length than the rows of k", &values.v},
         {"-o", "FILE", "the result", &values.out},
         {"--lse", "FILE", "logarithm of each row's sum of exp, shaped as out without its last size",
          &values.lse},
@@ -80,23 +80,24 @@ int run_command(int argc, char **argv)
          "number of keys for its last size",
          &values.weights},
         {"--weights-kind", "KIND",
-         "which, in the order in which they are computed from each other:\n"
+         "the kind of --weights; each kind is computed from the one above it:\n"
          "  scaled    scale * q k^T\n"
          "  capped    after --softcap\n"
          "  biased    after --bias and --alibi; -inf where the key is masked\n"
          "  softmax   after the softmax, before --dropout; the default",
          &values.weights_kind},
-        {"--out-type", "TYPE", "of out: f32 (the default), f16, or bf16, written as float32",
+        {"--out-type", "TYPE",
+         "type of the result: f32 (the default), f16, or bf16, written as float32",
          &values.out_type},
         {"--kv-type", "TYPE",
          "convert k and v before attention: f32, f16, bf16, q8_0, q4_0, q5_0, or i8\n"
          "with a scale for each row",
          &values.kv_type},
         {"--key-index", "FILE",
-         "row i of k and v is a cell of a cache whose keys lie in any order: int32\n"
-         "or int64, [keys] or [batch, keys], the index of its key, -1 where it is\n"
-         "empty. Positions, --window and --alibi are by index; keys of masks,\n"
-         "--kv-docs and --weights are cells, and so is what --kv-len counts",
+         "the rows of k and v are the cells of a cache, whose keys lie in any order.\n"
+         "The file has the index of each cell's key, or -1 for an empty cell: int32\n"
+         "or int64, [keys] or [batch, keys]. Positions, --window and --alibi are by\n"
+         "index. Masks, --kv-docs, --weights and --kv-len are by cell",
          &values.key_index},
     };
     const int count = sizeof options / sizeof *options;

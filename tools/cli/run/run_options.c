@@ -11,16 +11,16 @@ void run_share_options(struct run_options *values, struct option options[RUN_SHA
 {
     const struct option shared[] = {
         {"--causal", "FORM",
-         "query row i sees the keys up to its position, which is\n"
+         "query row i sees the keys up to its position. FORM gives the position:\n"
          "  upper-left     i\n"
          "  bottom-right   i + the number of keys - the number of query rows\n"
          "  OFFSET         i + OFFSET, a whole number",
          &values->causal},
-        {"--align", "FORM", "the position as --causal has it; later keys are seen, too",
+        {"--align", "FORM", "positions as with --causal, but later keys are seen, too",
          &values->align},
         {"--window", "LEFT,RIGHT",
          "see the keys from position - LEFT to position + RIGHT; -1 is no bound", &values->window},
-        {"--keep-first", "N", "have the first N keys in every window", &values->keep_first},
+        {"--keep-first", "N", "with --window, see the first N keys, too", &values->keep_first},
         {"--kv-len", "N[,N...]",
          "see the first N keys: one N, or one for each batch entry; bottom-right\n"
          "counts these keys",
@@ -30,14 +30,15 @@ void run_share_options(struct run_options *values, struct option options[RUN_SHA
          "row sees the keys with the same number in --kv-docs",
          &values->q_docs},
         {"--kv-docs", "FILE", "[keys] or [batch, keys]", &values->kv_docs},
-        {"--mask", "FILE", "a mask: bool or uint8, or what --bias takes", &values->mask.file},
+        {"--mask", "FILE", "a mask: bool or uint8, or the types of --bias with --mask-kind add",
+         &values->mask.file},
         {"--mask-kind", "KIND",
          "needed with --mask\n"
          "  attend   true, or any byte but 0: the row sees the key\n"
-         "  ignore   true: it does not\n"
+         "  ignore   true, or any byte but 0: the row does not see the key\n"
          "  add      the same as --bias",
          &values->mask.kind},
-        {"--mask-dims", "LETTERS", "dimensions of the mask, of b h q k, k the last",
+        {"--mask-dims", "LETTERS", "the mask's dimensions, as letters of bhqk; the last must be k",
          &values->mask.dims},
         {"--mask-bits", "FILE",
          "a mask of uint8, where key j is bit j % 8 of byte j / 8 of a row (in NumPy\n"
@@ -61,13 +62,12 @@ void run_share_options(struct run_options *values, struct option options[RUN_SHA
          &values->sinks},
         {"--dropout", "P", "multiply weights by 0 with this probability, else by 1 / (1 - P)",
          &values->dropout},
-        {"--seed", "N[,N...]", "of --dropout, 0 .. 2^64 - 1: one, or one for each batch entry",
+        {"--seed", "N[,N...]", "seed of --dropout, 0 .. 2^64 - 1: one, or one for each batch entry",
          &values->seed},
-        {"--isa", "NAME", "the instruction set; attnkit info tells which there are", &values->isa},
-        {"--threads", "N", "threads, 1 .. 256; without it 1. The bits are the same for all",
+        {"--isa", "NAME", "the instruction set; attnkit info lists the names", &values->isa},
+        {"--threads", "N", "threads, 1 .. 256; without it 1. The bits do not depend on N",
          &values->threads},
-        {"--repeat", "N", "run N times, for the times (starting threads is part of them)",
-         &values->repeat},
+        {"--repeat", "N", "run N times; the times include starting the threads", &values->repeat},
         {"--help", NULL, "this text", &values->help},
     };
     _Static_assert(sizeof shared / sizeof *shared == RUN_SHARED_OPTIONS, "all of them");
