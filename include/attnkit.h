@@ -448,12 +448,32 @@ ATTNKIT_API int32_t attnkit_isa_count(void);
 /* Fills info for index 0 .. count-1. */
 ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info, char *message);
 
+/* A unit: instructions that only some CPUs with an instruction set have, and that do a part of the
+ * work faster. Its name names the instruction set with the unit, such as "avx512+bf16", and may
+ * stand wherever the name of an instruction set may. "avx512+none" is AVX-512 without a unit.
+ * "avx512" alone uses the units that are faster on this CPU. A unit is used only after numbers that
+ * are in the library have given the right bits. */
+typedef struct attnkit_unit_info {
+    size_t size;       /* sizeof(attnkit_unit_info), set by the caller */
+    const char *name;  /* "avx512+bf16": products of bf16 by bf16 in linear maps and in prefill */
+    const char *needs; /* the CPU features it is written for beside the instruction set, as text */
+    int32_t built;     /* 1 if this library holds its kernels */
+    int32_t can_run;   /* 1 if built, CPU and operating system support it, and its bits are right */
+    int32_t used;      /* 1 if calls use it that name the instruction set alone */
+    const char *reason; /* why it can or cannot run, or is not used, as text */
+} attnkit_unit_info;
+
+/* As attnkit_isa_count and attnkit_isa_get, for units. */
+ATTNKIT_API int32_t attnkit_unit_count(void);
+ATTNKIT_API attnkit_status attnkit_unit_get(int32_t index, attnkit_unit_info *info, char *message);
+
 /* The instruction set of a call. */
 typedef struct attnkit_isa_choice {
     size_t size;         /* sizeof(attnkit_isa_choice), set by the caller */
     const char *prefill; /* the instruction set for many query rows */
     const char *decode;  /* the instruction set for few query rows */
     const char *reason;  /* reason for the choice, as text */
+    const char *unit;    /* the unit of the instruction set, or NULL if the call uses none */
 } attnkit_isa_choice;
 
 /* Tells which instruction set a call with exec.isa = isa (NULL: automatic) would use, and why. */
@@ -476,6 +496,12 @@ static inline void attnkit_attention_data_init(attnkit_attention_data *data)
 }
 
 static inline void attnkit_isa_info_init(attnkit_isa_info *info)
+{
+    memset(info, 0, sizeof *info);
+    info->size = sizeof *info;
+}
+
+static inline void attnkit_unit_info_init(attnkit_unit_info *info)
 {
     memset(info, 0, sizeof *info);
     info->size = sizeof *info;

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error "The order of every rounding is part of the format: build without -ffast-math and -Ofast"
@@ -346,6 +347,69 @@ static inline double inverse_of(double l)
     return fabs(l) >= LEAST_DIVISOR && fabs(l) <= LARGEST_DIVISOR ? 1.0 / l : (double)NAN;
 }
 
+/* Multiply-adds of pairs of bf16. A word holds two neighbours of a row: element 2 i in the high
+ * half and element 2 i + 1 in the low half. If a row has an odd number of elements, its last word
+ * ends with a 0. An instruction adds the product of the high halves to a sum, then the product of
+ * the low halves, each with one rounding, as two steps of the chain over d. But it takes subnormal
+ * numbers as 0, and so gives the bits of the chain only for factors in a range.
+ *
+ * A magnitude is a bf16 without its sign, as an integer. The least magnitude of some numbers leaves
+ * out zeros, and is NO_MAGNITUDE if there are only zeros. */
+enum {
+    NO_MAGNITUDE = 0x8000,
+    LEAST_NORMAL = 0x80, /* the magnitude of 2^-126 */
+};
+
+/* Returns whether pairs of these least magnitudes give the bits of the chain. A normal bf16 with
+ * the exponent field e is a multiple of 2^(e - 134). If two fields sum up to 142, products and
+ * their sums are multiples of 2^-126, and none of them is subnormal. A sum over earlier inputs has
+ * to be one of these sums, too. */
+static inline bool keep_bits_as_pairs(uint32_t a, uint32_t b)
+{
+    return a >= LEAST_NORMAL && b >= LEAST_NORMAL && (a >> 7) + (b >> 7) >= 142;
+}
+
+static inline int64_t words_of_pairs(int64_t elements)
+{
+    return (elements + 1) / 2;
+}
+
+/* The tiles of a unit that multiplies pairs. Words lie where other tiles have binary32. Functions
+ * that make words return the least magnitude of the elements. */
+struct pair_kernels {
+    /* Add the products of MAX_VECTOR words to sums, by the instructions of the other tiles. add_one
+     * multiplies a single word of x by all words of w. dispatch/cpu/probe.c tries them. */
+    void (*add)(float *sum, const float *x, const float *w);
+    void (*add_one)(float *sum, const float *x, const float *w);
+
+    /* Makes the words of a row of n bf16. */
+    uint32_t (*pair)(const void *row, int64_t n, uint32_t *words);
+
+    /* Makes the words of a tile of a matrix of bf16 with n inputs: words[i * TILE_KEYS + o] has
+     * inputs 2 i and 2 i + 1 of output o. */
+    uint32_t (*pair_matrix)(const void *tile, int64_t n, uint32_t *words);
+
+    /* scores and product of struct kernels with words in place of elements. Dimensions of rows and
+     * inputs of a part count words. */
+    void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
+                   const struct rows *ahead);
+    void (*product)(const struct product *part);
+};
+
+/* Turns words, [words_of_pairs(n)][lanes], into binary32, [n][lanes], in place. */
+static inline void split_pairs(float *x, int64_t n, int lanes)
+{
+    for (int64_t d = (n - 1) / 2 * 2; d >= 0; d -= 2)
+        for (int lane = 0; lane < lanes; lane++) {
+            uint32_t word;
+            memcpy(&word, &x[d / 2 * lanes + lane], sizeof word);
+            const uint32_t high = word & 0xffff0000u, low = word << 16;
+            if (d + 1 < n)
+                memcpy(&x[(d + 1) * lanes + lane], &low, sizeof low);
+            memcpy(&x[d * lanes + lane], &high, sizeof high);
+        }
+}
+
 /* The tiles of an instruction set. Structs go to the tiles by address. A copy on the stack would be
  * written in pieces and read as a whole. Such a read has to wait for the writes, which takes
  * noticeable time in a call of few keys. */
@@ -550,6 +614,9 @@ struct kernels {
      * NaN is 0x7fc00000. */
     void (*product)(const struct product *part);
     void (*few_product)(const struct few_product *part);
+
+    /* The tiles of a unit for pairs of bf16, or NULL. */
+    const struct pair_kernels *pairs;
 };
 
 /* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. The tiles of AVX2 and NEON

@@ -183,6 +183,7 @@ def suite_native():
     outputs = meson_tests(BUILD)
     figures(outputs)
     note_units(outputs.get("units", ""), "natively")
+    note_pairs(outputs.get("pairs", ""), "natively")
     agree = [set(re.findall(r"^# (\w+): \d+ cases, 0 differ", text, re.M))
              if not re.search(r"^not ok", text, re.M) else set()
              for name, text in outputs.items() if name.startswith("same_bits ")]
@@ -279,6 +280,26 @@ def suite_avx512():
         ended_well = ended_well and status == 0
     if ended_well:
         ran_where["avx512"] = "emulated (Bochs)"
+
+
+def note_pairs(output, where):
+    """Records which units gave the bits of the reference with pairs of bf16."""
+    if not re.search(r"^(not ok|Bail out)", output, re.MULTILINE):
+        for name in re.findall(r"^# (\S+): prefill: \d+ cases, \d+ with pairs$", output, re.MULTILINE):
+            ran_where.setdefault(name, where)
+
+
+def suite_pairs():
+    """The units of AVX-512 for pairs of bf16 in a full-system emulator, if the CPU lacks them."""
+    if platform.machine() != "x86_64" or all(name in ran_where for name in library_units()):
+        return
+    status, output = run([EMULATORS / "avx512_machine", "--timeout", "900", BUILD / "tests" / "test_pairs"],
+                         timeout=2400)
+    if status == NOT_AVAILABLE:
+        say("    not available here: " + output.strip())
+        return
+    record_tap("avx512 machine: pairs", status, output)
+    note_pairs(output, "emulated (Bochs)")
 
 
 def note_units(output, where):
@@ -448,6 +469,7 @@ SUITES = {
     "tsan": suite_tsan,
     "avx512": suite_avx512,
     "clang": suite_clang,
+    "pairs": suite_pairs,
     "units": suite_units,
     "models": suite_models,
     "speed": suite_speed,
@@ -458,6 +480,7 @@ ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
              "older": suite_older,  # builds a whole revision
              "long": suite_long}  # hours
 AFTER = {"avx512": ("native",),  # it emulates AVX-512 unless AVX-512 has run natively
+         "pairs": ("native",),
          "units": ("native", "neon"),  # it needs the list of natively run instructions, and the build of suite neon
          "models": ("neon",)}
 ALONE = ("speed",)  # it measures times, which other suites would disturb
@@ -470,12 +493,18 @@ def isas(state=r"(?:yes|no) +(?:yes|no)"):
     return re.findall(rf"^(\w+) +{state} ", output, re.MULTILINE)
 
 
+def library_units():
+    """Returns the units that the library holds."""
+    _, output = run([BUILD / "tools" / "attnkit", "info"])
+    return re.findall(r"^(\w+\+\w+) +yes ", output, re.MULTILINE)
+
+
 def list_isas(every_isa):
     known, units = isas(), names_of_units()
     record("attnkit info lists the instruction sets", len(known) >= 4)
     record("test_units is built: the compiler knows its instructions",
            bool(units) or not every_isa)
-    for title, names in ("instruction set", known), ("instruction", units):
+    for title, names in ("instruction set", known), ("unit", library_units()), ("instruction", units):
         say(f"\n{title:<18}tested")
         for name in names:
             where = ran_where.get(name)

@@ -62,9 +62,9 @@ static bool add_given_shape(const struct bench_options *options, struct plan *pl
 {
     struct row row = {.isa = plan->isa, .quick = QUICK};
     int64_t threads = 1;
-    if (options->type && !type_parse(options->type, &row.type))
+    if (options->type && !types_parse(options->type, &row.type, &row.input))
         return complain("--type is '%s': must be f32, f16, bf16, i8, q8_0, q4_0, q4_1, q5_0, q5_1, "
-                        "iq4_nl, q1_0, q2_0 or f8_e4m3",
+                        "iq4_nl, q1_0, q2_0 or f8_e4m3, perhaps after bf16_",
                         options->type);
     if (options->threads && !parse_integer("--threads", options->threads, 1, MAX_THREADS, &threads))
         return false;
@@ -340,7 +340,7 @@ int main(int argc, char **argv)
         {"--type", "TYPE",
          "type of K and V, or of matrices, of --shape: f32 (default), f16, bf16, i8,\n"
          "q8_0; for K and V in rows also q4_0, q4_1, q5_0, q5_1, iq4_nl, q1_0, q2_0,\n"
-         "f8_e4m3",
+         "f8_e4m3. After bf16_, as in bf16_bf16, q or the input rows are bf16, not f32",
          &values.type},
         {"--isa", "NAME", "only this instruction set; default with --shape: the best", &values.isa},
         {"--threads", "N", "number of threads of --shape; default: 1", &values.threads},

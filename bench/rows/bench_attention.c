@@ -25,6 +25,8 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L2048_D128_causal", F32, 1, QUICK, false},
     {"B1_H32_8_L2048_D128_causal", F32, 2, QUICK, false},
     {"B1_H32_8_L2048_D128_causal", F16 | BF16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L2048_D128_causal", BF16_BF16, 1, BEST_IS_QUICK, false},
+    {"B1_H12_L1024_D64", BF16_BF16, 1, NEVER_QUICK, false},
     {"B1_H8_2_L8192_D128_causal", F32, 1, QUICK, false},
     {"B1_H12_L1024_D64_causal", F32, 1, QUICK, false},
     {"B1_H12_L1024_D64", F32, 1, QUICK, false},
@@ -93,7 +95,8 @@ struct call {
     attnkit_exec exec;
     struct kv kv;
     struct masks masks;
-    float *q, *out;
+    void *q;
+    float *out;
     void *plan; /* only for planned rows; the next two fields are the data of its runs */
     attnkit_attention_data data;
     attnkit_attention_group_data groups;
@@ -143,7 +146,7 @@ static bool take_memory(struct call *call, struct result *result)
 {
     const struct shape *const s = &call->row->shape;
     if (memory_has(memory_bytes(call))) {
-        call->q = draw(rows_of(s) * (size_t)s->head_dim, 3);
+        call->q = draw_input(call->row->input, rows_of(s) * (size_t)s->head_dim, 3);
         call->out = draw(rows_of(s) * (size_t)s->value_dim, 4);
         call->exec.workspace = malloc(call->exec.workspace_size ? call->exec.workspace_size : 1);
         const bool has_masks = masks_make(s, &call->masks);
@@ -182,7 +185,7 @@ static void describe(const struct row *row, struct pool *pool, struct call *call
         .kv_len = s->kv_len,
         .head_dim = s->head_dim,
         .value_dim = s->value_dim,
-        .q = {.data = ATTNKIT_LATER},
+        .q = {.data = ATTNKIT_LATER, .type = row->input},
         .out = {.data = ATTNKIT_LATER},
     };
     call->exec = exec_of(row, pool);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of linear maps. linear/q8_0/avx2/R1_I4096_O4096/t2 is one row times a packed Q8_0 matrix of
- * 4096 inputs and 4096 outputs, by the AVX2 kernels, on two threads. Inputs and outputs are f32,
- * and there is no bias. Before a call the matrix is in no cache, as in a model, where the matrices
- * of other layers are read in between.
+ * 4096 inputs and 4096 outputs, by the AVX2 kernels, on two threads. Outputs are f32, and
+ * there is no bias. Inputs are f32, or bf16 in linear/bf16_bf16. Before a call the matrix is in no
+ * cache, as in a model, where the matrices of other layers are read in between.
  */
 #include <stdlib.h>
 
@@ -14,6 +14,7 @@ enum { PACKED_TYPES = F32 | F16 | BF16 | Q8_0 };
 static const struct workload workloads[] = {
     {"R512_I4096_O4096", F32, 1, BEST_IS_QUICK, false},
     {"R512_I4096_O4096", F16 | BF16 | Q8_0, 1, NEVER_QUICK, false},
+    {"R512_I4096_O4096", BF16_BF16, 1, BEST_IS_QUICK, false},
     {"R512_I4096_O4096", PACKED_TYPES, 2, NEVER_QUICK, false},
     {"R32_I4096_O4096", PACKED_TYPES, 1, NEVER_QUICK, false},
     {"R8_I4096_O4096", PACKED_TYPES, 1, NEVER_QUICK, false},
@@ -30,7 +31,8 @@ struct call {
     attnkit_exec exec;
     struct copies matrices;
     size_t packed_size; /* bytes of a matrix */
-    float *x, *y;
+    void *x;
+    float *y;
     attnkit_status status; /* status of the last call */
 };
 
@@ -82,7 +84,7 @@ static bool take_memory(const struct row *row, struct call *call, struct result 
     const double bytes = floats_needed(s) * sizeof(float) + copies_memory_bytes(&call->matrices) +
                          (double)call->exec.workspace_size;
     if (memory_has(bytes)) {
-        call->x = draw(floats_of(s->rows, s->in_dim), 2);
+        call->x = draw_input(row->input, floats_of(s->rows, s->in_dim), 2);
         call->y = draw(floats_of(s->rows, s->out_dim), 3);
         call->exec.workspace = malloc(call->exec.workspace_size);
         if (call->x && call->y && call->exec.workspace && copies_take(&call->matrices))
@@ -123,6 +125,7 @@ static bool prepare(const struct row *row, struct pool *pool, struct call *call,
         .rows = row->linear.rows,
         .in_dim = row->linear.in_dim,
         .out_dim = row->linear.out_dim,
+        .x = {.type = row->input},
         .w = {.type = row->type},
     };
     if (ask_sizes(row, call, message) != ATTNKIT_OK) {

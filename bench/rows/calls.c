@@ -56,6 +56,18 @@ float *draw(size_t count, uint64_t seed)
     return floats;
 }
 
+void *draw_input(attnkit_type type, size_t count, uint64_t seed)
+{
+    float *const floats = draw(count, seed);
+    if (type != ATTNKIT_BF16 || !floats)
+        return floats;
+    uint16_t *const upper = malloc(count * sizeof *upper);
+    for (size_t i = 0; upper && i < count; i++)
+        memcpy(&upper[i], (const char *)&floats[i] + sizeof *upper, sizeof *upper);
+    free(floats);
+    return upper;
+}
+
 struct copies copies_plan(const struct row *row, size_t bytes, bool cold)
 {
     struct copies copies = {.bytes = whole_lines(bytes), .count = 1};
@@ -150,9 +162,9 @@ bool add_call_row(struct row_list *rows, const char *shape, const struct row *li
         return false;
     if (like->threads > 1)
         snprintf(threads, sizeof threads, "/t%d", like->threads);
-    struct row *row =
-        rows_add(rows, "%s/%s/%s/%s%s%s%s", family, type_text(like->type), like->isa->name, text,
-                 made.planned ? "/planned" : "", made.warm ? "/warm" : "", threads);
+    struct row *row = rows_add(rows, "%s/%s%s/%s/%s%s%s%s", family, input_text(like->input),
+                               type_text(like->type), like->isa->name, text,
+                               made.planned ? "/planned" : "", made.warm ? "/warm" : "", threads);
     memcpy(made.name, row->name, sizeof made.name);
     *row = made;
     return true;
@@ -165,6 +177,9 @@ static void add_workload(struct row_list *rows, const struct workload *workload,
     for (like.type = ATTNKIT_F32; like.type <= ATTNKIT_Q8_0; like.type++)
         if (workload->types & 1u << like.type && !add_call_row(rows, workload->shape, &like))
             abort();
+    like.type = like.input = ATTNKIT_BF16;
+    if (workload->types & BF16_BF16 && !add_call_row(rows, workload->shape, &like))
+        abort();
 }
 
 void add_workloads(struct row_list *rows, const struct workload *workloads, size_t count)

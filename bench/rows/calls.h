@@ -10,6 +10,7 @@
 
 /* A set of types is the bits of its types. */
 enum { F32 = 1 << ATTNKIT_F32, F16 = 1 << ATTNKIT_F16, BF16 = 1 << ATTNKIT_BF16 };
+enum { BF16_BF16 = 1 << 30 /* K and V, or the matrix, and also q or x are bf16 */ };
 enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0 };
 
 /* Starts the row's threads, calls measure_it, and stops them. pool is NULL for one thread. */
@@ -25,6 +26,9 @@ size_t whole_lines(size_t bytes); /* rounded up to cache lines */
 /* Returns `count` random floats in [-1, 1), aligned to a cache line. The caller frees them. Returns
  * NULL if there is no memory. */
 float *draw(size_t count, uint64_t seed);
+
+/* As draw, but of a type: f32 or bf16. */
+void *draw_input(attnkit_type type, size_t count, uint64_t seed);
 
 /* Copies of a block, one after the other, each aligned to a cache line. If calls must find their
  * block in no cache, there are so many copies that a copy has left the caches before it is used

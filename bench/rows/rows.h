@@ -42,6 +42,7 @@ struct row {
     struct shape shape;         /* attention, layer */
     struct linear_shape linear; /* linear map */
     attnkit_type type;          /* type of K and V, or of matrices */
+    attnkit_type input;         /* type of q, or of x: f32 or bf16 */
     int64_t number;             /* tile: head dim; roof: cache level, 0 for memory */
     const void *detail;         /* only for `run` */
 };

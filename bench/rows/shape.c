@@ -193,6 +193,22 @@ const char *type_text(attnkit_type type)
     return types[type];
 }
 
+const char *input_text(attnkit_type input)
+{
+    return input == ATTNKIT_BF16 ? "bf16_" : "";
+}
+
+bool types_parse(const char *text, attnkit_type *type, attnkit_type *input)
+{
+    const char *const before = input_text(ATTNKIT_BF16);
+    *input = ATTNKIT_F32;
+    if (!strncmp(text, before, strlen(before))) {
+        *input = ATTNKIT_BF16;
+        text += strlen(before);
+    }
+    return type_parse(text, type);
+}
+
 int64_t type_row_bytes(attnkit_type type, int64_t dim)
 {
     return bytes_of((enum type)type, dim);

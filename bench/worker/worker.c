@@ -122,7 +122,7 @@ static bool make_row(const char *point, struct row *row)
     struct words words;
     struct row_list rows = {0};
     struct row like = {.threads = 1};
-    bool ok = split(point, &words) && type_parse(words.type, &like.type) &&
+    bool ok = split(point, &words) && types_parse(words.type, &like.type, &like.input) &&
               (like.isa = find_isa(words.isa)) && add_row(&rows, words.shape, &like) &&
               !rows.out_of_memory;
     if (ok) {

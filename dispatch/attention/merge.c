@@ -242,7 +242,7 @@ attnkit_status attnkit_merge(const attnkit_merge_args *args, const attnkit_exec 
         return status;
     if (call.rows == 0)
         return accept(message);
-    call.kernels = choice.isa->kernels;
+    call.kernels = choice.kernels;
     call.shares = smaller(ours.threads, smaller(call.rows, MOST_SHARES));
     attnkit_run_tasks(&ours, call.shares, run_share, &call);
     return accept(message);

@@ -4,8 +4,6 @@
  */
 #include "dispatch/common/plan.h"
 
-#include <string.h>
-
 #include "dispatch/common/message.h"
 #include "dispatch/cpu/isa.h"
 
@@ -33,14 +31,14 @@ attnkit_status attnkit_begin_plan(struct plan_header *header, enum plan_kind kin
                                   const struct kernels **kernels, char *message)
 {
     struct isa_choice choice;
-    const struct isa *list;
     const attnkit_status status = attnkit_isa_pick(isa, &choice, message);
     if (status != ATTNKIT_OK)
         return status;
-    attnkit_isas(&list);
-    *header = (struct plan_header){
-        .library = &this_library, .kind = kind, .isa = (int32_t)(choice.isa - list)};
-    *kernels = choice.isa->kernels;
+    *header = (struct plan_header){.library = &this_library,
+                                   .kind = (uint16_t)kind,
+                                   .unit = (int16_t)choice.unit,
+                                   .isa = choice.isa};
+    *kernels = choice.kernels;
     return ATTNKIT_OK;
 }
 
@@ -48,20 +46,17 @@ attnkit_status attnkit_check_plan(const void *plan, enum plan_kind kind, const c
                                   const struct kernels **kernels, char *message)
 {
     const struct plan_header *const header = plan;
-    const struct isa *list;
-    const int count = attnkit_isas(&list);
     if (!plan)
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "plan is NULL");
     if ((uintptr_t)plan % PLAN_ALIGNMENT != 0 || header->library != &this_library ||
-        header->kind != kind || header->isa < 0 || header->isa >= count)
+        header->kind != kind || !attnkit_is_choice(header->isa, header->unit))
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "plan (%p) is not what %s of this library wrote in this process", plan,
                       names[kind]);
-    const char *const own = list[header->isa].name;
-    if (isa && isa != own && strcmp(isa, own) != 0)
+    *kernels = attnkit_kernels_of(header->isa, header->unit);
+    if (isa && !attnkit_isa_is_named(header->isa, header->unit, isa))
         return refuse(message, ATTNKIT_BAD_ISA, "exec.isa is \"%.32s\": the plan is for \"%s\"",
-                      isa, own);
-    *kernels = list[header->isa].kernels;
+                      isa, (*kernels)->name);
     return ATTNKIT_OK;
 }
 

@@ -16,7 +16,8 @@ enum plan_kind { PLAN_OF_ATTENTION, PLAN_OF_APPEND, PLAN_OF_LINEAR, PLAN_OF_LAYE
 struct plan_header {
     const void *library; /* an address in the library that wrote the plan; only this library may
                           * run it */
-    uint32_t kind;
+    uint16_t kind;
+    int16_t unit;          /* of struct isa_choice */
     int32_t isa;           /* index in the list of attnkit_isas */
     size_t workspace_size; /* bytes that any run needs; 0 if a run has nothing to do */
 };

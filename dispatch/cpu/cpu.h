@@ -18,6 +18,8 @@ enum {
     CPU_AVX512VL = 1 << 6,
     CPU_NEON = 1 << 7,
     CPU_F16C = 1 << 8,
+    CPU_AVX512_BF16 = 1 << 9,
+    CPU_FAST_BF16 = 1 << 10, /* VDPBF16PS takes no longer than an FMA */
 };
 
 struct cpu {

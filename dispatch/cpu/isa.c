@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of instruction sets, the test whether this machine can run one, and the choice of one.
- * The only global state is the machine's features and the choice. Both are determined once and then
- * kept. Two threads that determine them at the same time get the same result.
+ * The lists of instruction sets and units, the test whether this machine can run one, and the
+ * choice. The only global state is the machine's features, the outcome of trying a unit, and the
+ * choice. They are determined once and then kept. Two threads that determine them at the same time
+ * get the same result.
  */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* secure_getenv */
@@ -17,10 +18,12 @@
 #endif
 
 #include "dispatch/cpu/cpu.h"
+#include "dispatch/cpu/probe.h"
 #include "dispatch/common/message.h"
 #include "dispatch/common/versioned.h"
 
-extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnkit_neon;
+extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnkit_avx512_bf16,
+    attnkit_neon;
 
 /* The kernel tables of the CPU family, or NULL for a table that the build leaves out. */
 #if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX2)
@@ -33,26 +36,43 @@ extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnki
 #else
 #define KERNELS_AVX512 NULL
 #endif
+#if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX512_BF16)
+#define KERNELS_AVX512_BF16 &attnkit_avx512_bf16
+#else
+#define KERNELS_AVX512_BF16 NULL
+#endif
 #if defined(__aarch64__) && !defined(ATTNKIT_WITHOUT_NEON)
 #define KERNELS_NEON &attnkit_neon
 #else
 #define KERNELS_NEON NULL
 #endif
 
+enum { SCALAR, AVX2, AVX512, NEON, ISA_COUNT };
+
 /* The instruction sets, from worst to best. */
-static const struct isa isas[] = {
-    {"scalar", "any CPU", 0, &attnkit_scalar},
-    {"avx2", "AVX2, FMA, F16C", CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C, KERNELS_AVX2},
-    {"avx512", "AVX-512 F, BW, DQ, VL; AVX2, FMA",
-     CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ | CPU_AVX512VL,
-     KERNELS_AVX512},
-    {"neon", "NEON (64-bit ARM)", CPU_NEON, KERNELS_NEON},
+static const struct isa isas[ISA_COUNT] = {
+    [SCALAR] = {"scalar", "any CPU", 0, &attnkit_scalar},
+    [AVX2] = {"avx2", "AVX2, FMA, F16C", CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C, KERNELS_AVX2},
+    [AVX512] = {"avx512", "AVX-512 F, BW, DQ, VL; AVX2, FMA",
+                CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ |
+                    CPU_AVX512VL,
+                KERNELS_AVX512},
+    [NEON] = {"neon", "NEON (64-bit ARM)", CPU_NEON, KERNELS_NEON},
 };
 
+/* The units of an instruction set, from worst to best. */
+static const struct unit units[] = {
+    {"avx512+bf16", AVX512, "AVX512_BF16", CPU_AVX512_BF16, CPU_FAST_BF16, KERNELS_AVX512_BF16,
+     AVX512_BF16_KEEPS_BITS},
+};
+
+#define WITHOUT_UNIT "+none"
+
 enum {
-    ISA_COUNT = sizeof isas / sizeof isas[0],
+    UNIT_COUNT = sizeof units / sizeof units[0],
     NOT_KNOWN = -1,        /* the choice has not been made yet */
-    FROM_ENVIRONMENT = 64, /* added to the index if ATTNKIT_ISA made the choice */
+    FROM_ENVIRONMENT = 64, /* added to the kept choice if ATTNKIT_ISA made it */
+    UNITS_FROM = 8,        /* the kept choice is isa + UNITS_FROM * (unit + 1) */
 };
 
 int attnkit_isas(const struct isa **list)
@@ -92,26 +112,144 @@ static const char *why(const struct isa *isa)
     return "CPU and operating system have what it needs";
 }
 
-/* Returns the instruction set with this name, or NULL. Addresses are compared first, so that
- * callers that took the name from attnkit_isa_get pay for no strcmp. The time of a strcmp depends
- * on where the linker has put the two names. */
-static const struct isa *find(const char *name)
+int attnkit_units(const struct unit **list)
 {
-    for (int i = 0; i < ISA_COUNT; i++)
-        if (isas[i].name == name)
-            return &isas[i];
-    for (int i = 0; i < ISA_COUNT; i++)
-        if (strcmp(isas[i].name, name) == 0)
-            return &isas[i];
-    return NULL;
+    *list = units;
+    return UNIT_COUNT;
 }
 
-static const struct isa *best(void)
+static bool has_unit(const struct unit *unit)
 {
-    const struct isa *chosen = &isas[0];
+    return attnkit_isa_can_run(&isas[unit->isa]) && unit->kernels &&
+           (machine().usable & unit->needs_mask) == unit->needs_mask;
+}
+
+/* Returns whether a unit that this machine has gives the right bits. It is tried only once. */
+static bool keeps_bits(const struct unit *unit)
+{
+    static _Atomic int kept[UNIT_COUNT];
+    enum { UNTRIED, WRONG, RIGHT };
+    _Atomic int *const mine = &kept[unit - units];
+    int outcome = atomic_load_explicit(mine, memory_order_relaxed);
+    if (outcome == UNTRIED) {
+        outcome = attnkit_pairs_keep_bits(unit->kernels->pairs) ? RIGHT : WRONG;
+        atomic_store_explicit(mine, outcome, memory_order_relaxed);
+    }
+    return outcome == RIGHT;
+}
+
+bool attnkit_unit_can_run(const struct unit *unit)
+{
+    return has_unit(unit) && keeps_bits(unit);
+}
+
+static bool is_worth_it(const struct unit *unit)
+{
+    return (machine().usable & unit->worth_mask) == unit->worth_mask;
+}
+
+static const char *why_unit(const struct unit *unit)
+{
+    if (!unit->kernels)
+        return "not built into this library";
+    if (!attnkit_isa_can_run(&isas[unit->isa]))
+        return "its instruction set does not run here";
+    if (!has_unit(unit))
+        return "the CPU does not have what it needs";
+    if (!keeps_bits(unit))
+        return "the CPU does not give the right bits";
+    if (!is_worth_it(unit))
+        return "slower than its instruction set alone on this CPU: used only if named";
+    return "CPU and operating system have what it needs";
+}
+
+/* Returns the unit that calls use with this instruction set. */
+static int best_unit(int isa)
+{
+    for (int i = UNIT_COUNT - 1; i >= 0; i--)
+        if (units[i].isa == isa && is_worth_it(&units[i]) && attnkit_unit_can_run(&units[i]))
+            return i;
+    return NO_UNIT;
+}
+
+static bool has_units(int isa)
+{
+    for (int i = 0; i < UNIT_COUNT; i++)
+        if (units[i].isa == isa)
+            return true;
+    return false;
+}
+
+bool attnkit_is_choice(int isa, int unit)
+{
+    return isa >= 0 && isa < ISA_COUNT && unit >= NO_UNIT && unit < UNIT_COUNT &&
+           (unit == NO_UNIT || units[unit].isa == isa);
+}
+
+const struct kernels *attnkit_kernels_of(int isa, int unit)
+{
+    return unit == NO_UNIT ? isas[isa].kernels : units[unit].kernels;
+}
+
+/* Returns whether a name is the name of this instruction set and WITHOUT_UNIT. */
+static bool is_without_unit(int isa, const char *name)
+{
+    const size_t length = strlen(isas[isa].name);
+    return has_units(isa) && strncmp(name, isas[isa].name, length) == 0 &&
+           strcmp(name + length, WITHOUT_UNIT) == 0;
+}
+
+bool attnkit_isa_is_named(int isa, int unit, const char *name)
+{
+    if (name == isas[isa].name || strcmp(name, isas[isa].name) == 0)
+        return true;
+    return unit == NO_UNIT ? is_without_unit(isa, name) : strcmp(name, units[unit].name) == 0;
+}
+
+/* Sets the instruction set and unit of a choice by name. Returns whether there is this name.
+ * Addresses are compared first, so that callers that took the name from attnkit_isa_get pay for no
+ * strcmp. The time of a strcmp depends on where the linker has put the two names. */
+static bool find(const char *name, struct isa_choice *choice)
+{
+    for (int i = 0; i < ISA_COUNT; i++)
+        if (isas[i].name == name) {
+            choice->isa = i;
+            choice->unit = best_unit(i);
+            return true;
+        }
+    for (int i = 0; i < ISA_COUNT; i++)
+        if (strcmp(isas[i].name, name) == 0 || is_without_unit(i, name)) {
+            choice->isa = i;
+            choice->unit = is_without_unit(i, name) ? NO_UNIT : best_unit(i);
+            return true;
+        }
+    for (int i = 0; i < UNIT_COUNT; i++)
+        if (strcmp(units[i].name, name) == 0) {
+            choice->isa = units[i].isa;
+            choice->unit = i;
+            return true;
+        }
+    return false;
+}
+
+static bool can_run(const struct isa_choice *choice)
+{
+    return choice->unit == NO_UNIT ? attnkit_isa_can_run(&isas[choice->isa])
+                                   : attnkit_unit_can_run(&units[choice->unit]);
+}
+
+static const char *why_choice(const struct isa_choice *choice)
+{
+    return choice->unit == NO_UNIT ? why(&isas[choice->isa]) : why_unit(&units[choice->unit]);
+}
+
+static struct isa_choice best(void)
+{
+    struct isa_choice chosen = {.isa = 0};
     for (int i = 1; i < ISA_COUNT; i++)
         if (attnkit_isa_can_run(&isas[i]))
-            chosen = &isas[i];
+            chosen.isa = i;
+    chosen.unit = best_unit(chosen.isa);
     return chosen;
 }
 
@@ -130,69 +268,73 @@ static const char *environment(void)
     return name && name[0] ? name : NULL;
 }
 
-/* Returns the choice for calls that name no instruction set. The choice is made once. It is an
- * index, plus FROM_ENVIRONMENT if ATTNKIT_ISA names the instruction set. If ATTNKIT_ISA names an
- * instruction set that cannot run, sets *bad_name to the value of ATTNKIT_ISA and makes no
- * choice. */
-static int automatic(const char **bad_name)
+/* Makes the choice for calls that name no instruction set. It is made once. The kept choice says
+ * whether ATTNKIT_ISA made it. Returns false if ATTNKIT_ISA names an instruction set that cannot
+ * run. Then sets *bad_name to the value of ATTNKIT_ISA, and keeps nothing. */
+static bool automatic(struct isa_choice *choice, bool *is_named, const char **bad_name)
 {
     static _Atomic int kept = NOT_KNOWN;
-    int choice = atomic_load_explicit(&kept, memory_order_relaxed);
-    if (choice == NOT_KNOWN) {
+    int number = atomic_load_explicit(&kept, memory_order_relaxed);
+    if (number == NOT_KNOWN) {
         const char *name = environment();
-        const struct isa *isa = name ? find(name) : best();
-        if (!isa || !attnkit_isa_can_run(isa)) {
+        if (!name)
+            *choice = best();
+        else if (!find(name, choice) || !can_run(choice)) {
             *bad_name = name;
-            return NOT_KNOWN;
+            return false;
         }
-        choice = (int)(isa - isas) + (name ? FROM_ENVIRONMENT : 0);
-        atomic_store_explicit(&kept, choice, memory_order_relaxed);
+        number = choice->isa + UNITS_FROM * (choice->unit + 1) + (name ? FROM_ENVIRONMENT : 0);
+        atomic_store_explicit(&kept, number, memory_order_relaxed);
     }
-    return choice;
+    *is_named = number >= FROM_ENVIRONMENT;
+    choice->isa = number % UNITS_FROM;
+    choice->unit = number % FROM_ENVIRONMENT / UNITS_FROM - 1;
+    return true;
 }
 
-/* Writes the names of all instruction sets that can run here, such as "scalar, avx2". */
+/* Writes the names of all instruction sets and units that can run here, such as "scalar, avx2". */
 static void list_possible(char *text, size_t size)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (int i = 0; i < ISA_COUNT; i++)
-        if (attnkit_isa_can_run(&isas[i]) && used < size)
-            used +=
-                (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", isas[i].name);
+    for (int i = 0; i < ISA_COUNT + UNIT_COUNT && used < size; i++) {
+        const bool runs = i < ISA_COUNT ? attnkit_isa_can_run(&isas[i])
+                                        : attnkit_unit_can_run(&units[i - ISA_COUNT]);
+        if (runs)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "",
+                                     i < ISA_COUNT ? isas[i].name : units[i - ISA_COUNT].name);
+    }
 }
 
 static attnkit_status refuse_name(const char *source, const char *name, char *message)
 {
-    char possible[64];
+    char possible[96];
+    struct isa_choice choice;
     list_possible(possible, sizeof possible);
-    const struct isa *isa = find(name);
     return refuse(message, ATTNKIT_BAD_ISA, "%s is \"%.32s\": %s; possible here: %s", source, name,
-                  isa ? why(isa) : "no such instruction set", possible);
+                  find(name, &choice) ? why_choice(&choice) : "no such instruction set", possible);
 }
 
 attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message)
 {
     if (name) {
-        const struct isa *isa = find(name);
-        if (!isa || !attnkit_isa_can_run(isa))
+        if (!find(name, choice) || !can_run(choice))
             return refuse_name("exec.isa", name, message);
-        *choice = (struct isa_choice){isa, "named by attnkit_exec.isa"};
-        return ATTNKIT_OK;
+        choice->reason = "named by attnkit_exec.isa";
+    } else {
+        const char *bad_name = "";
+        bool is_named = false;
+        if (!automatic(choice, &is_named, &bad_name))
+            return refuse_name("ATTNKIT_ISA", bad_name, message);
+        choice->reason = is_named ? "named by ATTNKIT_ISA" : "the best this machine can run";
     }
-    const char *bad_name = "";
-    const int chosen = automatic(&bad_name);
-    if (chosen == NOT_KNOWN)
-        return refuse_name("ATTNKIT_ISA", bad_name, message);
-    if (chosen >= FROM_ENVIRONMENT)
-        *choice = (struct isa_choice){&isas[chosen - FROM_ENVIRONMENT], "named by ATTNKIT_ISA"};
-    else
-        *choice = (struct isa_choice){&isas[chosen], "the best this machine can run"};
+    choice->kernels = attnkit_kernels_of(choice->isa, choice->unit);
     return ATTNKIT_OK;
 }
 
 static const struct version info_version = VERSION_OF(attnkit_isa_info, reason);
 static const struct version choice_version = VERSION_OF(attnkit_isa_choice, reason);
+static const struct version unit_version = VERSION_OF(attnkit_unit_info, reason);
 
 int32_t attnkit_isa_count(void)
 {
@@ -217,6 +359,30 @@ attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info, char *mess
     return write_struct(&info_version, info, &ours, message);
 }
 
+int32_t attnkit_unit_count(void)
+{
+    return UNIT_COUNT;
+}
+
+attnkit_status attnkit_unit_get(int32_t index, attnkit_unit_info *info, char *message)
+{
+    if (!info)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "info is NULL");
+    if (index < 0 || index >= UNIT_COUNT)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "index is %d: must be between 0 and %d",
+                      (int)index, UNIT_COUNT - 1);
+    const struct unit *unit = &units[index];
+    const attnkit_unit_info ours = {
+        .name = unit->name,
+        .needs = unit->needs,
+        .built = unit->kernels != NULL,
+        .can_run = attnkit_unit_can_run(unit),
+        .used = best_unit(unit->isa) == index,
+        .reason = why_unit(unit),
+    };
+    return write_struct(&unit_version, info, &ours, message);
+}
+
 attnkit_status attnkit_isa_choose(const char *isa, attnkit_isa_choice *choice, char *message)
 {
     if (!choice)
@@ -226,9 +392,10 @@ attnkit_status attnkit_isa_choose(const char *isa, attnkit_isa_choice *choice, c
     if (status != ATTNKIT_OK)
         return status;
     const attnkit_isa_choice ours = {
-        .prefill = picked.isa->name,
-        .decode = picked.isa->name,
+        .prefill = isas[picked.isa].name,
+        .decode = isas[picked.isa].name,
         .reason = picked.reason,
+        .unit = picked.unit == NO_UNIT ? NULL : units[picked.unit].name,
     };
     return write_struct(&choice_version, choice, &ours, message);
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of instruction sets, and the choice of one for a call.
+ * The lists of instruction sets and of their units, and the choice for a call. A unit is a group of
+ * instructions that only some CPUs with the instruction set have, and that do a part of the work
+ * faster. "avx512+bf16" names an instruction set with a unit, and "avx512+none" names the same
+ * instruction set without a unit. "avx512" alone stands for whichever of the two is faster here.
  */
 #ifndef ATTNKIT_ISA_H
 #define ATTNKIT_ISA_H
@@ -17,10 +20,23 @@ struct isa {
     const struct kernels *kernels; /* NULL if not built */
 };
 
+struct unit {
+    const char *name;              /* with the name of the instruction set: "avx512+bf16" */
+    int isa;                       /* index in the list of attnkit_isas */
+    const char *needs;             /* needs_mask as text */
+    uint32_t needs_mask;           /* CPU_* bits, beside those of the instruction set */
+    uint32_t worth_mask;           /* CPU_* bits without which the unit is slower than no unit */
+    const struct kernels *kernels; /* NULL if not built */
+};
+
 struct isa_choice {
-    const struct isa *isa;
+    int isa;                       /* index in the list of attnkit_isas */
+    int unit;                      /* index in the list of attnkit_units, or NO_UNIT */
+    const struct kernels *kernels; /* with the tiles of the unit */
     const char *reason;
 };
+
+enum { NO_UNIT = -1 };
 
 /* Sets *list to all instruction sets, from worst to best, and returns their number. Dispatch,
  * tests, benches and tools all use it. */
@@ -28,8 +44,23 @@ int attnkit_isas(const struct isa **list);
 
 bool attnkit_isa_can_run(const struct isa *isa);
 
-/* Picks the instruction set with this name. If the name is NULL, picks the instruction set in
- * ATTNKIT_ISA, or the best one if ATTNKIT_ISA is not set. */
+/* The same for units. A unit can run if its instruction set can run, CPU and operating system
+ * support it, and crafted numbers give the right bits. They are tried once. */
+int attnkit_units(const struct unit **list);
+bool attnkit_unit_can_run(const struct unit *unit);
+
+/* Picks the instruction set and the unit with this name. If the name has no unit, picks the last
+ * unit that can run and is worth it, if there is one. If the name is NULL, picks what ATTNKIT_ISA
+ * names, or the best instruction set if ATTNKIT_ISA is not set. */
 attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message);
+
+/* Returns whether there are an instruction set and a unit, or NO_UNIT, with these indices. */
+bool attnkit_is_choice(int isa, int unit);
+
+/* Returns the kernels of an instruction set with a unit, or with NO_UNIT. */
+const struct kernels *attnkit_kernels_of(int isa, int unit);
+
+/* Returns whether a name is the name of the instruction set, with or without this unit. */
+bool attnkit_isa_is_named(int isa, int unit, const char *name);
 
 #endif

@@ -385,9 +385,9 @@ attnkit_status attnkit_layer_pack(const attnkit_layer_weights *weights, void *pa
         status = attnkit_isa_pick(ours.isa, &choice, message);
     if (status != ATTNKIT_OK)
         return status;
-    pack_matrices(&w, &layer, choice.isa->kernels, &ours, source, packed);
+    pack_matrices(&w, &layer, choice.kernels, &ours, source, packed);
     if (ours.thread == 0) {
-        write_biases(&w, &layer, choice.isa->kernels, source, packed);
+        write_biases(&w, &layer, choice.kernels, source, packed);
         clear_gaps(&layer, packed);
         memcpy(packed, &d, sizeof d);
     }

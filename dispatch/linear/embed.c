@@ -219,7 +219,7 @@ attnkit_status attnkit_embed(const attnkit_embed_args *args, const attnkit_exec 
         return status;
     if (e.count == 0)
         return accept(message);
-    e.kernels = choice.isa->kernels;
+    e.kernels = choice.kernels;
     e.shares = ours.threads < e.count ? ours.threads : e.count;
     attnkit_run_tasks(&ours, e.shares, run_share, &e);
     return accept(message);

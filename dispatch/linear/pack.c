@@ -160,6 +160,6 @@ attnkit_status attnkit_pack(const attnkit_pack_args *args, const attnkit_exec *e
         status = attnkit_isa_pick(ours_exec.isa, &choice, message);
     if (status != ATTNKIT_OK)
         return status;
-    attnkit_pack_execute(&p, choice.isa->kernels, &ours_exec);
+    attnkit_pack_execute(&p, choice.kernels, &ours_exec);
     return accept(message);
 }

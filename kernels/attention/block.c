@@ -60,11 +60,18 @@ struct widening {
     const struct cache *c;
     int64_t batch, kv_head, first; /* first: the first key */
     float *wide;
+    uint32_t *least; /* if not NULL, rows become words of pairs, and *least their least magnitude */
 };
+
+/* Returns the number of floats of a row in scratch. */
+static int64_t wide_dim(const struct widening *w)
+{
+    return w->least ? words_of_pairs(w->c->dim) : w->c->dim;
+}
 
 static float *wide_row(const struct widening *w, int i)
 {
-    return w->wide + i * w->c->dim;
+    return w->wide + i * wide_dim(w);
 }
 
 static struct key_row row_after(struct key_row row, ptrdiff_t bytes, ptrdiff_t scale_bytes)
@@ -80,11 +87,21 @@ static inline __attribute__((always_inline)) void prefetch_row(const char *row, 
         __builtin_prefetch(row + at, 0, 2);
 }
 
+static void pair_row(const struct widening *w, struct key_row row, int to)
+{
+    uint32_t *const words = (uint32_t *)(void *)wide_row(w, to);
+    const uint32_t magnitude = w->kernels->pairs->pair(row.data, w->c->dim, words);
+    *w->least = magnitude < *w->least ? magnitude : *w->least;
+}
+
 static inline __attribute__((always_inline)) void widen_row(const struct widening *w,
                                                             struct key_row row, int to)
 {
     const struct cache *const c = w->c;
-    w->kernels->widen(c->type, row.data, row.scales, c->scale_group, c->dim, wide_row(w, to));
+    if (w->least)
+        pair_row(w, row, to);
+    else
+        w->kernels->widen(c->type, row.data, row.scales, c->scale_group, c->dim, wide_row(w, to));
 }
 
 /* Widens a tile and appends the rows of the keys in `keys` to the `rows` rows that scratch already
@@ -174,7 +191,8 @@ static struct rows widen(const struct widening *w, struct key_set keys)
         const int rows = widen_at_stride(w, keys, first, next, 0, bytes);
         widen_at_stride(w, keys, next, end, rows, 0);
     }
-    return (struct rows){(const char *)w->wide, c->dim * (int64_t)sizeof *w->wide, c->dim};
+    return (struct rows){(const char *)w->wide, wide_dim(w) * (int64_t)sizeof *w->wide,
+                         wide_dim(w)};
 }
 
 static struct rows in_place(const struct attention *a, const struct cache *c, int64_t batch,
@@ -187,9 +205,18 @@ struct rows attnkit_rows(const struct attention *a, const struct kernels *kernel
                          const struct cache *c, int64_t batch, int64_t kv_head, int64_t first,
                          struct key_set keys, float *wide)
 {
-    const struct widening w = {a, kernels, c, batch, kv_head, first, wide};
+    const struct widening w = {a, kernels, c, batch, kv_head, first, wide, NULL};
     if (is_at_one_stride(a, c, first, keys))
         return in_place(a, c, batch, kv_head, first + first_of(keys));
+    return widen(&w, keys);
+}
+
+struct rows attnkit_pairs_of_k(const struct attention *a, const struct kernels *kernels,
+                               int64_t batch, int64_t kv_head, int64_t first, struct key_set keys,
+                               float *wide, uint32_t *least)
+{
+    const struct widening w = {a, kernels, &a->k, batch, kv_head, first, wide, least};
+    *least = NO_MAGNITUDE;
     return widen(&w, keys);
 }
 
@@ -433,7 +460,7 @@ static struct key_rows point(const struct attention *a, const struct kernels *ke
     if (is_readable(c)) {
         point_in_place(a, kernels, c, keys, count, list);
     } else {
-        const struct widening w = {a, kernels, c, keys.batch, keys.kv_head, keys.first, wide};
+        const struct widening w = {a, kernels, c, keys.batch, keys.kv_head, keys.first, wide, NULL};
         make_readable(&w, seen, count, next, list);
     }
     repeat_last(&rows, list, count);

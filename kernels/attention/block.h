@@ -44,6 +44,19 @@ struct rows attnkit_rows(const struct attention *a, const struct kernels *kernel
                          const struct cache *c, int64_t batch, int64_t kv_head, int64_t first,
                          struct key_set keys, float *wide);
 
+/* Returns whether q and K can be multiplied in pairs: both are bf16, K lies in rows, and the
+ * kernels have a unit for pairs. */
+static inline bool has_pairs(const struct attention *a, const struct kernels *kernels)
+{
+    return kernels->pairs && a->q_type == TYPE_BF16 && a->k.type == TYPE_BF16 && !a->k.tiled;
+}
+
+/* Returns rows of K as attnkit_rows does, but as words of pairs in `wide`. Sets *least to their
+ * least magnitude. */
+struct rows attnkit_pairs_of_k(const struct attention *a, const struct kernels *kernels,
+                               int64_t batch, int64_t kv_head, int64_t first, struct key_set keys,
+                               float *wide, uint32_t *least);
+
 /* The keys first .. end - 1 of a head. A block has at most the first KEY_BLOCK of them. The range
  * is empty if first is end. */
 struct key_range {

@@ -47,6 +47,8 @@ struct prefill {
     struct visible visible; /* the keys that any row sees by its position */
     char *careful_scratch;  /* for rows that are recomputed; the same memory as `wide` */
     struct wide wide;
+    bool paired;      /* q_t of all panels has words of pairs; else it has binary32 */
+    uint32_t q_least; /* with `paired`: the least magnitude of q */
     int panels;
     struct panel panel[MAX_PANELS];
 };
@@ -166,20 +168,44 @@ static inline __attribute__((always_inline)) void prefetch_row(const void *row, 
     }
 }
 
-static void pack_panel(const struct prefill *w, const struct panel *p)
+/* Returns the floats of a row of q in a panel. */
+static int64_t q_steps(const struct prefill *w)
+{
+    return w->paired ? words_of_pairs(w->a->head_dim) : w->a->head_dim;
+}
+
+/* Returns a row of q as binary32, in place or in `wide`, or as words in `wide`. */
+static const float *find_q(struct prefill *w, const void *row, float *wide)
+{
+    const int64_t n = w->a->head_dim;
+    if (w->a->q_type == TYPE_F32)
+        return row;
+    if (w->paired) {
+        const uint32_t least = w->kernels->pairs->pair(row, n, (uint32_t *)(void *)wide);
+        w->q_least = least < w->q_least ? least : w->q_least;
+    } else {
+        w->kernels->widen(w->a->q_type, row, NULL, 0, n, wide);
+    }
+    return wide;
+}
+
+static void pack_panel(struct prefill *w, const struct panel *p)
 {
     const float *rows[MAX_LANES];
     struct place place = p->first;
     for (int lane = 0; lane < p->lanes; lane++) {
-        rows[lane] = q_row(w->a, place);
-        if (w->a->q_type != TYPE_F32) {
-            float *row = w->wide.k + lane * w->a->head_dim;
-            w->kernels->widen(w->a->q_type, rows[lane], NULL, 0, w->a->head_dim, row);
-            rows[lane] = row;
-        }
+        rows[lane] = find_q(w, q_row(w->a, place), w->wide.k + lane * w->a->head_dim);
         place = next_lane(w, p, lane, place);
     }
-    w->kernels->pack_q(rows, p->lanes, w->a->head_dim, p->q_t);
+    w->kernels->pack_q(rows, p->lanes, q_steps(w), p->q_t);
+}
+
+/* Turns q of all panels from words into binary32. */
+static void split_panels(struct prefill *w)
+{
+    for (int i = 0; i < w->panels; i++)
+        split_pairs(w->panel[i].q_t, w->a->head_dim, w->panel[i].lanes);
+    w->paired = false;
 }
 
 /* Sets the total of a panel to the caller's totals over earlier keys. */
@@ -228,6 +254,8 @@ static void begin(struct prefill *w, const struct work_item *item, char *scratch
         seen = (struct seen *)take(&scratch, ROW_BLOCK, sizeof *seen / sizeof(float));
     }
     w->panels = panels_for(item->panel_rows, lanes);
+    w->paired = has_pairs(w->a, w->kernels);
+    w->q_least = NO_MAGNITUDE;
     const int rows = whole_vectors(item->panel_rows, w->kernels->vector);
     w->careful_scratch = scratch + panel_floats(w->a) * rows * (int64_t)sizeof(float);
     w->wide = attnkit_take_wide(w->a, (float *)w->careful_scratch);
@@ -265,6 +293,16 @@ struct ahead {
     const struct rows *v, *k; /* NULL: no prefetch */
 };
 
+static void score(const struct prefill *w, const struct panel *p, const struct rows *k, int keys,
+                  struct ahead ahead)
+{
+    const struct rows *const v = keys == KEY_BLOCK ? ahead.v : NULL;
+    if (w->paired)
+        w->kernels->pairs->scores(p->q_t, p->lanes, k, keys, w->scores, v);
+    else
+        w->kernels->scores(p->q_t, p->lanes, k, keys, w->scores, v);
+}
+
 /* --- Without masks -----------------------------------------------------------------------------
  */
 
@@ -283,8 +321,7 @@ static void attend_block(const struct prefill *w, struct panel *p, int64_t first
     }
 
     const struct state *const st = &p->chunk;
-    kernels->scores(p->q_t, p->lanes, &block->k, keys, w->scores,
-                    keys == KEY_BLOCK ? ahead.v : NULL);
+    score(w, p, &block->k, keys, ahead);
     kernels->softmax(w->scores, p->lanes, keys, mixed ? visible : NULL, w->a->scale_log2, st,
                      w->rescale);
     kernels->weighted_v(w->scores, p->lanes, p->is_fresh ? NULL : w->rescale, &block->v, keys,
@@ -426,8 +463,7 @@ static void attend_masked_block(const struct prefill *w, struct panel *p, int64_
         return;
     const struct rows k = rows_from(block->k, view.first), v = rows_from(block->v, view.first);
     const struct state *const st = &p->chunk;
-    w->kernels->scores(p->q_t, p->lanes, &k, view.count, w->scores,
-                       view.count == KEY_BLOCK ? ahead.v : NULL);
+    score(w, p, &k, view.count, ahead);
     weigh(w, p, &view, first, st);
     w->kernels->weighted_v(w->scores, p->lanes, p->is_fresh ? NULL : w->rescale, &v, view.count,
                            st->out, ahead.k);
@@ -480,6 +516,25 @@ static bool has_next_block(const struct prefill *w, int64_t first)
     return next < last_end(w) && !w->a->pages.table && are_in_order(w->a, next, 1);
 }
 
+/* Returns K and V of the keys. If q and K would have other bits as pairs, turns q of all panels
+ * into binary32, for this block and all later blocks. */
+static struct block find_block(struct prefill *w, int64_t first, struct key_set keys)
+{
+    struct block block = {.in_place = false};
+    uint32_t least;
+    if (!w->paired)
+        return attnkit_block(w->a, w->kernels, w->batch, w->kv_head, first, keys, w->wide);
+    block.k =
+        attnkit_pairs_of_k(w->a, w->kernels, w->batch, w->kv_head, first, keys, w->wide.k, &least);
+    if (!keep_bits_as_pairs(w->q_least, least)) {
+        split_panels(w);
+        return find_block(w, first, keys);
+    }
+    block.v =
+        attnkit_rows(w->a, w->kernels, &w->a->v, w->batch, w->kv_head, first, keys, w->wide.v);
+    return block;
+}
+
 /* Attends over the blocks from key `first` to the end of its chunk. The states must have been
  * reset. */
 static void attend_blocks(struct prefill *w, int64_t first)
@@ -491,8 +546,7 @@ static void attend_blocks(struct prefill *w, int64_t first)
         const struct key_set keys = keys_of_block(w, key, masked);
         if (is_empty(keys))
             continue;
-        const struct block block =
-            attnkit_block(w->a, w->kernels, w->batch, w->kv_head, key, keys, w->wide);
+        const struct block block = find_block(w, key, keys);
         struct rows next = block.k;
         struct ahead ahead = {NULL, NULL};
         if (block.in_place)

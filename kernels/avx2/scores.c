@@ -11,6 +11,13 @@
  * or 8 x 1.
  */
 #include "kernels/avx2/avx2.h"
+
+static inline __attribute__((always_inline)) floats multiply_step(floats k, floats q, floats sum,
+                                                                  const bool is_large)
+{
+    return multiply_add(k, q, sum, is_large);
+}
+
 #include "kernels/vectors/scores_tile.h"
 /* Defines attnkit_avx2_scores. */
 #include "kernels/vectors/scores.h"

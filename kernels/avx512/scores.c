@@ -13,6 +13,13 @@
  * and then has tiles of 8 keys.
  */
 #include "kernels/avx512/avx512.h"
+
+static inline __attribute__((always_inline)) floats multiply_step(floats k, floats q, floats sum,
+                                                                  const bool is_large)
+{
+    return multiply_add(k, q, sum, is_large);
+}
+
 #include "kernels/vectors/scores_tile.h"
 /* Defines attnkit_avx512_scores. */
 #include "kernels/vectors/scores.h"

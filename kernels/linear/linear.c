@@ -4,8 +4,9 @@
  * in groups of rows. The inputs are divided into cuts of at most CUT inputs, so that one cut of a
  * panel of the matrix stays in L2. Then, panel by panel and cut by cut, the tile `product`
  * multiplies all groups by the panel. The sums stay in scratch from cut to cut, which rounds
- * nothing. Few rows: `few_product` reads each tile of the matrix once, whatever its type.
- * dispatch/linear/ calls both loops.
+ * nothing. If x and the matrix are bf16 and the kernels have a unit for pairs, scratch has words of
+ * pairs in place of binary32. Few rows: `few_product` reads each tile of the matrix once, whatever
+ * its type. dispatch/linear/ calls both loops.
  */
 #include "kernels/linear/linear.h"
 
@@ -97,10 +98,18 @@ int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kern
 /* The scratch of a thread. x comes last, so that a read beyond x leaves the workspace and tests see
  * it. */
 struct scratch {
-    float *w; /* a cut of a panel, as binary32 */
-    float *y; /* [rows][SUMS]: sums, and y if y is not binary32 */
-    float *x; /* rows as binary32; if many, cut after cut in the groups of struct product */
+    float *w;         /* a cut of a panel, as binary32 */
+    float *y;         /* [rows][SUMS]: sums, and y if y is not binary32 */
+    float *x;         /* rows as binary32; if many, cut after cut in the groups of struct product */
+    float *split;     /* with pairs: a cut of a group, split into binary32 */
+    uint32_t x_least; /* with pairs: the least magnitude of x */
 };
+
+/* Returns whether many rows are multiplied in pairs. */
+static bool has_pairs(const struct linear *l, const struct kernels *kernels)
+{
+    return kernels->pairs && l->x_type == TYPE_BF16 && l->w_type == TYPE_BF16;
+}
 
 /* Returns the number of lanes of the groups that `rows` rows fill. */
 static int64_t group_lanes(int64_t rows)
@@ -124,17 +133,19 @@ static int64_t whole_lines(int64_t floats)
 
 size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kernels)
 {
-    (void)kernels;
+    const int64_t split = has_pairs(l, kernels) ? CUT * ROW_GROUP : 0;
     const int64_t floats =
-        CUT * PANEL + scratch_rows(l) * SUMS + whole_lines(scratch_rows(l) * l->in_dim);
+        CUT * PANEL + scratch_rows(l) * SUMS + split + whole_lines(scratch_rows(l) * l->in_dim);
     return (size_t)floats * sizeof(float);
 }
 
-static struct scratch cut_scratch(const struct linear *l, char *memory)
+static struct scratch cut_scratch(const struct linear *l, const struct kernels *kernels,
+                                  char *memory)
 {
     struct scratch s = {.w = (float *)memory};
     s.y = s.w + CUT * PANEL;
-    s.x = s.y + scratch_rows(l) * SUMS;
+    s.split = s.y + scratch_rows(l) * SUMS;
+    s.x = s.split + (has_pairs(l, kernels) ? CUT * ROW_GROUP : 0);
     return s;
 }
 
@@ -205,34 +216,56 @@ static int64_t cut_inputs(const struct linear *l, int64_t d)
     return l->in_dim - d < CUT ? l->in_dim - d : CUT;
 }
 
-/* Writes inputs d .. d + n - 1 of some rows to a group of struct product. n is at most
- * INPUTS_AT_ONCE. */
-static void gather_inputs(const struct linear *l, const struct kernels *kernels, int64_t row,
-                          int rows, int64_t d, int64_t n, float *group)
+/* Returns the floats that n inputs of a row take in scratch. */
+static int64_t steps_of(const struct linear *l, const struct kernels *kernels, int64_t n)
 {
+    return has_pairs(l, kernels) ? words_of_pairs(n) : n;
+}
+
+/* Returns inputs d .. d + n - 1 of a row of x as words in `words`, and lowers *least to their least
+ * magnitude. */
+static const float *pair_x(const struct linear *l, const struct kernels *kernels, int64_t row,
+                           int64_t d, int64_t n, float *words, uint32_t *least)
+{
+    const char *const from = l->x + row * l->x_stride + bytes_of(TYPE_BF16, d);
+    const uint32_t magnitude = kernels->pairs->pair(from, n, (uint32_t *)(void *)words);
+    *least = magnitude < *least ? magnitude : *least;
+    return words;
+}
+
+/* Writes inputs d .. d + n - 1 of some rows to a group of struct product, in steps_of(n) steps. n
+ * is at most INPUTS_AT_ONCE. With pairs, lowers *least to the least magnitude. */
+static void gather_inputs(const struct linear *l, const struct kernels *kernels, int64_t row,
+                          int rows, int64_t d, int64_t n, float *group, uint32_t *least)
+{
+    const bool pairs = has_pairs(l, kernels);
     float wide[ROW_GROUP][INPUTS_AT_ONCE];
     const float *x[ROW_GROUP];
     for (int i = 0; i < rows; i++)
-        x[i] = find_x(l, kernels, row + i, d, n, wide[i]);
+        x[i] = pairs ? pair_x(l, kernels, row + i, d, n, wide[i], least)
+                     : find_x(l, kernels, row + i, d, n, wide[i]);
     for (int i = rows; i < ROW_GROUP; i++)
         x[i] = x[0];
-    kernels->pack_q(x, ROW_GROUP, n, group);
+    kernels->pack_q(x, ROW_GROUP, steps_of(l, kernels, n), group);
 }
 
-/* Writes the rows of a block to scratch, cut after cut and group after group. */
-static void gather_x(const struct linear *l, const struct kernels *kernels, int64_t row, int rows,
-                     float *x)
+/* Writes the rows of a block to scratch, cut after cut and group after group. With pairs, returns
+ * the least magnitude of x. */
+static uint32_t gather_x(const struct linear *l, const struct kernels *kernels, int64_t row,
+                         int rows, float *x)
 {
+    uint32_t least = NO_MAGNITUDE;
     for (int64_t d = 0; d < l->in_dim; d += CUT)
         for (int i = 0, height; i < rows; i += height) {
             const int64_t end = d + cut_inputs(l, d);
             height = tile_height(rows - i, ROW_GROUP);
             for (int64_t e = d; e < end; e += INPUTS_AT_ONCE) {
                 const int64_t n = end - e < INPUTS_AT_ONCE ? end - e : INPUTS_AT_ONCE;
-                gather_inputs(l, kernels, row + i, height, e, n, x);
-                x += n * ROW_GROUP;
+                gather_inputs(l, kernels, row + i, height, e, n, x, &least);
+                x += steps_of(l, kernels, n) * ROW_GROUP;
             }
         }
+    return least;
 }
 
 /* Sets the matrix of a product: the cut of a panel that begins at input d, as binary32, in place or
@@ -250,6 +283,25 @@ static void find_w(const struct linear *l, const struct kernels *kernels, const 
     product->tile_step = n * TILE_KEYS * (int64_t)sizeof(float);
     for (int64_t t = 0; t < matrix_tiles(part->outs); t++)
         kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
+}
+
+/* Sets the matrix of a product in pairs, as words in `words`. Returns the least magnitude of the
+ * matrix. */
+static uint32_t pair_w(const struct linear *l, const struct kernels *kernels,
+                       const struct part *part, int64_t d, float *words, struct product *product)
+{
+    const int64_t n = cut_inputs(l, d), step = matrix_tile_bytes(TYPE_BF16, l->in_dim);
+    const int64_t tile = words_of_pairs(n) * TILE_KEYS;
+    const char *const w = l->w + part->out / TILE_KEYS * step + matrix_tile_bytes(TYPE_BF16, d);
+    uint32_t least = NO_MAGNITUDE;
+    product->w = words;
+    product->tile_step = tile * (int64_t)sizeof(float);
+    for (int64_t t = 0; t < matrix_tiles(part->outs); t++) {
+        const uint32_t magnitude =
+            kernels->pairs->pair_matrix(w + t * step, n, (uint32_t *)(void *)(words + t * tile));
+        least = magnitude < least ? magnitude : least;
+    }
+    return least;
 }
 
 /* Returns the cut that is needed after the cut that begins at input d. It is in the same panel or
@@ -284,9 +336,49 @@ static void set_y(const struct linear *l, const struct scratch *s, const struct 
     product->y_stride = l->y_stride;
 }
 
+/* Multiplies a cut of words as binary32, group by group. */
+static void run_split(const struct linear *l, const struct kernels *kernels,
+                      const struct scratch *s, const struct part *part, int64_t d,
+                      struct product product)
+{
+    const int64_t words = words_of_pairs(product.dim);
+    const float *x = product.x;
+    find_w(l, kernels, part, d, s->w, &product);
+    product.x = s->split;
+    for (int i = 0; i < part->rows; i += product.rows, x += words * ROW_GROUP) {
+        product.rows = tile_height(part->rows - i, ROW_GROUP);
+        memcpy(s->split, x, (size_t)(words * ROW_GROUP) * sizeof *x);
+        split_pairs(s->split, product.dim, ROW_GROUP);
+        kernels->product(&product);
+        product.ahead = (struct next_tiles){0};
+        product.y = (float *)((char *)product.y + product.rows * product.y_stride);
+        if (product.sums)
+            product.sums =
+                (const float *)((const char *)product.sums + product.rows * product.sums_stride);
+    }
+}
+
+/* Multiplies a cut in pairs, if this gives the bits of the chain. Otherwise multiplies it as
+ * binary32, and clears *is_exact, because the sums then may be subnormal. */
+static void run_pairs(const struct linear *l, const struct kernels *kernels,
+                      const struct scratch *s, const struct part *part, int64_t d,
+                      struct product product, bool *is_exact)
+{
+    if (*is_exact)
+        *is_exact = keep_bits_as_pairs(s->x_least, pair_w(l, kernels, part, d, s->w, &product));
+    if (!*is_exact) {
+        run_split(l, kernels, s, part, d, product);
+        return;
+    }
+    product.dim = words_of_pairs(product.dim);
+    kernels->pairs->product(&product);
+}
+
 static void run_many(const struct linear *l, const struct kernels *kernels, const struct scratch *s,
                      const struct part *part)
 {
+    const bool pairs = has_pairs(l, kernels);
+    bool is_exact = pairs;
     struct product product = {
         .rows = part->rows,
         .sums_stride = SUMS * (ptrdiff_t)sizeof(float),
@@ -294,11 +386,15 @@ static void run_many(const struct linear *l, const struct kernels *kernels, cons
     };
     for (int64_t d = 0; d < l->in_dim; d += CUT) {
         const int64_t n = cut_inputs(l, d);
-        product.x = s->x + group_lanes(part->rows) * d;
+        product.x = s->x + group_lanes(part->rows) * steps_of(l, kernels, d);
         product.dim = n;
         product.sums = d > 0 ? s->y : NULL;
         set_y(l, s, part, d + n == l->in_dim, &product);
         product.ahead = next_cut(l, part, d);
+        if (pairs) {
+            run_pairs(l, kernels, s, part, d, product, &is_exact);
+            continue;
+        }
         find_w(l, kernels, part, d, s->w, &product);
         kernels->product(&product);
     }
@@ -318,7 +414,7 @@ static struct part part_at(const struct linear *l, int64_t panel, int64_t i)
 void attnkit_linear_run_parts(const struct linear *l, const struct kernels *kernels,
                               int64_t (*next)(void *arg), void *arg, char *memory)
 {
-    const struct scratch s = cut_scratch(l, memory);
+    struct scratch s = cut_scratch(l, kernels, memory);
     const bool few = has_few_rows(l, kernels);
     const bool far =
         matrix_tiles(l->out_dim) * matrix_tile_bytes(l->w_type, l->in_dim) > NEAR_BYTES;
@@ -329,7 +425,7 @@ void attnkit_linear_run_parts(const struct linear *l, const struct kernels *kern
         if (part.row != gathered && few)
             find_few(l, kernels, s.x, x);
         else if (part.row != gathered)
-            gather_x(l, kernels, part.row, part.rows, s.x);
+            s.x_least = gather_x(l, kernels, part.row, part.rows, s.x);
         gathered = part.row;
         if (few)
             run_few(l, kernels, &s, x, &part, far);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The register tile of scores for AVX2 and AVX-512: `height` keys x `vectors` vectors of query
- * rows, with K broadcast from memory. The scores.c of AVX2 and of AVX-512 say which instructions
- * limit its speed.
+ * rows, with K broadcast from memory. The scores.c of each folder says which instructions limit its
+ * speed. It includes this file after it has defined multiply_step(k, q, sum, is_large), which
+ * returns sum + k * q. A step multiplies a dimension, or a pair of dimensions.
  */
 #ifndef ATTNKIT_VECTORS_SCORES_TILE_H
 #define ATTNKIT_VECTORS_SCORES_TILE_H
@@ -28,7 +29,7 @@ static inline __attribute__((always_inline)) void multiply_dim(const float *q_t,
         const float *const row = (const float *)((const char *)key + i * stride);
         const floats k_d = broadcast(row[d]);
         for (int j = 0; j < vectors; j++)
-            acc[i][j] = multiply_add(k_d, q[j], acc[i][j], height * vectors >= LARGE_TILE);
+            acc[i][j] = multiply_step(k_d, q[j], acc[i][j], height * vectors >= LARGE_TILE);
     }
 }
 

@@ -54,6 +54,9 @@ const struct kernels KERNEL_TABLE = {
     .product = KERNEL(product),
     .few_product = KERNEL(few_product),
 #endif
+#ifdef KERNEL_PAIRS
+    .pairs = KERNEL_PAIRS,
+#endif
 };
 
 #endif

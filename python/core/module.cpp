@@ -37,6 +37,7 @@ nb::object info(PyObject *const *, Py_ssize_t, PyObject *)
     result["version"] = attnkit_version();
     result["prefill"] = choice.prefill;
     result["decode"] = choice.decode;
+    result["unit"] = choice.unit ? nb::object(nb::str(choice.unit)) : nb::none();
     result["reason"] = choice.reason;
     result["isas"] = isas;
     return std::move(result);

@@ -115,7 +115,7 @@ static void null_structs_are_refused(void **state)
 static void structs_of_no_version_are_refused_and_not_filled(void **state)
 {
     (void)state;
-    const size_t sizes[] = {0, 8, sizeof(attnkit_isa_choice) - 1, 4097, SIZE_MAX};
+    const size_t sizes[] = {0, 8, offsetof(attnkit_isa_choice, unit) - 1, 4097, SIZE_MAX};
     for (int i = 0; i < 5; i++) {
         char message[ATTNKIT_MESSAGE_SIZE];
         attnkit_isa_info info = {.size = sizes[i]};
@@ -354,7 +354,8 @@ typedef void (*entry)(void);
 
 enum { ENTRIES = 34 };
 
-_Static_assert(sizeof(struct kernels) - offsetof(struct kernels, exp2) == ENTRIES * sizeof(entry),
+_Static_assert(offsetof(struct kernels, pairs) - offsetof(struct kernels, exp2) ==
+                   ENTRIES * sizeof(entry),
                "every entry of struct kernels belongs into list_entries");
 
 static void list_entries(const struct kernels *k, entry entries[ENTRIES])

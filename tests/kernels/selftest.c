@@ -327,7 +327,7 @@ int main(void)
     struct isa_choice choice;
     if (attnkit_isa_pick(NULL, &choice, NULL) != ATTNKIT_OK)
         return 2;
-    good = choice.isa->kernels;
+    good = choice.kernels;
     const struct axes axes = all_axes();
     cases = sampled_cases(&axes, 3, CASES, 1e6);
     const struct CMUnitTest tests[] = {

@@ -33,6 +33,8 @@
 enum {
     MAX_ISAS = 8,
     MAX_KINDS = 32,
+    MAX_UNITS = 8,
+    NAME = 32,
     REPORTED = 5, /* differences that are printed */
 };
 
@@ -189,6 +191,29 @@ static void cases_give_results_of_their_own(void **state)
     }
 }
 
+/* Adds a test for each unit that can run, and one for its instruction set without a unit: the test
+ * of the instruction set uses whichever of the two is faster here. */
+static size_t list_units(struct CMUnitTest *tests)
+{
+    static char names[2 * MAX_UNITS][NAME];
+    const struct unit *units;
+    const struct isa *isas;
+    size_t count = 0;
+    attnkit_isas(&isas);
+    const int unit_count = attnkit_units(&units);
+    for (int i = 0; i < unit_count; i++) {
+        if (!attnkit_unit_can_run(&units[i]))
+            continue;
+        snprintf(names[2 * i], NAME, "%s", units[i].name);
+        snprintf(names[2 * i + 1], NAME, "%s+none", isas[units[i].isa].name);
+        for (char(*name)[NAME] = &names[2 * i]; name <= &names[2 * i + 1]; name++)
+            if (!options.isa || strcmp(options.isa, *name) == 0)
+                tests[count++] =
+                    (struct CMUnitTest){*name, isa_has_the_golden_bits, NULL, NULL, *name};
+    }
+    return count;
+}
+
 static size_t list_tests(struct CMUnitTest *tests)
 {
     const char *const wanted = options.isa;
@@ -203,7 +228,7 @@ static size_t list_tests(struct CMUnitTest *tests)
         if ((!wanted || strcmp(wanted, isas[i].name) == 0) && attnkit_isa_can_run(&isas[i]))
             tests[count++] = (struct CMUnitTest){isas[i].name, isa_has_the_golden_bits, NULL, NULL,
                                                  (void *)(uintptr_t)isas[i].name};
-    return count;
+    return count + list_units(tests + count);
 }
 
 static bool read_options(int argc, char **argv)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `attnkit info` prints the processor of this machine and, for each instruction set, whether the
- * library can use it here, with the reason.
+ * `attnkit info` prints the processor of this machine and, for each instruction set and unit,
+ * whether the library can use it here, with the reason.
  */
 #include <attnkit.h>
 
@@ -80,6 +80,30 @@ static void print_isas(void)
     }
 }
 
+static attnkit_unit_info unit(int32_t index)
+{
+    attnkit_unit_info info = {.size = sizeof info};
+    attnkit_unit_get(index, &info, NULL);
+    return info;
+}
+
+static void print_units(void)
+{
+    int name = LABEL, needs = 0;
+    for (int32_t i = 0; i < attnkit_unit_count(); i++) {
+        const int length = (int)strlen(unit(i).name) + 1, needed = (int)strlen(unit(i).needs);
+        name = length > name ? length : name;
+        needs = needed > needs ? needed : needs;
+    }
+    putchar('\n');
+    say("%-*s%-7s%-6s%-6s%-*s  %s", name, "unit", "built", "runs", "used", needs, "needs", "why");
+    for (int32_t i = 0; i < attnkit_unit_count(); i++) {
+        const attnkit_unit_info info = unit(i);
+        say("%-*s%-7s%-6s%-6s%-*s  %s", name, info.name, yes_or_no(info.built),
+            yes_or_no(info.can_run), yes_or_no(info.used), needs, info.needs, info.reason);
+    }
+}
+
 static bool print_choice(void)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -87,7 +111,7 @@ static bool print_choice(void)
     if (attnkit_isa_choose(NULL, &choice, message) != ATTNKIT_OK)
         return complain("%s", message);
     putchar('\n');
-    say("%-*s%s (%s)", LABEL, "prefill", choice.prefill, choice.reason);
+    say("%-*s%s (%s)", LABEL, "prefill", choice.unit ? choice.unit : choice.prefill, choice.reason);
     say("%-*s%s (%s)", LABEL, "decode", choice.decode, choice.reason);
     return true;
 }
@@ -128,5 +152,6 @@ int info_command(int argc, char **argv)
     print_version();
     print_machine();
     print_isas();
+    print_units();
     return print_choice() ? EXIT_OK : EXIT_REFUSED;
 }

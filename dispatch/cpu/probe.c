@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tries the instructions of a unit for pairs of bf16 with crafted numbers. isa.c leaves out the unit
+ * if a sum has other bits than the chain of kernels.h. tests/kernels/pairs.c holds the table against
+ * the model of VDPBF16PS.
+ */
+#include "dispatch/cpu/probe.h"
+
+/* The first rows: ties, cancellation, one rounding for each product, overflow, and sums at the limit
+ * of keep_bits_as_pairs. The other rows were drawn. */
+const struct pair_probe attnkit_pair_probes[PAIR_PROBES] = {
+    {0x3f800000, 0x3f803380, 0x3f803f80, 0x40000000},
+    {0x4b800000, 0x3f803f80, 0x3f803f80, 0x4b800000},
+    {0xcb800000, 0x4b803f81, 0x3f803f80, 0x3f810000},
+    {0x00000000, 0x3fff3fff, 0x3fffbfff, 0x00000000},
+    {0x3f800000, 0x39ffb9ff, 0x39ff39fe, 0x3f800000},
+    {0x7f61b1e6, 0x7f00ff00, 0x3f803f80, 0x7f800000},
+    {0x00800000, 0x23802381, 0xa3802381, 0x04810000},
+    {0x00000000, 0x2380a380, 0x23802380, 0x00000000},
+    {0xa04a264e, 0xafe9afae, 0xaf743084, 0xa0e0fe27},
+    {0x480f105c, 0x4736c78f, 0xc4d047f9, 0xd00c3e31},
+    {0xc879ebdb, 0x476d4535, 0xc70fc547, 0xcf04f39b},
+    {0xb914e3c0, 0xbb8cbe88, 0x394fbcd7, 0x3bdfc1cf},
+    {0x556e635e, 0x45a6c917, 0x491fc7a6, 0x556f3415},
+    {0x503abced, 0x47fd43c1, 0x44604477, 0x503c7921},
+    {0xc97646e2, 0xc947c970, 0xc5ab45cc, 0xcee96ac8},
+    {0xcfd70821, 0xc6d9c387, 0xc8a7c7ff, 0x4f0a45a2},
+    {0x523774eb, 0x4378c595, 0x43bf44e2, 0x523772e3},
+    {0xc24bb93f, 0x39953c46, 0x3a68bd23, 0xc24bb9bd},
+    {0x532ec6f0, 0x44934413, 0x481dc6ea, 0x532ed128},
+    {0x37105939, 0x3c443dc8, 0xba58bd79, 0xbbc29283},
+    {0x46e647cc, 0x3fb3bd3d, 0x3f873d7e, 0x46e64abe},
+    {0xc7612217, 0xc3804444, 0x45ce43ef, 0xc9a74a11},
+    {0xd22268ab, 0x47aec38e, 0xc6ff46bd, 0xd2251f96},
+    {0xa8939389, 0x34a1b494, 0xaf1a332e, 0xa8f88c63},
+    {0x3cfa7f0f, 0x426cc0ae, 0xbdadbe44, 0xc07a6702},
+    {0xa51cfc86, 0xb51eb25e, 0xb099b2ad, 0x26609fde},
+    {0xc94a44ec, 0xbe98417a, 0xc067427e, 0xc94a06d8},
+    {0xa561c0e0, 0x3299b0bd, 0x33ebb2f4, 0x27012782},
+    {0xa2d5ab8b, 0xb2643519, 0xb037342a, 0x29cb35c1},
+    {0x494d8293, 0x48944403, 0x47f34953, 0x510e2cb2},
+    {0x4a1fa782, 0xc30148d3, 0xc75fc437, 0xcd9212b9},
+    {0xb7655319, 0x3b403f4b, 0x3b45ba07, 0xb9d8a699},
+};
+
+static bool is_right(const float *sum, int first)
+{
+    for (int i = 0; i < MAX_VECTOR; i++)
+        if (memcmp(&sum[i], &attnkit_pair_probes[first + i].after, sizeof *sum) != 0)
+            return false;
+    return true;
+}
+
+/* Tries both instructions with the MAX_VECTOR probes from number `first` on. */
+static bool gives_sums(const struct pair_kernels *pairs, int first)
+{
+    float sum[MAX_VECTOR], one_by_one[MAX_VECTOR], x[MAX_VECTOR], w[MAX_VECTOR];
+    for (int i = 0; i < MAX_VECTOR; i++) {
+        memcpy(&sum[i], &attnkit_pair_probes[first + i].before, sizeof *sum);
+        memcpy(&x[i], &attnkit_pair_probes[first + i].x, sizeof *x);
+        memcpy(&w[i], &attnkit_pair_probes[first + i].w, sizeof *w);
+    }
+    for (int i = 0; i < MAX_VECTOR; i++) {
+        float all[MAX_VECTOR];
+        memcpy(all, sum, sizeof all);
+        pairs->add_one(all, &x[i], w);
+        memcpy(&one_by_one[i], &all[i], sizeof *all);
+    }
+    pairs->add(sum, x, w);
+    return is_right(sum, first) && is_right(one_by_one, first);
+}
+
+bool attnkit_pairs_keep_bits(const struct pair_kernels *pairs)
+{
+    for (int first = 0; first < PAIR_PROBES; first += MAX_VECTOR)
+        if (!gives_sums(pairs, first))
+            return false;
+    return true;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The crafted numbers with which the instructions of a unit are tried before their first use.
+ */
+#ifndef ATTNKIT_PROBE_H
+#define ATTNKIT_PROBE_H
+
+#include "kernels/kernels.h"
+
+enum { PAIR_PROBES = 32 }; /* a multiple of MAX_VECTOR */
+
+/* A sum before and after the products of a word of x and a word of w, as bits. */
+struct pair_probe {
+    uint32_t before, x, w, after;
+};
+
+extern const struct pair_probe attnkit_pair_probes[PAIR_PROBES];
+
+/* Returns whether the instructions behind these tiles give the right sums. */
+bool attnkit_pairs_keep_bits(const struct pair_kernels *pairs);
+
+#endif

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The two forms of VDPBF16PS that the tiles use, one instruction at a time, for
+ * dispatch/cpu/probe.c.
+ */
+#include "kernels/avx512_bf16/avx512_bf16.h"
+
+void attnkit_avx512_bf16_add(float *sum, const float *x, const float *w)
+{
+    store_floats(sum, multiply_step(load_floats(x), load_floats(w), load_floats(sum), true));
+}
+
+void attnkit_avx512_bf16_add_one(float *sum, const float *x, const float *w)
+{
+    store_floats(sum, multiply_step_one(x, load_floats(w), load_floats(sum)));
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tiles of AVX-512 with the unit AVX512_BF16: the tiles of kernels/avx512, and those for pairs.
+ */
+#include "kernels/avx512_bf16/avx512_bf16.h"
+
+static const struct pair_kernels pairs = {
+    .add = attnkit_avx512_bf16_add,
+    .add_one = attnkit_avx512_bf16_add_one,
+    .pair = attnkit_avx512_bf16_pair,
+    .scores = attnkit_avx512_bf16_scores,
+#ifndef ATTNKIT_WITHOUT_LINEAR
+    .pair_matrix = attnkit_avx512_bf16_pair_matrix,
+    .product = attnkit_avx512_bf16_product,
+#endif
+};
+
+#define KERNEL_PAIRS &pairs
+#undef KERNEL
+#define KERNEL(entry) attnkit_avx512_##entry
+#include "kernels/vectors/table.h"
