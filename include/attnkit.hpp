@@ -400,6 +400,13 @@ inline attnkit_isa_info isa_get(int32_t index)
     return info;
 }
 
+inline attnkit_unit_info unit_get(int32_t index)
+{
+    auto info = make<attnkit_unit_info>();
+    call(attnkit_unit_get, index, &info);
+    return info;
+}
+
 inline attnkit_isa_choice isa_choose(const char *isa = nullptr)
 {
     auto choice = make<attnkit_isa_choice>();

@@ -22,7 +22,7 @@ enum {
     CUT = 512,                 /* inputs: a group of rows is 16 KB, a panel 96 KB, a block 512 KB */
     INPUTS_AT_ONCE = 64,       /* inputs converted at once, a multiple of Q8_BLOCK */
     GATHER_PARTS = 2,     /* number of parts that take as long as putting their rows into scratch */
-    NEAR_BYTES = 1 << 22, /* bytes; a matrix with more bytes is in no near cache */
+    NEAR_BYTES = 1 << 22, /* bytes; a matrix with more bytes is neither in L1 nor in L2 */
 };
 
 /* -------------------------------------------------------------------------------- packing */

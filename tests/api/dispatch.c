@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -348,6 +349,134 @@ static void exec_isa_wins_over_the_variable(void **state)
             }
 }
 
+/* --- Units ------------------------------------------------------------------------------- */
+
+static const struct unit *units;
+
+static void every_unit_is_described(void **state)
+{
+    (void)state;
+    const int count = attnkit_units(&units);
+    assert_int_equal(attnkit_unit_count(), count);
+    for (int32_t i = 0; i < count; i++) {
+        attnkit_unit_info info = {.size = sizeof info};
+        char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
+        assert_int_equal(attnkit_unit_get(i, &info, message), ATTNKIT_OK);
+        assert_string_equal(message, "");
+        assert_string_equal(info.name, units[i].name);
+        assert_true(info.needs[0] != '\0' && info.reason[0] != '\0');
+        assert_int_equal(info.built, units[i].kernels != NULL);
+        assert_int_equal(info.can_run, attnkit_unit_can_run(&units[i]));
+        assert_true(info.built || !info.can_run);
+        assert_true(info.can_run || !info.used);
+        assert_int_equal(strstr(info.reason, "not built") != NULL, !info.built);
+    }
+}
+
+static void units_that_are_not_there_are_refused(void **state)
+{
+    (void)state;
+    const int32_t indices[] = {-1, attnkit_units(&units), INT32_MIN, INT32_MAX};
+    char message[ATTNKIT_MESSAGE_SIZE];
+    for (int i = 0; i < 4; i++) {
+        attnkit_unit_info info = {.size = sizeof info};
+        assert_int_equal(attnkit_unit_get(indices[i], &info, message), ATTNKIT_BAD_ARGUMENT);
+        assert_non_null(strstr(message, "index is "));
+        assert_null(info.name);
+    }
+    assert_int_equal(attnkit_unit_get(0, NULL, message), ATTNKIT_BAD_ARGUMENT);
+    assert_string_equal(message, "info is NULL");
+    attnkit_unit_info info = {.size = 8};
+    assert_int_equal(attnkit_unit_get(0, &info, message), ATTNKIT_BAD_ARGUMENT);
+    assert_non_null(strstr(message, "attnkit_unit_info.size is 8"));
+}
+
+/* Returns the unit of the choice for a name, or NULL. The choice has to succeed. */
+static const char *unit_for(const char *name, const char **isa)
+{
+    attnkit_isa_choice choice = {.size = sizeof choice};
+    assert_int_equal(attnkit_isa_choose(name, &choice, NULL), ATTNKIT_OK);
+    *isa = choice.prefill;
+    return choice.unit;
+}
+
+/* Returns the unit that calls with an instruction set should use, or NULL. */
+static const char *used_unit(int isa)
+{
+    const char *name = NULL;
+    const int count = attnkit_units(&units);
+    for (int u = 0; u < count; u++) {
+        attnkit_unit_info info = {.size = sizeof info};
+        assert_int_equal(attnkit_unit_get(u, &info, NULL), ATTNKIT_OK);
+        if (units[u].isa == isa && info.used)
+            name = info.name;
+    }
+    return name;
+}
+
+static void a_unit_is_used_if_it_is_worth_it(void **state)
+{
+    (void)state;
+    for (int i = 0; i < isa_count; i++) {
+        const char *isa;
+        if (!attnkit_isa_can_run(&isas[i]))
+            continue;
+        assert_ptr_equal(unit_for(isas[i].name, &isa), used_unit(i));
+        assert_string_equal(isa, isas[i].name);
+    }
+}
+
+static void check_named_unit(const struct unit *unit)
+{
+    const char *isa;
+    char none[32], message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_isa_choice choice = {.size = sizeof choice};
+    const attnkit_status status = attnkit_isa_choose(unit->name, &choice, message);
+    if (attnkit_unit_can_run(unit)) {
+        assert_int_equal(status, ATTNKIT_OK);
+        assert_string_equal(choice.unit, unit->name);
+    } else {
+        assert_int_equal(status, ATTNKIT_BAD_ISA);
+        assert_non_null(strstr(message, unit->name));
+        assert_null(strstr(strstr(message, "possible here: "), unit->name));
+    }
+    snprintf(none, sizeof none, "%s+none", isas[unit->isa].name);
+    if (attnkit_isa_can_run(&isas[unit->isa]))
+        assert_null(unit_for(none, &isa));
+    assert_int_equal(report_with(unit->name, NULL).call, status);
+}
+
+static void a_named_unit_is_used_or_refused(void **state)
+{
+    (void)state;
+    static const char *const unknown[] = {"scalar+none", "avx512+", "avx512+bf17", "avx512none"};
+    const int count = attnkit_units(&units);
+    for (int u = 0; u < count; u++)
+        check_named_unit(&units[u]);
+    for (int i = 0; i < 4; i++) {
+        attnkit_isa_choice choice = {.size = sizeof choice};
+        char message[ATTNKIT_MESSAGE_SIZE];
+        assert_int_equal(attnkit_isa_choose(unknown[i], &choice, message), ATTNKIT_BAD_ISA);
+        assert_non_null(strstr(message, "no such instruction set"));
+    }
+}
+
+static void tables_of_units_differ_only_in_pairs(void **state)
+{
+    (void)state;
+    const int count = attnkit_units(&units);
+    for (int u = 0; u < count; u++) {
+        if (!units[u].kernels)
+            continue;
+        struct kernels table = *units[u].kernels;
+        assert_string_equal(table.name, units[u].name);
+        assert_non_null(table.pairs);
+        table.name = isas[units[u].isa].kernels->name;
+        table.pairs = NULL;
+        assert_memory_equal(&table, isas[units[u].isa].kernels, sizeof table);
+    }
+}
+
 /* --- Tables ------------------------------------------------------------------------------ */
 
 typedef void (*entry)(void);
@@ -432,6 +561,11 @@ int main(void)
         cmocka_unit_test(a_variable_without_sense_is_refused_by_every_call),
         cmocka_unit_test(a_variable_of_a_megabyte_is_refused),
         cmocka_unit_test(exec_isa_wins_over_the_variable),
+        cmocka_unit_test(every_unit_is_described),
+        cmocka_unit_test(units_that_are_not_there_are_refused),
+        cmocka_unit_test(a_unit_is_used_if_it_is_worth_it),
+        cmocka_unit_test(a_named_unit_is_used_or_refused),
+        cmocka_unit_test(tables_of_units_differ_only_in_pairs),
         cmocka_unit_test(tables_are_complete_and_within_the_limits_of_the_loops),
         cmocka_unit_test(no_table_borrows_from_another),
     };

@@ -401,6 +401,21 @@ static void another_instruction_set_is_refused(void **state)
     expect_run_refusal(c, c->plan, ATTNKIT_BAD_ISA, "exec.isa is \"none\"");
 }
 
+static void another_unit_is_refused(void **state)
+{
+    struct memory_of_call *const c = good_plan(*state);
+    attnkit_isa_choice choice = {.size = sizeof choice};
+    char without[64];
+    assert_int_equal(attnkit_isa_choose(*state, &choice, NULL), ATTNKIT_OK);
+    if (!choice.unit)
+        return; /* this instruction set has no unit, or does not use it */
+    c->exec.isa = choice.unit;
+    expect_right(c);
+    snprintf(without, sizeof without, "%s+none", choice.prefill);
+    c->exec.isa = without;
+    expect_run_refusal(c, c->plan, ATTNKIT_BAD_ISA, choice.unit);
+}
+
 static void bad_runs_are_refused(void **state)
 {
     const struct refusal table[] = {
@@ -496,6 +511,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_plans_are_refused),
         cmocka_unit_test(what_is_no_plan_is_refused),
         cmocka_unit_test(another_instruction_set_is_refused),
+        cmocka_unit_test(another_unit_is_refused),
         cmocka_unit_test(bad_runs_are_refused),
         cmocka_unit_test(bad_addresses_of_a_run_are_refused),
         cmocka_unit_test(a_bias_that_was_not_planned_is_refused),

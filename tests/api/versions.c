@@ -51,6 +51,7 @@ struct fixture {
     attnkit_attention_data layer_attention_data;
     attnkit_isa_info info;
     attnkit_isa_choice choice;
+    attnkit_unit_info unit;
 };
 
 /* The memory to which the pointers of the fixture point. */
@@ -212,6 +213,7 @@ static void set_fixture(struct fixture *f)
     set_layer(f);
     attnkit_isa_info_init(&f->info);
     attnkit_isa_choice_init(&f->choice);
+    attnkit_unit_info_init(&f->unit);
     assert_int_equal(attnkit_pack(&f->pack, NULL, NULL), ATTNKIT_OK);
     assert_int_equal(attnkit_layer_pack(&f->layer_weights, memory.packed_layer,
                                         sizeof memory.packed_layer, NULL, NULL),
@@ -484,6 +486,12 @@ static attnkit_status isa_info(struct fixture *f, const void *theirs, char *mess
     return attnkit_isa_get(0, (attnkit_isa_info *)(uintptr_t)theirs, message);
 }
 
+static attnkit_status unit_info(struct fixture *f, const void *theirs, char *message)
+{
+    (void)f;
+    return attnkit_unit_get(0, (attnkit_unit_info *)(uintptr_t)theirs, message);
+}
+
 static attnkit_status isa_choice(struct fixture *f, const void *theirs, char *message)
 {
     (void)f;
@@ -558,6 +566,7 @@ static const struct row rows[] = {
     ROW(exec, attnkit_exec, barrier, layer_exec),
     FILLED_ROW(info, attnkit_isa_info, reason, isa_info),
     FILLED_ROW(choice, attnkit_isa_choice, reason, isa_choice),
+    FILLED_ROW(unit, attnkit_unit_info, reason, unit_info),
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };

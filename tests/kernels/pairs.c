@@ -137,7 +137,8 @@ static void words_are_split_into_elements(void **state)
     }
 }
 
-/* --- Probes ------------------------------------------------------------------------------------ */
+/* --- Probes ------------------------------------------------------------------------------------
+ */
 
 static void probes_have_the_sums_of_the_model(void **state)
 {
@@ -179,7 +180,8 @@ static void with_one_rounding(float *sum, const float *x, const float *w)
         const uint32_t halves[4] = {a & 0xffff0000, a << 16, b & 0xffff0000, b << 16};
         float f[4];
         memcpy(f, halves, sizeof f);
-        sum[i] = (float)((double)sum[i] + ((double)f[0] * (double)f[2] + (double)f[1] * (double)f[3]));
+        sum[i] =
+            (float)((double)sum[i] + ((double)f[0] * (double)f[2] + (double)f[1] * (double)f[3]));
     }
 }
 

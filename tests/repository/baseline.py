@@ -27,8 +27,9 @@ BEYOND_X86_64 = re.compile(
     r"\t(v(?!err|erw|mcall)[a-z0-9]+|" + "|".join(SSE3_TO_SSE42 + BMI) + r")(\s|$)"
     r"|%[yz]mm|%k[0-7]")
 BEYOND_AVX2 = re.compile(r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])")
+BEYOND_AVX512 = re.compile(r"\t(v(?:dp|cvtne)\w*bf16\w*|vpdp\w+|tdp\w+)(\s|$)")
 # Other folders may use any instructions, because the library checks for them at run time.
-FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2}
+FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2, "avx512": BEYOND_AVX512}
 
 
 def objects_of(library, folder):
@@ -43,10 +44,10 @@ def objects_of(library, folder):
 
 
 def isa_of(path):
-    """Returns the instruction set that an object belongs to, or None. An instruction set is a folder of kernels/ that
-    has a table.c."""
+    """Returns the instruction set or unit that an object belongs to, or None. It is a folder of kernels/ that has a
+    table.c."""
     names = [table.parent.name for table in (ROOT / "kernels").glob("*/table.c")]
-    return next((name for name in names if path.name.startswith(name + "_")), None)
+    return next((name for name in sorted(names, key=len, reverse=True) if path.name.startswith(name + "_")), None)
 
 
 def offences(path):
@@ -74,8 +75,9 @@ def main():
             for line in lines[:3]:
                 print(f"{path.name}: {line}")
     wide = sum(isa_of(path) == "avx512" for path in paths)
+    pairs = sum(isa_of(path) == "avx512_bf16" for path in paths)
     print(f"{len(paths)} objects, {bad} with instructions of another instruction set")
-    return 1 if bad or not paths or not wide else 0
+    return 1 if bad or not paths or not wide or not pairs else 0
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ def includes(root):
 
 
 def instruction_set(root, parts):
-    """Returns the instruction set that a path belongs to, or None. An instruction set is a folder of kernels/ that has
-    a table.c."""
+    """Returns the instruction set or unit that a path belongs to, or None. It is a folder of kernels/ that has a
+    table.c."""
     is_one = len(parts) > 2 and parts[0] == "kernels" and (root / "kernels" / parts[1] / "table.c").exists()
     return parts[1] if is_one else None
 
@@ -70,7 +70,7 @@ def wrong(root, path, words):
     if room == "examples" and is_quoted:
         return "an example includes <attnkit.h> and headers of the system, and nothing else"
     ours, theirs = instruction_set(root, path.parts), instruction_set(root, target)
-    if ours and theirs and ours != theirs:
+    if ours and theirs and theirs not in (ours, ours.split("_")[0]):  # a unit uses tiles of its instruction set
         return f"the tiles of {ours} include no file of the tiles of {theirs}"
     is_known = PUBLIC.fullmatch(name) or GENERATED.fullmatch(name)
     if is_quoted and not is_known and not is_by_path_from_the_top(root, name):
