@@ -137,6 +137,7 @@ static bool run_rows(const struct row_list *rows, const char *wanted)
 
 int main(int argc, char **argv)
 {
+    const struct isa *isas;
     struct isa_choice choice;
     struct row_list rows = {0};
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -149,7 +150,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "attnkit-counts: %s\n", message);
         return 1;
     }
-    add_cases(&rows, choice.isa);
+    attnkit_isas(&isas);
+    add_cases(&rows, &isas[choice.isa]);
     print_libraries();
     if (rows.out_of_memory)
         fputs("attnkit-counts: no memory\n", stderr);

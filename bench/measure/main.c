@@ -52,9 +52,15 @@ static bool pick_isa(const struct bench_options *options, struct plan *plan)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
     struct isa_choice choice;
+    const struct isa *isas;
+    if (options->isa && strchr(options->isa, '+'))
+        return complain("--isa is '%s': names no unit, because rows are of instruction sets, with "
+                        "the units that `attnkit info` calls used",
+                        options->isa);
     if (attnkit_isa_pick(options->isa, &choice, message) != ATTNKIT_OK)
         return complain("%s", message);
-    plan->isa = choice.isa;
+    attnkit_isas(&isas);
+    plan->isa = &isas[choice.isa];
     return true;
 }
 

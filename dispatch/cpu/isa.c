@@ -62,8 +62,7 @@ static const struct isa isas[ISA_COUNT] = {
 
 /* The units of an instruction set, from worst to best. */
 static const struct unit units[] = {
-    {"avx512+bf16", AVX512, "AVX512_BF16", CPU_AVX512_BF16, CPU_FAST_BF16, KERNELS_AVX512_BF16,
-     AVX512_BF16_KEEPS_BITS},
+    {"avx512+bf16", AVX512, "AVX512_BF16", CPU_AVX512_BF16, CPU_FAST_BF16, KERNELS_AVX512_BF16},
 };
 
 #define WITHOUT_UNIT "+none"

@@ -35,7 +35,7 @@ static const struct kernels *kernels_of(void *const *state)
     struct isa_choice choice;
     char message[ATTNKIT_MESSAGE_SIZE];
     assert_int_equal(attnkit_isa_pick(*state, &choice, message), ATTNKIT_OK);
-    return choice.isa->kernels;
+    return choice.kernels;
 }
 
 static void expect_floats(const char *what, const float *got, const float *expected, int count)
