@@ -7,11 +7,11 @@ torch.distributed, mpi_group over mpi4py, or Group over a transport of your own.
 before it is asked for. chain_cost and tree_cost say what a call sends and how long it takes."""
 
 from ._chain import chain_attention
-from ._cost import Cost, Link, chain_cost, tree_cost
+from ._cost import Cost, Link, chain_cost, measure_link, tree_cost
 from ._group import Group, PeerError
 from ._mpi import mpi_group
 from ._torch import torch_group
 from ._tree import tree_attention
 
-__all__ = ["Cost", "Group", "Link", "PeerError", "chain_attention", "chain_cost", "mpi_group", "torch_group",
-           "tree_attention", "tree_cost"]
+__all__ = ["Cost", "Group", "Link", "PeerError", "chain_attention", "chain_cost", "measure_link", "mpi_group",
+           "torch_group", "tree_attention", "tree_cost"]

@@ -4,7 +4,8 @@ state to the next rank, while the rank before works on the next block. The order
 
 from __future__ import annotations
 
-from typing import Any, List, NamedTuple, Optional, Tuple
+from contextlib import nullcontext
+from typing import Any, ContextManager, List, NamedTuple, Optional, Tuple
 
 import numpy
 
@@ -57,12 +58,16 @@ class _Chain:
             return None
         return self.group.receive(self.group.rank - 1, self._room(self.coming, i).bytes, STATE_TAG)
 
-    def _pass_on(self, i: int, before: Any) -> None:
+    def _moving(self, arriving: Optional[Pending]) -> ContextManager[None]:
+        return self.group.progress() if arriving or any(self.sends) else nullcontext()
+
+    def _pass_on(self, i: int, before: Any, arriving: Optional[Pending]) -> None:
         """Adds this rank's keys to the state of block i, and begins to send it."""
         if self.sends[i % 2]:
             self.sends[i % 2].wait()  # the buffer is that of block i - 2
         buffer = self._room(self.going, i)
-        self.problem.attend(self.blocks[i], state_in=before, state_out=buffer.arrays)
+        with self._moving(arriving):
+            self.problem.attend(self.blocks[i], state_in=before, state_out=buffer.arrays)
         self.sends[i % 2] = self.group.send(self.group.rank + 1, buffer.bytes, STATE_TAG)
 
     def _finish(self, i: int, before: Any, out: Any, lse: Optional[numpy.ndarray]) -> None:
@@ -83,9 +88,10 @@ class _Chain:
                 before = self.coming[i % 2].arrays
             arriving = self._await(i + 1)
             if self.is_last:
-                self._finish(i, before, out, lse)
+                with self._moving(arriving):
+                    self._finish(i, before, out, lse)
             else:
-                self._pass_on(i, before)
+                self._pass_on(i, before, arriving)
         for pending in self.sends:
             if pending:
                 pending.wait()

@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple, Optional, Sequence
 
+import numpy
+
 from ._agree import RECORD_BYTES
-from ._group import MOST_BYTES
+from ._group import MOST_BYTES, Group
 from ._problem import blocks_of
+
+LINK_TAG = 5
 
 
 class Link(NamedTuple):
@@ -29,6 +34,31 @@ class Cost(NamedTuple):
     bytes: int
     fill: float
     seconds: float
+
+
+def _there_and_back(group: Group, data: numpy.ndarray) -> float:
+    """Returns the seconds of a message from rank 0 to rank 1 and back, on rank 0."""
+    began = time.perf_counter()
+    if group.rank == 0:
+        group.send(1, data, LINK_TAG).wait()
+        group.receive(1, data, LINK_TAG).wait()
+    elif group.rank == 1:
+        group.receive(0, data, LINK_TAG).wait()
+        group.send(0, data, LINK_TAG).wait()
+    return time.perf_counter() - began
+
+
+def measure_link(group: Group, size: int = 1 << 20, repeats: int = 21) -> Link:
+    """Returns the link between rank 0 and rank 1, from the shortest times of messages of 8 bytes and of `size` bytes.
+    All ranks of the group call this function, and all get the same numbers. A group of one rank has a link without
+    cost."""
+    if group.size == 1:
+        return Link(0.0, float("inf"))
+    short, long = (min(_there_and_back(group, numpy.zeros(length, numpy.uint8)) for _ in range(repeats)) / 2
+                   for length in (8, size))
+    link = numpy.array([short, size / max(long - short, 1e-9)])
+    group.broadcast(link, 0, LINK_TAG)
+    return Link(float(link[0]), float(link[1]))
 
 
 def _rounds(ranks: int) -> int:

@@ -5,8 +5,8 @@ messages go from one rank to one other rank, and every wait ends after the time-
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
-from typing import Any, Iterator, List, Optional
+from contextlib import contextmanager, nullcontext
+from typing import Any, ContextManager, Iterator, List, Optional
 
 import numpy
 
@@ -38,7 +38,8 @@ class Group:
     """The ranks of a call, over a transport: an object with `rank`, `size`, send(to, data, tag) and
     receive(source, data, tag). Both start a message, whose data is an array of bytes, and return an object whose
     wait(seconds) returns when the message is complete and raises an exception if it cannot be completed, or not in
-    time. Messages between two ranks that have the same tag arrive in order.
+    time. Messages between two ranks that have the same tag arrive in order. If messages move only inside calls of the
+    transport, it also has progress(), a context in which they move by themselves.
 
     timeout is in seconds. Each wait for a message ends after it with PeerError. It has to cover the longest time in
     which another rank computes before it sends. sent_messages and sent_bytes count the messages of this rank."""
@@ -87,6 +88,11 @@ class Group:
 
     def receive(self, source: int, data: numpy.ndarray, tag: int) -> Pending:
         return self._start(self._transport.receive, source, data, tag, f"waits for rank {source}")
+
+    def progress(self) -> ContextManager[None]:
+        """Returns a context in which messages move while this rank computes."""
+        move = getattr(self._transport, "progress", None)
+        return move() if move else nullcontext()
 
     def all_gather(self, data: numpy.ndarray, tag: int) -> numpy.ndarray:
         """Returns the data of all ranks, [size, bytes]. It takes log2(size) rounds, rounded up: in each round a rank

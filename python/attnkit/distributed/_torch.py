@@ -35,14 +35,14 @@ class _TorchTransport:
 
         if not distributed.is_initialized():
             raise ValueError("torch.distributed is not initialised: call init_process_group('gloo', ...) first")
+        if process_group is distributed.GroupMember.NON_GROUP_MEMBER:
+            raise ValueError("this process is not in the process group")
         backend = distributed.get_backend(process_group)
         if "gloo" not in str(backend):
             raise NotImplementedError(f"the backend of the process group is {backend}: must be gloo")
         self._torch, self._distributed, self._group = torch, distributed, process_group
         self.rank = distributed.get_rank(process_group)
         self.size = distributed.get_world_size(process_group)
-        if self.rank < 0:
-            raise ValueError("this process is not in the process group")
 
     def _start(self, how: Any, other: int, data: numpy.ndarray, tag: int) -> _Message:
         if self._group is not None:
