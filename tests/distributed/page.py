@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the programs of docs/distributed.md on 2 ranks, by the commands that the page names. Each must print the text that
-follows it.
+"""Runs the programs of docs/distributed.md on 2 ranks, by the commands that the page names. Each must print the text
+that follows it.
 
     page.py PYTHON
 
@@ -36,9 +36,9 @@ def command_of(text):
 
 def run(folder, name, program, command):
     Path(folder, name).write_text(program)
-    process = launch.start(command_of(command), env=dict(launch.environment(), TORCHELASTIC_ERROR_FILE="",
-                                                         PYTHONWARNINGS="ignore"), cwd=folder)
-    return launch.finish(process, 300), process.returncode
+    process = launch.start(command_of(command), env=dict(launch.environment(), PYTHONWARNINGS="ignore"), cwd=folder)
+    output = launch.finish(process, 300)
+    return output, process.returncode
 
 
 def main():
@@ -56,8 +56,9 @@ def main():
             output, status = run(folder, command.split()[-1], program, command)
             if status or expected not in output:
                 wrong.append(f"{command}{output}")
-    output, status = launch.finish(process := launch.start([sys.argv[1], "-c", texts[7]]), 60), process.returncode
-    if status or output != texts[8]:
+    process = launch.start([sys.argv[1], "-c", texts[7]])
+    output = launch.finish(process, 60)
+    if process.returncode or output != texts[8]:
         wrong.append(output)
     print("\n".join(wrong))
     return 1 if wrong else 0

@@ -112,8 +112,7 @@ def check_example(tap, library):
 
 
 def check_page(tap):
-    environment = dict(launch.environment(), ATTNKIT_TEST_PYTHON=str(PYTHON))
-    ok, output = run(PYTHON, "-W", "ignore", HERE / "page.py", env=environment)
+    ok, output = run(PYTHON, HERE / "page.py", PYTHON, env=launch.environment())
     tap.line("docs/distributed.md: its snippets print what the page says", ok, output)
 
 

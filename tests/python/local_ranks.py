@@ -36,8 +36,8 @@ class Transport:
 
 
 def run_ranks(size, work, timeout=60.0, silent=()):
-    """Calls work(group) on each rank. Returns a list of results, in which an exception stands for itself. Ranks that are
-    silent do nothing."""
+    """Calls work(group) on each rank. Returns a list of results, in which an exception stands for itself. Ranks that
+    are silent do nothing."""
     queues, results = {}, [None] * size
     groups = [Group(Transport(rank, size, queues), timeout) for rank in range(size)]
 

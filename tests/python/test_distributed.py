@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit.distributed on ranks that are threads: the bits of one process, the bound of a merge, exactly as many messages
-and bytes as the cost model says, and errors on every rank."""
+"""attnkit.distributed on ranks that are threads: the bits of one process, the bound of a merge, exactly as many
+messages and bytes as the cost model says, and errors on every rank."""
 
 import subprocess
 import sys
@@ -105,7 +105,8 @@ class Costs(unittest.TestCase):
             for size, more in ((1, {}), (2, {}), (4, {}), (3, {"everywhere": False}), (4, {"block_rows": 33})):
                 with self.subTest(name, ranks=size):
                     sent = np.sum(run_ranks(size, lambda g: self.counts(g, chain_attention, name, **more)), axis=0)
-                    cost = chain_cost(shape, value_dim, size, compute=1.0, link=LINK, itemsize=np.dtype(q_type).itemsize,
+                    cost = chain_cost(shape, value_dim, size, compute=1.0, link=LINK,
+                                      itemsize=np.dtype(q_type).itemsize,
                                       return_lse=options.get("return_lse", False), **more)
                     self.assertEqual(tuple(sent), (cost.messages, cost.bytes))
 

@@ -28,7 +28,8 @@ class _Message:
             waited = time.monotonic() - began
             if waited > seconds:
                 raise TimeoutError("the time-out is over")
-            time.sleep(PAUSE_SECONDS if waited > EAGER_SECONDS else 0)
+            if waited > EAGER_SECONDS:
+                time.sleep(PAUSE_SECONDS)
 
 
 class _MPITransport:
@@ -48,8 +49,8 @@ class _MPITransport:
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """Moves messages while the caller computes, if MPI allows several threads (mpi4py's default). Else they wait for
-        the next call of MPI, which makes a chain slower."""
+        """Moves messages while the caller computes, if MPI allows several threads, as mpi4py asks it to. Else messages
+        wait for the next call of MPI, which makes a chain slower."""
         if not self._may_thread:
             yield
             return

@@ -158,7 +158,8 @@ class Problem:
 
         numbers: Dict[str, Any] = {}
         if "kv_lens" in self.options:
-            lens = numpy.clip(numpy.asarray(of(self.options["kv_lens"]), numpy.int64) - self.first, 0, int(self.k.shape[-2]))
+            lens = numpy.asarray(of(self.options["kv_lens"]), numpy.int64) - self.first
+            lens = numpy.clip(lens, 0, int(self.k.shape[-2]))
             numbers["kv_lens"] = numpy.ascontiguousarray(lens) if lens.ndim else int(lens)
         if self._start is not None:
             starts = numpy.asarray(of(self._start), numpy.int64) + block.rows.start
