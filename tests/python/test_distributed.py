@@ -161,6 +161,7 @@ class BadInput(unittest.TestCase):
             "k: float32 [1, 2] x 16 on rank 0, float16": {"k": drawn(2, 1, 2, 512, 16, dtype="f2")},
             "v: float32 [1, 2] x 16 on rank 0, float32 [1, 2] x 17": {"v": drawn(3, 1, 2, 512, 17)},
             "causal: none on rank 0, 'upper-left' on rank 1": {"causal": "upper-left"},
+            "softcap: none on rank 0, 3.0 on rank 1": {"softcap": 3},
             "scale: none on rank 0, 0.5 on rank 1": {"scale": 0.5},
             "kv_lens": {"kv_lens": [3]},
             "sinks": {"sinks": np.zeros(4, np.float32)},
@@ -185,6 +186,11 @@ class BadInput(unittest.TestCase):
             "q_offsets has 3 elements": {"q_offsets": [1, 2, 3]},
             "q is list": {"q": [1.0]},
             "v has": {"v": drawn(3, 1, 2, 511, 16)},
+            "q_heads is 4": {"k": drawn(2, 1, 3, 512, 16), "v": drawn(3, 1, 3, 512, 16)},
+            "sinks has": {"sinks": np.zeros(3, np.float32)},
+            "softcap is -1": {"softcap": -1.0},
+            "kv_lens has 2 elements": {"kv_lens": [1, 2]},
+            "kv_lens must be an integer": {"kv_lens": [1.5]},
             "window needs to know where the rows are": {"window": (3, 0)},
             "alibi_slopes needs to know": {"alibi_slopes": np.ones(4, np.float32)},
             "block_rows is 0": {"block_rows": 0},
@@ -194,6 +200,20 @@ class BadInput(unittest.TestCase):
             with self.subTest(text):
                 self.expect(lambda group: self.call(group, **(options if group.rank == 1 else {})),
                             (ValueError, TypeError), text)
+
+    def test_the_same_options_in_another_form(self):
+        def work(group):
+            options = [{"scale": 0.5, "window": (3, None), "causal": "upper-left"},
+                       {"causal": "upper-left", "window": [np.int64(3), None], "scale": np.float32(0.5)}]
+            return self.call(group, **options[group.rank])
+        results = run_ranks(2, work)
+        self.assertTrue(same(*results))
+
+    def test_no_keys_at_all(self):
+        none = drawn(1, 1, 2, 0, 16)
+        for function in chain_attention, tree_attention:
+            for result in run_ranks(3, lambda group: self.call(group, function, k=none, v=none)):
+                self.assertEqual((result.shape, np.abs(result).max()), ((1, 4, 8, 16), 0))
 
     def test_lengths_that_only_all_ranks_know(self):
         self.expect(lambda group: self.call(group, kv_lens=[1537]), ValueError, "kv_lens[0] is 1537", "(1536)")

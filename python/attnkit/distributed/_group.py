@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager, nullcontext
-from typing import Any, ContextManager, Iterator, List, Optional
+from typing import Any, ContextManager, Dict, Iterator, List, Optional
 
 import numpy
 
+_abandoned: List[Any] = []  # messages of groups that cannot be used any more: a late one may still be written to memory
 MOST_BYTES = 1 << 30  # of a message; a longer one is sent in pieces, because MPI counts bytes in 32 bits
 
 
@@ -32,6 +33,7 @@ class Pending:
             except Exception as error:
                 self._group.give_up(self._what, error, isinstance(error, TimeoutError) or time.monotonic() >= deadline)
         self._pieces = []
+        self._group.forget(self)
 
 
 class Group:
@@ -51,13 +53,24 @@ class Group:
         self.sent_messages = self.sent_bytes = 0
         self._transport = transport
         self._broken: Optional[str] = None
+        self._open: Dict[int, Pending] = {}
+
+    def forget(self, pending: Pending) -> None:
+        """Lets go of a message that is complete."""
+        self._open.pop(id(pending), None)
+
+    def _break(self, why: str) -> None:
+        self._broken = self._broken or why
+        _abandoned.extend(self._open.values())
+        self._open.clear()
 
     def give_up(self, what: str, error: Exception, is_late: bool) -> None:
         """Raises PeerError, now and in all later calls. Messages that are still on their way could be taken for those
         of a later call."""
         why = f"nothing came or went within {self.timeout:g} s" if is_late else str(error).strip() or repr(error)
-        self._broken = f"rank {self.rank} {what}: {why}"
-        raise PeerError(self._broken) from error
+        text = f"rank {self.rank} {what}: {why}"
+        self._break(text)
+        raise PeerError(text) from error
 
     @contextmanager
     def whole_call(self) -> Iterator[None]:
@@ -65,7 +78,7 @@ class Group:
         try:
             yield
         except BaseException as error:
-            self._broken = self._broken or f"rank {self.rank} ended a call by {error!r}"
+            self._break(f"rank {self.rank} ended a call by {error!r}")
             raise
 
     def _start(self, how: Any, other: int, data: numpy.ndarray, tag: int, what: str) -> Pending:
@@ -78,7 +91,9 @@ class Group:
                 pieces.append(how(other, data[at:at + MOST_BYTES], tag))
         except Exception as error:
             self.give_up(what, error, False)
-        return Pending(self, data, pieces, what)
+        pending = Pending(self, data, pieces, what)
+        self._open[id(pending)] = pending
+        return pending
 
     def send(self, to: int, data: numpy.ndarray, tag: int) -> Pending:
         pending = self._start(self._transport.send, to, data, tag, f"sends to rank {to}")

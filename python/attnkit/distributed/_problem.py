@@ -20,6 +20,15 @@ PER_ENTRY = ("q_offsets", "kv_lens", "seeds")  # one number, or one for each bat
 SAME = ("window", "softcap", "alibi_slopes", "scale", "dropout")  # goes to every part as it is
 
 
+def _fact(value: Any) -> str:
+    """Describes an option that is no array. A number is the same in any type."""
+    if isinstance(value, (bool, str)):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join('None' if n is None else str(int(n)) for n in value)})"
+    return repr(float(value))
+
+
 class Block(NamedTuple):
     """Some batch entries and some rows, which go along the ranks together."""
     entries: slice
@@ -87,7 +96,7 @@ class Problem:
                 raise ValueError(f"{name} has {x.shape[-2]} rows: must have 1 or {self.rows[-1]}")
         self._read_numbers()
         none = slice(0, 0)
-        result = numpy.empty((*self.rows[:-1], 0, self.value_dim), numpy.float32)
+        result = numpy.empty((*self.rows[:-1], 0, self.value_dim), self.result_type)
         options = {name: value for name, value in self.options.items() if name not in PER_KEY and name != "kv_lens"}
         _core.attend_part(self.q[..., none, :], self.k, self.v, out=result, **self._columns(None, none), **options)
 
@@ -110,13 +119,13 @@ class Problem:
         facts = {"q": kind(self.q), "the numbers of q": checksum(self.q)}
         for name, x in ("k", self.k), ("v", self.v):
             facts[name] = f"{kind(x, slice(0, -2))} x {int(x.shape[-1])}"
-        for name, value in self.options.items():
+        for name, value in sorted(self.options.items()):
             if name in PER_KEY:
                 facts[name] = kind(value, slice(0, -1))
             elif name in (*PER_ENTRY, "sinks", "alibi_slopes"):
                 facts[name] = f"{kind(array_of(value))} {checksum(value)}"
             elif name != "threads":
-                facts[name] = repr(value)
+                facts[name] = _fact(value)
         return {**facts, **{name: repr(value) for name, value in self.more.items()}}
 
     def _check_keys(self) -> None:
