@@ -27,14 +27,24 @@ def environment():
     return dict(os.environ, PYTHONPATH=os.pathsep.join(paths), OMP_NUM_THREADS="1")
 
 
+def end(process):
+    """Kills a process with all its children, stopped or not. Returns its output."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    return process.communicate()[0]
+
+
 def finish(process, seconds):
     """Returns the output of a process, which is killed with all its children after the time-out."""
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        output += "\ntime-out"
+        output = end(process) + "\ntime-out"
+    except BaseException:
+        end(process)
+        raise
     return output
 
 
@@ -43,12 +53,17 @@ def start(command, **more):
                             stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True, **more)
 
 
-def over_gloo(size, command, seconds):
-    """Runs a command on each rank. Returns their exit statuses, and one text."""
+def over_gloo(size, command, seconds, lost=()):
+    """Runs a command on each rank. Returns their exit statuses, and one text. Ranks that are lost need not end: they
+    are killed after the others."""
     with tempfile.TemporaryDirectory() as folder:
         processes = [start(command, env=dict(environment(), RANK=str(rank), WORLD_SIZE=str(size),
                                              MEETING=f"{folder}/meeting")) for rank in range(size)]
-        texts = [finish(process, seconds) for process in processes]
+        texts = []
+        try:
+            texts += [finish(process, seconds) for rank, process in enumerate(processes) if rank not in lost]
+        finally:
+            texts += [end(process) for process in processes if process.returncode is None]
     return [process.returncode for process in processes], "\n".join(texts)
 
 

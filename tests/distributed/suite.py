@@ -52,11 +52,11 @@ def make_environment(tap):
     return tap.line("pip installs it, mpi4py and torch", ok, output)
 
 
-def run_ranks(transport, size, task, *arguments, options=()):
+def run_ranks(transport, size, task, *arguments, options=(), lost=()):
     command = [PYTHON, "-W", "ignore", HERE / "ranks.py", transport, task, *map(str, arguments)]
     if transport == "mpi":
         return launch.over_mpi(size, command, LIMIT, *options)
-    return launch.over_gloo(size, command, LIMIT)
+    return launch.over_gloo(size, command, LIMIT, lost)
 
 
 def check(tap, transport, size, task):
@@ -79,7 +79,7 @@ def check_all(tap, transport):
 
 def check_death(tap, transport, how, what, options=()):
     """Rank 1 of 4 ends in the middle of a call. All other ranks raise PeerError in time."""
-    _, text = run_ranks(transport, 4, "die", how, what, TIMEOUT, options=options)
+    _, text = run_ranks(transport, 4, "die", how, what, TIMEOUT, options=options, lost=(1,))
     found = launch.reports(text)
     ok = set(found) == {0, 2, 3} and all(not report["failed"] and report["seconds"] < SLACK * TIMEOUT
                                          for report in found.values())
