@@ -431,6 +431,14 @@ def suite_llamacpp_part():
     llamacpp_test("ops.py", "--part", 200)
 
 
+def suite_distributed():
+    """Attention over several processes: on 1 to 4 ranks over gloo and MPI, and with ranks that are killed."""
+    status, output = run([sys.executable, ROOT / "tests" / "distributed" / "suite.py", BUILD], timeout=7200)
+    for line in re.findall(r"^# ((?:\||gloo|mpi|  after).*)$", output, re.MULTILINE):
+        say("    " + line)
+    record_tap("distributed", status, output)
+
+
 def suite_systems():
     """Other compilers and systems: Windows, macOS, Android, musl, RISC-V; gcc and clang of Debian trixie."""
     status, output = run([sys.executable, ROOT / "tests" / "systems" / "systems.py", BUILD, meson()], timeout=7200)
@@ -476,6 +484,7 @@ SUITES = {
 }
 ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
              "llamacpp": suite_llamacpp,  # builds llama.cpp
+             "distributed": suite_distributed,  # downloads torch, needs Open MPI
              "systems": suite_systems,  # downloads compilers, 1 GB unpacked
              "older": suite_older,  # builds a whole revision
              "long": suite_long}  # hours

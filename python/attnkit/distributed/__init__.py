@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention over keys that lie on several processes or machines.
+
+chain_attention passes softmax states along the ranks and gives the bits of one process. tree_attention merges the
+results of all ranks and has the shorter way for few rows. A group says how ranks talk: torch_group over
+torch.distributed, mpi_group over mpi4py, or Group over a transport of your own. Neither torch nor mpi4py is imported
+before it is asked for. chain_cost and tree_cost say what a call sends and how long it takes."""
+
+from ._chain import chain_attention
+from ._cost import Cost, Link, chain_cost, measure_link, tree_cost
+from ._group import Group, PeerError
+from ._mpi import mpi_group
+from ._torch import torch_group
+from ._tree import tree_attention
+
+__all__ = ["Cost", "Group", "Link", "PeerError", "chain_attention", "chain_cost", "measure_link", "mpi_group",
+           "torch_group", "tree_attention", "tree_cost"]

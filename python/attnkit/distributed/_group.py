@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A group of ranks, over any transport: messages with a time-out, and the two collectives that attention needs. All
+messages go from one rank to one other rank, and every wait ends after the time-out, whatever the other ranks do."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager, nullcontext
+from typing import Any, ContextManager, Dict, Iterator, List, Optional
+
+import numpy
+
+_abandoned: List[Any] = []  # messages of groups that cannot be used any more: a late one may still be written to memory
+MOST_BYTES = 1 << 30  # of a message; a longer one is sent in pieces, because MPI counts bytes in 32 bits
+
+
+class PeerError(RuntimeError):
+    """Another rank has ended, or has sent nothing within the time-out. The group cannot be used any more."""
+
+
+class Pending:
+    """A message that is on its way. It keeps its memory alive until wait() has returned."""
+
+    def __init__(self, group: "Group", data: numpy.ndarray, pieces: List[Any], what: str) -> None:
+        self._group, self._data, self._pieces, self._what = group, data, pieces, what
+
+    def wait(self) -> None:
+        """Returns when the message is complete. Raises PeerError after the time-out, or if the other rank is gone."""
+        deadline = time.monotonic() + self._group.timeout
+        for piece in self._pieces:
+            try:
+                piece.wait(max(deadline - time.monotonic(), 1e-3))
+            except Exception as error:
+                self._group.give_up(self._what, error, isinstance(error, TimeoutError) or time.monotonic() >= deadline)
+        self._pieces = []
+        self._group.forget(self)
+
+
+class Group:
+    """The ranks of a call, over a transport: an object with `rank`, `size`, send(to, data, tag) and
+    receive(source, data, tag). Both start a message, whose data is an array of bytes, and return an object whose
+    wait(seconds) returns when the message is complete and raises an exception if it cannot be completed, or not in
+    time. Messages between two ranks that have the same tag arrive in order. If messages move only inside calls of the
+    transport, it also has progress(), a context in which they move by themselves.
+
+    timeout is in seconds. Each wait for a message ends after it with PeerError. It has to cover the longest time in
+    which another rank computes before it sends. sent_messages and sent_bytes count the messages of this rank."""
+
+    def __init__(self, transport: Any, timeout: float = 300.0) -> None:
+        if not timeout > 0:
+            raise ValueError(f"timeout is {timeout}: must be more than 0 seconds")
+        self.rank, self.size, self.timeout = int(transport.rank), int(transport.size), float(timeout)
+        self.sent_messages = self.sent_bytes = 0
+        self._transport = transport
+        self._broken: Optional[str] = None
+        self._open: Dict[int, Pending] = {}
+
+    def forget(self, pending: Pending) -> None:
+        """Lets go of a message that is complete."""
+        self._open.pop(id(pending), None)
+
+    def _break(self, why: str) -> None:
+        self._broken = self._broken or why
+        _abandoned.extend(self._open.values())
+        self._open.clear()
+
+    def give_up(self, what: str, error: Exception, is_late: bool) -> None:
+        """Raises PeerError, now and in all later calls. Messages that are still on their way could be taken for those
+        of a later call."""
+        why = f"nothing came or went within {self.timeout:g} s" if is_late else str(error).strip() or repr(error)
+        text = f"rank {self.rank} {what}: {why}"
+        self._break(text)
+        raise PeerError(text) from error
+
+    @contextmanager
+    def whole_call(self) -> Iterator[None]:
+        """A part of a call that all ranks have to end. If this rank ends it by an exception, others may still send."""
+        try:
+            yield
+        except BaseException as error:
+            self._break(f"rank {self.rank} ended a call by {error!r}")
+            raise
+
+    def _start(self, how: Any, other: int, data: numpy.ndarray, tag: int, what: str) -> Pending:
+        if self._broken:
+            raise PeerError(f"the group cannot be used after an error: {self._broken}")
+        data = data.reshape(-1).view(numpy.uint8)
+        pieces: List[Any] = []
+        try:
+            for at in range(0, data.size, MOST_BYTES):
+                pieces.append(how(other, data[at:at + MOST_BYTES], tag))
+        except Exception as error:
+            self.give_up(what, error, False)
+        pending = Pending(self, data, pieces, what)
+        self._open[id(pending)] = pending
+        return pending
+
+    def send(self, to: int, data: numpy.ndarray, tag: int) -> Pending:
+        pending = self._start(self._transport.send, to, data, tag, f"sends to rank {to}")
+        self.sent_messages += -(-data.nbytes // MOST_BYTES)
+        self.sent_bytes += data.nbytes
+        return pending
+
+    def receive(self, source: int, data: numpy.ndarray, tag: int) -> Pending:
+        return self._start(self._transport.receive, source, data, tag, f"waits for rank {source}")
+
+    def progress(self) -> ContextManager[None]:
+        """Returns a context in which messages move while this rank computes."""
+        move = getattr(self._transport, "progress", None)
+        return move() if move else nullcontext()
+
+    def all_gather(self, data: numpy.ndarray, tag: int) -> numpy.ndarray:
+        """Returns the data of all ranks, [size, bytes]. It takes log2(size) rounds, rounded up: in each round a rank
+        passes on all that it has, or what is still missing."""
+        gathered = numpy.empty((self.size, data.nbytes), numpy.uint8)
+        gathered[0] = data.reshape(-1).view(numpy.uint8)
+        have = 1
+        while have < self.size:
+            count = min(have, self.size - have)
+            receives = self.receive((self.rank + have) % self.size, gathered[have:have + count], tag)
+            sends = self.send((self.rank - have) % self.size, gathered[:count], tag)
+            receives.wait()
+            sends.wait()
+            have += count
+        return numpy.roll(gathered, self.rank, axis=0)  # the first row was this rank's
+
+    def broadcast(self, data: numpy.ndarray, root: int, tag: int) -> None:
+        """Fills data on all ranks with that of root, along a binary tree: log2(size) rounds, rounded up."""
+        place, step = (self.rank - root) % self.size, 1
+        while step < self.size and not place & step:
+            step *= 2
+        if place:
+            self.receive((place - step + root) % self.size, data, tag).wait()
+        sends = []
+        while step > 1:
+            step //= 2
+            if place + step < self.size:
+                sends.append(self.send((place + step + root) % self.size, data, tag))
+        for pending in sends:
+            pending.wait()

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages over MPI, by mpi4py. A wait asks again and again, because MPI's own wait has no time-out. While a rank
+computes, a thread asks, because MPI moves long messages only inside its own calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+from typing import Any, Iterator
+
+import numpy
+
+from ._group import Group
+
+EAGER_SECONDS = 200e-6  # how long a wait asks without a pause: a hop on a fast network is over by then
+PAUSE_SECONDS = 20e-6  # between two questions afterwards, so that another rank on this core can compute
+PROGRESS_SECONDS = 100e-6  # between two questions while this rank computes
+
+
+class _Message:
+    def __init__(self, request: Any) -> None:
+        self._request = request
+
+    def wait(self, seconds: float) -> None:
+        began = time.monotonic()
+        while not self._request.Test():
+            waited = time.monotonic() - began
+            if waited > seconds:
+                raise TimeoutError("the time-out is over")
+            if waited > EAGER_SECONDS:
+                time.sleep(PAUSE_SECONDS)
+
+
+class _MPITransport:
+    def __init__(self, comm: Any) -> None:
+        from mpi4py import MPI
+
+        self._byte, self._may_thread = MPI.BYTE, MPI.Query_thread() == MPI.THREAD_MULTIPLE
+        self._comm = (MPI.COMM_WORLD if comm is None else comm).Dup()  # its messages are apart from the caller's
+        self._comm.Set_errhandler(MPI.ERRORS_RETURN)
+        self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
+
+    def send(self, to: int, data: numpy.ndarray, tag: int) -> _Message:
+        return _Message(self._comm.Isend([data, self._byte], to, tag))
+
+    def receive(self, source: int, data: numpy.ndarray, tag: int) -> _Message:
+        return _Message(self._comm.Irecv([data, self._byte], source, tag))
+
+    @contextmanager
+    def progress(self) -> Iterator[None]:
+        """Moves messages while the caller computes, if MPI allows several threads, as mpi4py asks it to. Else messages
+        wait for the next call of MPI, which makes a chain slower."""
+        if not self._may_thread:
+            yield
+            return
+        over = threading.Event()
+
+        def ask() -> None:
+            while not over.wait(PROGRESS_SECONDS):
+                self._comm.Iprobe()
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def mpi_group(comm: Any = None, timeout: float = 300.0) -> Group:
+    """Returns the group of an intracommunicator of mpi4py; None is COMM_WORLD. All ranks of comm call this function,
+    which duplicates comm. timeout, in seconds, is the longest wait for a message. By default MPI ends the whole job
+    when a rank dies, so that the time-out is only seen by jobs that are told to go on."""
+    return Group(_MPITransport(comm), timeout)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention on all ranks at the same time. The ranks exchange the results over their own keys, and each rank merges
+them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from .. import _core
+from ._group import Group
+from ._problem import Problem
+
+PART_TAG = 4
+
+
+def tree_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = False, **options: Any) -> Any:
+    """Attention over the keys of all ranks, in the time of one rank's keys and some messages. Every rank gets the same
+    bits, which depend on how the keys are spread, and differ from those of one process. It serves few rows, as in
+    decoding: each rank receives the parts of all others.
+
+    Arguments and exceptions are as of chain_attention. The result is in the type of q, or with return_lse a tuple.
+
+    Error: that of the parts, plus that of one merge (attnkit_merge). With u = 2^-24, A = sum_i w_i |out_i| over the n
+    ranks, n <= 1000, parts that are off by e_i in out_i and at most d in lse_i, the float32 result is off by at most
+    sum_i w_i e_i + (e^(2 d) - 1) A + 6 u A + n 2^-99 max |out_i| + 2^-149. In another type it is rounded once more."""
+    problem = Problem("tree_attention", group, (q, k, v), options, {"return_lse": bool(return_lse)})
+    with group.whole_call():
+        merged, total = _merged(problem)
+    return (merged, total) if return_lse else merged
+
+
+def _merged(problem: Problem) -> Any:
+    count = int(numpy.prod(problem.rows))
+    part = numpy.empty(count * (problem.value_dim + 1), numpy.float32)
+    out, lse = _views(part, problem)
+    if count:
+        sinks = problem.options.get("sinks") if problem.group.rank == 0 else None  # one term for all ranks
+        lse[...] = problem.attend(problem.whole(), out=out, sinks=sinks, return_lse=True)[1]
+    parts = problem.group.all_gather(part, PART_TAG).view(numpy.float32)
+    views = [_views(row, problem) for row in parts]
+    merged, total = _core.merge([view[0] for view in views], [view[1] for view in views], return_lse=True,
+                                threads=problem.options.get("threads"))
+    return merged.astype(problem.result_type, copy=False), total
+
+
+def _views(part: numpy.ndarray, problem: Problem) -> Any:
+    count = int(numpy.prod(problem.rows))
+    return part[count:].reshape(*problem.rows, problem.value_dim), part[:count].reshape(problem.rows)
