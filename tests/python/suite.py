@@ -17,7 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 FOLDER = ROOT / "build-python"
 PYTHON = FOLDER / "venv" / "bin" / "python"
 MOST_BYTES = 1_500_000  # largest size of a wheel
@@ -76,18 +77,20 @@ def check_wheel(tap, wheel):
     tap.line("auditwheel has a tag of manylinux for it", ok and bool(tag or own), output)
 
 
-def run_tests(tap, library):
-    environment = dict(os.environ, ATTNKIT_TEST_LIBRARY=str(library), PYTHONPATH=str(Path(__file__).parent))
-    for test in sorted(Path(__file__).parent.glob("test_*.py")):
-        done = subprocess.run([str(PYTHON), "-W", "ignore", "-m", "unittest", "-v", test.stem], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, cwd=FOLDER,
+def run_tests(tap, python, settings, folder=HERE, prefix=""):
+    """Runs the tests of a folder with an interpreter that has their packages, and with these environment variables. The
+    names of TAP lines begin with `prefix`."""
+    environment = {**os.environ, **settings, "PYTHONPATH": str(folder)}
+    for test in sorted(folder.glob("test_*.py")):
+        done = subprocess.run([str(python), "-W", "ignore", "-m", "unittest", "-v", test.stem], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, cwd=Path(python).parent,
                               env=environment)
         names = re.findall(r"^(test_\w+) \([^)]*\)(?:\n[^\n]*)? \.\.\. (ok|ERROR|FAIL|skipped.*)$", done.stdout, re.M)
         for name, result in names:
-            tap.line(f"{test.stem}: {name}", result == "ok", done.stdout)
+            tap.line(f"{prefix}{test.stem}: {name}", result == "ok", done.stdout)
         ran = re.search(r"^Ran (\d+) tests?", done.stdout, re.M)
         is_whole = ran and int(ran[1]) == len(names) > 0 and done.returncode == 0
-        tap.line(f"{test.stem}: all of its tests", bool(is_whole), done.stdout)
+        tap.line(f"{prefix}{test.stem}: all of its tests", bool(is_whole), done.stdout)
 
 
 def main():
@@ -97,7 +100,7 @@ def main():
     wheel = make_wheel(tap)
     if wheel:
         check_wheel(tap, wheel)
-        run_tests(tap, library)
+        run_tests(tap, PYTHON, {"ATTNKIT_TEST_LIBRARY": str(library)})
     return tap.end()
 
 
