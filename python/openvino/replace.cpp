@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The pass, in one step: a ScaledDotProductAttention becomes attnkit's operation with the same
-// inputs, name and run-time information. Its constructor decides whether it accepts the inputs.
+// inputs, name and run-time information. Its constructor decides whether it accepts the inputs. An
+// attention over a KV cache that the model keeps as a state stays as it is: OpenVINO appends to
+// such a cache in place, inside its own attention, and would copy it for any other operation.
 #include "python/openvino/replace.h"
 
 #include "python/openvino/attention.h"
@@ -9,17 +11,45 @@
 #include <openvino/core/except.hpp>
 #include <openvino/core/graph_util.hpp>
 #include <openvino/core/rt_info.hpp>
+#include <openvino/op/concat.hpp>
 #include <openvino/op/scaled_dot_product_attention.hpp>
+#include <openvino/op/util/read_value_base.hpp>
 #include <openvino/pass/pattern/matcher.hpp>
 #include <openvino/pass/pattern/op/wrap_type.hpp>
+
+#include <algorithm>
 
 namespace attnkit_openvino
 {
 
 using sdpa = ov::op::v13::ScaledDotProductAttention;
 
+namespace
+{
+
+constexpr int most_steps = 10; // from a state to its attention, with heads that are repeated
+
+// Returns whether K or V is read from a state, perhaps with new keys behind those of the state.
+bool is_state(const ov::Node *node, int steps)
+{
+    if (ov::is_type<ov::op::util::ReadValueBase>(node))
+        return true;
+    const bool joins = ov::is_type<ov::op::v0::Concat>(node);
+    const size_t count =
+        joins ? node->get_input_size() : std::min<size_t>(node->get_input_size(), 1);
+    for (size_t i = 0; steps > 0 && i < count; i++)
+        if (is_state(node->get_input_node_ptr(i), steps - 1))
+            return true;
+    return false;
+}
+
+} // namespace
+
 std::shared_ptr<ov::Node> replacement(const ov::Node &theirs)
 {
+    if (is_state(theirs.get_input_node_ptr(1), most_steps) ||
+        is_state(theirs.get_input_node_ptr(2), most_steps))
+        return nullptr;
     try {
         const bool causal = static_cast<const sdpa &>(theirs).get_causal();
         return std::make_shared<attention>(theirs.input_values(), causal);

@@ -15,7 +15,7 @@
 namespace attnkit_openvino
 {
 
-// Leaves alone what attnkit's operation does not accept.
+// Leaves alone what attnkit's operation does not accept, and attention over a state of the model.
 class __attribute__((visibility("default"))) replace_attention : public ov::pass::MatcherPass
 {
   public:
@@ -23,7 +23,8 @@ class __attribute__((visibility("default"))) replace_attention : public ov::pass
     replace_attention();
 };
 
-// Returns attnkit's operation for a ScaledDotProductAttention, or null if it does not accept it.
+// Returns attnkit's operation for a ScaledDotProductAttention, or null if this one is left to
+// OpenVINO.
 std::shared_ptr<ov::Node> replacement(const ov::Node &theirs);
 
 } // namespace attnkit_openvino

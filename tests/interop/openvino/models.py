@@ -60,6 +60,19 @@ def decoder():
                  [])
 
 
+def cached():
+    """A causal model of one attention whose keys are a state of the model: each call appends to it."""
+    rows = op.parameter([1, HEADS, -1, DIM], np.float32, "rows")
+    start = op.broadcast(op.constant(np.float32(0)), op.constant(np.array([1, HEADS, 0, DIM])))
+    info = openvino.op.util.VariableInfo()
+    info.variable_id, info.data_type = "k", openvino.Type.f32
+    info.data_shape = openvino.PartialShape([1, HEADS, -1, DIM])
+    variable = openvino.op.util.Variable(info)
+    keys = op.concat([op.read_value(start, variable), rows], 2)
+    out = op.scaled_dot_product_attention(rows, keys, keys)
+    return openvino.Model(results=[op.result(out)], sinks=[op.assign(keys, variable)], parameters=[rows], name="cached")
+
+
 def oracle(layers, kv_heads, x, seen, scale):
     """Computes a stack in float64. `seen` says which keys a row sees."""
     rows = x.astype(np.float64)

@@ -15,6 +15,7 @@ import openvino
 from openvino import opset13 as op
 
 HEADS, DIM = 8, 64
+SIZES = (1, 1024), (3, 5), (128, 128), (512, 512), (2048, 2048)  # rows and keys; the first makes no sense if causal
 
 
 def model(causal, masked):
@@ -45,7 +46,7 @@ def times(pair, inputs, seconds):
     while time.perf_counter() - began < seconds:
         for i, request in enumerate(pair):
             start = time.process_time()
-            request.infer(inputs)
+            request.infer(inputs, share_inputs=True, share_outputs=True)
             best[i] = min(best[i], time.process_time() - start)
     return [1e6 * seconds for seconds in best]
 
@@ -60,7 +61,7 @@ def main():
     print(f"{'kind':<8} {'rows':>5} {'keys':>5} {'OpenVINO us':>12} {'attnkit us':>12} {'faster':>7}")
     for kind in ("full", "masked", "causal"):
         pair = requests(kind, options)
-        for rows, keys in ((3, 5), (1, 1024), (128, 128), (512, 512), (2048, 2048)):
+        for rows, keys in SIZES[kind == "causal":]:
             inputs = [rng.standard_normal((1, HEADS, n, DIM), np.float32) for n in (rows, keys, keys)]
             if kind == "masked":
                 inputs.append(np.arange(keys).reshape(1, 1, 1, -1) < 0.9 * keys)

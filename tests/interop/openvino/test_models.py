@@ -3,6 +3,7 @@
 OpenVINO, and that what attnkit does not take is left to OpenVINO. ATTNKIT_OPENVINO_EXTENSION is the extension."""
 
 import os
+import re
 import tempfile
 import unittest
 from pathlib import Path
@@ -95,6 +96,14 @@ class Models(unittest.TestCase):
             x = drawn(n, batch, n, models.WIDTH)
             self.check(both, (x,), models.decoder_oracle(x))
 
+    def test_cache_that_is_a_state_is_left_to_openvino(self):
+        both = Both(models.cached())
+        self.assertEqual(types(both.model), [("ScaledDotProductAttention", "opset13")])
+        ours, theirs = both.ours.create_infer_request(), both.theirs.create_infer_request()
+        for n in (9, 1, 1):
+            rows = drawn(n, 1, models.HEADS, n, models.DIM)
+            self.assertEqual(ours.infer([rows])[0].tobytes(), theirs.infer([rows])[0].tobytes())
+
     def test_model_of_onnx(self):
         """ONNX's Attention with KV heads that are shared, and a mask."""
         inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", heads, n, 32])
@@ -168,6 +177,16 @@ class Operation(unittest.TestCase):
             seen[..., :1] = True
             self.same(attention(q.shape, k.shape, k.shape, extra=[seen, np.float32(0.3)]), q, k, k)
 
+    def test_16_bits(self):
+        """Tensors of float16, and a model that OpenVINO computes in bfloat16."""
+        q, k = drawn(1, 2, 3, 9, 32), drawn(2, 2, 3, 20, 32)
+        wanted = Both(attention(q.shape, k.shape, k.shape)).infer(q, k, k)[1]
+        half = Both(attention(q.shape, k.shape, k.shape, kind=np.float16))
+        self.assertEqual(types(half.model), [("Attention", "attnkit")])
+        self.assertLess(np.abs(half.infer(*(x.astype(np.float16) for x in (q, k, k)))[0] - wanted).max(), 5e-3)
+        rounded = Both(attention(q.shape, k.shape, k.shape), INFERENCE_PRECISION_HINT="bf16").infer(q, k, k)[0]
+        self.assertLess(np.abs(rounded - wanted).max(), 5e-2)
+
     def test_scale_without_a_mask(self):
         q = drawn(1, 2, 3, 9, 32)
         self.same(attention(q.shape, q.shape, q.shape, extra=[np.float32(0), np.float32(-0.3)]), q, q, q)
@@ -206,6 +225,22 @@ class Operation(unittest.TestCase):
         both = Both(attention(q.shape, q.shape, q.shape, extra=[np.float32(0), np.float32(np.inf)]))
         with self.assertRaisesRegex(RuntimeError, "attnkit: scale"):
             both.ours([q, q, q])
+
+
+class Page(unittest.TestCase):
+    """Tests the lines at the top of docs/openvino.md."""
+
+    def test_lines(self):
+        page = Path(__file__).resolve().parents[3] / "docs" / "openvino.md"
+        lines = re.search(r"```python\n(.*?)```", page.read_text(), re.S)[1]
+        both = Both(models.decoder())
+        for said, meant in (("build-openvino/libopenvino-attnkit.so", EXTENSION), ("model.xml", both.path)):
+            self.assertIn(f'"{said}"', lines)
+            lines = lines.replace(f'"{said}"', repr(str(meant)))
+        names = {"openvino": openvino}
+        exec(lines, names)
+        x = drawn(1, 1, 30, models.WIDTH)
+        self.assertEqual(names["model"]([x])[0].tobytes(), both.infer(x)[0].tobytes())
 
 
 if __name__ == "__main__":
