@@ -12,6 +12,7 @@
 #include <openvino/core/graph_util.hpp>
 #include <openvino/core/rt_info.hpp>
 #include <openvino/op/concat.hpp>
+#include <openvino/op/matmul.hpp>
 #include <openvino/op/scaled_dot_product_attention.hpp>
 #include <openvino/op/util/read_value_base.hpp>
 #include <openvino/pass/pattern/matcher.hpp>
@@ -27,13 +28,16 @@ using sdpa = ov::op::v13::ScaledDotProductAttention;
 namespace
 {
 
-constexpr int most_steps = 10; // from a state to its attention, with heads that are repeated
+constexpr int most_steps = 10; // operations between a state and its attention, with repeated heads
 
-// Returns whether K or V is read from a state, perhaps with new keys behind those of the state.
+// Returns whether K or V is read from a state, perhaps with new keys behind the keys of the state.
+// The result of a projection is not, whatever is projected.
 bool is_state(const ov::Node *node, int steps)
 {
     if (ov::is_type<ov::op::util::ReadValueBase>(node))
         return true;
+    if (ov::is_type<ov::op::v0::MatMul>(node))
+        return false;
     const bool joins = ov::is_type<ov::op::v0::Concat>(node);
     const size_t count =
         joins ? node->get_input_size() : std::min<size_t>(node->get_input_size(), 1);

@@ -8,15 +8,26 @@ environment of each version of Python that the wheel serves. Prints TAP.
 BUILD is a build of the library, as for suite.py. Versions of Python that this machine lacks are skipped, except 3.9 to
 3.12, which tools/wheels.py builds with."""
 
+import os
 import shutil
 import sys
 from pathlib import Path
 
-from suite import Tap, run, run_tests
+from packaged import ROOT, Tap, run, run_tests
 
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
 import wheels  # noqa: E402
+
+
+class Part:
+    """Prints the lines of one version of Python, which begin with its name, by another Tap."""
+
+    def __init__(self, tap, name):
+        self.tap, self.name = tap, name
+
+    def line(self, name, ok, output=""):
+        return self.tap.line(f"{self.name}: {name}", ok, output)
 
 
 def served(wheel):
@@ -30,10 +41,10 @@ def test(tap, wheel, version, library):
     if not python:
         print(f"# no Python {version} here: {wheel.name} is not tested with it")
         return
-    clean = wheels.environment(python, f"test-{version}")
+    part, clean = Part(tap, f"Python {version}"), wheels.environment(python, f"test-{version}")
     ok, output = run(clean, "-m", "pip", "install", "--only-binary", ":all:", f"{wheel}[safetensors]")
-    if tap.line(f"Python {version}: pip installs {wheel.name}", ok, output):
-        run_tests(tap, clean, {"ATTNKIT_TEST_LIBRARY": str(library)}, prefix=f"Python {version}: ")
+    if part.line(f"pip installs {wheel.name}", ok, output):
+        run_tests(part, clean, HERE, dict(os.environ, ATTNKIT_TEST_LIBRARY=str(library), PYTHONPATH=str(HERE)))
 
 
 def build(tap, folder):

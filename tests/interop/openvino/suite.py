@@ -8,6 +8,7 @@ speed.py.
 The environment with the packages and the compiled files are kept in build-openvino/ of the tree.
 """
 
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "python"))
-from suite import Tap, run, run_tests  # noqa: E402
+from packaged import Tap, run, run_tests  # noqa: E402
 
 FOLDER = ROOT / "build-openvino"
 PYTHON = FOLDER / "venv" / "bin" / "python"
@@ -54,7 +55,7 @@ def main():
     if set_up(tap) and build(tap):
         ok, output = run(BUILD / "replace_test")
         tap.line("the pass in a program in C++", ok, output)
-        run_tests(tap, PYTHON, {"ATTNKIT_OPENVINO_EXTENSION": str(EXTENSION)}, HERE)
+        run_tests(tap, PYTHON, HERE, dict(os.environ, ATTNKIT_OPENVINO_EXTENSION=str(EXTENSION), PYTHONPATH=str(HERE)))
         ok, output = run(PYTHON, HERE / "speed.py", EXTENSION)
         print("\n".join(f"# openvino {line}" for line in output.splitlines()))
         tap.line("the times of both", ok, output)
