@@ -15,7 +15,8 @@
 namespace attnkit_openvino
 {
 
-// Leaves alone what attnkit's operation does not accept, and attention over a state of the model.
+// Leaves alone what attnkit's operation does not accept, and attention over a cache that OpenVINO
+// extends in place.
 class __attribute__((visibility("default"))) replace_attention : public ov::pass::MatcherPass
 {
   public:

@@ -60,17 +60,29 @@ def decoder():
                  [])
 
 
-def cached():
-    """A causal model of one attention whose keys are a state of the model: each call appends to it."""
-    rows = op.parameter([1, HEADS, -1, DIM], np.float32, "rows")
+def state(name, rows, beams):
+    """Adds new rows to a state of the model. Returns all rows, and the node that stores them."""
     start = op.broadcast(op.constant(np.float32(0)), op.constant(np.array([1, HEADS, 0, DIM])))
     info = openvino.op.util.VariableInfo()
-    info.variable_id, info.data_type = "k", openvino.Type.f32
-    info.data_shape = openvino.PartialShape([1, HEADS, -1, DIM])
+    info.variable_id, info.data_type = name, openvino.Type.f32
+    info.data_shape = openvino.PartialShape([-1, HEADS, -1, DIM])
     variable = openvino.op.util.Variable(info)
-    keys = op.concat([op.read_value(start, variable), rows], 2)
-    out = op.scaled_dot_product_attention(rows, keys, keys)
-    return openvino.Model(results=[op.result(out)], sinks=[op.assign(keys, variable)], parameters=[rows], name="cached")
+    past = op.read_value(start, variable)
+    if beams is not None:
+        past = op.gather(past, beams, op.constant(0))
+    whole = op.concat([past, rows], 2)
+    return whole, op.assign(whole, variable)
+
+
+def cached(with_beams):
+    """A model of one attention whose keys and values are states: each call appends to them. With beams, it reads them
+    as exported language models do."""
+    inputs = [op.parameter([-1, HEADS, -1, DIM], np.float32, name) for name in "qkv"]
+    beams = op.parameter([-1], np.int32, "beam_idx") if with_beams else None
+    (k, k_sink), (v, v_sink) = state("k", inputs[1], beams), state("v", inputs[2], beams)
+    out = op.scaled_dot_product_attention(inputs[0], k, v)
+    return openvino.Model(results=[op.result(out)], sinks=[k_sink, v_sink],
+                          parameters=inputs + ([beams] if with_beams else []), name="cached")
 
 
 def oracle(layers, kv_heads, x, seen, scale):

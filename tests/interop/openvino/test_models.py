@@ -96,13 +96,15 @@ class Models(unittest.TestCase):
             x = drawn(n, batch, n, models.WIDTH)
             self.check(both, (x,), models.decoder_oracle(x))
 
-    def test_cache_that_is_a_state_is_left_to_openvino(self):
-        both = Both(models.cached())
-        self.assertEqual(types(both.model), [("ScaledDotProductAttention", "opset13")])
-        ours, theirs = both.ours.create_infer_request(), both.theirs.create_infer_request()
-        for n in (9, 1, 1):
-            rows = drawn(n, 1, models.HEADS, n, models.DIM)
-            self.assertEqual(ours.infer([rows])[0].tobytes(), theirs.infer([rows])[0].tobytes())
+    def test_caches_that_are_states(self):
+        for with_beams, wanted in ((False, ("Attention", "attnkit")), (True, ("ScaledDotProductAttention", "opset13"))):
+            both = Both(models.cached(with_beams))
+            self.assertEqual(types(both.model), [wanted])
+            ours, theirs = both.ours.create_infer_request(), both.theirs.create_infer_request()
+            for n in (9, 1, 1):
+                inputs = [drawn(n + i, 1, models.HEADS, n, models.DIM) for i in range(3)]
+                inputs += [np.zeros(1, np.int32)] if with_beams else []
+                np.testing.assert_allclose(ours.infer(inputs)[0], theirs.infer(inputs)[0], atol=2e-6)
 
     def test_model_of_onnx(self):
         """ONNX's Attention with KV heads that are shared, and a mask."""
