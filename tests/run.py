@@ -237,6 +237,22 @@ def suite_python():
         say("    " + line)
 
 
+def suite_wheels():
+    """The wheels of the Python package for PyPI: built for all versions of Python, each tested in a new environment."""
+    status, output = run([sys.executable, ROOT / "tests" / "python" / "wheels_suite.py", BUILD], timeout=7200)
+    record_tap("wheels", status, output)
+    for line in re.findall(r"^# (attnkit\S*\.whl: .*|no Python .*)$", output, re.MULTILINE):
+        say("    " + line)
+
+
+def suite_openvino():
+    """The extension for OpenVINO: built with the package of PyPI, and compared with OpenVINO's own attention."""
+    status, output = run([sys.executable, INTEROP / "openvino" / "suite.py"], timeout=7200)
+    record_tap("openvino", status, output)
+    for line in re.findall(r"^# (openvino .*)$", output, re.MULTILINE):
+        say("    " + line)
+
+
 def suite_neon():
     """The NEON kernels in qemu's user mode, and their inner loops."""
     if platform.machine() == "aarch64":
@@ -483,6 +499,8 @@ SUITES = {
     "speed": suite_speed,
 }
 ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
+             "wheels": suite_wheels,  # builds the library once for each version of Python
+             "openvino": suite_openvino,  # 100 MB to download
              "llamacpp": suite_llamacpp,  # builds llama.cpp
              "distributed": suite_distributed,  # downloads torch, needs Open MPI
              "systems": suite_systems,  # downloads compilers, 1 GB unpacked

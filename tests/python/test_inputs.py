@@ -3,6 +3,7 @@
 with a message that names the argument."""
 
 import gc
+import sys
 import unittest
 
 import attnkit
@@ -86,12 +87,19 @@ class Views(unittest.TestCase):
         foreign = Foreign(out)
         self.assertIs(attnkit.attention(Q, K, V, out=foreign), foreign)
         self.assertEqual(out.tobytes(), RESULT)
-        out.flags.writeable = False
-        with self.assertRaisesRegex(ValueError, "^out is read-only"):
-            attnkit.attention(Q, K, V, out=foreign)
+
+    def test_read_only_by_dlpack(self):
+        """Before 2.1, NumPy exports no read-only array by DLPack."""
         fixed = Q.copy()
         fixed.flags.writeable = False
-        self.check(Foreign(fixed), K, V)
+        if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
+            with self.assertRaisesRegex(ValueError, "^out is read-only"):
+                attnkit.attention(Q, K, V, out=Foreign(fixed))
+            self.check(Foreign(fixed), K, V)
+            return
+        for name, options in (("out", {"q": Q, "out": Foreign(fixed)}), ("q", {"q": Foreign(fixed)})):
+            with self.assertRaisesRegex(TypeError, f"^{name} cannot be taken by DLPack: Cannot export readonly array"):
+                attnkit.attention(k=K, v=V, **options)
 
     def test_buffers_without_numpy(self):
         memory = memoryview(Q.tobytes()).cast("f", Q.shape)
@@ -109,6 +117,46 @@ class Views(unittest.TestCase):
             result = attnkit.attention(Q.copy(), K.copy()[:, :, ::1], np.asfortranarray(V), mask=np.ones((7, 33), bool))
             gc.collect()
             self.assertEqual(result.tobytes(), RESULT)
+
+    def test_no_array_is_kept(self):
+        """Neither a call that succeeds nor one that fails keeps a reference, which would keep the memory."""
+        q, k, out = Q.copy(), K.copy(), np.empty(Q.shape, np.float32)
+        foreign, before = Foreign(q), [sys.getrefcount(x) for x in (q, k, out)]
+        for _ in range(5):
+            attnkit.attention(q, k, V, out=out)
+            attnkit.attention(foreign, Foreign(k), V, out=Foreign(out))
+            for wrong in ({"mask": np.ones((3, 1, 7, 33), bool)}, {"kv_lens": [1, 34]}, {"threads": 0}):
+                with self.assertRaises(ValueError):
+                    attnkit.attention(foreign, k, V, out=out, **wrong)
+        gc.collect()
+        self.assertEqual([sys.getrefcount(x) for x in (q, k, out)], before)
+
+    def test_options_in_any_strides(self):
+        """Options that are not dense are copied; none is read as if it were dense."""
+        rng = np.random.default_rng(5)
+        seen, bias, numbers = rng.random((7, 66)) < 0.5, drawn(6, 7, 66), drawn(7, 8)
+        lens, positions = np.array([5, 99, 7, 99]), np.array([[9, 3], [4, 5]], np.int32)
+        for name, value in (("mask", seen[:, ::2]), ("mask", seen[::-1, 32::-1]), ("bias", bias[:, 33:][:, ::-1]),
+                            ("bias", np.asfortranarray(bias[:, :33])), ("sinks", numbers[::2]),
+                            ("sinks", numbers[3::-1]), ("alibi_slopes", numbers[::-2]), ("kv_lens", lens[::2]),
+                            ("kv_lens", lens[2::-2].astype(np.int32)), ("q_offsets", positions[:, 0]),
+                            ("mask", Foreign(seen[:, :33]))):
+            options = {"causal": True, "q_offsets": 30, name: value}
+            dense = np.ascontiguousarray(value.array if isinstance(value, Foreign) else value)
+            self.assertEqual(attnkit.attention(Q, K, V, **options).tobytes(),
+                             attnkit.attention(Q, K, V, **{**options, name: dense}).tobytes(), name)
+
+    def test_out_backwards(self):
+        out = np.empty(Q.shape, np.float32)
+        for view in (out[::-1], out[:, ::-1], out[:, :, ::-1]):
+            out[:] = 0
+            attnkit.attention(Q, K, V, out=view)
+            self.assertEqual(view.tobytes(), RESULT)
+
+    def test_keys_and_values_of_other_types(self):
+        k, v = K.astype(np.float16), V.astype(ml_dtypes.bfloat16)
+        self.assertEqual(attnkit.attention(Q, k, v).tobytes(),
+                         attnkit.attention(Q, k.astype(np.float32), v.astype(np.float32)).tobytes())
 
     def test_many_shapes_one_after_the_other(self):
         """Runs more shapes than a thread keeps plans for, twice. No plan may be used for another shape."""
@@ -130,6 +178,21 @@ class Empty(unittest.TestCase):
         out, weights = attnkit.attention(Q, K[:, :, :0], V[:, :, :0], return_weights=True,
                                          mask=np.zeros((7, 0), bool))
         self.assertEqual(weights.shape, (2, 4, 7, 0))
+
+    def test_other_functions(self):
+        rows, keys, none = Q[0].swapaxes(0, 1), K[0].swapaxes(0, 1), drawn(1, 0, 64)
+        out = attnkit.attention_varlen(rows[:0], keys[:0], keys[:0], [0, 0], [0, 0])
+        self.assertEqual(out.shape, (0, 4, 64))
+        self.assertEqual(attnkit.linear(none, drawn(2, 9, 64)).shape, (0, 9))
+        self.assertEqual(attnkit.merge([Q[:, :, :0]], [Q[:, :, :0, 0]]).shape, (2, 4, 0, 64))
+        layer = attnkit.Layer({f"{part}_proj.weight": drawn(3, 64, 64) for part in "qkvo"}, q_heads=2, kv_heads=2)
+        self.assertEqual(layer(drawn(4, 2, 0, 64)).shape, (2, 0, 64))
+        cache = attnkit.KVCache(2, 2, 40, 64)
+        cache.append(K[:, :, :0], V[:, :, :0])
+        self.assertEqual(cache.lens.tolist(), [0, 0])
+        self.assertTrue((cache.attend(Q) == 0).all())
+        cache.append(K, V)
+        self.assertEqual(cache.attend(Q[:, :, :0]).shape, (2, 4, 0, 64))
 
     def test_no_elements(self):
         with self.assertRaisesRegex(ValueError, "head_dim"):
@@ -157,12 +220,30 @@ class Refused(unittest.TestCase):
         self.refuses(TypeError, "^bias is float64", bias=np.ones((7, 33)))
         self.refuses(TypeError, "^sinks is float64", sinks=np.ones(4))
         self.refuses(TypeError, "^kv_lens is float64", kv_lens=np.ones(2))
+        for kind in ("bool", "int8", "uint8", "int16", "uint32", "uint64", ">i4", ">i8"):
+            self.refuses(TypeError, "^kv_lens is ", kv_lens=np.array([1, 2]).astype(kind))
+        self.refuses(TypeError, "^kv_lens is float", kv_lens=[1.5, 2])
+        self.refuses(TypeError, "^q is of the type 'O'", Q.astype(object))
+        self.refuses(TypeError, r"^q is of the type 'T{f:a:}'", Q.view([("a", np.float32)]))
+        self.refuses(TypeError, "^q is str", "q")
+        self.refuses(TypeError, "^threads is float", threads=2.0)
         self.refuses(TypeError, "^seeds is float32", dropout=0.1, seeds=np.ones(2, np.float32), q_offsets=0)
         self.refuses(TypeError, "^out is float64", out=np.empty(Q.shape))
         self.refuses(TypeError, "^softcap is str", softcap="much")
 
     def test_devices(self):
         self.refuses(ValueError, "^k is on a device of DLPack's type 2", k=Foreign(K, (2, 0)))
+
+    def test_objects_whose_dlpack_fails(self):
+        class Raising(Foreign):
+            def __dlpack__(self, **more):
+                raise BufferError("no export today")
+
+        class Wrong(Foreign):
+            def __dlpack__(self, **more):
+                return 5
+        self.refuses(TypeError, "^k cannot be taken by DLPack: no export today", k=Raising(K))
+        self.refuses(TypeError, "^k cannot be taken by DLPack", k=Wrong(K))
 
     def test_shapes(self):
         self.refuses(ValueError, r"^q has the shape \(64,\)", Q[0, 0, 0])
@@ -220,6 +301,25 @@ class Refused(unittest.TestCase):
         both[:2] = Q
         self.refuses(ValueError, "out", both[:2], out=both[1:])
         self.assertEqual(both[:2].tobytes(), Q.tobytes())
+
+    def test_out_of_other_functions(self):
+        """An out that is read-only, or overlaps an input, is refused everywhere."""
+        q, rows, x, w = Q.copy(), drawn(1, 6, 4, 64), drawn(2, 5, 64), drawn(3, 64, 64)
+        cache = attnkit.KVCache(2, 2, 40, 64)
+        cache.append(K, V)
+        layer = attnkit.Layer({f"{part}_proj.weight": w for part in "qkvo"}, q_heads=1, kv_heads=1)
+        calls = ((q, lambda out: cache.attend(q, out=out)), (x, lambda out: attnkit.linear(x, w, out=out)),
+                 (rows, lambda out: attnkit.attention_varlen(rows, rows, rows, [0, 6], [0, 6], out=out)),
+                 (x[None], lambda out: layer(x[None], out=out)),
+                 (q, lambda out: attnkit.scaled_dot_product_attention(q, q, q, out=out)))
+        for same, call in calls:
+            before, fixed = same.tobytes(), np.zeros(same.shape, np.float32)
+            fixed.flags.writeable = False
+            with self.assertRaisesRegex(ValueError, "^out .*overlaps"):
+                call(same)
+            self.assertEqual(same.tobytes(), before)
+            with self.assertRaisesRegex(ValueError, "^out is read-only"):
+                call(fixed)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the cost of a tiny call with that of torch's scaled_dot_product_attention, and with a floor. Almost all of
+this cost is overhead: names, arrays, checks.
+
+    bench/python/tiny_call.py          needs attnkit, NumPy and torch
+
+Both take turns on one thread, in bursts, so that a disturbance meets both. A round is the median of the ratios of its
+bursts. The exit status is 0 if a round is at most the floor, 1 if none of five is, and 77 without torch. The machine
+must be otherwise idle for a status of 1 to mean something."""
+
+import statistics
+import sys
+import time
+
+import attnkit
+import numpy as np
+
+MOST = 0.28  # the floor: the largest cost of a call, in calls of torch
+BATCH, HEADS, ROWS, KEYS, DIM = 2, 8, 3, 5, 64
+ROUNDS, BURSTS, CALLS = 5, 101, 100
+
+
+def microseconds(call):
+    """Returns the time of a call, from a burst of calls."""
+    begin = time.perf_counter_ns()
+    for _ in range(CALLS):
+        call()
+    return (time.perf_counter_ns() - begin) / CALLS / 1000
+
+
+def main():
+    try:
+        import torch
+    except ImportError:
+        print("no torch: nothing to compare with")
+        return 77
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((BATCH, HEADS, n, DIM), np.float32) for n in (ROWS, KEYS, KEYS))
+    tensors = [torch.from_numpy(x) for x in (q, k, v)]
+    theirs = torch.nn.functional.scaled_dot_product_attention
+    with torch.no_grad():
+        error = np.abs(attnkit.attention(q, k, v) - theirs(*tensors).numpy()).max()
+        if error > 1e-5:
+            sys.exit(f"the results differ by {error}")
+        for _ in range(ROUNDS):
+            pairs = [(microseconds(lambda: attnkit.attention(q, k, v)), microseconds(lambda: theirs(*tensors)))
+                     for _ in range(BURSTS)]
+            ratio = statistics.median(ours / other for ours, other in pairs)
+            ours, other = (statistics.median(times) for times in zip(*pairs))
+            print(f"tiny call: attnkit {ours:.2f} us, torch {other:.2f} us, ratio {ratio:.3f}, at most {MOST}")
+            if ratio <= MOST:
+                return 0
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
