@@ -47,11 +47,8 @@ bool is_ours(const word *stack)
     view views[3];
     for (int i = 0; i < 3; i++) {
         views[i] = read(peek<tensor_handle>(stack[i]), "a tensor");
-        if (views[i].ndim != 4)
+        if (views[i].ndim != 4 || views[i].shape[1] == 0 || views[i].shape[3] == 0)
             return false;
-        for (int64_t length : views[i].shape)
-            if (length == 0)
-                return false;
     }
     const view &q = views[Q], &k = views[K], &v = views[V];
     const bool is_float = q.type == ATTNKIT_F32 || q.type == ATTNKIT_F16 || q.type == ATTNKIT_BF16;
@@ -98,7 +95,7 @@ void compute(word *stack)
     if (has_mask)
         m.add(d, std::move(given), NUMBERS, "attn_mask");
     run(d);
-    if (has_mask)
+    if (has_mask || d.args.kv_len == 0)
         set_lse_of_empty_rows(d);
     stack[1] = word_of(std::move(t.lse));
     stack[0] = word_of(result(t));
