@@ -46,6 +46,8 @@ bool is_ours(const word *stack)
 {
     view views[3];
     for (int i = 0; i < 3; i++) {
+        if (!is_readable(peek<tensor_handle>(stack[i])))
+            return false;
         views[i] = read(peek<tensor_handle>(stack[i]), "a tensor");
         if (views[i].ndim != 4 || views[i].shape[1] == 0 || views[i].shape[3] == 0)
             return false;
@@ -58,7 +60,8 @@ bool is_ours(const word *stack)
         memcmp(k.shape, v.shape, sizeof k.shape) != 0)
         return false;
     const word *const mask = peek<const word *>(stack[MASK]);
-    return !mask || is_mask_for(read(peek<tensor_handle>(*mask), "attn_mask"), q, k);
+    return !mask || (is_readable(peek<tensor_handle>(*mask)) &&
+                     is_mask_for(read(peek<tensor_handle>(*mask), "attn_mask"), q, k));
 }
 
 // torch's backward op expects 0 for a row that sees no key.

@@ -41,6 +41,9 @@ nb::object torch_load(PyObject *const *args, Py_ssize_t positional, PyObject *)
     std::string path;
     if (positional != 1 || !is_text(args[0], path))
         bad_type("torch_load(path)");
+    static bool is_defined; // an op is defined once in a process
+    if (is_defined)
+        return nb::none();
     const std::string wrong = attnkit_torch::load_shim(path.c_str());
     if (!wrong.empty())
         throw refused{PyExc_ImportError, wrong};
@@ -48,6 +51,7 @@ nb::object torch_load(PyObject *const *args, Py_ssize_t positional, PyObject *)
     expect(torch.library_def("attnkit", __FILE__, __LINE__, &definitions));
     expect(torch.define(definitions, attnkit_torch::attention_schema));
     implement("attnkit", "attention", attnkit_torch::attention);
+    is_defined = true;
     return nb::none();
 }
 

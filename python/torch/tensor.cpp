@@ -117,6 +117,15 @@ void call(const char *op, word *stack)
     expect(torch.call_dispatcher(op, "", stack, abi_version));
 }
 
+bool is_readable(tensor_handle t)
+{
+    int64_t ndim;
+    int32_t device;
+    expect(torch.get_dim(t, &ndim));
+    expect(torch.get_device_type(t, &device));
+    return ndim <= most_dims && device == torch.device_cpu();
+}
+
 view read(tensor_handle t, const char *name)
 {
     view v = {};

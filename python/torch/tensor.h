@@ -59,6 +59,10 @@ struct view {
     int64_t strides[most_dims];
 };
 
+// Returns whether attnkit can read the tensor: at most most_dims dimensions in the memory of the
+// CPU.
+bool is_readable(tensor_handle t);
+
 // Reads a tensor of at most most_dims dimensions in the memory of the CPU; `name` is for errors.
 view read(tensor_handle t, const char *name);
 

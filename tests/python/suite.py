@@ -13,55 +13,28 @@ safetensors and auditwheel from PyPI.
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from packaged import ROOT, Tap, build_wheel, run, run_tests
+
+HERE = Path(__file__).resolve().parent
 FOLDER = ROOT / "build-python"
 PYTHON = FOLDER / "venv" / "bin" / "python"
 MOST_BYTES = 1_500_000  # largest size of a wheel
 
 
-class Tap:
-    """Prints a TAP line for each test, and the plan at the end."""
-
-    def __init__(self):
-        self.count = self.failures = 0
-
-    def line(self, name, ok, output=""):
-        self.count += 1
-        self.failures += not ok
-        if not ok:
-            print("\n".join("# " + line for line in output.splitlines()[-40:]))
-        print(f"{'ok' if ok else 'not ok'} {self.count} - {name}", flush=True)
-        return ok
-
-    def end(self):
-        print(f"1..{self.count}")
-        return 1 if self.failures else 0
-
-
-def run(*command, **more):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, **more)
-    return done.returncode == 0, done.stdout
-
-
 def make_wheel(tap):
     """Makes a wheel of this tree by pip, and installs it into a new environment."""
     shutil.rmtree(FOLDER / "venv", ignore_errors=True)
-    shutil.rmtree(FOLDER / "wheel", ignore_errors=True)
     ok, output = run(sys.executable, "-m", "venv", FOLDER / "venv")
     if not tap.line("a virtual environment", ok, output):
         return None
-    ok, output = run(PYTHON, "-m", "pip", "wheel", "--no-deps", ROOT, "-w", FOLDER / "wheel",
-                     f"--config-settings=build-dir={FOLDER / 'meson'}")
-    wheels = list((FOLDER / "wheel").glob("*.whl"))
-    if not tap.line("pip builds a wheel", ok and len(wheels) == 1, output):
+    wheel = build_wheel(tap, PYTHON, FOLDER)
+    if not wheel:
         return None
-    ok, output = run(PYTHON, "-m", "pip", "install", f"{wheels[0]}[safetensors]", "auditwheel")
-    return wheels[0] if tap.line("pip installs it", ok, output) else None
+    ok, output = run(PYTHON, "-m", "pip", "install", f"{wheel}[safetensors]", "auditwheel")
+    return wheel if tap.line("pip installs it", ok, output) else None
 
 
 def check_wheel(tap, wheel):
@@ -76,20 +49,6 @@ def check_wheel(tap, wheel):
     tap.line("auditwheel has a tag of manylinux for it", ok and bool(tag or own), output)
 
 
-def run_tests(tap, library):
-    environment = dict(os.environ, ATTNKIT_TEST_LIBRARY=str(library), PYTHONPATH=str(Path(__file__).parent))
-    for test in sorted(Path(__file__).parent.glob("test_*.py")):
-        done = subprocess.run([str(PYTHON), "-W", "ignore", "-m", "unittest", "-v", test.stem], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600, cwd=FOLDER,
-                              env=environment)
-        names = re.findall(r"^(test_\w+) \([^)]*\)(?:\n[^\n]*)? \.\.\. (ok|ERROR|FAIL|skipped.*)$", done.stdout, re.M)
-        for name, result in names:
-            tap.line(f"{test.stem}: {name}", result == "ok", done.stdout)
-        ran = re.search(r"^Ran (\d+) tests?", done.stdout, re.M)
-        is_whole = ran and int(ran[1]) == len(names) > 0 and done.returncode == 0
-        tap.line(f"{test.stem}: all of its tests", bool(is_whole), done.stdout)
-
-
 def main():
     library = Path(sys.argv[1]).resolve() / "dispatch" / "libattnkit.so"
     tap = Tap()
@@ -97,7 +56,7 @@ def main():
     wheel = make_wheel(tap)
     if wheel:
         check_wheel(tap, wheel)
-        run_tests(tap, library)
+        run_tests(tap, PYTHON, HERE, dict(os.environ, ATTNKIT_TEST_LIBRARY=str(library), PYTHONPATH=str(HERE)))
     return tap.end()
 
 

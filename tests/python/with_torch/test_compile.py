@@ -3,6 +3,7 @@
 eager mode, and run on attnkit where the page says so."""
 
 import io
+import tempfile
 import unittest
 
 import attnkit.torch
@@ -92,18 +93,26 @@ class Compile(unittest.TestCase):
                 for lengths in LENGTHS:
                     self.check(function, loaded, *lengths)
 
+    def programs(self, function, tensors):
+        yield "cpp_wrapper", torch.compile(function, fullgraph=True, options={"cpp_wrapper": True})
+        module = torch.nn.Module()
+        module.forward = function
+        with tempfile.TemporaryDirectory() as folder:
+            file = torch._inductor.aoti_compile_and_package(torch.export.export(module, tensors),
+                                                            package_path=folder + "/program.pt2")
+            yield "AOTInductor", torch._inductor.aoti_load_package(file)
+
     def test_ahead_of_time(self):
-        """A program of AOTInductor calls PyTorch's function by its address: attnkit's op runs on attnkit, and
+        """Such programs call PyTorch's function by its address: attnkit's op runs on attnkit, and
         scaled_dot_product_attention stays PyTorch's."""
+        tensors = drawn_qkv(kv_heads=2)
         for function, calls in ((with_options, 1), (by_sdpa, 0)):
-            torch._dynamo.reset()
-            compiled = torch.compile(function, fullgraph=True, options={"cpp_wrapper": True})
-            tensors = drawn_qkv(kv_heads=2)
-            with self.subTest(function.__name__), active():
-                ours, count = ran(lambda: compiled(*tensors))
-                for mine, eager in zip(ours, function(*tensors)):
-                    torch.testing.assert_close(mine, eager)
-            self.assertEqual(count, calls)
+            for name, program in self.programs(function, tensors):
+                with self.subTest(name, function=function.__name__), active():
+                    ours, count = ran(lambda: program(*tensors))
+                    for mine, eager in zip(ours, function(*tensors)):
+                        torch.testing.assert_close(mine, eager)
+                    self.assertEqual(count, calls)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ def masks(dtype):
             {"attn_mask": seen}, {"attn_mask": seen[None, None, :, :1].expand(1, 1, 5, 7)},
             {"attn_mask": drawn(5, 5, 7, dtype=dtype)}, {"attn_mask": drawn(6, 2, 1, 5, 7, dtype=dtype)},
             {"attn_mask": drawn(7, 2, 4, 5, 1, dtype=dtype)}, {"attn_mask": drawn(8, 1, 1, 1, 7, dtype=dtype)},
-            {"attn_mask": torch.where(seen, 0.0, -torch.inf).to(dtype)}, {"attn_mask": drawn(9, 2, 4, 7, 5).mT.to(dtype)}]
+            {"attn_mask": torch.where(seen, 0.0, -torch.inf).to(dtype)},
+            {"attn_mask": drawn(9, 2, 4, 7, 5).mT.to(dtype)}]
 
 
 class Reached(unittest.TestCase):
@@ -192,8 +193,9 @@ class LeftToTorch(unittest.TestCase):
         q, k, _ = drawn_qkv()
         self.same_bits(lambda: sdpa(q, k, drawn(4, 2, 4, 7, 24)))
 
-    def test_two_dimensions(self):
+    def test_other_dimensions(self):
         q, k, v = drawn_qkv()
+        self.same_bits(lambda: sdpa(q[0], k, v))
         self.same_bits(lambda: sdpa(q[0, 0], k[0, 0], v[0, 0]))
 
     def test_multihead_attention_in_evaluation(self):
@@ -219,6 +221,8 @@ class LeftToTorch(unittest.TestCase):
                             (lambda: FLASH(q, k, v, attn_mask=torch.ones(5, 7, dtype=torch.bool)), "same data type"),
                             (lambda: FLASH(q, k, v, attn_mask=torch.ones(7)), "mask dim"),
                             (lambda: FLASH(q, k, drawn(1, 2, 4, 7, 8)), "same head size"),
+                            (lambda: FLASH(q[None], k[None], v[None]), "4"),
+                            (lambda: FLASH(q, k, v, attn_mask=torch.ones(1, 1, 1, 5, 7)), "mask dim"),
                             (lambda: FLASH(q.int(), k.int(), v.int()), "[Ff]loat|not implemented|data type"),
                             (lambda: sdpa(q, k.half(), v), "same dtype")):
             with self.assertRaisesRegex(RuntimeError, words):

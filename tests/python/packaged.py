@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the suites of the Python package share: a wheel that pip builds from this tree, the tests of a folder that run
+with it, and TAP."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# A test, perhaps its docstring, what it prints, and its result.
+RESULT = re.compile(r"^(test_\w+) \([^)]*\)(?:\n[^\n]*)? \.\.\. (?:[^\n]*\n)*?(ok|ERROR|FAIL|skipped.*)$", re.M)
+
+
+class Tap:
+    """Prints a TAP line for each test, and the plan at the end."""
+
+    def __init__(self):
+        self.count = self.failures = 0
+
+    def line(self, name, ok, output=""):
+        self.count += 1
+        self.failures += not ok
+        if not ok:
+            print("\n".join("# " + line for line in output.splitlines()[-40:]))
+        print(f"{'ok' if ok else 'not ok'} {self.count} - {name}", flush=True)
+        return ok
+
+    def end(self):
+        print(f"1..{self.count}")
+        return 1 if self.failures else 0
+
+
+def run(*command, **more):
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, **more)
+    return done.returncode == 0, done.stdout
+
+
+def build_wheel(tap, python, folder):
+    """Builds a wheel by pip, in folder/wheel. The files that meson compiles are kept in folder/meson."""
+    shutil.rmtree(folder / "wheel", ignore_errors=True)
+    ok, output = run(python, "-m", "pip", "wheel", "--no-deps", ROOT, "-w", folder / "wheel",
+                     f"--config-settings=build-dir={folder / 'meson'}")
+    wheels = list((folder / "wheel").glob("*.whl"))
+    return wheels[0] if tap.line("pip builds a wheel", ok and len(wheels) == 1, output) else None
+
+
+def notes(output):
+    """Returns the lines of an output that begin with "# "."""
+    return "".join(line + "\n" for line in re.findall(r"^# .*$", output, re.M))
+
+
+def run_tests(tap, python, tests, environment):
+    """Runs the test_*.py of a folder, and prints their notes."""
+    for test in sorted(tests.glob("test_*.py")):
+        done = subprocess.run([str(python), "-W", "ignore", "-m", "unittest", "-v", test.stem], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1200, cwd=tests,
+                              env=environment)
+        print(notes(done.stdout), end="")
+        results = RESULT.findall(done.stdout)
+        for name, result in results:
+            tap.line(f"{test.stem}: {name}", result == "ok", done.stdout)
+        ran = re.search(r"^Ran (\d+) tests?", done.stdout, re.M)
+        is_whole = ran and int(ran[1]) == len(results) > 0 and done.returncode == 0
+        tap.line(f"{test.stem}: all of its tests", bool(is_whole), done.stdout)
