@@ -12,7 +12,7 @@ TRY = "try:\n    import attnkit.torch\nexcept ImportError as error:\n    print(e
 
 
 def said(before="", path=None):
-    """Returns what the import prints, in a new process where torch is what `before` or the folder `path` makes of it."""
+    """Returns what the import prints, in a new process. `before`, or the folder `path`, decides what torch is there."""
     start = f"import sys; sys.path[:0] = {[path] if path else []!r}\n{before}\n"
     done = subprocess.run([sys.executable, "-c", start + TRY], capture_output=True, text=True, check=True)
     return done.stdout.strip()

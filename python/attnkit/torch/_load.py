@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds PyTorch's library in this process, and defines attnkit's ops in it. Raises ImportError if PyTorch is missing, or
-is a version that lacks what attnkit calls."""
+"""Finds PyTorch's library in this process, and defines attnkit's ops in it. Raises ImportError if PyTorch is missing,
+or is a version that lacks functions that attnkit calls."""
 
 import sys
 from pathlib import Path

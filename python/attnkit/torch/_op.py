@@ -95,8 +95,8 @@ def _window(window, align):
 def _fake(q, k, v, *options):
     for name, tensor in zip(ARGUMENTS, (q, k, v, *options)):
         if isinstance(tensor, torch.Tensor):
-            torch._check(tensor.device == q.device, lambda: f"attnkit: {name} is on the device {tensor.device}, and q on "
-                         f"{q.device}")
+            text = f"attnkit: {name} is on the device {tensor.device}, and q on {q.device}"
+            torch._check(tensor.device == q.device, lambda: text)
     torch._check(q.ndim == k.ndim == v.ndim == 4, lambda: "attnkit: q, k and v must be [batch, heads, rows, elements]")
     out = torch.empty_like(q) if v.shape[3] == q.shape[3] else q.new_empty((*q.shape[:3], v.shape[3]))
     return out, q.new_empty(q.shape[:3], dtype=torch.float32)

@@ -31,8 +31,9 @@ def formula(q, k, v, **options):
 
 
 def leaves_for(function, *tensors):
-    """Returns copies of the tensors that need gradients: for the formula in float64, as its gradients are then."""
-    return [(tensor.double() if function is formula else tensor).detach().clone().requires_grad_() for tensor in tensors]
+    """Returns copies of the tensors that need gradients. For the formula they are in float64, as its gradients."""
+    tensors = [tensor.double() if function is formula else tensor for tensor in tensors]
+    return [tensor.detach().clone().requires_grad_() for tensor in tensors]
 
 
 def with_gradients(function, q, k, v, **options):

@@ -5,8 +5,8 @@ counts of PyTorch's own samples, and the speed of calls.
 
     tests/python/with_torch/suite.py
 
-The virtual environment with PyTorch is that of tests/interop/pytorch/compare.py: the first run makes it. The package and
-compiled programs are kept in build-torch/ of the tree.
+The virtual environment with PyTorch is that of tests/interop/pytorch/compare.py: the first run makes it. The package
+and compiled programs are kept in build-torch/ of the tree.
 """
 
 import os

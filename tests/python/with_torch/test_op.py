@@ -26,8 +26,8 @@ class SameBits(unittest.TestCase):
         slopes, sinks = drawn(6, 4).abs(), drawn(7, 4)
         lens = torch.tensor([3, 7])
         yield from ({}, {"scale": 0.0}, {"scale": -0.4}, {"softcap": 2.0}, {"sinks": sinks}, {"mask": mask},
-                    {"mask": mask[0, 0]}, {"mask": mask[..., :1]}, {"mask": mask[:, :, 0, 0, None, None]}, {"bias": bias},
-                    {"bias": bias[:, :, :1]}, {"bias": bias.half()}, {"bias": bias.mT.contiguous().mT},
+                    {"mask": mask[0, 0]}, {"mask": mask[..., :1]}, {"mask": mask[:, :, 0, 0, None, None]},
+                    {"bias": bias}, {"bias": bias[:, :, :1]}, {"bias": bias.half()}, {"bias": bias.mT.contiguous().mT},
                     {"mask": mask, "bias": bias}, {"kv_lens": lens}, {"kv_lens": lens.int()})
         for causal in ("upper-left", "bottom-right"):
             yield {"causal": causal}
@@ -35,8 +35,8 @@ class SameBits(unittest.TestCase):
             yield {"causal": causal, "window": (None, 1, 2), "alibi_slopes": slopes}
         yield {"causal": True, "q_offsets": torch.tensor([2, -1])}
         yield {"causal": True, "q_offsets": torch.tensor([9, 2, 8, -1])[1::2]}
-        yield {"causal": "bottom-right", "mask": mask, "bias": bias, "kv_lens": lens, "window": (3, None), "softcap": 3.0,
-               "sinks": sinks, "alibi_slopes": slopes, "scale": 0.3}
+        yield {"causal": "bottom-right", "mask": mask, "bias": bias, "kv_lens": lens, "window": (3, None),
+               "softcap": 3.0, "sinks": sinks, "alibi_slopes": slopes, "scale": 0.3}
 
     def check(self, q, k, v, **options):
         out, lse = attention(q, k, v, return_lse=True, **options)
@@ -68,8 +68,8 @@ class SameBits(unittest.TestCase):
         q, k, v = drawn_qkv()
         dense = attention(q, k, v)
         for turn in (lambda t: t.transpose(1, 2).contiguous().transpose(1, 2), lambda t: t.mT.contiguous().mT,
-                     lambda t: torch.stack((t, t), dim=-1)[..., 0], lambda t: t.permute(2, 3, 0, 1).contiguous().permute(
-                         2, 3, 0, 1)):
+                     lambda t: torch.stack((t, t), dim=-1)[..., 0],
+                     lambda t: t.permute(2, 3, 0, 1).contiguous().permute(2, 3, 0, 1)):
             self.assertTrue(torch.equal(attention(turn(q), turn(k), turn(v)), dense))
         self.assertTrue(torch.equal(attention(torch._neg_view(-q), k, v), dense))
         rows_first = q.transpose(1, 2).contiguous().transpose(1, 2)
@@ -88,7 +88,8 @@ class SameBits(unittest.TestCase):
         q, k, v = drawn_qkv()
         seen = drawn(4, 5, 7) < 0.6
         cases = [((q, k, v), {}), ((q, k, drawn(4, 2, 4, 7, 24)), {"is_causal": True}), ((q[0], k, v), {}),
-                 ((q[0, 0], k[0, 0], v[0, 0]), {}), ((q[0], k[0], v[0]), {"attn_mask": seen}), ((q, k[:, :1], v[:, :1]), {}),
+                 ((q[0, 0], k[0, 0], v[0, 0]), {}), ((q[0], k[0], v[0]), {"attn_mask": seen}),
+                 ((q, k[:, :1], v[:, :1]), {}),
                  ((q[None], k[None], v[None]), {"attn_mask": drawn(5, 2, 1, 5, 7), "scale": 0.3}),
                  ((q, k[:, :2], v[:, :2]), {"enable_gqa": True}), ((q, k[:1, :2], v[:, :2]), {"enable_gqa": True})]
         for tensors, options in cases:
@@ -164,7 +165,8 @@ class Gradients(unittest.TestCase):
         """A call has a right gradient or none: it refuses tensors that need gradients."""
         q, k, v = (tensor.requires_grad_() for tensor in drawn_qkv())
         lens, four = torch.tensor([3, 7]), torch.zeros(4)
-        cases = [({"causal": "bottom-right"}, "bottom-right"), ({"kv_lens": lens}, "kv_lens"), ({"softcap": 1.0}, "softcap"),
+        cases = [({"causal": "bottom-right"}, "bottom-right"), ({"kv_lens": lens}, "kv_lens"),
+                 ({"softcap": 1.0}, "softcap"),
                  ({"causal": "upper-left", "window": (1, 0)}, "window"), ({"sinks": four}, "sinks"),
                  ({"causal": "upper-left", "alibi_slopes": four}, "alibi_slopes"),
                  ({"causal": True, "q_offsets": lens}, "q_offsets"),

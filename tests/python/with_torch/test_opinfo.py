@@ -30,10 +30,11 @@ def first(result):
 
 
 class OpInfo(unittest.TestCase):
-    """Compares with the formula in float64. Every result has to be inside the tolerances. A gradient, which is outside
-    the tolerances without attnkit, too, may be off by twice the error of PyTorch's gradient, by the rounding of the
-    result, and by a float32 epsilon for each unit of the largest score: PyTorch's backward op computes the scores again,
-    with other roundings than attnkit's."""
+    """Compares with the formula in float64. Every result has to be inside the tolerances.
+
+    PyTorch's gradients are outside the tolerances, with attnkit or without. A gradient may be off by twice the error of
+    PyTorch's gradient, by the rounding of the result, and by a float32 epsilon for each unit of the largest score,
+    because PyTorch's backward op computes the scores again, with other roundings than attnkit's."""
 
     def with_gradients(self, function, sample):
         leaves = leaves_for(function, sample.input, *sample.args)
