@@ -420,11 +420,15 @@ def suite_speed():
     record_tap("speed", status, output)
 
 
-def suite_pytorch():
-    """A comparison with PyTorch's attention in float64, and recipes for PyTorch's behaviour where attnkit differs."""
+def suite_torch():
+    """PyTorch: the library compared with it in float64, recipes for its behaviour, and attnkit.torch inside it."""
     status, output = run([sys.executable, INTEROP / "pytorch" / "compare.py", BUILD], timeout=7200)
     record_tap("pytorch", status, output)
     figures({"": output})
+    status, output = run([sys.executable, ROOT / "tests" / "python" / "with_torch" / "suite.py"], timeout=7200)
+    record_tap("attnkit.torch", status, output)
+    for line in re.findall(r"^# ((?:OpInfo|tiny call|large call): .*)$", output, re.MULTILINE):
+        say("    " + line)
 
 
 def llamacpp_test(program, *options):
@@ -498,7 +502,7 @@ SUITES = {
     "models": suite_models,
     "speed": suite_speed,
 }
-ON_DEMAND = {"pytorch": suite_pytorch,  # 2.6 GB to download
+ON_DEMAND = {"torch": suite_torch,  # 2.6 GB to download
              "wheels": suite_wheels,  # builds the library once for each version of Python
              "openvino": suite_openvino,  # 100 MB to download
              "llamacpp": suite_llamacpp,  # builds llama.cpp
@@ -585,7 +589,8 @@ def main():
                            help="an instruction set that ran nowhere is a failure")
     arguments.add_argument("suites", nargs="*", metavar="SUITE",
                            help="one of " + ", ".join(SUITES) + ", which are all run by default, or " +
-                           ", ".join(ON_DEMAND) + " (tests/interop/pytorch/compare.py, tests/perf/older.py)")
+                           ", ".join(ON_DEMAND) + " (tests/interop/pytorch/compare.py, "
+                           "tests/python/with_torch/suite.py, tests/perf/older.py)")
     options = arguments.parse_args()
     suites = {**SUITES, **ON_DEMAND}
     for name in options.suites:

@@ -104,8 +104,14 @@ class call
     bool is_packed_ = false;
 };
 
-// Runs the attention by a plan of this thread, which is made if none fits.
+// Runs the attention by a plan of this thread, which is made if none fits. Releases Python's lock
+// meanwhile.
 void run_planned(description &d);
+
+// The same for a caller that may have no Python lock, with its own threads. Throws `refused`.
+using parallel_for_function = void(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
+                                   void *arg);
+void run_without_lock(description &d, parallel_for_function *threads);
 
 // Returns whether the elements of an array are bool.
 bool is_mask_of_truths(PyObject *object);

@@ -65,6 +65,9 @@ PyMethodDef methods[] = {
     method<layer_pack>("layer_pack", nullptr),
     method<layer>("layer", nullptr),
     method<copied>("copied_bytes", nullptr),
+    method<torch_load>("torch_load", nullptr),
+    method<torch_override>("torch_override", nullptr),
+    method<torch_runs>("torch_runs", nullptr),
     {nullptr, nullptr, 0, nullptr}};
 
 } // namespace

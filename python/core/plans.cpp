@@ -179,6 +179,43 @@ void *workspace_of(thread_state &s, size_t bytes)
     return s.workspace.get();
 }
 
+// A call that is ready to run.
+struct prepared {
+    const void *plan;
+    attnkit_attention_group_data groups;
+    attnkit_attention_data data;
+    attnkit_exec exec;
+    char message[ATTNKIT_MESSAGE_SIZE];
+
+    attnkit_status run()
+    {
+        return attnkit_attention_run(plan, &data, &exec, message);
+    }
+};
+
+void prepare(prepared &p, const description &d)
+{
+    thread_state &s = of_thread();
+    const planned &found = find_plan(s, without_pointers(d));
+    p.plan = found.plan.get();
+    p.groups = group_data(d);
+    p.data = run_data(d);
+    p.data.groups = &p.groups;
+    p.exec = exec_of(d.threads);
+    p.exec.workspace = workspace_of(s, found.workspace);
+    p.exec.workspace_size = s.workspace_size;
+}
+
+void finish(const prepared &p, attnkit_status status)
+{
+    thread_state &s = of_thread();
+    if (s.workspace_size > kept_workspace) {
+        s.workspace.reset();
+        s.workspace_size = 0;
+    }
+    expect_ok(status, p.message);
+}
+
 } // namespace
 
 void *workspace(size_t bytes)
@@ -208,25 +245,22 @@ int64_t read_threads(PyObject *object)
 
 void run_planned(description &d)
 {
-    thread_state &s = of_thread();
-    const planned &found = find_plan(s, without_pointers(d));
-    const attnkit_attention_group_data groups = group_data(d);
-    attnkit_attention_data data = run_data(d);
-    data.groups = &groups;
-    attnkit_exec exec = exec_of(d.threads);
-    exec.workspace = workspace_of(s, found.workspace);
-    exec.workspace_size = s.workspace_size;
-    char message[ATTNKIT_MESSAGE_SIZE];
+    prepared p;
+    prepare(p, d);
     attnkit_status status;
     {
         nb::gil_scoped_release released;
-        status = attnkit_attention_run(found.plan.get(), &data, &exec, message);
+        status = p.run();
     }
-    if (s.workspace_size > kept_workspace) {
-        s.workspace.reset();
-        s.workspace_size = 0;
-    }
-    expect_ok(status, message);
+    finish(p, status);
+}
+
+void run_without_lock(description &d, parallel_for_function *threads)
+{
+    prepared p;
+    prepare(p, d);
+    p.exec.parallel_for = threads;
+    finish(p, p.run());
 }
 
 void link(description &d)

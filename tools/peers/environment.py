@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual environment of tools/peers.py, tools/plot_rows.py and tests/interop/pytorch, with the requested
-packages of requirements.txt."""
+"""The virtual environment of tools/peers.py, tools/plot_rows.py and `tools/test torch`, with the requested packages of
+requirements.txt."""
 
 import importlib.util
 import os

@@ -21,14 +21,20 @@ import compare_options  # noqa: E402
 import environment  # noqa: E402
 
 
+def python_with_torch():
+    """Returns the path of a Python with PyTorch. The first call makes the virtual environment."""
+    python = os.environ.get("ATTNKIT_TEST_PYTORCH")
+    if python:
+        return python
+    folder = compare_options.environment_folder()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    return environment.complete(folder, ["torch", "flex", "compile"],
+                                lambda _: "The first run needs PyPI; because it installs PyTorch.")
+
+
 def main():
     compare_options.parse()
-    python = os.environ.get("ATTNKIT_TEST_PYTORCH")
-    folder = compare_options.environment_folder()
-    if not python:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        python = environment.complete(
-            folder, ["torch", "flex"], lambda _: "The first run needs PyPI, because it installs PyTorch.")
+    python = python_with_torch()
     os.execv(python, [python, str(HERE / "main.py"), *sys.argv[1:]])
 
 

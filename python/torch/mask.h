@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Masks and biases of torch, whose dimensions of length 1 stand for every batch entry, head, row or
+// key.
+#ifndef ATTNKIT_PYTHON_TORCH_MASK_H
+#define ATTNKIT_PYTHON_TORCH_MASK_H
+
+#include "python/core/call.h"
+#include "python/torch/tensor.h"
+
+namespace attnkit_torch
+{
+
+enum mask_kind { BOOLS, NUMBERS };
+
+// A mask or a bias, and the memory of its copy if attnkit cannot read the original.
+class mask
+{
+  public:
+    // Adds bools, true where a row sees a key, or numbers that are added to the scores, to a call
+    // whose tensors are described.
+    void add(attnkit_python::description &d, tensor t, mask_kind kind, const char *name);
+
+  private:
+    void broadcast(const attnkit_attention_args &args, const char *name);
+    void repeat_columns(int64_t columns);
+
+    tensor tensor_;
+    view view_;
+    std::unique_ptr<char[]> copy_;
+};
+
+} // namespace attnkit_torch
+
+#endif

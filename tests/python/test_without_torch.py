@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attnkit.torch where PyTorch is missing or does not fit: the import says so, and attnkit itself stays usable.
+tools/test torch tests attnkit.torch with PyTorch."""
+
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+TRY = "try:\n    import attnkit.torch\nexcept ImportError as error:\n    print(error)\nimport attnkit; attnkit.info()"
+
+
+def said(before="", path=None):
+    """Returns what the import prints, in a new process. `before`, or the folder `path`, decides what torch is there."""
+    start = f"import sys; sys.path[:0] = {[path] if path else []!r}\n{before}\n"
+    done = subprocess.run([sys.executable, "-c", start + TRY], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+class WithoutTorch(unittest.TestCase):
+    """Imports attnkit.torch with torch hidden, and with stand-ins for other versions of torch."""
+
+    def test_missing(self):
+        self.assertEqual(said("sys.modules['torch'] = None"), "attnkit.torch needs PyTorch: pip install torch")
+
+    def stand_in(self, registry):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for name, text in (("torch", "__version__ = '2.3.1'"), ("torch/nn", ""), ("torch/nn/attention", registry)):
+            (Path(folder.name) / name).mkdir()
+            (Path(folder.name) / name / "__init__.py").write_text(text)
+        return folder.name
+
+    def test_too_old(self):
+        self.assertEqual(said(path=self.stand_in("")), "attnkit.torch needs PyTorch 2.11 or newer; this is 2.3.1")
+
+    def test_another_build(self):
+        """A torch whose library is elsewhere, or was not loaded."""
+        text = said(path=self.stand_in("def restore_flash_attention_impl(): pass"))
+        self.assertRegex(text, r"^attnkit.torch does not fit PyTorch 2.3.1: torch has not loaded .*libtorch_cpu")
+
+
+if __name__ == "__main__":
+    unittest.main()
