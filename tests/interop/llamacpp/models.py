@@ -106,9 +106,9 @@ def compare_errors(model, report, ubatch):
 
 
 def compare_q8_0(model, report, reference):
-    """Compares errors with a q8_0 cache. Stock llama.cpp supports a quantised V only with fa on. In a model with experts,
-    some tokens go to another expert than with an f32 cache. Chance decides which tokens, and their errors are 30 times
-    as large as other errors. For these models only the median over the tokens is compared."""
+    """Compares errors with a q8_0 cache. Stock llama.cpp supports a quantised V only with fa on. In a model with
+    experts, some tokens go to another expert than with an f32 cache. Chance decides which tokens, and their errors are
+    30 times as large as other errors. For these models only the median over the tokens is compared."""
     stock, own = (model.run(is_ours, 1, "q8_0") for is_ours in (False, True))
     on, ours = (error(logits, reference) for logits in (stock, own))
     median_on, median_ours = (median_error(logits, reference) for logits in (stock, own))
