@@ -39,6 +39,12 @@ def print_speed(tap, python, environment):
     tap.line("speed.py ends well", ok, output)
 
 
+def check_tiny_call(tap, python, environment):
+    """Compares the cost of the smallest call with the floor that bench/python/tiny_call.py has."""
+    ok, output = run(python, ROOT / "bench" / "python" / "tiny_call.py", env=environment)
+    tap.line("the smallest call costs little beside torch's", ok, output)
+
+
 def main():
     tap = Tap()
     FOLDER.mkdir(exist_ok=True)
@@ -48,6 +54,7 @@ def main():
     if install(tap, python):
         run_tests(tap, python, HERE, environment)
         print_speed(tap, python, environment)
+        check_tiny_call(tap, python, environment)
     return tap.end()
 
 
