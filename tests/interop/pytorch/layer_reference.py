@@ -113,7 +113,7 @@ def attention(q, k, v, seen, bias):
     x = torch.where(seen, scale * (q.value @ k.value.mT) + bias, -torch.inf)
     weights, _, _ = reference.softmax(x)
     out, moved_v = weights @ v.value, weights @ v.error
-    case = SimpleNamespace(head_dim=dim, kv_len=keys, out_type="float32")
+    case = SimpleNamespace(head_dim=dim, kv_len=keys, out_type="float32", softcap=0.0)
     of_out, _, of_weights = reference.bounds(case, out.abs() + moved_v, x, size,
                                              v.value.abs() + v.error)
     return Known(out, of_out + moved_v), Known(weights, of_weights)
