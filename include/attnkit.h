@@ -459,12 +459,15 @@ typedef struct attnkit_unit_info {
     const char *needs; /* the CPU features it is written for beside the instruction set, as text */
     int32_t built;     /* 1 if this library holds its kernels */
     int32_t can_run;   /* 1 if built, CPU and operating system support it, and its bits are right */
-    int32_t used;      /* 1 if calls use it that name the instruction set alone */
+    int32_t used;      /* 1 if a call that names the instruction set alone uses it */
     const char *reason; /* why it can or cannot run, or is not used, as text */
 } attnkit_unit_info;
 
-/* As attnkit_isa_count and attnkit_isa_get, for units. */
+/* Returns the number of units that this version knows, built or not. The units of an instruction
+ * set are listed from worst to best. */
 ATTNKIT_API int32_t attnkit_unit_count(void);
+
+/* Fills info for index 0 .. count-1. */
 ATTNKIT_API attnkit_status attnkit_unit_get(int32_t index, attnkit_unit_info *info, char *message);
 
 /* The instruction set of a call. */

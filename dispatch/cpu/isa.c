@@ -51,13 +51,14 @@ enum { SCALAR, AVX2, AVX512, NEON, ISA_COUNT };
 
 /* The instruction sets, from worst to best. */
 static const struct isa isas[ISA_COUNT] = {
-    [SCALAR] = {"scalar", "any CPU", 0, &attnkit_scalar},
-    [AVX2] = {"avx2", "AVX2, FMA, F16C", CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C, KERNELS_AVX2},
+    [SCALAR] = {"scalar", "any CPU", 0, &attnkit_scalar, false},
+    [AVX2] = {"avx2", "AVX2, FMA, F16C", CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C, KERNELS_AVX2,
+              false},
     [AVX512] = {"avx512", "AVX-512 F, BW, DQ, VL; AVX2, FMA",
                 CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ |
                     CPU_AVX512VL,
-                KERNELS_AVX512},
-    [NEON] = {"neon", "NEON (64-bit ARM)", CPU_NEON, KERNELS_NEON},
+                KERNELS_AVX512, true},
+    [NEON] = {"neon", "NEON (64-bit ARM)", CPU_NEON, KERNELS_NEON, false},
 };
 
 /* The units of an instruction set, from worst to best. */
@@ -165,18 +166,12 @@ static const char *why_unit(const struct unit *unit)
 /* Returns the unit that calls use with this instruction set. */
 static int best_unit(int isa)
 {
+    if (!isas[isa].has_units)
+        return NO_UNIT;
     for (int i = UNIT_COUNT - 1; i >= 0; i--)
         if (units[i].isa == isa && is_worth_it(&units[i]) && attnkit_unit_can_run(&units[i]))
             return i;
     return NO_UNIT;
-}
-
-static bool has_units(int isa)
-{
-    for (int i = 0; i < UNIT_COUNT; i++)
-        if (units[i].isa == isa)
-            return true;
-    return false;
 }
 
 bool attnkit_is_choice(int isa, int unit)
@@ -194,7 +189,7 @@ const struct kernels *attnkit_kernels_of(int isa, int unit)
 static bool is_without_unit(int isa, const char *name)
 {
     const size_t length = strlen(isas[isa].name);
-    return has_units(isa) && strncmp(name, isas[isa].name, length) == 0 &&
+    return isas[isa].has_units && strncmp(name, isas[isa].name, length) == 0 &&
            strcmp(name + length, WITHOUT_UNIT) == 0;
 }
 

@@ -18,6 +18,7 @@ struct isa {
     const char *needs;             /* needs_mask as text */
     uint32_t needs_mask;           /* CPU_* bits */
     const struct kernels *kernels; /* NULL if not built */
+    bool has_units;                /* a unit of the list of attnkit_units is for it */
 };
 
 struct unit {

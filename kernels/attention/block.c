@@ -60,18 +60,13 @@ struct widening {
     const struct cache *c;
     int64_t batch, kv_head, first; /* first: the first key */
     float *wide;
+    int64_t row_floats; /* floats of a row in `wide` */
     uint32_t *least; /* if not NULL, rows become words of pairs, and *least their least magnitude */
 };
 
-/* Returns the number of floats of a row in scratch. */
-static int64_t wide_dim(const struct widening *w)
-{
-    return w->least ? words_of_pairs(w->c->dim) : w->c->dim;
-}
-
 static float *wide_row(const struct widening *w, int i)
 {
-    return w->wide + i * wide_dim(w);
+    return w->wide + i * w->row_floats;
 }
 
 static struct key_row row_after(struct key_row row, ptrdiff_t bytes, ptrdiff_t scale_bytes)
@@ -191,8 +186,8 @@ static struct rows widen(const struct widening *w, struct key_set keys)
         const int rows = widen_at_stride(w, keys, first, next, 0, bytes);
         widen_at_stride(w, keys, next, end, rows, 0);
     }
-    return (struct rows){(const char *)w->wide, wide_dim(w) * (int64_t)sizeof *w->wide,
-                         wide_dim(w)};
+    return (struct rows){(const char *)w->wide, w->row_floats * (int64_t)sizeof *w->wide,
+                         w->row_floats};
 }
 
 static struct rows in_place(const struct attention *a, const struct cache *c, int64_t batch,
@@ -205,7 +200,7 @@ struct rows attnkit_rows(const struct attention *a, const struct kernels *kernel
                          const struct cache *c, int64_t batch, int64_t kv_head, int64_t first,
                          struct key_set keys, float *wide)
 {
-    const struct widening w = {a, kernels, c, batch, kv_head, first, wide, NULL};
+    const struct widening w = {a, kernels, c, batch, kv_head, first, wide, c->dim, NULL};
     if (is_at_one_stride(a, c, first, keys))
         return in_place(a, c, batch, kv_head, first + first_of(keys));
     return widen(&w, keys);
@@ -215,7 +210,8 @@ struct rows attnkit_pairs_of_k(const struct attention *a, const struct kernels *
                                int64_t batch, int64_t kv_head, int64_t first, struct key_set keys,
                                float *wide, uint32_t *least)
 {
-    const struct widening w = {a, kernels, &a->k, batch, kv_head, first, wide, least};
+    const struct widening w = {
+        a, kernels, &a->k, batch, kv_head, first, wide, words_of_pairs(a->k.dim), least};
     *least = NO_MAGNITUDE;
     return widen(&w, keys);
 }
@@ -460,7 +456,8 @@ static struct key_rows point(const struct attention *a, const struct kernels *ke
     if (is_readable(c)) {
         point_in_place(a, kernels, c, keys, count, list);
     } else {
-        const struct widening w = {a, kernels, c, keys.batch, keys.kv_head, keys.first, wide, NULL};
+        const struct widening w = {a,          kernels, c,      keys.batch, keys.kv_head,
+                                   keys.first, wide,    c->dim, NULL};
         make_readable(&w, seen, count, next, list);
     }
     repeat_last(&rows, list, count);

@@ -369,6 +369,7 @@ static void every_unit_is_described(void **state)
         assert_int_equal(info.can_run, attnkit_unit_can_run(&units[i]));
         assert_true(info.built || !info.can_run);
         assert_true(info.can_run || !info.used);
+        assert_true(isas[units[i].isa].has_units);
         assert_int_equal(strstr(info.reason, "not built") != NULL, !info.built);
     }
 }
