@@ -6,8 +6,9 @@
  */
 #include "dispatch/cpu/probe.h"
 
-/* The first rows: ties, cancellation, one rounding for each product, overflow, and sums at the
- * limit of keep_bits_as_pairs. The other rows were drawn. */
+/* The first rows: ties, cancellation, one rounding for each product, overflow, sums at the limit of
+ * keep_bits_as_pairs, and a product that is too large for binary32 although the sum is not. The
+ * other rows were drawn. */
 const struct pair_probe attnkit_pair_probes[PAIR_PROBES] = {
     {0x3f800000, 0x3f803380, 0x3f803f80, 0x40000000},
     {0x4b800000, 0x3f803f80, 0x3f803f80, 0x4b800000},
@@ -17,6 +18,7 @@ const struct pair_probe attnkit_pair_probes[PAIR_PROBES] = {
     {0x7f61b1e6, 0x7f00ff00, 0x3f803f80, 0x7f800000},
     {0x00800000, 0x23802381, 0xa3802381, 0x04810000},
     {0x00000000, 0x2380a380, 0x23802380, 0x00000000},
+    {0xff000000, 0x5f800000, 0x5f803f80, 0x7f000000},
     {0xa04a264e, 0xafe9afae, 0xaf743084, 0xa0e0fe27},
     {0x480f105c, 0x4736c78f, 0xc4d047f9, 0xd00c3e31},
     {0xc879ebdb, 0x476d4535, 0xc70fc547, 0xcf04f39b},
@@ -40,7 +42,6 @@ const struct pair_probe attnkit_pair_probes[PAIR_PROBES] = {
     {0xa2d5ab8b, 0xb2643519, 0xb037342a, 0x29cb35c1},
     {0x494d8293, 0x48944403, 0x47f34953, 0x510e2cb2},
     {0x4a1fa782, 0xc30148d3, 0xc75fc437, 0xcd9212b9},
-    {0xb7655319, 0x3b403f4b, 0x3b45ba07, 0xb9d8a699},
 };
 
 static bool is_right(const float *sum, int first)

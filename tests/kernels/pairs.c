@@ -185,6 +185,23 @@ static void with_one_rounding(float *sum, const float *x, const float *w)
     }
 }
 
+/* Rounds each product before it is added. Only a product beyond binary32 shows it. */
+static void not_fused(float *sum, const float *x, const float *w)
+{
+    for (int i = 0; i < MAX_VECTOR; i++) {
+        uint32_t a, b;
+        memcpy(&a, &x[i], sizeof a);
+        memcpy(&b, &w[i], sizeof b);
+        const uint32_t halves[4] = {a & 0xffff0000, b & 0xffff0000, a << 16, b << 16};
+        float f[4];
+        memcpy(f, halves, sizeof f);
+        for (int j = 0; j < 4; j += 2) {
+            const float product = f[j] * f[j + 1];
+            sum[i] += product;
+        }
+    }
+}
+
 static void twice(float *sum, const float *x, const float *w)
 {
     tested->pairs->add_one(sum, x, w);
@@ -195,7 +212,7 @@ static void probes_tell_right_from_wrong(void **state)
 {
     (void)state;
     void (*const wrong[])(float *, const float *, const float *) = {a_wrong_sum, in_the_wrong_order,
-                                                                    with_one_rounding};
+                                                                    with_one_rounding, not_fused};
     struct pair_kernels pairs = *tested->pairs;
     assert_true(attnkit_pairs_keep_bits(&pairs));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
