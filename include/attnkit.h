@@ -463,8 +463,10 @@ typedef struct attnkit_unit_info {
     const char *reason; /* why it can or cannot run, or is not used, as text */
 } attnkit_unit_info;
 
-/* As attnkit_isa_count and attnkit_isa_get, for units. */
+/* Returns the number of units that this version knows, built or not. */
 ATTNKIT_API int32_t attnkit_unit_count(void);
+
+/* Fills info for index 0 .. count-1. */
 ATTNKIT_API attnkit_status attnkit_unit_get(int32_t index, attnkit_unit_info *info, char *message);
 
 /* The instruction set of a call. */
