@@ -6,8 +6,9 @@
  */
 #include "dispatch/cpu/probe.h"
 
-/* The first rows: ties, cancellation, one rounding for each product, overflow, and sums at the
- * limit of keep_bits_as_pairs. The other rows were drawn. */
+/* The first rows: ties, cancellation, one rounding for each product, overflow, sums at the limit of
+ * keep_bits_as_pairs, and a product that is too large for binary32 although the sum is not. The
+ * other rows were drawn. */
 const struct pair_probe attnkit_pair_probes[PAIR_PROBES] = {
     {0x3f800000, 0x3f803380, 0x3f803f80, 0x40000000},
     {0x4b800000, 0x3f803f80, 0x3f803f80, 0x4b800000},
@@ -17,7 +18,7 @@ const struct pair_probe attnkit_pair_probes[PAIR_PROBES] = {
     {0x7f61b1e6, 0x7f00ff00, 0x3f803f80, 0x7f800000},
     {0x00800000, 0x23802381, 0xa3802381, 0x04810000},
     {0x00000000, 0x2380a380, 0x23802380, 0x00000000},
-    {0xa04a264e, 0xafe9afae, 0xaf743084, 0xa0e0fe27},
+    {0xff000000, 0x5f800000, 0x5f803f80, 0x7f000000},
     {0x480f105c, 0x4736c78f, 0xc4d047f9, 0xd00c3e31},
     {0xc879ebdb, 0x476d4535, 0xc70fc547, 0xcf04f39b},
     {0xb914e3c0, 0xbb8cbe88, 0x394fbcd7, 0x3bdfc1cf},

@@ -101,11 +101,12 @@ struct scratch {
     float *w;         /* a cut of a panel, as binary32 */
     float *y;         /* [rows][SUMS]: sums, and y if y is not binary32 */
     float *x;         /* rows as binary32; if many, cut after cut in the groups of struct product */
-    float *split;     /* with pairs: a cut of a group, split into binary32 */
-    uint32_t x_least; /* with pairs: the least magnitude of x */
+    bool paired;      /* x of many rows has words of pairs in place of binary32 */
+    uint32_t x_least; /* with `paired`: the least magnitude of x */
 };
 
-/* Returns whether many rows are multiplied in pairs. */
+/* Returns whether many rows are multiplied in pairs, as long as this gives the bits of the chain.
+ */
 static bool has_pairs(const struct linear *l, const struct kernels *kernels)
 {
     return kernels->pairs && l->x_type == TYPE_BF16 && l->w_type == TYPE_BF16;
@@ -133,19 +134,17 @@ static int64_t whole_lines(int64_t floats)
 
 size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kernels)
 {
-    const int64_t split = has_pairs(l, kernels) ? CUT * ROW_GROUP : 0;
+    (void)kernels;
     const int64_t floats =
-        CUT * PANEL + scratch_rows(l) * SUMS + split + whole_lines(scratch_rows(l) * l->in_dim);
+        CUT * PANEL + scratch_rows(l) * SUMS + whole_lines(scratch_rows(l) * l->in_dim);
     return (size_t)floats * sizeof(float);
 }
 
-static struct scratch cut_scratch(const struct linear *l, const struct kernels *kernels,
-                                  char *memory)
+static struct scratch cut_scratch(const struct linear *l, char *memory)
 {
     struct scratch s = {.w = (float *)memory};
     s.y = s.w + CUT * PANEL;
-    s.split = s.y + scratch_rows(l) * SUMS;
-    s.x = s.split + (has_pairs(l, kernels) ? CUT * ROW_GROUP : 0);
+    s.x = s.y + scratch_rows(l) * SUMS;
     return s;
 }
 
@@ -249,23 +248,23 @@ static void gather_inputs(const struct linear *l, const struct kernels *kernels,
     kernels->pack_q(x, ROW_GROUP, steps_of(l, kernels, n), group);
 }
 
-/* Writes the rows of a block to scratch, cut after cut and group after group. With pairs, returns
- * the least magnitude of x. */
-static uint32_t gather_x(const struct linear *l, const struct kernels *kernels, int64_t row,
-                         int rows, float *x)
+/* Writes the rows of a block to scratch, cut after cut and group after group. */
+static void gather_x(const struct linear *l, const struct kernels *kernels, int64_t row, int rows,
+                     struct scratch *s)
 {
-    uint32_t least = NO_MAGNITUDE;
+    float *x = s->x;
+    s->paired = has_pairs(l, kernels);
+    s->x_least = NO_MAGNITUDE;
     for (int64_t d = 0; d < l->in_dim; d += CUT)
         for (int i = 0, height; i < rows; i += height) {
             const int64_t end = d + cut_inputs(l, d);
             height = tile_height(rows - i, ROW_GROUP);
             for (int64_t e = d; e < end; e += INPUTS_AT_ONCE) {
                 const int64_t n = end - e < INPUTS_AT_ONCE ? end - e : INPUTS_AT_ONCE;
-                gather_inputs(l, kernels, row + i, height, e, n, x, &least);
+                gather_inputs(l, kernels, row + i, height, e, n, x, &s->x_least);
                 x += steps_of(l, kernels, n) * ROW_GROUP;
             }
         }
-    return least;
 }
 
 /* Sets the matrix of a product: the cut of a panel that begins at input d, as binary32, in place or
@@ -336,49 +335,42 @@ static void set_y(const struct linear *l, const struct scratch *s, const struct 
     product->y_stride = l->y_stride;
 }
 
-/* Multiplies a cut of words as binary32, group by group. */
-static void run_split(const struct linear *l, const struct kernels *kernels,
-                      const struct scratch *s, const struct part *part, int64_t d,
-                      struct product product)
+/* Turns x of a block from words into binary32, in place. No group moves down, so the last goes
+ * first. */
+static void split_x(const struct linear *l, struct scratch *s, int rows)
 {
-    const int64_t words = words_of_pairs(product.dim);
-    const float *x = product.x;
-    find_w(l, kernels, part, d, s->w, &product);
-    product.x = s->split;
-    for (int i = 0; i < part->rows; i += product.rows, x += words * ROW_GROUP) {
-        product.rows = tile_height(part->rows - i, ROW_GROUP);
-        memcpy(s->split, x, (size_t)(words * ROW_GROUP) * sizeof *x);
-        split_pairs(s->split, product.dim, ROW_GROUP);
-        kernels->product(&product);
-        product.ahead = (struct next_tiles){0};
-        product.y = (float *)((char *)product.y + product.rows * product.y_stride);
-        if (product.sums)
-            product.sums =
-                (const float *)((const char *)product.sums + product.rows * product.sums_stride);
+    const int64_t lanes = group_lanes(rows);
+    for (int64_t d = (l->in_dim - 1) / CUT * CUT; d >= 0; d -= CUT) {
+        const int64_t n = cut_inputs(l, d), words = words_of_pairs(n);
+        for (int64_t i = lanes - ROW_GROUP; i >= 0; i -= ROW_GROUP) {
+            float *const group = s->x + lanes * d + i * n;
+            memmove(group, s->x + lanes * words_of_pairs(d) + i * words,
+                    (size_t)(words * ROW_GROUP) * sizeof *group);
+            split_pairs(group, n, ROW_GROUP);
+        }
     }
+    s->paired = false;
 }
 
-/* Multiplies a cut in pairs, if this gives the bits of the chain. Otherwise multiplies it as
- * binary32, and clears *is_exact, because the sums then may be subnormal. */
-static void run_pairs(const struct linear *l, const struct kernels *kernels,
-                      const struct scratch *s, const struct part *part, int64_t d,
-                      struct product product, bool *is_exact)
+/* Multiplies a cut in pairs and returns true, if this gives the bits of the chain. Otherwise turns
+ * x into binary32 for this and all later products of the block, because the sums then may be
+ * subnormal. */
+static bool run_pairs(const struct linear *l, const struct kernels *kernels, struct scratch *s,
+                      const struct part *part, int64_t d, struct product product)
 {
-    if (*is_exact)
-        *is_exact = keep_bits_as_pairs(s->x_least, pair_w(l, kernels, part, d, s->w, &product));
-    if (!*is_exact) {
-        run_split(l, kernels, s, part, d, product);
-        return;
+    if (!keep_bits_as_pairs(s->x_least, pair_w(l, kernels, part, d, s->w, &product))) {
+        split_x(l, s, part->rows);
+        return false;
     }
+    product.x = s->x + group_lanes(part->rows) * words_of_pairs(d);
     product.dim = words_of_pairs(product.dim);
     kernels->pairs->product(&product);
+    return true;
 }
 
-static void run_many(const struct linear *l, const struct kernels *kernels, const struct scratch *s,
+static void run_many(const struct linear *l, const struct kernels *kernels, struct scratch *s,
                      const struct part *part)
 {
-    const bool pairs = has_pairs(l, kernels);
-    bool is_exact = pairs;
     struct product product = {
         .rows = part->rows,
         .sums_stride = SUMS * (ptrdiff_t)sizeof(float),
@@ -386,15 +378,13 @@ static void run_many(const struct linear *l, const struct kernels *kernels, cons
     };
     for (int64_t d = 0; d < l->in_dim; d += CUT) {
         const int64_t n = cut_inputs(l, d);
-        product.x = s->x + group_lanes(part->rows) * steps_of(l, kernels, d);
+        product.x = s->x + group_lanes(part->rows) * d;
         product.dim = n;
         product.sums = d > 0 ? s->y : NULL;
         set_y(l, s, part, d + n == l->in_dim, &product);
         product.ahead = next_cut(l, part, d);
-        if (pairs) {
-            run_pairs(l, kernels, s, part, d, product, &is_exact);
+        if (s->paired && run_pairs(l, kernels, s, part, d, product))
             continue;
-        }
         find_w(l, kernels, part, d, s->w, &product);
         kernels->product(&product);
     }
@@ -414,7 +404,7 @@ static struct part part_at(const struct linear *l, int64_t panel, int64_t i)
 void attnkit_linear_run_parts(const struct linear *l, const struct kernels *kernels,
                               int64_t (*next)(void *arg), void *arg, char *memory)
 {
-    struct scratch s = cut_scratch(l, kernels, memory);
+    struct scratch s = cut_scratch(l, memory);
     const bool few = has_few_rows(l, kernels);
     const bool far =
         matrix_tiles(l->out_dim) * matrix_tile_bytes(l->w_type, l->in_dim) > NEAR_BYTES;
@@ -425,7 +415,7 @@ void attnkit_linear_run_parts(const struct linear *l, const struct kernels *kern
         if (part.row != gathered && few)
             find_few(l, kernels, s.x, x);
         else if (part.row != gathered)
-            s.x_least = gather_x(l, kernels, part.row, part.rows, s.x);
+            gather_x(l, kernels, part.row, part.rows, &s);
         gathered = part.row;
         if (few)
             run_few(l, kernels, &s, x, &part, far);

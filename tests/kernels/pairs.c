@@ -185,6 +185,23 @@ static void with_one_rounding(float *sum, const float *x, const float *w)
     }
 }
 
+/* Rounds each product before it is added. Only a product beyond binary32 shows it. */
+static void not_fused(float *sum, const float *x, const float *w)
+{
+    for (int i = 0; i < MAX_VECTOR; i++) {
+        uint32_t a, b;
+        memcpy(&a, &x[i], sizeof a);
+        memcpy(&b, &w[i], sizeof b);
+        const uint32_t halves[4] = {a & 0xffff0000, b & 0xffff0000, a << 16, b << 16};
+        float f[4];
+        memcpy(f, halves, sizeof f);
+        for (int j = 0; j < 4; j += 2) {
+            const float product = f[j] * f[j + 1];
+            sum[i] += product;
+        }
+    }
+}
+
 static void twice(float *sum, const float *x, const float *w)
 {
     tested->pairs->add_one(sum, x, w);
@@ -195,7 +212,7 @@ static void probes_tell_right_from_wrong(void **state)
 {
     (void)state;
     void (*const wrong[])(float *, const float *, const float *) = {a_wrong_sum, in_the_wrong_order,
-                                                                    with_one_rounding};
+                                                                    with_one_rounding, not_fused};
     struct pair_kernels pairs = *tested->pairs;
     assert_true(attnkit_pairs_keep_bits(&pairs));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -214,7 +231,7 @@ static void probes_tell_right_from_wrong(void **state)
  * multiplied. */
 static struct kernels counting;
 static struct pair_kernels counting_pairs;
-static int in_pairs, as_elements;
+static int in_pairs, as_elements, tiles_made;
 
 static void count_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
                          const struct rows *ahead)
@@ -242,6 +259,12 @@ static void count_pair_product(const struct product *part)
     tested->pairs->product(part);
 }
 
+static uint32_t count_pair_matrix(const void *tile, int64_t n, uint32_t *words)
+{
+    tiles_made++;
+    return tested->pairs->pair_matrix(tile, n, words);
+}
+
 static void begin_counting(void)
 {
     counting = *tested;
@@ -250,8 +273,9 @@ static void begin_counting(void)
     counting.product = count_product;
     counting_pairs.scores = count_pair_scores;
     counting_pairs.product = count_pair_product;
+    counting_pairs.pair_matrix = count_pair_matrix;
     counting.pairs = &counting_pairs;
-    in_pairs = as_elements = 0;
+    in_pairs = as_elements = tiles_made = 0;
 }
 
 /* --- Numbers near the limit --------------------------------------------------------------------
@@ -377,6 +401,28 @@ static void pairs_end_with_the_first_cut_out_of_range(void **state)
     }
 }
 
+/* If x of a block is out of range, only the first panel makes words of the matrix in vain. All
+ * products then take the whole block, as without a unit. */
+static void a_block_out_of_range_costs_little(void **state)
+{
+    (void)state;
+    enum { CUT = 512, ROWS = 33, CUTS = 3, PANELS = 4, PANEL_TILES = 3 };
+    const struct linear_kind kind = {
+        .x_type = ATTNKIT_BF16, .w_type = ATTNKIT_BF16, .packed_type = ATTNKIT_BF16};
+    const struct linear_shape shape = {ROWS, CUTS * CUT, PANELS * PANEL_TILES * TILE_KEYS};
+    uint64_t seed = 6;
+    struct linear_call *const c = linear_call_new(&kind, shape, seed);
+    fill_tensor(&c->x, shape.in_dim, 120, &seed);
+    fill_tensor(&c->w, shape.in_dim, 120, &seed);
+    ((uint16_t *)(void *)tensor_row(&c->x, 0, 0, 20))[700] = 1;
+    begin_counting();
+    assert_null(linear_call_check(c, (struct runner){.kernels = &counting, .threads = 1}));
+    linear_call_free(c);
+    assert_int_equal(in_pairs, 0);
+    assert_int_equal(tiles_made, PANEL_TILES);
+    assert_int_equal(as_elements, PANELS * CUTS);
+}
+
 /* --- Attention ---------------------------------------------------------------------------------
  */
 
@@ -468,6 +514,7 @@ static size_t add_tests(struct CMUnitTest *tests, const struct unit *unit)
         cmocka_unit_test_setup(words_are_split_into_elements, choose),
         cmocka_unit_test_setup(linear_maps_have_the_bits_of_the_reference, choose),
         cmocka_unit_test_setup(pairs_end_with_the_first_cut_out_of_range, choose),
+        cmocka_unit_test_setup(a_block_out_of_range_costs_little, choose),
         cmocka_unit_test_setup(prefill_has_the_bits_of_the_reference, choose),
     };
     const size_t count = sizeof all / sizeof *all;
@@ -480,7 +527,7 @@ static size_t add_tests(struct CMUnitTest *tests, const struct unit *unit)
 
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[MAX_UNITS * 8];
+    static struct CMUnitTest tests[MAX_UNITS * 9];
     const struct unit *units;
     const int unit_count = attnkit_units(&units);
     size_t count = 0;
