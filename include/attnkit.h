@@ -451,8 +451,8 @@ ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info
 /* A unit: instructions that only some CPUs with an instruction set have, and that do a part of the
  * work faster. Its name names the instruction set with the unit, such as "avx512+bf16", and may
  * stand wherever the name of an instruction set may. "avx512+none" is AVX-512 without a unit.
- * "avx512" alone uses the units that are faster on this CPU. A unit is used only after numbers that
- * are in the library have given the right bits. */
+ * "avx512" alone uses the units that are faster on this CPU. Before its first use, a unit computes
+ * test numbers. It is left out if a result has wrong bits. */
 typedef struct attnkit_unit_info {
     size_t size;       /* sizeof(attnkit_unit_info), set by the caller */
     const char *name;  /* "avx512+bf16": products of bf16 by bf16 in linear maps and in prefill */
