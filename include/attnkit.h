@@ -449,14 +449,15 @@ ATTNKIT_API int32_t attnkit_isa_count(void);
 ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info, char *message);
 
 /* A unit: instructions that only some CPUs with an instruction set have, and that do a part of the
- * work faster. Its name names the instruction set with the unit, such as "avx512+bf16", and may
- * stand wherever the name of an instruction set may. "avx512+none" is AVX-512 without a unit.
- * "avx512" alone uses the units that are faster on this CPU. A unit is used only after numbers that
- * are in the library have given the right bits. */
+ * work faster. The name of a unit begins with its instruction set, as in "avx512+bf16", and is
+ * allowed wherever the name of an instruction set is. "avx512+none" is AVX-512 without a unit.
+ * "avx512" alone is AVX-512 with its best unit that makes this CPU faster, if there is one. Before
+ * its first use a unit computes a few sums, whose right bits are stored in the library. A unit with
+ * other bits is not used. */
 typedef struct attnkit_unit_info {
     size_t size;       /* sizeof(attnkit_unit_info), set by the caller */
     const char *name;  /* "avx512+bf16": products of bf16 by bf16 in linear maps and in prefill */
-    const char *needs; /* the CPU features it is written for beside the instruction set, as text */
+    const char *needs; /* the CPU features it needs besides its instruction set, as text */
     int32_t built;     /* 1 if this library holds its kernels */
     int32_t can_run;   /* 1 if built, CPU and operating system support it, and its bits are right */
     int32_t used;      /* 1 if a call that names the instruction set alone uses it */

@@ -28,8 +28,8 @@ static uint64_t xcr0(void)
 }
 
 /* Returns CPU_FAST_BF16 on CPUs of AMD, which start a VDPBF16PS in each cycle, as they do with an
- * FMA of a zmm. Sapphire Rapids and Emerald Rapids start one in four cycles. CPUID does not tell.
- */
+ * FMA of a zmm. Sapphire Rapids and Emerald Rapids start one in four cycles. CPUID does not
+ * say how fast an instruction is. */
 static uint32_t speed_of_bf16(void)
 {
     unsigned eax, ebx, ecx, edx;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tries the instructions of a unit for pairs of bf16 with crafted numbers. isa.c leaves out the
- * unit if a sum has other bits than the chain of kernels.h. tests/kernels/pairs.c holds the table
- * against the model of VDPBF16PS.
+ * Tries the instructions of a unit for pairs of bf16 with crafted numbers. isa.c does not
+ * use the unit if a sum has other bits than the chain of kernels.h. tests/kernels/pairs.c compares
+ * the table below with the model of VDPBF16PS.
  */
 #include "dispatch/cpu/probe.h"
 
-/* The first rows: ties, cancellation, one rounding for each product, overflow, and sums at the
- * limit of keep_bits_as_pairs. The other rows were drawn. */
+/* The first 8 rows show ties, cancellation, one rounding for each product, overflow, and sums at
+ * the limit of keep_bits_as_pairs. The other rows have random numbers. */
 const struct pair_probe attnkit_pair_probes[PAIR_PROBES] = {
     {0x3f800000, 0x3f803380, 0x3f803f80, 0x40000000},
     {0x4b800000, 0x3f803f80, 0x3f803f80, 0x4b800000},

@@ -96,16 +96,16 @@ int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kern
 }
 
 /* The scratch of a thread. x comes last, so that a read beyond x leaves the workspace and tests see
- * it. */
+ * it. With pairs, w and x have words in place of binary32. */
 struct scratch {
     float *w;         /* a cut of a panel, as binary32 */
     float *y;         /* [rows][SUMS]: sums, and y if y is not binary32 */
     float *x;         /* rows as binary32; if many, cut after cut in the groups of struct product */
     float *split;     /* with pairs: a cut of a group, split into binary32 */
-    uint32_t x_least; /* with pairs: the least magnitude of x */
+    uint32_t x_least; /* with pairs: the least magnitude of the rows */
 };
 
-/* Returns whether many rows are multiplied in pairs. */
+/* Returns whether x and the matrix can be multiplied in pairs if there are many rows. */
 static bool has_pairs(const struct linear *l, const struct kernels *kernels)
 {
     return kernels->pairs && l->x_type == TYPE_BF16 && l->w_type == TYPE_BF16;
@@ -216,7 +216,7 @@ static int64_t cut_inputs(const struct linear *l, int64_t d)
     return l->in_dim - d < CUT ? l->in_dim - d : CUT;
 }
 
-/* Returns the floats that n inputs of a row take in scratch. */
+/* Returns the number of floats that n inputs of a row take in scratch. */
 static int64_t steps_of(const struct linear *l, const struct kernels *kernels, int64_t n)
 {
     return has_pairs(l, kernels) ? words_of_pairs(n) : n;
@@ -234,7 +234,7 @@ static const float *pair_x(const struct linear *l, const struct kernels *kernels
 }
 
 /* Writes inputs d .. d + n - 1 of some rows to a group of struct product, in steps_of(n) steps. n
- * is at most INPUTS_AT_ONCE. With pairs, lowers *least to the least magnitude. */
+ * is at most INPUTS_AT_ONCE. With pairs, lowers *least to the least magnitude of these inputs. */
 static void gather_inputs(const struct linear *l, const struct kernels *kernels, int64_t row,
                           int rows, int64_t d, int64_t n, float *group, uint32_t *least)
 {
@@ -250,7 +250,7 @@ static void gather_inputs(const struct linear *l, const struct kernels *kernels,
 }
 
 /* Writes the rows of a block to scratch, cut after cut and group after group. With pairs, returns
- * the least magnitude of x. */
+ * the least magnitude of these rows. */
 static uint32_t gather_x(const struct linear *l, const struct kernels *kernels, int64_t row,
                          int rows, float *x)
 {
@@ -285,8 +285,8 @@ static void find_w(const struct linear *l, const struct kernels *kernels, const 
         kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
 }
 
-/* Sets the matrix of a product in pairs, as words in `words`. Returns the least magnitude of the
- * matrix. */
+/* Writes the cut of the part's panel at input d to `words`, as words of pairs, and makes it the
+ * matrix of the product. Returns its least magnitude. */
 static uint32_t pair_w(const struct linear *l, const struct kernels *kernels,
                        const struct part *part, int64_t d, float *words, struct product *product)
 {
@@ -336,7 +336,8 @@ static void set_y(const struct linear *l, const struct scratch *s, const struct 
     product->y_stride = l->y_stride;
 }
 
-/* Multiplies a cut of words as binary32, group by group. */
+/* Multiplies a cut as binary32, although x is in words. Each group of rows is split into binary32
+ * first. */
 static void run_split(const struct linear *l, const struct kernels *kernels,
                       const struct scratch *s, const struct part *part, int64_t d,
                       struct product product)
@@ -358,8 +359,9 @@ static void run_split(const struct linear *l, const struct kernels *kernels,
     }
 }
 
-/* Multiplies a cut in pairs, if this gives the bits of the chain. Otherwise multiplies it as
- * binary32, and clears *is_exact, because the sums then may be subnormal. */
+/* Multiplies a cut in pairs if *is_exact and this gives the bits of the chain. Otherwise multiplies
+ * the cut as binary32 and clears *is_exact: its sums may be subnormal, so later cuts cannot take
+ * pairs. */
 static void run_pairs(const struct linear *l, const struct kernels *kernels,
                       const struct scratch *s, const struct part *part, int64_t d,
                       struct product product, bool *is_exact)
