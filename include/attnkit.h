@@ -456,7 +456,7 @@ ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info
 typedef struct attnkit_unit_info {
     size_t size;       /* sizeof(attnkit_unit_info), set by the caller */
     const char *name;  /* "avx512+bf16": products of bf16 by bf16 in linear maps and in prefill */
-    const char *needs; /* the CPU features it is written for beside the instruction set, as text */
+    const char *needs; /* the CPU features it needs besides its instruction set, as text */
     int32_t built;     /* 1 if this library holds its kernels */
     int32_t can_run;   /* 1 if built, CPU and operating system support it, and its bits are right */
     int32_t used;      /* 1 if a call that names the instruction set alone uses it */

@@ -2,9 +2,9 @@
  *
  * The contract between the loops (in attention/, cache/ and linear/ of this folder) and the tiles
  * of an instruction set. The contract is one struct of function pointers. Every instruction set has
- * all entries of the struct, and each entry does the work of one tile. README.md in this folder has
- * the canonical order of roundings that every entry keeps. A "chain" is an accumulation that starts
- * at +0 and takes its terms one by one in index order.
+ * all entries of the struct but perhaps `pairs`, and each entry does the work of one tile.
+ * README.md in this folder has the canonical order of roundings that every entry keeps. A "chain"
+ * is an accumulation that starts at +0 and takes its terms one by one in index order.
  */
 #ifndef ATTNKIT_KERNELS_H
 #define ATTNKIT_KERNELS_H
@@ -351,19 +351,20 @@ static inline double inverse_of(double l)
  * half and element 2 i + 1 in the low half. If a row has an odd number of elements, its last word
  * ends with a 0. An instruction adds the product of the high halves to a sum, then the product of
  * the low halves, each with one rounding, as two steps of the chain over d. But it takes subnormal
- * numbers as 0, and so gives the bits of the chain only for factors in a range.
+ * numbers as 0, so it gives the bits of the chain only if no factor, product or sum is subnormal.
  *
- * A magnitude is a bf16 without its sign, as an integer. The least magnitude of some numbers leaves
- * out zeros, and is NO_MAGNITUDE if there are only zeros. */
+ * The magnitude of a bf16 is its bits without the sign, as an integer. The least magnitude of some
+ * numbers is the smallest magnitude of those that are not 0, or NO_MAGNITUDE if all are 0. */
 enum {
     NO_MAGNITUDE = 0x8000,
     LEAST_NORMAL = 0x80, /* the magnitude of 2^-126 */
 };
 
-/* Returns whether pairs of these least magnitudes give the bits of the chain. A normal bf16 with
- * the exponent field e is a multiple of 2^(e - 134). If two fields sum up to 142, products and
- * their sums are multiples of 2^-126, and none of them is subnormal. A sum over earlier inputs has
- * to be one of these sums, too. */
+/* Returns whether multiplying in pairs gives the bits of the chain. a and b are the least
+ * magnitudes of the two factors. A normal bf16 with the exponent field e is a multiple of 2^(e -
+ * 134). If two fields sum up to at least 142, products and their sums are multiples of 2^-126, and
+ * none of them is subnormal. If the sums continue sums over earlier inputs, these must be multiples
+ * of 2^-126, too. */
 static inline bool keep_bits_as_pairs(uint32_t a, uint32_t b)
 {
     return a >= LEAST_NORMAL && b >= LEAST_NORMAL && (a >> 7) + (b >> 7) >= 142;
@@ -374,11 +375,11 @@ static inline int64_t words_of_pairs(int64_t elements)
     return (elements + 1) / 2;
 }
 
-/* The tiles of a unit that multiplies pairs. Words lie where other tiles have binary32. Functions
- * that make words return the least magnitude of the elements. */
+/* The tiles of a unit that multiplies pairs. They have words where other tiles have binary32.
+ * `pair` and `pair_matrix` return the least magnitude of the elements. */
 struct pair_kernels {
-    /* Add the products of MAX_VECTOR words to sums, by the instructions of the other tiles. add_one
-     * multiplies a single word of x by all words of w. dispatch/cpu/probe.c tries them. */
+    /* Add the products of MAX_VECTOR words to sums, by the instructions of `scores` and `product`.
+     * add_one multiplies a single word of x by all words of w. dispatch/cpu/probe.c tries both. */
     void (*add)(float *sum, const float *x, const float *w);
     void (*add_one)(float *sum, const float *x, const float *w);
 
@@ -389,14 +390,14 @@ struct pair_kernels {
      * inputs 2 i and 2 i + 1 of output o. */
     uint32_t (*pair_matrix)(const void *tile, int64_t n, uint32_t *words);
 
-    /* scores and product of struct kernels with words in place of elements. Dimensions of rows and
-     * inputs of a part count words. */
+    /* Do the work of `scores` and `product` of struct kernels, with words in place of elements. The
+     * dim of struct rows and of struct product is a number of words. */
     void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
                    const struct rows *ahead);
     void (*product)(const struct product *part);
 };
 
-/* Turns words, [words_of_pairs(n)][lanes], into binary32, [n][lanes], in place. */
+/* Turns the words [words_of_pairs(n)][lanes] at x into binary32 [n][lanes], in place. */
 static inline void split_pairs(float *x, int64_t n, int lanes)
 {
     for (int64_t d = (n - 1) / 2 * 2; d >= 0; d -= 2)
@@ -615,7 +616,7 @@ struct kernels {
     void (*product)(const struct product *part);
     void (*few_product)(const struct few_product *part);
 
-    /* The tiles of a unit for pairs of bf16, or NULL. */
+    /* The tiles of a unit that multiplies pairs of bf16, or NULL. */
     const struct pair_kernels *pairs;
 };
 

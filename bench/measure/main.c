@@ -54,9 +54,10 @@ static bool pick_isa(const struct bench_options *options, struct plan *plan)
     struct isa_choice choice;
     const struct isa *isas;
     if (options->isa && strchr(options->isa, '+'))
-        return complain("--isa is '%s': names no unit, because rows are of instruction sets, with "
-                        "the units that `attnkit info` calls used",
-                        options->isa);
+        return complain(
+            "--isa is '%s': must be an instruction set without a unit; its rows run with "
+            "the units that `attnkit info` lists as used",
+            options->isa);
     if (attnkit_isa_pick(options->isa, &choice, message) != ATTNKIT_OK)
         return complain("%s", message);
     attnkit_isas(&isas);
@@ -69,9 +70,10 @@ static bool add_given_shape(const struct bench_options *options, struct plan *pl
     struct row row = {.isa = plan->isa, .quick = QUICK};
     int64_t threads = 1;
     if (options->type && !types_parse(options->type, &row.type, &row.input))
-        return complain("--type is '%s': must be f32, f16, bf16, i8, q8_0, q4_0, q4_1, q5_0, q5_1, "
-                        "iq4_nl, q1_0, q2_0 or f8_e4m3, perhaps after bf16_",
-                        options->type);
+        return complain(
+            "--type is '%s': must be f32, f16, bf16, i8, q8_0, q4_0, q4_1, q5_0, q5_1, "
+            "iq4_nl, q1_0, q2_0 or f8_e4m3, and bf16_ may stand before it, as in bf16_f16",
+            options->type);
     if (options->threads && !parse_integer("--threads", options->threads, 1, MAX_THREADS, &threads))
         return false;
     row.threads = (int)threads;
@@ -264,9 +266,10 @@ static void print_help(const struct option *options, int count)
         "prefill with K and V in f32 on two threads. decode has one query row, few has few query\n"
         "rows for many keys, linear is a linear map, layer a layer of self-attention. The roof\n"
         "of a row is measured right before and after each call, and the speed of the call is\n"
-        "printed in percent of the roof. The roof is the fused multiply-adds of the row's\n"
-        "instruction set on as many threads or, for decode and for few rows of a linear map or\n"
-        "layer, reading memory.\n"
+        "printed in percent of the roof. The roof is the fused multiply-adds that the row's\n"
+        "instruction set can do in a second on the threads of the row. For decode, and for few\n"
+        "rows of a linear map or layer, it is the bytes of memory that these threads can read in\n"
+        "a second.\n"
         "R512_I4096_O1024 is a linear map of 512 rows, 4096 inputs and 1024 outputs. A shape of\n"
         "attention or of a layer is written\n"
         "\n"
@@ -274,7 +277,8 @@ static void print_help(const struct option *options, int count)
         "  H32_8      query heads, KV heads; H12 if equal\n"
         "  L448x1500  query rows, keys; L2048 if equal\n"
         "  D64x128    head dim, value dim; D64 if equal\n"
-        "  _M4096     a layer: rows of 4096 elements in and out; keys before its own are cached\n"
+        "  _M4096     a layer: rows of 4096 elements in and out; if there are more keys than\n"
+        "             rows, the first keys are in a cache\n"
         "  _causal    a row sees the keys up to its own; the last row sees all keys\n"
         "  _pad       not for a layer: batch entry b has (16 - b % 8) / 16 of the keys\n"
         "  _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]\n"
@@ -346,7 +350,8 @@ int main(int argc, char **argv)
         {"--type", "TYPE",
          "type of K and V, or of matrices, of --shape: f32 (default), f16, bf16, i8,\n"
          "q8_0; for K and V in rows also q4_0, q4_1, q5_0, q5_1, iq4_nl, q1_0, q2_0,\n"
-         "f8_e4m3. After bf16_, as in bf16_bf16, q or the input rows are bf16, not f32",
+         "f8_e4m3. With bf16_ before the type, as in bf16_bf16, q or the input rows are\n"
+         "bf16, not f32",
          &values.type},
         {"--isa", "NAME", "only this instruction set; default with --shape: the best", &values.isa},
         {"--threads", "N", "number of threads of --shape; default: 1", &values.threads},

@@ -151,8 +151,8 @@ static double windowed_pairs(const struct shape *shape, int64_t batch)
     return pairs;
 }
 
-/* Returns the number of pairs of a row and a key that the row sees, for one head. A causal square
- * counts half of its pairs. */
+/* Returns the number of pairs of a row and a key that the row sees, for one head. A causal
+ * call with as many keys as rows counts half of its pairs of a row and a key. */
 static double visible_pairs(const struct shape *shape, int64_t batch)
 {
     const double rows = (double)shape->q_len, keys = (double)shape_keys(shape, batch);

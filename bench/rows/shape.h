@@ -87,8 +87,8 @@ int64_t shape_keys(const struct shape *shape, int64_t batch);
 bool shape_is_cached(const struct shape *shape);
 
 /* Returns the FLOPs of the visible pairs of rows and keys, without the projections of a layer. A
- * head has 2 (D + Dv) Lq Lkv FLOPs, or half as many for a causal square. With a window, only pairs
- * within the window count. */
+ * head has 2 (D + Dv) Lq Lkv FLOPs, or half as many if the call is causal and Lq = Lkv. With a
+ * window, only pairs within the window count. */
 double shape_flops(const struct shape *shape);
 
 /* Returns the bytes of K and V in this type, including scales, for the keys that rows see. */

@@ -17,7 +17,7 @@ struct plan_header {
     const void *library; /* an address in the library that wrote the plan; only this library may
                           * run it */
     uint16_t kind;
-    int16_t unit;          /* of struct isa_choice */
+    int16_t unit;          /* as in struct isa_choice */
     int32_t isa;           /* index in the list of attnkit_isas */
     size_t workspace_size; /* bytes that any run needs; 0 if a run has nothing to do */
 };

@@ -9,8 +9,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* The pieces of work next .. end - 1 are left. next may be larger than end. A queue fills a cache
- * line. */
+/* Pieces `next` to `end` - 1 of the work are left. `next` may be larger than `end`. A queue fills a
+ * cache line. */
 struct queue {
     _Alignas(64) _Atomic int64_t next;
     int64_t end;

@@ -19,7 +19,7 @@ enum {
     CPU_NEON = 1 << 7,
     CPU_F16C = 1 << 8,
     CPU_AVX512_BF16 = 1 << 9,
-    CPU_FAST_BF16 = 1 << 10, /* VDPBF16PS takes no longer than an FMA */
+    CPU_FAST_BF16 = 1 << 10, /* a core starts as many VDPBF16PS in a cycle as FMA of a zmm */
 };
 
 struct cpu {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The lists of instruction sets and units, the test whether this machine can run one, and the
- * choice. The only global state is the machine's features, the outcome of trying a unit, and the
- * choice. They are determined once and then kept. Two threads that determine them at the same time
- * get the same result.
+ * choice. The only global state is the machine's features, whether each unit gives the right bits,
+ * and the choice. All three are determined once and then kept. Two threads that determine them at
+ * the same time get the same result.
  */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* secure_getenv */
@@ -61,7 +61,7 @@ static const struct isa isas[ISA_COUNT] = {
     [NEON] = {"neon", "NEON (64-bit ARM)", CPU_NEON, KERNELS_NEON, false},
 };
 
-/* The units of an instruction set, from worst to best. */
+/* All units. The units of one instruction set go from worst to best. */
 static const struct unit units[] = {
     {"avx512+bf16", AVX512, "AVX512_BF16", CPU_AVX512_BF16, CPU_FAST_BF16, KERNELS_AVX512_BF16},
 };
@@ -124,7 +124,8 @@ static bool has_unit(const struct unit *unit)
            (machine().usable & unit->needs_mask) == unit->needs_mask;
 }
 
-/* Returns whether a unit that this machine has gives the right bits. It is tried only once. */
+/* Returns whether a unit gives the right bits. The machine must have the unit. The outcome of the
+ * first trial is kept. */
 static bool keeps_bits(const struct unit *unit)
 {
     static _Atomic int kept[UNIT_COUNT];
@@ -163,7 +164,7 @@ static const char *why_unit(const struct unit *unit)
     return "CPU and operating system have what it needs";
 }
 
-/* Returns the unit that calls use with this instruction set. */
+/* Returns the unit of calls that name the instruction set alone, or NO_UNIT. */
 static int best_unit(int isa)
 {
     if (!isas[isa].has_units)
@@ -185,7 +186,7 @@ const struct kernels *attnkit_kernels_of(int isa, int unit)
     return unit == NO_UNIT ? isas[isa].kernels : units[unit].kernels;
 }
 
-/* Returns whether a name is the name of this instruction set and WITHOUT_UNIT. */
+/* Returns whether a name is the name of this instruction set followed by WITHOUT_UNIT. */
 static bool is_without_unit(int isa, const char *name)
 {
     const size_t length = strlen(isas[isa].name);
@@ -200,9 +201,9 @@ bool attnkit_isa_is_named(int isa, int unit, const char *name)
     return unit == NO_UNIT ? is_without_unit(isa, name) : strcmp(name, units[unit].name) == 0;
 }
 
-/* Sets the instruction set and unit of a choice by name. Returns whether there is this name.
- * Addresses are compared first, so that callers that took the name from attnkit_isa_get pay for no
- * strcmp. The time of a strcmp depends on where the linker has put the two names. */
+/* Sets the instruction set and unit of a choice by name. Returns false if nothing has this name.
+ * Addresses of names are compared first, so that callers that took the name from attnkit_isa_get
+ * pay for no strcmp. The time of a strcmp depends on where the linker has put the two names. */
 static bool find(const char *name, struct isa_choice *choice)
 {
     for (int i = 0; i < ISA_COUNT; i++)
@@ -262,9 +263,9 @@ static const char *environment(void)
     return name && name[0] ? name : NULL;
 }
 
-/* Makes the choice for calls that name no instruction set. It is made once. The kept choice says
- * whether ATTNKIT_ISA made it. Returns false if ATTNKIT_ISA names an instruction set that cannot
- * run. Then sets *bad_name to the value of ATTNKIT_ISA, and keeps nothing. */
+/* Sets the choice for calls that name no instruction set, and whether ATTNKIT_ISA made it. The
+ * first call makes the choice, later calls read it. If ATTNKIT_ISA names nothing that can run, sets
+ * *bad_name to the value of ATTNKIT_ISA, keeps no choice and returns false. */
 static bool automatic(struct isa_choice *choice, bool *is_named, const char **bad_name)
 {
     static _Atomic int kept = NOT_KNOWN;

@@ -18,14 +18,14 @@ struct isa {
     const char *needs;             /* needs_mask as text */
     uint32_t needs_mask;           /* CPU_* bits */
     const struct kernels *kernels; /* NULL if not built */
-    bool has_units;                /* a unit of the list of attnkit_units is for it */
+    bool has_units;                /* the list of attnkit_units has a unit of it */
 };
 
 struct unit {
     const char *name;              /* with the name of the instruction set: "avx512+bf16" */
     int isa;                       /* index in the list of attnkit_isas */
     const char *needs;             /* needs_mask as text */
-    uint32_t needs_mask;           /* CPU_* bits, beside those of the instruction set */
+    uint32_t needs_mask;           /* CPU_* bits, besides the bits of the instruction set */
     uint32_t worth_mask;           /* CPU_* bits without which the unit is slower than no unit */
     const struct kernels *kernels; /* NULL if not built */
 };
@@ -45,23 +45,26 @@ int attnkit_isas(const struct isa **list);
 
 bool attnkit_isa_can_run(const struct isa *isa);
 
-/* The same for units. A unit can run if its instruction set can run, CPU and operating system
- * support it, and crafted numbers give the right bits. They are tried once. */
+/* Do the same for units. A unit can run if its instruction set can run, CPU and operating system
+ * support the unit, and its instructions give the right bits for the numbers of probe.h. These
+ * numbers are tried before the first use. */
 int attnkit_units(const struct unit **list);
 bool attnkit_unit_can_run(const struct unit *unit);
 
-/* Picks the instruction set and the unit with this name. If the name has no unit, picks the last
- * unit that can run and is worth it, if there is one. If the name is NULL, picks what ATTNKIT_ISA
- * names, or the best instruction set if ATTNKIT_ISA is not set. */
+/* Picks the instruction set and the unit with this name. If the name is an instruction set alone,
+ * picks its last unit that can run and is faster here than no unit, if there is one. If the name is
+ * NULL, picks what ATTNKIT_ISA names, or the best instruction set if ATTNKIT_ISA is not set. */
 attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message);
 
-/* Returns whether there are an instruction set and a unit, or NO_UNIT, with these indices. */
+/* Returns whether there is an instruction set with the index `isa`, and `unit` is the index of one
+ * of its units or NO_UNIT. */
 bool attnkit_is_choice(int isa, int unit);
 
 /* Returns the kernels of an instruction set with a unit, or with NO_UNIT. */
 const struct kernels *attnkit_kernels_of(int isa, int unit);
 
-/* Returns whether a name is the name of the instruction set, with or without this unit. */
+/* Returns whether a name is the name of the instruction set alone, or of the instruction set with
+ * this unit. With NO_UNIT the second name ends with "+none". */
 bool attnkit_isa_is_named(int isa, int unit, const char *name);
 
 #endif

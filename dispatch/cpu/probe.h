@@ -9,14 +9,14 @@
 
 enum { PAIR_PROBES = 32 }; /* a multiple of MAX_VECTOR */
 
-/* A sum before and after the products of a word of x and a word of w, as bits. */
+/* A sum before and after the two products of a word of x and a word of w are added, as bits. */
 struct pair_probe {
     uint32_t before, x, w, after;
 };
 
 extern const struct pair_probe attnkit_pair_probes[PAIR_PROBES];
 
-/* Returns whether the instructions behind these tiles give the right sums. */
+/* Returns whether `add` and `add_one` of these tiles give the sums of all probes. */
 bool attnkit_pairs_keep_bits(const struct pair_kernels *pairs);
 
 #endif

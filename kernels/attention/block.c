@@ -60,8 +60,8 @@ struct widening {
     const struct cache *c;
     int64_t batch, kv_head, first; /* first: the first key */
     float *wide;
-    int64_t row_floats; /* floats of a row in `wide` */
-    uint32_t *least; /* if not NULL, rows become words of pairs, and *least their least magnitude */
+    int64_t row_floats; /* number of floats that a row takes in `wide` */
+    uint32_t *least;    /* if not NULL, rows become words of pairs; their least magnitude so far */
 };
 
 static float *wide_row(const struct widening *w, int i)

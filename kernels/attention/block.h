@@ -51,8 +51,8 @@ static inline bool has_pairs(const struct attention *a, const struct kernels *ke
     return kernels->pairs && a->q_type == TYPE_BF16 && a->k.type == TYPE_BF16 && !a->k.tiled;
 }
 
-/* Returns rows of K as attnkit_rows does, but as words of pairs in `wide`. Sets *least to their
- * least magnitude. */
+/* Returns rows of K as attnkit_rows does, but as words of pairs in `wide`. Sets *least to the least
+ * magnitude of these rows. */
 struct rows attnkit_pairs_of_k(const struct attention *a, const struct kernels *kernels,
                                int64_t batch, int64_t kv_head, int64_t first, struct key_set keys,
                                float *wide, uint32_t *least);

@@ -129,12 +129,13 @@ struct seen {
 void attnkit_see(const struct attention *a, const struct kernels *kernels,
                  const struct place *place, int64_t block, struct seen *seen);
 
-/* attnkit_heads_differ returns whether heads of a position may differ in struct seen, and
- * attnkit_rows_differ whether any two rows of a KV head may. */
+/* attnkit_heads_differ returns whether two query heads may have different struct seen at one
+ * position. attnkit_rows_differ returns whether any two query rows of a KV head may have different
+ * struct seen. */
 bool attnkit_heads_differ(const struct attention *a);
 bool attnkit_rows_differ(const struct attention *a);
 
-/* Returns whether heads of a position may differ in their bias lines. */
+/* Returns whether two query heads may have different bias lines at one position. */
 bool attnkit_bias_lines_differ(const struct attention *a);
 
 /* Makes the line that is added to the scores of a block, in log2 or in natural units. The line is

@@ -168,13 +168,14 @@ static inline __attribute__((always_inline)) void prefetch_row(const void *row, 
     }
 }
 
-/* Returns the floats of a row of q in a panel. */
+/* Returns the number of floats that a row of q takes in a panel. */
 static int64_t q_steps(const struct prefill *w)
 {
     return w->paired ? words_of_pairs(w->a->head_dim) : w->a->head_dim;
 }
 
-/* Returns a row of q as binary32, in place or in `wide`, or as words in `wide`. */
+/* Returns a row of q: as words of pairs in `wide` if w->paired, which lowers w->q_least to their
+ * least magnitude, else as binary32, in place or in `wide`. */
 static const float *find_q(struct prefill *w, const void *row, float *wide)
 {
     const int64_t n = w->a->head_dim;
@@ -200,7 +201,7 @@ static void pack_panel(struct prefill *w, const struct panel *p)
     w->kernels->pack_q(rows, p->lanes, q_steps(w), p->q_t);
 }
 
-/* Turns q of all panels from words into binary32. */
+/* Turns q of all panels from words into binary32, and ends the use of pairs. */
 static void split_panels(struct prefill *w)
 {
     for (int i = 0; i < w->panels; i++)
@@ -516,8 +517,8 @@ static bool has_next_block(const struct prefill *w, int64_t first)
     return next < last_end(w) && !w->a->pages.table && are_in_order(w->a, next, 1);
 }
 
-/* Returns K and V of the keys. If q and K would have other bits as pairs, turns q of all panels
- * into binary32, for this block and all later blocks. */
+/* Returns K and V of the keys. If multiplying q and K in pairs could give other bits than the
+ * chain, turns q of all panels into binary32, for this block and all later blocks. */
 static struct block find_block(struct prefill *w, int64_t first, struct key_set keys)
 {
     struct block block = {.in_place = false};

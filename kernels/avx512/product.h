@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The product of many rows for AVX-512: its register tile of 8 rows x 3 tiles of the matrix, and
- * the order of the tiles. The file of a product includes this file after it has defined two
- * functions: multiply_step(x, w, sum, is_large) returns sum + x * w, and multiply_step_one(x, w,
- * sum) reads and broadcasts x, too. A step multiplies an element of x, or a pair of elements.
+ * the order of the register tiles. The file of a product includes this file after it has defined
+ * two functions. multiply_step(x, w, sum, is_large) returns sum + x * w. multiply_step_one(x, w,
+ * sum) does the same, and reads and broadcasts x. A step multiplies an element of each row, or a
+ * pair of elements.
  */
 #ifndef ATTNKIT_AVX512_PRODUCT_H
 #define ATTNKIT_AVX512_PRODUCT_H
@@ -56,7 +57,7 @@ static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][
                                                           const int rows, const int vectors)
 {
     const int last = rows * vectors - 1;
-    __mmask16 ordered[] = {0xffff, 0xffff, 0xffff}; /* three, as a comparison takes four cycles */
+    __mmask16 ordered[] = {0xffff, 0xffff, 0xffff}; /* three, so that comparisons overlap */
     for (int n = 0; n <= last; n += 2) {
         const int m = n < last ? n + 1 : n;
         __mmask16 *const mask = &ordered[n / 2 % 3];

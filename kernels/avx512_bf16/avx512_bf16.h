@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * AVX512_BF16: the multiply-adds of pairs of bf16, and the prototypes of the tiles. kernels.h says
- * what a pair is, and has the contract of each tile. All else is in kernels/avx512.
+ * what a pair is, and has the contract of each tile. All other tiles are in
+ * kernels/avx512.
  */
 #ifndef ATTNKIT_AVX512_BF16_H
 #define ATTNKIT_AVX512_BF16_H
@@ -15,8 +16,8 @@
 #undef KERNEL_NAME
 #define KERNEL_NAME "avx512+bf16"
 
-/* Returns sum + x * w for pairs: VDPBF16PS adds the products of the high halves first. It is
- * written as assembly for the reason that multiply_add is. */
+/* Returns sum + x * w for pairs: VDPBF16PS adds the products of the high halves first. The function
+ * is assembly for the same reason as multiply_add of avx512.h. */
 static inline __attribute__((always_inline)) __m512 multiply_step(__m512 x, __m512 w, __m512 sum,
                                                                   const bool is_large)
 {
@@ -25,7 +26,7 @@ static inline __attribute__((always_inline)) __m512 multiply_step(__m512 x, __m5
     return sum;
 }
 
-/* As multiply_step, with a pair of x from memory for all lanes. */
+/* Does the same with a single pair of x, which the instruction reads and broadcasts. */
 static inline __attribute__((always_inline)) __m512 multiply_step_one(const float *x, __m512 w,
                                                                       __m512 sum)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes words of pairs from rows and from tiles of a matrix. linear.c and block.c call these tiles
- * once for each part that goes into scratch. Each 64 bytes take a load, a rotation or a
+ * Makes words of pairs from rows and from tiles of a matrix. The loops call these tiles when
+ * they put q, K, x or a matrix into scratch. Each 64 bytes take a load, a rotation or a
  * permutation, a store, and three instructions for the least magnitude. Memory is the bound.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
@@ -11,8 +11,8 @@ enum {
     AT_ONCE = 2 * VECTOR,   /* elements in a zmm */
 };
 
-/* Returns the minimum of `least` and of the magnitudes less 1. A zero becomes the largest 16-bit
- * number. */
+/* Returns, lane by lane, the minimum of `least` and of the magnitude minus 1. The magnitude 0 minus
+ * 1 is the largest 16-bit number, so zeros do not count. */
 static inline __m512i least_of(__m512i least, __m512i numbers)
 {
     const __m512i magnitudes = _mm512_and_si512(numbers, _mm512_set1_epi16(0x7fff));
@@ -54,7 +54,7 @@ uint32_t attnkit_avx512_bf16_pair(const void *row, int64_t n, uint32_t *words)
     return magnitude_of(least);
 }
 
-/* Returns the words of two lines of a tile. A line has an input of TILE_KEYS outputs. */
+/* Returns the words of two lines of a tile. A line has one input of all TILE_KEYS outputs. */
 static inline __m512i pair_lines(__m512i lines)
 {
     static const uint16_t order[2 * TILE_KEYS] = {16, 0,  17, 1,  18, 2,  19, 3,  20, 4,  21,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two forms of VDPBF16PS that the tiles use, one instruction at a time, for
- * dispatch/cpu/probe.c.
+ * The two forms of VDPBF16PS that the tiles use, each as a function of one instruction, which
+ * dispatch/cpu/probe.c tries.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 

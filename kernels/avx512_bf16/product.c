@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps of bf16, in pairs of inputs. The loops are those of kernels/avx512/linear.c.
+ * Linear maps of bf16, in pairs of inputs. The loops are in kernels/avx512/product.h.
  *
  * A register tile has 8 rows x 3 tiles of the matrix. 24 accumulators, 3 vectors of w and 1
  * broadcast take 28 of 32 zmm. Each pair of inputs takes 24 VDPBF16PS and 19 loads. The VDPBF16PS

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tiles of AVX-512 with the unit AVX512_BF16: the tiles of kernels/avx512, and those for pairs.
+ * The tiles of AVX-512 with the unit AVX512_BF16: the tiles of kernels/avx512, and tiles for
+ * pairs.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 

@@ -96,7 +96,7 @@ int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kern
 }
 
 /* The scratch of a thread. x comes last, so that a read beyond x leaves the workspace and tests see
- * it. */
+ * it. With pairs, w and x have words in place of binary32. */
 struct scratch {
     float *w;         /* a cut of a panel, as binary32 */
     float *y;         /* [rows][SUMS]: sums, and y if y is not binary32 */
@@ -215,7 +215,7 @@ static int64_t cut_inputs(const struct linear *l, int64_t d)
     return l->in_dim - d < CUT ? l->in_dim - d : CUT;
 }
 
-/* Returns the floats that n inputs of a row take in scratch. */
+/* Returns the number of floats that n inputs of a row take in scratch. */
 static int64_t steps_of(const struct linear *l, const struct kernels *kernels, int64_t n)
 {
     return has_pairs(l, kernels) ? words_of_pairs(n) : n;
@@ -233,7 +233,7 @@ static const float *pair_x(const struct linear *l, const struct kernels *kernels
 }
 
 /* Writes inputs d .. d + n - 1 of some rows to a group of struct product, in steps_of(n) steps. n
- * is at most INPUTS_AT_ONCE. With pairs, lowers *least to the least magnitude. */
+ * is at most INPUTS_AT_ONCE. With pairs, lowers *least to the least magnitude of these inputs. */
 static void gather_inputs(const struct linear *l, const struct kernels *kernels, int64_t row,
                           int rows, int64_t d, int64_t n, float *group, uint32_t *least)
 {
@@ -284,8 +284,8 @@ static void find_w(const struct linear *l, const struct kernels *kernels, const 
         kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
 }
 
-/* Sets the matrix of a product in pairs, as words in `words`. Returns the least magnitude of the
- * matrix. */
+/* Writes the cut of the part's panel at input d to `words`, as words of pairs, and makes it the
+ * matrix of the product. Returns its least magnitude. */
 static uint32_t pair_w(const struct linear *l, const struct kernels *kernels,
                        const struct part *part, int64_t d, float *words, struct product *product)
 {

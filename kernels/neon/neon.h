@@ -282,7 +282,8 @@ enum {
     TILE_VECTORS = TILE_KEYS / VECTOR, /* vectors of keys in a tile of K */
 };
 
-/* Loads TILE_KEYS elements as binary32. No scale is applied for TYPE_I8. */
+/* Loads a line of a tile, which is one element of all TILE_KEYS keys, as binary32. No scale is
+ * applied for TYPE_I8. */
 static inline __attribute__((always_inline)) void load_line(const enum type type, const void *from,
                                                             float32x4_t x[TILE_VECTORS])
 {

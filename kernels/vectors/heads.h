@@ -64,8 +64,8 @@ void KERNEL(head_scores)(const float *q_t, const float *k_t, int rows, int keys,
 
 /* Computes `vectors` vectors of value columns from column c on. Every vector has `width` floats.
  * `width` is less than VECTOR only for the last columns. A query row skips the keys that only other
- * query rows see, because 0 times V of these keys might be NaN. Spoils a lane of `spoilt` where a
- * value of out is not finite. */
+ * query rows see, because 0 times V of these keys might be NaN. If a value of out is not finite, a
+ * lane of `spoilt` becomes infinite or NaN (see unspoilt in floats.h). */
 static inline __attribute__((always_inline)) void
 head_out_tile(const struct head_weights *weights, struct rows v, int64_t c, int64_t width,
               float *const *out, const int vectors, const int rows, floats spoilt[2])

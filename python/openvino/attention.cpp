@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the operation accepts and infers when a model is made. The shape of the result is inferred
-// by OpenVINO's own operation, so that both always agree.
+// Which inputs the operation accepts, and the type and shape of its result. OpenVINO's own
+// operation infers the shape, so that both operations always have the same.
 #include "python/openvino/attention.h"
 
 #include "python/openvino/run.h"

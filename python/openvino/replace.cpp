@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The pass, in one step: a ScaledDotProductAttention becomes attnkit's operation with the same
-// inputs, name and run-time information. Its constructor decides whether it accepts the inputs. One
-// attention stays as it is: over a KV cache that the model keeps as a state and reads by the
-// indices of beams, as exported language models do. OpenVINO appends to such a cache in place,
-// inside its own attention, and would copy it for any other operation.
+// inputs, name and run-time information. The constructor of attnkit's operation decides whether it
+// accepts the inputs. Attention over one kind of KV cache stays as it is: a cache that the model
+// keeps as a state and reads by the indices of beams, as exported language models do. OpenVINO
+// appends to such a cache in place, inside its own attention, and would copy it for any other
+// operation.
 #include "python/openvino/replace.h"
 
 #include "python/openvino/attention.h"
@@ -30,10 +31,11 @@ using sdpa = ov::op::v13::ScaledDotProductAttention;
 namespace
 {
 
-constexpr int most_steps = 10; // operations between a state and its attention, with repeated heads
+constexpr int most_steps = 10; // operations between a state and its attention
 
-// Returns whether K or V is read from a state by the indices of beams, perhaps with new keys behind
-// the keys of the state. The result of a projection is not, whatever is projected.
+// Returns whether K or V, the result of `node`, is read from a state by the indices of beams,
+// perhaps with new keys behind the keys of the state. Looks at most `steps` operations back. The
+// result of a projection is no cache, so the search ends at a MatMul.
 bool is_beam_cache(const ov::Node *node, int steps)
 {
     if (ov::is_type<ov::op::util::GatherBase>(node) &&

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The pass that puts attnkit's operation in the place of each ScaledDotProductAttention of a model.
-// A program in C++ links the extension and says
+// A program in C++ links the extension and runs the pass:
 //
 //     ov::pass::Manager manager;
 //     manager.register_pass<attnkit_openvino::replace_attention>();
@@ -15,8 +15,8 @@
 namespace attnkit_openvino
 {
 
-// Leaves alone what attnkit's operation does not accept, and attention over a cache that OpenVINO
-// extends in place.
+// Leaves alone attention with inputs that attnkit's operation does not accept, and attention over a
+// cache that OpenVINO extends in place.
 class __attribute__((visibility("default"))) replace_attention : public ov::pass::MatcherPass
 {
   public:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tensors of OpenVINO are read in place: their strides go to attnkit, and a dimension of size 1
-// that repeats has the stride 0. Only a mask with a single column is written out. Threads are those
-// of the TBB arena in which OpenVINO runs the model.
+// that repeats has the stride 0. Only a mask with a single column is written out. The threads are
+// the threads of the TBB arena in which OpenVINO runs the model.
 #include "python/openvino/run.h"
 
 #include <attnkit.hpp>
@@ -41,15 +41,16 @@ dims sizes(const ov::Tensor &tensor)
     return made;
 }
 
-// Returns the size of a dimension that has the sizes a and b in two tensors, one of which may
-// repeat.
+// Returns the size of a dimension of the result from its sizes a and b in two tensors. A size of 1
+// repeats.
 int64_t together(int64_t a, int64_t b)
 {
     OPENVINO_ASSERT(a == b || a == 1 || b == 1, "attnkit: sizes ", a, " and ", b, " do not fit");
     return a == 1 ? b : a;
 }
 
-// Describes a tensor for calls with `batch` entries of `heads` heads of `rows` rows.
+// Describes a tensor for a call in which it has the sizes `wanted`: batch entries, heads and rows.
+// The last size is not used.
 attnkit_tensor described(const ov::Tensor &tensor, const dims &wanted)
 {
     const dims size = sizes(tensor);
@@ -111,7 +112,7 @@ double number(const ov::Tensor &tensor)
     }
 }
 
-// Writes out a mask [.., 1] as [.., columns], and returns the tensor of it.
+// Writes a mask [.., 1] to `memory` as [.., columns], and returns this memory as a tensor.
 ov::Tensor with_columns(const ov::Tensor &mask, int64_t columns, std::vector<unsigned char> &memory)
 {
     const size_t bytes = mask.get_element_type().size(), wanted = static_cast<size_t>(columns);
@@ -131,7 +132,8 @@ bool is_bool(const ov::Tensor &mask)
     return mask.get_element_type().size() == 1;
 }
 
-// A single 0 stands for no mask, so that scale can be given without one.
+// Returns whether a mask is a single 0, which stands for no mask, so that a scale can be given
+// without a mask.
 bool is_none(const ov::Tensor &mask)
 {
     return mask.get_size() == 1 && !is_bool(mask) && number(mask) == 0;
@@ -159,7 +161,7 @@ void describe_mask(const ov::Tensor &given, request &made)
     }
 }
 
-// The result has as many dimensions as the input with most of them.
+// Sets the shape of the result. It has as many dimensions as q, k or v has at most.
 void set_shape(ov::Tensor &out, const ov::TensorVector &inputs, const attnkit_attention_args &args)
 {
     const dims all{args.batch, args.q_heads, args.q_len, args.value_dim};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The op attnkit::attention: the arguments of its schema, read one after the other, become the
+// The op attnkit::attention. It turns the arguments of its schema, one after the other, into the
 // structs of a call.
 #include "python/torch/mask.h"
 #include "python/torch/ops.h"
@@ -13,7 +13,8 @@ namespace attnkit_torch
 
 using attnkit_python::description;
 
-// align has the values of attnkit_align; a window of -1 has no bound; a softcap of 0 is none.
+// align has the values of attnkit_align. A window_left or window_right of -1 is no bound, and a
+// softcap of 0 is no softcap.
 const char *const attention_schema =
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask=None, Tensor? bias=None, "
     "bool causal=False, int align=0, Tensor? q_offsets=None, Tensor? kv_lens=None, "
@@ -63,7 +64,7 @@ arguments::arguments(const word *stack)
     is_scaled = take_optional_float(*stack++, scale);
 }
 
-// Reads a list of `count` elements.
+// Reads a tensor of one dimension with `count` elements.
 view read_list(tensor &t, int64_t count, const char *name)
 {
     const view list = read_rows(t, name);

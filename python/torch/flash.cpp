@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The op inside scaled_dot_product_attention. Its backward op, which is torch's, reads the results.
-// A call that attnkit does not compute goes to torch's own function with all its arguments.
+// The op inside scaled_dot_product_attention. torch's own backward op reads its results. A call
+// that attnkit does not compute goes to torch's own function with all its arguments.
 #include "python/torch/mask.h"
 #include "python/torch/ops.h"
 #include "python/torch/run.h"
@@ -19,7 +19,7 @@ const char *const torch_op = "attnkit::flash_attention_of_torch";
 namespace
 {
 
-// The places of the arguments.
+// The places of the arguments on the stack.
 enum { Q, K, V, DROPOUT, CAUSAL, MASK, SCALE, ARGUMENTS };
 
 template <class type> type peek(word value)

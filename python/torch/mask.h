@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Masks and biases of torch, whose dimensions of length 1 stand for every batch entry, head, row or
-// key.
+// Masks and biases of torch. A dimension of length 1 stands for all batch entries, heads, rows or
+// keys.
 #ifndef ATTNKIT_PYTHON_TORCH_MASK_H
 #define ATTNKIT_PYTHON_TORCH_MASK_H
 
@@ -17,8 +17,8 @@ enum mask_kind { BOOLS, NUMBERS };
 class mask
 {
   public:
-    // Adds bools, true where a row sees a key, or numbers that are added to the scores, to a call
-    // whose tensors are described.
+    // Adds the tensor t to a call whose q, k and v are described. BOOLS are true where a row sees a
+    // key, NUMBERS are added to the scores.
     void add(attnkit_python::description &d, tensor t, mask_kind kind, const char *name);
 
   private:

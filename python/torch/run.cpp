@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Describes the tensors of a call and runs it by a plan of this thread, with the threads that torch
-// has for its own ops.
+// Describes the tensors of a call, and runs the call by a plan that this thread keeps, on the
+// threads that torch has for its own ops.
 #include "python/torch/run.h"
 
 #include <atomic>
@@ -15,7 +15,7 @@ using attnkit_python::description;
 namespace
 {
 
-// Multiply-adds that a single thread is faster with: some ten microseconds.
+// Calls with at most so many multiply-adds, some ten microseconds, are faster on a single thread.
 constexpr double few_products = 1 << 20;
 
 std::atomic<int64_t> count;

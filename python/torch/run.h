@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What both ops share: an attention whose tensors are described runs on torch's threads, into
-// tensors that torch has allocated.
+// What both ops share: they describe tensors, and run attention on torch's threads. torch allocates
+// the results.
 #ifndef ATTNKIT_PYTHON_TORCH_RUN_H
 #define ATTNKIT_PYTHON_TORCH_RUN_H
 
@@ -11,18 +11,19 @@
 namespace attnkit_torch
 {
 
-// q, k and v of a call, and its results. A tensor is a copy if attnkit cannot read the original.
-// `given` is the result if attnkit cannot write it, and writes `out` instead.
+// q, k and v of a call, and its results. q, k or v is a copy if attnkit cannot read the original.
+// If attnkit cannot write a result with the strides that torch expects, `given` has these strides,
+// and `out` is copied to it after the call.
 struct tensors {
     tensor q, k, v, out, lse, given;
 };
 
-// How the log-sum-exp lies in memory: [batch][heads][rows], or with the heads of a row adjacent, as
-// in torch's own op.
+// How the log-sum-exp lies in memory: as [batch][heads][rows], or as [batch][rows][heads], which
+// torch's own op returns.
 enum lse_layout { HEADS_FIRST, ROWS_FIRST };
 
-// Describes q, k and v, whose shapes go together, and allocates out and lse. out is like q if v has
-// rows as long as those of q, else it is contiguous.
+// Describes q, k and v, and allocates out and lse. Throws if the shapes do not fit together. out
+// has the strides of q if rows of v are as long as rows of q, else it is contiguous.
 void describe_tensors(attnkit_python::description &d, tensors &t, lse_layout layout);
 
 // Runs the call. Python's lock may be held or not.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of torch that the op calls: the part of torch's stable C ABI that attnkit needs. It
-// is declared here, so that a wheel is built without torch and serves every torch that has these
-// functions. They are looked up in the process when attnkit.torch is imported. tests/torch/shim.cpp
-// compares each declaration with torch's headers.
+// The functions of torch that the ops call: the part of torch's stable C ABI that attnkit needs.
+// They are declared here, so that a wheel is built without torch and serves every torch that has
+// these functions. They are looked up in the process when attnkit.torch is imported.
+// tests/python/with_torch/shim.cpp compares each declaration with torch's headers.
 #ifndef ATTNKIT_PYTHON_TORCH_SHIM_H
 #define ATTNKIT_PYTHON_TORCH_SHIM_H
 
@@ -21,14 +21,15 @@ namespace attnkit_torch
 using tensor_handle = AtenTensorOpaque *;
 using library_handle = TorchLibraryOpaque *;
 
-// A value of any type of a schema. A number or a handle is in the lowest bytes, as its bytes are in
-// memory. An optional value is NULL or the address of another word, which the receiver frees.
+// A value of any type of a schema. The bytes of a number or of a handle are the first bytes of the
+// word in memory. An optional value is NULL or the address of another word, which the receiver
+// frees.
 using word = uint64_t;
 
 // A function that runs an op: the words of its arguments become the words of its results.
 using kernel = void(word *stack, uint64_t arguments, uint64_t results);
 
-// Which version of torch the words are written for.
+// The version of torch for which the words are written, 2.10: newer versions read them as this one.
 constexpr uint64_t abi_version = (uint64_t)2 << 56 | (uint64_t)10 << 48;
 
 // Functions that return int32_t without "dtype", "device" or "format" in their names return 0 for
@@ -104,8 +105,8 @@ struct shim {
 // The functions, once load_shim has found them.
 extern shim torch;
 
-// Looks the functions up in torch's library, whose file is at `path` and which is loaded already.
-// Returns "", or what is wrong.
+// Looks the functions up in torch's library at `path`, which must be loaded already. Returns "", or
+// what is wrong.
 std::string load_shim(const char *path);
 
 } // namespace attnkit_torch

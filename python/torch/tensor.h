@@ -29,7 +29,7 @@ struct deleted {
 };
 using tensor = std::unique_ptr<AtenTensorOpaque, deleted>;
 
-// Takes over the tensor of a word, which may be that of an optional tensor.
+// Take over the tensor of a word. The word of an optional tensor may be 0: no tensor.
 tensor take_tensor(word value);
 tensor take_optional_tensor(word value);
 // Takes over an optional float. Returns whether it is given.
@@ -48,8 +48,8 @@ constexpr int most_dims = 4;
 // Types of elements that are integers, or that attnkit lacks.
 constexpr int32_t INT32 = 1000, INT64 = 1001, OTHER = 1002;
 
-// What attnkit needs to know of a tensor. Strides are in bytes. A stride along a dimension of
-// length 1 is 0, because it says nothing.
+// What attnkit needs to know of a tensor. Strides and `item`, the size of an element, are in bytes.
+// A stride along a dimension of length 1 is 0, because no element is that far away.
 struct view {
     char *data;
     int32_t ndim;
@@ -59,8 +59,8 @@ struct view {
     int64_t strides[most_dims];
 };
 
-// Returns whether attnkit can read the tensor: at most most_dims dimensions in the memory of the
-// CPU.
+// Returns whether attnkit can read the tensor: it has at most most_dims dimensions and is in the
+// memory of the CPU.
 bool is_readable(tensor_handle t);
 
 // Reads a tensor of at most most_dims dimensions in the memory of the CPU; `name` is for errors.
@@ -69,7 +69,8 @@ view read(tensor_handle t, const char *name);
 // Returns whether the elements of the last dimension are adjacent.
 bool has_rows(const view &v);
 
-// Copies the tensor unless the elements of its last dimension are adjacent. Returns the view.
+// Replaces the tensor by a copy unless the elements of its last dimension are adjacent. Returns the
+// view.
 view read_rows(tensor &t, const char *name);
 
 // Throws unless the elements are float32, float16 or bfloat16.
@@ -83,7 +84,8 @@ attnkit_tensor describe(const view &v);
 // Returns a new tensor of these dimensions; strides are in elements.
 tensor empty(int ndim, const int64_t *shape, const int64_t *strides, int32_t dtype);
 
-// Returns a new tensor like this one, with its strides if it has no gaps, as torch.empty_like does.
+// Returns a new tensor with the shape and type of t, as torch.empty_like does: with the strides of
+// t if t has no gaps. v is the view of t.
 tensor empty_like(tensor_handle t, const view &v);
 
 } // namespace attnkit_torch

@@ -141,7 +141,7 @@ static struct map done_map(struct types types, int64_t rows, int64_t in_dim, int
                     new_floats(rows * out_dim)};
     uint64_t random = (uint64_t)in_dim;
     char *const x = draw_rows(m.x, types.x, rows, in_dim, data, &random);
-    /* w is positive, so the terms of a sum have the signs of x. */
+    /* With CANCELLING, w is positive, so that the terms of a sum have the signs of x. */
     char *const w =
         draw_rows(m.w, types.w, out_dim, in_dim, data == CANCELLING ? POSITIVE : data, &random);
     for (int64_t o = 0; o < out_dim; o++)
@@ -184,7 +184,8 @@ static struct truth truth_of(const struct map *m, int64_t row, int64_t out)
 }
 
 /* Returns the bound of an element. A sum by n fused multiply-adds is off by n u / (1 - n u) times
- * the magnitudes, plus half the smallest subnormal number for each multiply-add, times (1 + u)^n.
+ * the magnitudes, and by the underflow of each multiply-add: half the smallest subnormal number,
+ * which later roundings let grow by less than twice. So the code adds 2^-149 for each.
  * The sum with the bias cannot underflow, and is off by u times itself. The rounding to a 16-bit
  * result adds half a unit in the last place. */
 static double bound(const struct map *m, struct truth t)

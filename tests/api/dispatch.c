@@ -392,7 +392,8 @@ static void units_that_are_not_there_are_refused(void **state)
     assert_non_null(strstr(message, "attnkit_unit_info.size is 8"));
 }
 
-/* Returns the unit of the choice for a name, or NULL. The choice has to succeed. */
+/* Returns the unit that a name chooses, or NULL if it chooses none. Sets *isa to the instruction
+ * set. The choice has to succeed. */
 static const char *unit_for(const char *name, const char **isa)
 {
     attnkit_isa_choice choice = {.size = sizeof choice};
@@ -401,7 +402,7 @@ static const char *unit_for(const char *name, const char **isa)
     return choice.unit;
 }
 
-/* Returns the unit that calls with an instruction set should use, or NULL. */
+/* Returns the unit that attnkit_unit_get calls used with an instruction set, or NULL. */
 static const char *used_unit(int isa)
 {
     const char *name = NULL;

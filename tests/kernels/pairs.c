@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The units that multiply pairs of bf16, whether or not they are worth it on this CPU: their words
- * against the definition, and whole calls against the scalar reference. The numbers of the calls
- * lie on both sides of the limit below which a unit would take subnormal numbers as 0. Each call
- * counts whether the unit has multiplied.
+ * Tests the units that multiply pairs of bf16, also a unit that is too slow on this CPU to be
+ * chosen. The words into which a unit packs rows and matrices are compared with the definition of a
+ * pair, and whole calls with the scalar reference. The numbers of the calls lie on both sides of
+ * the limit of keep_bits_as_pairs. Each call counts how often the unit multiplied pairs.
  *
  *   pairs [UNIT]
  */
@@ -28,7 +28,7 @@
 enum {
     LONGEST_ROW = 150,
     PATTERN_WORD = 0x5a5a5a5a,
-    LEAST_SUM = 142, /* of the exponent fields of two factors */
+    LEAST_SUM = 142, /* of two exponent fields: the limit of keep_bits_as_pairs */
     MAX_UNITS = 8,
 };
 
@@ -48,7 +48,8 @@ static uint32_t lower_magnitude(uint32_t least, uint16_t x)
     return magnitude > 0 && magnitude < least ? magnitude : least;
 }
 
-/* Draws any bf16, or one of few magnitudes so that zeros and minima occur. */
+/* Draws any bf16 or, half of the time, one of ten special values: zeros, the smallest and largest
+ * subnormal numbers, the smallest normal number, infinity and NaNs. */
 static uint16_t draw_any(uint64_t *random)
 {
     static const uint16_t few[] = {0,    0x8000, 1,      0x8001, 0x7f,
@@ -145,7 +146,8 @@ static void probes_have_the_sums_of_the_model(void **state)
     (void)state;
     for (int i = 0; i < PAIR_PROBES; i++) {
         const struct pair_probe *const p = &attnkit_pair_probes[i];
-        /* The model takes the first element in the low half and multiplies the other first. */
+        /* model_vdpbf16ps multiplies the high halves of the words first, and a pair has its first
+         * element there. */
         assert_int_equal(model_vdpbf16ps(p->before, p->x, p->w), p->after);
     }
 }
@@ -227,8 +229,8 @@ static void probes_tell_right_from_wrong(void **state)
 /* --- Counting ----------------------------------------------------------------------------------
  */
 
-/* The kernels under test with functions that count how often pairs, and how often elements, are
- * multiplied. */
+/* A copy of the tested kernels, whose `scores` and `product` count their calls: in_pairs counts the
+ * tiles for pairs, and as_elements the tiles for single elements. */
 static struct kernels counting;
 static struct pair_kernels counting_pairs;
 static int in_pairs, as_elements, tiles_made;
@@ -291,8 +293,9 @@ static uint16_t draw_from(uint64_t *random, int least)
     return (uint16_t)(sign | (least + (int)(bits >> 8 & 0xfff) % 13) << 7 | (bits >> 40 & 0x7f));
 }
 
-/* The exponent fields of the smallest numbers of two factors. `has_small` puts a single number one
- * below the limit, or a subnormal number, at a drawn place of the second factor. */
+/* The exponent fields of the smallest numbers of two factors. If `has_small`, one element of the
+ * second factor, at a drawn place, is smaller. If first + second is LEAST_SUM and second is more
+ * than 1, its exponent field is second - 1, otherwise the element is subnormal. */
 struct fields {
     int first, second;
     bool has_small;
@@ -303,7 +306,8 @@ static const struct fields drawn_fields[] = {{71, 71, false},  {71, 71, true},  
                                              {100, 60, false}, {100, 60, true},   {71, 70, false},
                                              {60, 60, false},  {230, 230, false}, {127, 127, true}};
 
-/* Fills n numbers. The first is the smallest that `least` allows, so that the limit is met. */
+/* Fills n numbers. One of them, at a drawn place, is the smallest number whose exponent field is
+ * `least`, so that the exponent fields of the two factors sum up to exactly first + second. */
 static void fill(uint16_t *x, int64_t n, int least, uint64_t *random)
 {
     for (int64_t i = 0; i < n; i++)
@@ -331,7 +335,7 @@ static void fill_tensor(const struct tensor *t, int64_t n, int least, uint64_t *
         fill((uint16_t *)(void *)tensor_row(t, 0, 0, i), n, least, random);
 }
 
-/* Returns how many of the calls multiply any pairs. */
+/* Returns 1 if the call multiplies pairs, otherwise 0. */
 static int check_linear(struct linear_shape shape, struct fields f, bool y_is_bf16, uint64_t seed)
 {
     const struct linear_kind kind = {.x_type = ATTNKIT_BF16,
@@ -378,8 +382,8 @@ static void linear_maps_have_the_bits_of_the_reference(void **state)
     assert_in_range(with_pairs, cases / 3, cases - 1);
 }
 
-/* A cut whose numbers are out of range comes between cuts in range: sums after it may be subnormal,
- * so later cuts take no pairs. */
+/* One of three cuts has a number that is too small for pairs. Sums over this cut may be subnormal,
+ * so neither this cut nor a later cut takes pairs. */
 static void pairs_end_with_the_first_cut_out_of_range(void **state)
 {
     (void)state;
@@ -431,7 +435,7 @@ struct attention_shape {
     bool causal;
 };
 
-/* Returns whether any pairs are multiplied. */
+/* Returns whether the call multiplies pairs. */
 static bool check_attention(struct attention_shape s, struct fields f, uint64_t seed)
 {
     enum { VALUE_DIM = 24, KV_HEADS = 2 };

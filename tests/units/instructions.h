@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instructions for bf16 and bytes of a CPU architecture, each with its model and a function
- * that runs it. x86.c and arm.c have the list for their architecture.
+ * The instructions of a CPU architecture that multiply bf16 or bytes. Each has its model, and a
+ * function that runs the instruction. x86.c and arm.c have the lists.
  */
 #ifndef ATTNKIT_TEST_UNITS_INSTRUCTIONS_H
 #define ATTNKIT_TEST_UNITS_INSTRUCTIONS_H

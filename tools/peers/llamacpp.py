@@ -17,7 +17,8 @@ from pathlib import Path
 
 REQUIREMENT = re.compile(r"^llama-cpp-python==(\S+) --hash=sha256:(\w+)", re.M)
 INSIDE = "vendor/llama.cpp"  # in the sdist
-# With these options, the build of the targets needs no network: it needs neither OpenSSL nor the pages of the server.
+# With these options the build of the targets needs no OpenSSL, and downloads nothing: the web pages of llama-server are
+# left out.
 OPTIONS = ["-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=ON", "-DGGML_CCACHE=OFF",
            "-DLLAMA_BUILD_COMMON=ON", "-DLLAMA_BUILD_TOOLS=ON", "-DLLAMA_BUILD_SERVER=ON",
            "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_APP=OFF",

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Assigns addresses to blocks. Equal blocks of all copies share one address. A temporary block
- * shares its address only with the same block of other copies of its side, whatever its content is.
+ * Assigns addresses to blocks. Equal blocks of all copies share one address. A temporary block,
+ * whatever its content, never shares an address with a block of the other side, only with the block
+ * of the same index in other set-ups of its own side.
  */
 #include "bench/compare/measure/arena.h"
 

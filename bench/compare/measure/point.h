@@ -30,7 +30,7 @@ struct point {
     enum outcome outcome;
     char note[POINT_NOTE]; /* the reason why figures are missing, or a remark about them */
     struct estimate head;  /* time of HEAD / time of BASE */
-    struct estimate aa;    /* time of BASE_AGAIN / time of BASE; no pairs without with_aa */
+    struct estimate aa;    /* time of BASE_AGAIN / time of BASE; aa.pairs is 0 without with_aa */
     double base_seconds, head_seconds; /* medians of the time of a call */
     double *again; /* with_aa: room for the MAX_PAIRS ratios from which aa is computed */
 };

@@ -55,8 +55,9 @@ widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out
     }
 }
 
-/* Writes the first `lines` lines of a tile, 1 .. 4, as columns of rows of n elements. If `scale` is
- * not NULL, elements are multiplied by the scale of their key. */
+/* Transposes 1 .. 4 elements of the TILE_KEYS keys of a tile: element i of key j becomes out[j * n
+ * + i]. `lines` is the number of elements. `line` has element 0 of all keys, then element 1, and so
+ * on. If `scale` is not NULL, elements are multiplied by the scale of their key. */
 static inline __attribute__((always_inline)) void widen_columns(const enum type type,
                                                                 const char *line,
                                                                 const float32x4_t *scale, int lines,
@@ -142,8 +143,8 @@ static inline uint64x1_t narrowed(const enum type type, float32x4_t x, float sca
     }
 }
 
-/* Stores the first n numbers as elements at .. at + n - 1 of a row, and writes no byte after
- * them. */
+/* Stores the first n of `elements` in a row, from element `at` on, and writes no byte after them.
+ */
 static inline __attribute__((always_inline)) void
 store_elements(const enum type type, void *row, int64_t at, int n, uint64x1_t elements)
 {

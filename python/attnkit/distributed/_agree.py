@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Before any keys are looked at, all ranks exchange a record of their call: its shapes, types and options, and how many
-keys they hold. If records differ, or a rank has refused its arguments, every rank raises an error and the group can be
-used again."""
+keys they hold. If records differ in anything but the keys, or a rank has refused its arguments, every rank raises an
+error, and the group can be used again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def type_name(x: Any) -> str:
 
 
 def kind(x: Any, dims: slice = slice(None)) -> str:
-    """Describes type and shape, of the given dimensions."""
+    """Describes the type, and the shape in the given dimensions."""
     return f"{type_name(x)} {list(map(int, x.shape[dims]))}"
 
 
@@ -70,8 +70,8 @@ def _difference(first: Dict[str, str], other: Dict[str, str], rank: int) -> str:
 
 
 def agree(group: Group, facts: Dict[str, str], keys: int, error: Optional[BaseException]) -> List[int]:
-    """Returns the number of keys of each rank. Raises the rank's own error if it has one, else ValueError if
-    another rank has an error or if facts differ: on every rank."""
+    """Returns the number of keys of each rank. Raises the rank's own error if it has one. Otherwise raises
+    ValueError if another rank has an error or if facts differ. If one rank raises, all do."""
     records = group.all_gather(_record(facts, keys, error), TAG)
     if error:
         raise error

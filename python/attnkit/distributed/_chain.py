@@ -16,7 +16,8 @@ STATE_TAG, RESULT_TAG = 2, 3
 
 
 class _Buffer(NamedTuple):
-    """The state of a block in one piece of memory, which is one message. out comes first, so that all are aligned."""
+    """The state of a block in one piece of memory, which is one message. out comes first in memory and the narrower max
+    last, so that all are aligned. In `arrays` the order is max, sum, out."""
     bytes: numpy.ndarray
     arrays: Tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]
 
@@ -30,8 +31,8 @@ def _buffer(rows: Tuple[int, ...], value_dim: int) -> _Buffer:
 
 
 class _Chain:
-    """The way of all blocks through one rank. It has two buffers for states that come and two for states that go, so
-    that a message can be on its way while the rank computes."""
+    """The work of one rank on all blocks. It has two buffers for states that come and two for states that go, so that a
+    message can be on its way while the rank computes."""
 
     def __init__(self, problem: Problem, blocks: List[Block]) -> None:
         self.problem, self.group, self.blocks = problem, problem.group, blocks
@@ -64,7 +65,7 @@ class _Chain:
     def _pass_on(self, i: int, before: Any, arriving: Optional[Pending]) -> None:
         """Adds this rank's keys to the state of block i, and begins to send it."""
         if self.sends[i % 2]:
-            self.sends[i % 2].wait()  # the buffer is that of block i - 2
+            self.sends[i % 2].wait()  # its buffer still holds block i - 2
         buffer = self._room(self.going, i)
         with self._moving(arriving):
             self.problem.attend(self.blocks[i], state_in=before, state_out=buffer.arrays)
@@ -102,14 +103,14 @@ def chain_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = 
     """Attention over the keys of all ranks, with the bits of attention() in one process over all keys.
 
     All ranks make the call at the same time, with the same q and options. k and v are the rank's own keys: rank 0 has
-    the first ones. The number of keys of a rank is a multiple of 512, unless no rank behind has any.
+    the first keys. The number of keys of a rank is a multiple of 512, unless no later rank has keys.
 
     Options are those of attention() and mean what they mean there, among the keys of all ranks: causal, q_offsets,
     kv_lens, window, softcap, sinks, alibi_slopes, scale, dropout and seeds. mask and bias have a column for each key of
     the rank. threads may differ from rank to rank.
 
-    everywhere     whether all ranks get the result; else the last rank gets it, and the others None
-    return_lse     also float32 [..., q_heads, q_len], as of attention()
+    everywhere     whether all ranks get the result; else the last rank gets the result, and the others get None
+    return_lse     whether to return the log-sum-exp, too, float32 [..., q_heads, q_len], as attention() does
     block_rows     rows that are passed along together; by default some 8 blocks for each rank, of 64 rows or more
 
     Returns the result [..., q_heads, q_len, value_dim] in the type of q, or with return_lse a tuple.
@@ -124,7 +125,7 @@ def chain_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = 
 
 
 def _room_for(problem: Problem) -> Tuple[numpy.ndarray, ...]:
-    """Returns the memory of result and lse, which is one message, and both as arrays."""
+    """Returns the memory of result and lse, which is one message, then the result and, if wanted, lse as arrays."""
     count = int(numpy.prod(problem.rows))
     out_bytes = count * problem.value_dim * problem.result_type.itemsize
     lse_at = -(-out_bytes // 4) * 4

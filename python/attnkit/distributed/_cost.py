@@ -16,7 +16,7 @@ LINK_TAG = 5
 
 
 class Link(NamedTuple):
-    """The way between two ranks: seconds of a message without content, and bytes a second."""
+    """The connection of two ranks: the seconds of a message without content, and the bandwidth in bytes a second."""
     latency: float
     bandwidth: float
 
@@ -25,8 +25,8 @@ class Link(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """blocks is the number of blocks of rows, hop_bytes the size of a state of the largest block. messages and bytes
-    are those that all ranks together send. seconds is the time of the call, and fill the part of it in which the last
+    """blocks is the number of blocks of rows, hop_bytes the size of the state of the largest block. messages and bytes
+    are what all ranks together send. seconds is the time of the call, and fill the part of it in which the last
     rank waits for its first block."""
     blocks: int
     hop_bytes: int
@@ -66,7 +66,7 @@ def _rounds(ranks: int) -> int:
 
 
 def _count(shape: Sequence[int]) -> int:
-    """Rows of all heads of all batch entries of q."""
+    """Returns the number of rows of q in all heads and batch entries."""
     rows = 1
     for n in shape[:-1]:
         rows *= int(n)
@@ -80,7 +80,7 @@ def _gather_seconds(ranks: int, size: int, link: Link) -> float:
 def chain_cost(q_shape: Sequence[int], value_dim: int, ranks: int, *, compute: float, link: Link, itemsize: int = 4,
                return_lse: bool = False, everywhere: bool = True, block_rows: Optional[int] = None) -> Cost:
     """Returns the cost of chain_attention. compute is the seconds of the same call in one process, and itemsize the
-    bytes of an element of q. Every rank is taken to have equal work and a processor of its own."""
+    bytes of an element of q. The model assumes that all ranks have equal work, and each a processor of its own."""
     blocks, rows = blocks_of(q_shape, ranks, block_rows), _count(q_shape)
     row_bytes, heads = 8 * value_dim + 12, int(q_shape[-3]) if len(q_shape) > 2 else 1
     other = 1 if len(q_shape) == 4 else rows // max(1, heads * int(q_shape[-2]))

@@ -38,12 +38,12 @@ class Pending:
 
 class Group:
     """The ranks of a call, over a transport: an object with `rank`, `size`, send(to, data, tag) and
-    receive(source, data, tag). Both start a message, whose data is an array of bytes, and return an object whose
-    wait(seconds) returns when the message is complete and raises an exception if it cannot be completed, or not in
-    time. Messages between two ranks that have the same tag arrive in order. If messages move only inside calls of the
-    transport, it also has progress(), a context in which they move by themselves.
+    receive(source, data, tag). Both start a message, whose data is an array of bytes, and return an object with
+    wait(seconds). wait returns when the message is complete, and raises an exception if the message fails or takes
+    longer. Messages between two ranks that have the same tag arrive in order. If messages move only inside calls of the
+    transport, the transport also has progress(), a context in which they move by themselves.
 
-    timeout is in seconds. Each wait for a message ends after it with PeerError. It has to cover the longest time in
+    timeout is in seconds. A wait that takes longer ends with PeerError. The timeout has to cover the longest time in
     which another rank computes before it sends. sent_messages and sent_bytes count the messages of this rank."""
 
     def __init__(self, transport: Any, timeout: float = 300.0) -> None:
@@ -65,8 +65,8 @@ class Group:
         self._open.clear()
 
     def give_up(self, what: str, error: Exception, is_late: bool) -> None:
-        """Raises PeerError, now and in all later calls. Messages that are still on their way could be taken for those
-        of a later call."""
+        """Raises PeerError, now and in all later calls. A message that is still on its way could be taken for a
+        message of a later call."""
         why = f"nothing came or went within {self.timeout:g} s" if is_late else str(error).strip() or repr(error)
         text = f"rank {self.rank} {what}: {why}"
         self._break(text)
@@ -74,7 +74,8 @@ class Group:
 
     @contextmanager
     def whole_call(self) -> Iterator[None]:
-        """A part of a call that all ranks have to end. If this rank ends it by an exception, others may still send."""
+        """A context for the part of a call in which ranks send. If an exception ends it on this rank, others may still
+        send to this rank, so the group cannot be used any more."""
         try:
             yield
         except BaseException as error:
@@ -110,8 +111,8 @@ class Group:
         return move() if move else nullcontext()
 
     def all_gather(self, data: numpy.ndarray, tag: int) -> numpy.ndarray:
-        """Returns the data of all ranks, [size, bytes]. It takes log2(size) rounds, rounded up: in each round a rank
-        passes on all that it has, or what is still missing."""
+        """Returns the data of all ranks, [size, bytes]. This takes log2(size) rounds, rounded up: in each round a rank
+        passes on all data that it has or, in the last round, the data that the receiver still needs."""
         gathered = numpy.empty((self.size, data.nbytes), numpy.uint8)
         gathered[0] = data.reshape(-1).view(numpy.uint8)
         have = 1
@@ -125,7 +126,7 @@ class Group:
         return numpy.roll(gathered, self.rank, axis=0)  # the first row was this rank's
 
     def broadcast(self, data: numpy.ndarray, root: int, tag: int) -> None:
-        """Fills data on all ranks with that of root, along a binary tree: log2(size) rounds, rounded up."""
+        """Copies data of root to data of all ranks, along a binomial tree: log2(size) rounds, rounded up."""
         place, step = (self.rank - root) % self.size, 1
         while step < self.size and not place & step:
             step *= 2

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages over MPI, by mpi4py. A wait asks again and again, because MPI's own wait has no time-out. While a rank
-computes, a thread asks, because MPI moves long messages only inside its own calls."""
+"""Messages over MPI, by mpi4py. A wait asks MPI again and again whether the message is complete, because MPI's own
+wait has no time-out. While a rank computes, a thread calls MPI, because MPI moves long messages only inside its own
+calls."""
 
 from __future__ import annotations
 
@@ -13,9 +14,9 @@ import numpy
 
 from ._group import Group
 
-EAGER_SECONDS = 200e-6  # how long a wait asks without a pause: a hop on a fast network is over by then
-PAUSE_SECONDS = 20e-6  # between two questions afterwards, so that another rank on this core can compute
-PROGRESS_SECONDS = 100e-6  # between two questions while this rank computes
+EAGER_SECONDS = 200e-6  # how long a wait asks without a pause: on a fast network most messages are complete by then
+PAUSE_SECONDS = 20e-6  # pause between two questions afterwards, so that another rank on this core can compute
+PROGRESS_SECONDS = 100e-6  # pause between two questions while this rank computes
 
 
 class _Message:
@@ -49,8 +50,8 @@ class _MPITransport:
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """Moves messages while the caller computes, if MPI allows several threads, as mpi4py asks it to. Else messages
-        wait for the next call of MPI, which makes a chain slower."""
+        """Moves messages while the caller computes, if MPI allows several threads. mpi4py asks MPI to allow them.
+        Otherwise messages wait for the next call of MPI, which makes a chain slower."""
         if not self._may_thread:
             yield
             return
@@ -72,5 +73,5 @@ class _MPITransport:
 def mpi_group(comm: Any = None, timeout: float = 300.0) -> Group:
     """Returns the group of an intracommunicator of mpi4py; None is COMM_WORLD. All ranks of comm call this function,
     which duplicates comm. timeout, in seconds, is the longest wait for a message. By default MPI ends the whole job
-    when a rank dies, so that the time-out is only seen by jobs that are told to go on."""
+    when a rank dies, so PeerError is only raised in jobs that are told to go on."""
     return Group(_MPITransport(comm), timeout)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arguments of a call over several ranks: what each rank checks and compares, where the rows are among the keys of
-all ranks, and the arguments of the call over one rank's keys and some of the rows."""
+"""The arguments of a call over several ranks: what each rank checks and compares, the positions of the rows among the
+keys of all ranks, and the arguments of the call over one rank's keys and some of the rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAME = ("window", "softcap", "alibi_slopes", "scale", "dropout")  # goes to ever
 
 
 def _fact(value: Any) -> str:
-    """Describes an option that is no array. A number is the same in any type."""
+    """Describes an option that is not an array. Equal numbers of different types have the same description."""
     if isinstance(value, (bool, str)):
         return repr(value)
     if isinstance(value, (tuple, list)):
@@ -36,8 +36,8 @@ class Block(NamedTuple):
 
 
 class Problem:
-    """The call of one rank. The constructor checks all that a rank can check by itself and meets the other ranks: it
-    raises an error on every rank or on none."""
+    """The call of one rank. The constructor checks all that a rank can check by itself, then compares with the other
+    ranks. It raises an error on every rank or on none."""
 
     def __init__(self, name: str, group: Group, arrays: Any, options: Dict[str, Any], more: Dict[str, Any]) -> None:
         self.group, self.options = group, {key: value for key, value in options.items() if value is not None}
@@ -115,7 +115,7 @@ class Problem:
                 self.options[name] = numbers if numbers.ndim else int(numbers)
 
     def _facts(self) -> Dict[str, str]:
-        """Returns what must be the same on all ranks. Of k, v and masks the number of keys may differ."""
+        """Returns what must be the same on all ranks. The number of keys of k, v and masks may differ."""
         facts = {"q": kind(self.q), "the numbers of q": checksum(self.q)}
         for name, x in ("k", self.k), ("v", self.v):
             facts[name] = f"{kind(x, slice(0, -2))} x {int(x.shape[-1])}"
@@ -129,7 +129,7 @@ class Problem:
         return {**facts, **{name: repr(value) for name, value in self.more.items()}}
 
     def _check_keys(self) -> None:
-        """All ranks know all numbers, so that all of them raise the same error."""
+        """Checks the numbers of keys. All ranks know the numbers of all ranks, so all raise the same error."""
         total, seen = sum(self.keys), 0
         for rank, count in enumerate(self.keys):
             if count and seen % CHUNK_KEYS:
@@ -180,7 +180,7 @@ class Problem:
 
     @property
     def cuts_batch(self) -> bool:
-        """Whether blocks may have part of the batch entries."""
+        """Whether a block may have only some of the batch entries."""
         return len(self.q.shape) == 4
 
     def attend(self, block: Block, **more: Any) -> Any:
@@ -199,7 +199,7 @@ class Problem:
 
 def blocks_of(shape: Any, ranks: int, block_rows: Optional[int]) -> List[Block]:
     """Cuts the rows of q into blocks: some 8 for each rank, but none of fewer than 64 rows. A batch is cut as well if
-    its entries have few rows. All ranks cut alike."""
+    its entries have few rows. All ranks get the same blocks."""
     q_len, batch = int(shape[-2]), int(shape[0]) if len(shape) == 4 else 1
     if 0 in shape[:-1]:
         return []

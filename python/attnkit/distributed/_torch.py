@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages over torch.distributed, by its backend gloo, which is the one for CPUs."""
+"""Messages over torch.distributed, by its backend gloo, which is for CPUs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _TorchTransport:
 
 
 def torch_group(process_group: Any = None, timeout: float = 300.0) -> Group:
-    """Returns the group of a process group of torch.distributed, whose backend is gloo; None is the default process
-    group. timeout, in seconds, is the longest wait for a message. Raises ValueError if torch.distributed is not
+    """Returns the group of a process group of torch.distributed, whose backend must be gloo. None is the default
+    process group. timeout, in seconds, is the longest wait for a message. Raises ValueError if torch.distributed is not
     initialised or this process is not in the group, NotImplementedError for another backend."""
     return Group(_TorchTransport(process_group), timeout)

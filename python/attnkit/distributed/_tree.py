@@ -17,13 +17,15 @@ PART_TAG = 4
 
 def tree_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = False, **options: Any) -> Any:
     """Attention over the keys of all ranks, in the time of one rank's keys and some messages. Every rank gets the same
-    bits, which depend on how the keys are spread, and differ from those of one process. It serves few rows, as in
-    decoding: each rank receives the parts of all others.
+    bits. They depend on how the keys are spread, and differ from the bits of one process. It is for few rows, as in
+    decoding, because each rank receives the parts of all others.
 
-    Arguments and exceptions are as of chain_attention. The result is in the type of q, or with return_lse a tuple.
+    Arguments and exceptions are as in chain_attention, without everywhere and block_rows. The result is in the type
+    of q. With return_lse the function returns a tuple of result and lse.
 
-    Error: that of the parts, plus that of one merge (attnkit_merge). With u = 2^-24, A = sum_i w_i |out_i| over the n
-    ranks, n <= 1000, parts that are off by e_i in out_i and at most d in lse_i, the float32 result is off by at most
+    Error: the errors of the parts, and the error of one merge (attnkit_merge). Let u = 2^-24, n <= 1000 the number of
+    ranks, w_i their weights (with the sum 1), A = sum_i w_i |out_i|, and let the part of rank i be off by e_i in out_i
+    and by at most d in lse_i. The float32 result is then off by at most
     sum_i w_i e_i + (e^(2 d) - 1) A + 6 u A + n 2^-99 max |out_i| + 2^-149. In another type it is rounded once more."""
     problem = Problem("tree_attention", group, (q, k, v), options, {"return_lse": bool(return_lse)})
     with group.whole_call():

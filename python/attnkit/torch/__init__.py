@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnkit in PyTorch, on CPU tensors.
 
-activate() lets torch.nn.functional.scaled_dot_product_attention run on attnkit, until restore(). attention() is an op
-of its own with attnkit's options. docs/pytorch.md says which calls are reached, and which are left to PyTorch."""
+After activate(), and until restore(), torch.nn.functional.scaled_dot_product_attention runs on attnkit. attention() is
+a separate op with attnkit's options. docs/pytorch.md says which calls are reached, and which are left to PyTorch."""
 
 from . import _load  # first: its errors say what is missing  # noqa: F401
 from ._op import attention, scaled_dot_product_attention

@@ -56,8 +56,8 @@ def _with_column(tensor, value):
 def backward(ctx, grad_out, grad_lse):
     """Returns the gradients that torch's own backward op gives for attnkit's results.
 
-    This op knows no gradient of lse. It subtracts grad_out * out, summed over a row, from each term of the row; the
-    gradient of lse has to be added there. A further column of 1 in grad_out and of -grad_lse in out does so."""
+    torch's op takes no gradient of lse. From each term of a row it subtracts the sum of grad_out * out over the row.
+    The gradient of lse has to be added to these terms. One more column does so: 1 in grad_out, -grad_lse in out."""
     q, k, v, mask, bias, out, lse = ctx.saved_tensors
     nothing = (None,) * (len(ARGUMENTS) - 3)
     if grad_out is None and grad_lse is None:

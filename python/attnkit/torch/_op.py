@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit's own op: the function with its checks, and its shapes for fake tensors."""
+"""attnkit's own op: the function with its checks, and the shapes of its results for tensors without data."""
 
 from typing import Optional, Tuple, Union
 
@@ -22,7 +22,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: Option
     Shapes: q [batch, q_heads, q_len, head_dim], k [batch, kv_heads, kv_len, head_dim] and v [batch, kv_heads, kv_len,
     value_dim], of float32, float16 or bfloat16 each. q_heads is a multiple of kv_heads. mask (bool) and bias (numbers)
     repeat to [batch, q_heads, q_len, kv_len]; q_offsets and kv_lens are int32 or int64 [batch]; sinks and alibi_slopes
-    are float32 [q_heads]. window is in keys. help(attnkit.attention) says what each of them means.
+    are float32 [q_heads]. window is in keys. help(attnkit.attention) explains each argument.
 
     Returns the result [batch, q_heads, q_len, value_dim] in the type of q, with the strides of q if value_dim is
     head_dim. With return_lse, returns it with the natural logarithm of the softmax's denominator, float32 [batch,
@@ -53,13 +53,14 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
                                  enable_gqa: bool = False) -> torch.Tensor:
     """Attention with the signature of torch.nn.functional.scaled_dot_product_attention, always by attnkit.
 
-    It also takes the calls that activate() does not reach: values of another length, and any number of dimensions.
+    It also takes calls that run on PyTorch after activate(): rows of value with another length than rows of query, and
+    any number of dimensions.
     Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], of at least 2 dimensions.
     The dimensions before L and S repeat as PyTorch's do. attn_mask is bool, true where a row sees a key, or numbers
     that are added to the scores.
 
-    Returns [..., heads, L, Ev]. A row that sees no key is 0. Raises NotImplementedError for dropout, and otherwise what
-    attention() raises, also for float64."""
+    Returns [..., heads, L, Ev]. A row that sees no key is 0. Raises NotImplementedError for dropout. Other wrong
+    arguments, such as float64, raise what attention() raises."""
     if dropout_p != 0.0:
         raise NotImplementedError("dropout_p is not 0: attnkit.torch has no dropout")
     if attn_mask is not None and is_causal:

@@ -2,7 +2,7 @@
 """attnkit as an implementation of flash attention in the registry of torch.nn.attention.
 
 While it is active, attnkit's function is in the place of PyTorch's CPU function inside scaled_dot_product_attention.
-PyTorch's function stays reachable by an op of its own, to which attnkit hands on the calls that it does not compute."""
+PyTorch's function is still there as a separate op, to which attnkit passes the calls that it does not compute."""
 
 import torch
 from torch.nn import attention as registry
@@ -34,8 +34,8 @@ def _call_torch(keys, *arguments, **options):
 def activate() -> None:
     """Lets scaled_dot_product_attention of PyTorch run on attnkit, for CPU tensors of float32, float16 and bfloat16.
 
-    The same as torch.nn.attention.activate_flash_attention_impl("attnkit"): it holds for the whole process, and ends
-    the activation of any other implementation. PyTorch's own backward op computes the gradients."""
+    Does the same as torch.nn.attention.activate_flash_attention_impl("attnkit"). It holds for the whole process, and
+    deactivates any other implementation. PyTorch's own backward op computes the gradients."""
     registry.activate_flash_attention_impl(NAME)
 
 
