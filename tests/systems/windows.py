@@ -29,6 +29,7 @@ def run_under_wine(folder, program, probe):
     environment = dict(os.environ, WINEPREFIX=str(ROOM / "wine"), WINEDEBUG="-all",
                        WINEPATH=str(folder / "dispatch"))
     try:
+        output_of(WINE, program, env=environment)  # the first run of Wine also prints that it makes its folder
         ran = check_program([WINE, program], env=environment)
         for isa in consumers.isas_here():
             output_of(WINE, probe, isa, env=dict(environment, ATTNKIT_ISA=isa))

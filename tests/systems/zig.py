@@ -15,7 +15,7 @@ STRICT = ("-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wshadow",
 # The functions that the library may import: functions of ISO C, and queries about the process. The compiler for macOS
 # replaces some calls by calls of the functions in the last line.
 MAY_IMPORT = {"fma", "fmaf", "fmaxf", "fminf", "getenv", "memcpy", "memmove", "memset", "snprintf", "sqrt", "strcmp",
-              "vsnprintf", "getauxval", "getuid", "geteuid", "getgid", "getegid",
+              "strlen", "strncmp", "vsnprintf", "getauxval", "getuid", "geteuid", "getgid", "getegid",
               "bzero", "memset_pattern16", "__memcpy_chk", "__memset_chk"}
 
 
