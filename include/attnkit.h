@@ -306,7 +306,7 @@ typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, of any alignment and contents */
     size_t workspace_size; /* bytes, at least as many as the workspace query returns */
-    const char *isa;       /* instruction set; NULL: the one in ATTNKIT_ISA, or else the best */
+    const char *isa;       /* instruction set or unit; NULL: the one in ATTNKIT_ISA, or the best */
     int64_t threads;       /* number of threads, each with a share of the work; 0 means 1 */
     int64_t thread;        /* index of this thread; 0 with parallel_for */
     /* parallel_for calls task(arg, i) for every i in 0 .. n-1 and returns when all are done. */

@@ -354,7 +354,7 @@ static inline double inverse_of(double l)
  * numbers as 0, so it gives the bits of the chain only if no factor, product or sum is subnormal.
  *
  * The magnitude of a bf16 is its bits without the sign, as an integer. The least magnitude of some
- * numbers is the smallest magnitude of those that are not 0, or NO_MAGNITUDE if all are 0. */
+ * numbers is their smallest magnitude other than 0, or NO_MAGNITUDE if all numbers are 0. */
 enum {
     NO_MAGNITUDE = 0x8000,
     LEAST_NORMAL = 0x80, /* the magnitude of 2^-126 */

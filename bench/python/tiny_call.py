@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the cost of a tiny call with that of torch's scaled_dot_product_attention, and with a floor. Almost all of
-this cost is overhead: names, arrays, checks.
+"""Compares the cost of a tiny call with the cost of torch's scaled_dot_product_attention, and with a floor. Almost
+all of this cost is overhead: names, arrays, checks.
 
     bench/python/tiny_call.py          needs attnkit, NumPy and torch
 

@@ -113,8 +113,9 @@ constexpr const char *info = R"(info()
 --
 
 Returns a dictionary: the library's version, the instruction sets that are chosen for many rows
-(prefill) and few (decode), the reason for this choice, and for each instruction set (isas) its
-name, what it needs, whether it is built and can run, and why.
+(prefill) and few (decode), the unit that is used with them or None (unit), the reason for this
+choice, and for each instruction set (isas) its name, what it needs, whether it is built and can
+run, and why.
 
 Raises RuntimeError if the environment variable ATTNKIT_ISA names an instruction set that cannot
 run.)";

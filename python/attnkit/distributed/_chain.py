@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention along a chain of ranks. Each rank adds its keys to the softmax state of a block of rows and passes the
-state to the next rank, while the rank before works on the next block. The order of all sums is that of one process."""
+state to the next rank, while the rank before works on the next block. All sums have the order of one process."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ def chain_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = 
     All ranks make the call at the same time, with the same q and options. k and v are the rank's own keys: rank 0 has
     the first keys. The number of keys of a rank is a multiple of 512, unless no later rank has keys.
 
-    Options are those of attention() and mean what they mean there, among the keys of all ranks: causal, q_offsets,
-    kv_lens, window, softcap, sinks, alibi_slopes, scale, dropout and seeds. mask and bias have a column for each key of
-    the rank. threads may differ from rank to rank.
+    The options of attention() apply to the keys of all ranks: causal, q_offsets, kv_lens, window, softcap, sinks,
+    alibi_slopes, scale, dropout and seeds. mask and bias have a column for each key of the rank. threads may differ
+    from rank to rank.
 
     everywhere     whether all ranks get the result; else the last rank gets the result, and the others get None
     return_lse     whether to return the log-sum-exp, too, float32 [..., q_heads, q_len], as attention() does

@@ -5,7 +5,7 @@ counts of PyTorch's own samples, and the speed of calls.
 
     tests/python/with_torch/suite.py
 
-The virtual environment with PyTorch is that of tests/interop/pytorch/compare.py: the first run makes it. The package
+tests/interop/pytorch/compare.py makes the virtual environment with PyTorch, in the first run. The package
 and compiled programs are kept in build-torch/ of the tree.
 """
 
