@@ -25,9 +25,10 @@ extern "C" {
  *
  *     y0 = fma(x0, cos, -(x1 * sin)),   y1 = fma(x1, cos, x0 * sin)
  *
- * Elements from the rotation's dim on are not turned. The caller may give tables, for example of
- * frequencies that are scaled in some way. Then cos and sin of pair j are entry [p][j]. Without
- * tables they are the cosine and sine of the angle
+ * Elements after the first dim elements, where dim is a field of the rotation, are not turned. The
+ * caller may give tables of cos and sin, for example for scaled frequencies. Then cos and sin of
+ * pair j are elements [p][j] of the tables. Without tables they are the cosine and sine of the
+ * angle
  *
  *     p * 2^(-2 j / dim * log2(base)),   which is p / base^(2 j / dim),
  *
