@@ -292,7 +292,7 @@ static inline int tile_height(int64_t left, int most)
  * tiles. */
 struct next_tiles {
     const char *first;
-    ptrdiff_t tile_step;
+    ptrdiff_t tile_step; /* bytes from tile to tile */
     int64_t tiles, tile_bytes;
 };
 
@@ -304,14 +304,14 @@ struct product {
     const float *x;
     int64_t dim; /* inputs of this part */
     int rows;
-    const float *w;      /* the first input of the first tile */
-    ptrdiff_t tile_step; /* bytes from tile to tile */
-    const float *sums;   /* chains over earlier inputs, to be continued; NULL: they start at +0 */
-    ptrdiff_t sums_stride;
-    float *y; /* the first output of the first row; may be `sums` */
-    ptrdiff_t y_stride;
-    int64_t outs;      /* any number; the last tile is whole, but y after outs is not touched */
-    const float *bias; /* [outs], added at the end, or NULL */
+    const float *w;        /* the first input of the first tile */
+    ptrdiff_t tile_step;   /* bytes from tile to tile */
+    const float *sums;     /* chains over earlier inputs, to be continued; NULL: they start at +0 */
+    ptrdiff_t sums_stride; /* bytes from row to row */
+    float *y;              /* the first output of the first row; may be `sums` */
+    ptrdiff_t y_stride;    /* bytes from row to row */
+    int64_t outs;          /* any number; the last tile is whole, but y after outs is not touched */
+    const float *bias;     /* [outs], added at the end, or NULL */
     struct next_tiles ahead; /* a hint: tiles to prefetch meanwhile */
 };
 

@@ -102,8 +102,8 @@ struct attention {
     struct total before, after;
     float scale_log2;
     bool causal;
-    bool bottom_right;    /* whether the offset of q is kv_len of the sequence - q_len; else it is
-                             q_offsets or 0 */
+    bool bottom_right;    /* whether row 0 of a sequence has position kv_len - q_len; else its
+                             position is in q_offsets, or 0 */
     struct ints kv_lens;  /* optional */
     struct ints q_starts; /* optional; the rows of entry b are q_starts[b] .. q_starts[b + 1] - 1 */
     struct ints kv_starts; /* optional; packed tensors have q_len or kv_len rows and no batch */
@@ -179,8 +179,8 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 struct chunk_run {
     double *total; /* over all chunks before these; after joining, also over these chunks */
     float *states;
-    int64_t step, first_chunk; /* first_chunk: number of chunks before these that the item sees; at
-                                  most the index of the first of these chunks */
+    int64_t step, first_chunk; /* first_chunk: number of chunks before these that the item sees, so
+                                  never more than the index of the first of these chunks */
     int count;
     bool begins; /* no chunks come before these: the total holds nothing yet */
     bool ends;   /* no chunks follow: the result is written, and the total has no meaning

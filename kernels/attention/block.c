@@ -61,7 +61,8 @@ struct widening {
     int64_t batch, kv_head, first; /* first: the first key */
     float *wide;
     int64_t row_floats; /* number of floats that a row takes in `wide` */
-    uint32_t *least;    /* if not NULL, rows become words of pairs; their least magnitude so far */
+    uint32_t *least;    /* if not NULL, rows become words of pairs, and *least is their least
+                         * magnitude so far */
 };
 
 static float *wide_row(const struct widening *w, int i)
@@ -284,8 +285,8 @@ static void fill_rows(const struct kernels *kernels, struct key_row row, ptrdiff
         kernels->fill_pointers(row.scales, scale_bytes, count, list->scales + at);
 }
 
-/* Sets the addresses of tiles. Each tile has TILE_KEYS addresses, one for each part of the size of
- * a row. */
+/* Sets the addresses of tiles. Each tile has TILE_KEYS addresses, one for each of its TILE_KEYS
+ * equal parts. */
 static void fill_tiles(const struct kernels *kernels, const struct cache *c, struct key_row first,
                        int count, struct row_list *list, int at)
 {

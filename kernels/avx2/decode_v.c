@@ -66,7 +66,8 @@ static inline __attribute__((always_inline)) bool collect_scales(const enum type
 
 /* Returns the address of the columns in a row. The assembly hides where the row's address comes
  * from, so that the compiler uses the offset as the index of loads. Otherwise it would keep the sum
- * of the offset and each distance in a register of its own, and there are too few registers. */
+ * of the offset and the distance of each vector in a register of its own, and there are too few
+ * registers. */
 static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
     const char *data = *row;

@@ -308,8 +308,9 @@ static inline bool gains_by_near(const enum type type, const struct panel *panel
     return panel->far && (type == TYPE_F32 || (half && panel->block->large));
 }
 
-/* Prefetches lines from L2 to L1, because loads from L2 would wait behind lines that come from
- * memory. A line has two steps, so each step prefetches the lines of every second key. */
+/* Prefetches cache lines from L2 to L1, because loads from L2 would wait behind cache lines that
+ * come from memory. A cache line has two steps, so each step prefetches the cache lines of every
+ * second key. */
 static inline __attribute__((always_inline)) void bring_near(struct place place, const int odd,
                                                              const int vectors)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * AVX512_BF16: the multiply-adds of pairs of bf16, and the prototypes of the tiles. kernels.h says
- * what a pair is, and has the contract of each tile. All other tiles are in
- * kernels/avx512.
+ * what a pair is, and has the contract of each tile. All other tiles are in kernels/avx512.
  */
 #ifndef ATTNKIT_AVX512_BF16_H
 #define ATTNKIT_AVX512_BF16_H

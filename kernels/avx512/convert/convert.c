@@ -103,8 +103,8 @@ static inline __m256i narrowed(const enum type type, __m512 x, float scale)
     }
 }
 
-/* Stores the first n numbers as elements at .. at + n - 1 of a row, and writes no byte after
- * them. */
+/* Stores the first n of `elements` in a row, from element `at` on, and writes no byte after them.
+ */
 static inline __attribute__((always_inline)) void
 store_elements(const enum type type, void *row, int64_t at, int64_t n, __m256i elements)
 {
