@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tries the instructions of a unit for pairs of bf16 with crafted numbers. isa.c does not
- * use the unit if a sum has other bits than the chain of kernels.h. tests/kernels/pairs.c compares
- * the table below with the model of VDPBF16PS.
+ * Tries the instructions of a unit for pairs of bf16 with crafted numbers. isa.c does not use the
+ * unit if a sum has other bits than the chain of kernels.h. tests/kernels/pairs.c compares the
+ * table below with the model of VDPBF16PS.
  */
 #include "dispatch/cpu/probe.h"
 

@@ -106,7 +106,7 @@ struct planned_map {
 
 struct planned_append {
     struct append a;
-    size_t scratch_size;
+    size_t scratch_size; /* bytes for each thread */
 };
 
 struct layer_plan {
