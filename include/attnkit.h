@@ -128,7 +128,7 @@ typedef enum attnkit_status {
     ATTNKIT_UNSUPPORTED = 2,   /* a value that this version does not know or has no kernel for */
     ATTNKIT_OVERFLOW = 3,      /* sizes, strides or positions exceed 63 bits or the address space */
     ATTNKIT_BAD_WORKSPACE = 4, /* missing, too small, or overlapping a tensor */
-    ATTNKIT_BAD_ISA = 5        /* a name that is unknown, or that this CPU cannot run */
+    ATTNKIT_BAD_ISA = 5        /* an instruction set that is unknown or cannot run here */
 } attnkit_status;
 
 #define ATTNKIT_MESSAGE_SIZE 256 /* bytes of a message, with the 0 at its end */
@@ -166,8 +166,8 @@ enum {
     ATTNKIT_Q5_0 = 7,     /* 32 elements in 22 bytes: (q - 16) * d */
     ATTNKIT_Q5_1 = 8,     /* 32 elements in 24 bytes: q * d + m */
     ATTNKIT_IQ4_NL = 9,   /* 32 elements in 18 bytes: d times the q-th of 16 integers */
-    ATTNKIT_Q1_0 = 10,    /* 128 elements in 18 bytes: d or -d, by a bit */
-    ATTNKIT_Q2_0 = 11,    /* 64 elements in 18 bytes: -1, 0, 1 or 2 times d, by 2 bits */
+    ATTNKIT_Q1_0 = 10,    /* 128 elements in 18 bytes: d or -d, as 1 bit says */
+    ATTNKIT_Q2_0 = 11,    /* 64 elements in 18 bytes: -1, 0, 1 or 2 times d, as 2 bits say */
     ATTNKIT_F8_E4M3 = 12, /* bytes of 8-bit floating point, E4M3 without infinities, with binary32
                            * scales as for ATTNKIT_I8 */
 
@@ -256,7 +256,7 @@ typedef struct attnkit_attention_args {
     int64_t q_heads;   /* a multiple of kv_heads; consecutive query heads share a KV head */
     int64_t kv_heads;  /* at least 1, unless q_heads is 0 */
     int64_t q_len;     /* query rows per head */
-    int64_t kv_len;    /* keys per KV head; with kv_lens, the room for them */
+    int64_t kv_len;    /* keys per KV head; with kv_lens, the upper bound of its entries */
     int64_t head_dim;  /* elements of a q and a k row, at least 1 */
     int64_t value_dim; /* elements of a v and an out row; 0 means head_dim */
     double scale;      /* with ATTNKIT_SCALE_GIVEN, finite in binary32; else 1 / sqrt(head_dim) */

@@ -148,10 +148,10 @@ void attnkit_careful_row(const struct attention *a, const struct kernels *kernel
                          const struct work_item *row, char *scratch);
 
 /* Several threads may work on an item. Each thread takes chunks of the item's keys. The states of
- * the chunks are then joined in order to a total, which gives the same bits. The next four
- * functions return the number of floats of a state or the number of doubles of a total. States and
- * totals are aligned as scratch is. The state of decode follows the state of prefill, and the
- * totals lie in the same order. */
+ * the chunks are then joined in order to a total, which gives the same bits as a single thread
+ * does. The next four functions return the number of floats of a state or the number of doubles of
+ * a total. States and totals are aligned as scratch is. The state of decode follows the state of
+ * prefill, and the totals lie in the same order. */
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_prefill_total(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_decode_state(const struct attention *a, int rows);

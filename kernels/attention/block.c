@@ -136,9 +136,10 @@ static int keys_of_next(const struct widening *w, int64_t row_bytes)
 }
 
 /* Widens the rows of the keys in `keys` from key `from` to key end - 1, which lie at one stride.
- * Appends them to the `rows` rows that scratch already holds. Meanwhile prefetches `later_bytes` of
- * the row that lies KEY_BLOCK rows after each row. The hardware prefetcher does not foresee these
- * rows, because the rows of other heads lie between them. Returns the new number of rows. */
+ * Appends them to the `rows` rows that scratch already holds. Meanwhile prefetches `later_bytes`
+ * bytes of the row that lies KEY_BLOCK rows after each row. The hardware prefetcher does not
+ * foresee these rows, because the rows of other heads lie between them. Returns the new number of
+ * rows. */
 static inline __attribute__((always_inline)) int widen_at_stride(const struct widening *w,
                                                                  struct key_set keys, int from,
                                                                  int end, int rows,

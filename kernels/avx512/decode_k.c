@@ -301,7 +301,8 @@ enum hints {
 };
 
 /* Returns whether to prefetch K into L1. A cache line of a 16-bit type takes twice the work. If K
- * was in a cache, these prefetches made 16-bit types up to 5 % slower. Bytes gain nothing. */
+ * was in a cache of the CPU, these prefetches made 16-bit types up to 5 % slower. Bytes gain
+ * nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;
