@@ -197,8 +197,8 @@ typedef struct attnkit_tensor {
 /* The width of an array of integers. */
 typedef int32_t attnkit_int_type;
 enum {
-    ATTNKIT_INT64 = 0, /* signed */
-    ATTNKIT_INT32 = 1  /* signed, too */
+    ATTNKIT_INT64 = 0, /* signed, 64 bits */
+    ATTNKIT_INT32 = 1  /* signed, 32 bits */
 };
 
 /* An array of integers of either width, such as lengths, offsets, cu_seqlens. It is read in place,
@@ -250,8 +250,8 @@ typedef struct attnkit_attention_args {
     uint32_t flags;      /* ATTNKIT_CAUSAL, ATTNKIT_SCALE_GIVEN */
     attnkit_align align; /* position of the query rows among the keys */
 
-    /* Shape, nowhere negative. If batch, q_heads or q_len is 0 the call does nothing. kv_len may be
-     * 0, too: then out is 0 and lse -infinity. */
+    /* The shape: no number is negative. If batch, q_heads or q_len is 0, the call does nothing.
+     * kv_len may be 0, too: then out is 0 and lse -infinity. */
     int64_t batch;
     int64_t q_heads;   /* a multiple of kv_heads; consecutive query heads share a KV head */
     int64_t kv_heads;  /* at least 1, unless q_heads is 0 */
@@ -396,7 +396,7 @@ ATTNKIT_API attnkit_status attnkit_attention_plan_workspace(const void *plan, si
 typedef struct attnkit_attention_data {
     size_t size; /* sizeof(attnkit_attention_data) */
 
-    /* At most as planned. A run must always set them: 0 means no rows, or no keys. */
+    /* Each is at most the planned number. A run must set them: 0 means no rows, or no keys. */
     int64_t batch;
     int64_t q_len;
     int64_t kv_len;

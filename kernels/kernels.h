@@ -174,7 +174,7 @@ struct key_rows {
     const float *const *scales;
 };
 
-/* Returns whether rows share one or two sets of L1, because they lie a multiple of 2 KB apart. The
+/* Returns whether rows share one or two sets of L1, because they lie a multiple of 2 KiB apart. The
  * rows of a head in token-major order may lie like this. L1 then loses a cache line of a row before
  * the line has been read to its end. */
 static inline bool share_sets(const char *const *row)
@@ -518,7 +518,7 @@ struct kernels {
 
     /* Transposes rows: q_t[d][lane] = rows[lane][d]. Linear maps use it, too, and there lanes may
      * be ROW_GROUP. All `lanes` pointers are valid, and spare pointers repeat a row. q_t is aligned
-     * to a vector, or to ROW_GROUP floats if they are less than a vector. */
+     * to a vector, or to ROW_GROUP floats if a vector is larger. */
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
     /* Computes s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. If

@@ -82,7 +82,7 @@ static attnkit_status check_dims(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;
     const int64_t all = args->batch | args->q_heads | args->kv_heads | args->q_len | args->kv_len |
-                        args->value_dim; /* negative if any is negative */
+                        args->value_dim; /* negative if any of them is */
     const attnkit_status status =
         all < 0 || args->head_dim < 1 ? refuse_dims(args, message) : ATTNKIT_OK;
     if (status != ATTNKIT_OK)

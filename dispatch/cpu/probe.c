@@ -52,7 +52,7 @@ static bool is_right(const float *sum, int first)
     return true;
 }
 
-/* Tries both instructions with the MAX_VECTOR probes from number `first` on. */
+/* Tries `add` and `add_one` with the MAX_VECTOR probes from number `first` on. */
 static bool gives_sums(const struct pair_kernels *pairs, int first)
 {
     float sum[MAX_VECTOR], one_by_one[MAX_VECTOR], x[MAX_VECTOR], w[MAX_VECTOR];

@@ -134,7 +134,7 @@ ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *arg
 
 /* Computes a layer. exec is as for attention, but threads of your own need a barrier. After an
  * error, out, cache, lse and weights are unchanged. Cost: four calls of attnkit_linear, the appends
- * and the attention. One row costs reading the weights and the cache once. */
+ * and the attention. A call with one row reads the weights and the cache once. */
 ATTNKIT_API attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec *exec,
                                          char *message);
 

@@ -51,7 +51,7 @@ extern "C" {
 typedef struct attnkit_merge_args {
     size_t size; /* sizeof(attnkit_merge_args) */
 
-    /* Shape, nowhere negative. If batch, q_heads or q_len is 0 the call does nothing. */
+    /* The shape: no number is negative. If batch, q_heads or q_len is 0, the call does nothing. */
     int64_t parts; /* number of parts */
     int64_t batch;
     int64_t q_heads;

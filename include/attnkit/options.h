@@ -26,7 +26,7 @@ typedef struct attnkit_pages {
      * for keys below kv_len (or kv_lens[b]), and only the pages that these entries name; other
      * pages may be unmapped. NULL: no pages, and the other fields are 0. */
     const int32_t *block_table;
-    int64_t block_table_stride; /* entries from b to b + 1; with batch > 1 enough for kv_len */
+    int64_t block_table_stride; /* entries from row to row; if batch > 1, enough for kv_len */
     int64_t page_size; /* keys of a page, at least 1; with tiles a multiple of 16. With 1 the table
                         * gives the row of each key, as for a ring or a cache with padding on the
                         * left. */
@@ -158,9 +158,9 @@ typedef struct attnkit_visibility {
      * Cost: in calls with 2 to 16 rows of a KV head, a block of keys whose mask differs between
      * rows is computed for each row by itself, which takes up to three times as long as computing
      * it for all rows at once.
-     * A speculative tree is a mask. If all drafts lie in one block of 128 keys, a branch has the
-     * same bits as if it were a sequence of its own; otherwise the bits depend on the indices at
-     * which its keys lie. */
+     * A tree of speculative drafts is given as a mask. If all drafts lie in one block of 128 keys,
+     * a branch has the same bits as if it were a sequence of its own; otherwise the bits depend on
+     * the indices at which its keys lie. */
     attnkit_tensor mask;
     attnkit_tensor mask_bits;
     int64_t mask_columns;             /* at most kv_len; 0: kv_len */

@@ -57,7 +57,7 @@ struct extras {
     bool window;
     int64_t left, right;             /* bounds of the window, not negative; INT64_MAX: no bound */
     bool has_right;                  /* whether the window has a right bound */
-    int64_t keep_first;              /* keys that are in every window, by absolute index */
+    int64_t keep_first;              /* keys with a smaller absolute index are in every window */
     const int32_t *q_docs, *kv_docs; /* segment ids of rows and keys; NULL: none */
     struct mask bytes, bits, bias;
     int64_t columns;          /* columns of the mask that has the fewest; INT64_MAX: no mask */
@@ -129,9 +129,9 @@ size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *
 size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
 
-/* The loops. Each loop computes and writes its rows of the item, of which there is at least one.
- * attnkit_decode takes up to MAX_WALKS items, which take turns at each chunk of their keys.
- * `scratch` is aligned to 64 bytes. */
+/* The loops. Each loop computes and writes its rows of the item. There must be at least one of
+ * these rows. attnkit_decode takes up to MAX_WALKS items, which take turns at each chunk of their
+ * keys. `scratch` is aligned to 64 bytes. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      const struct work_item *item, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels,

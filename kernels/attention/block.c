@@ -239,8 +239,8 @@ static bool is_readable(const struct cache *c)
 }
 
 /* Returns the type of the rows that a decode tile gets. Rows that it cannot read become TYPE_Q8_0
- * if their type is_unpacked, else TYPE_F32. TYPE_Q8_0 has fewer bytes, which leaves more rows in
- * the caches. */
+ * if their type is_unpacked, else TYPE_F32. TYPE_Q8_0 has fewer bytes, so more rows fit into the
+ * caches of the CPU. */
 static enum type readable_type(const struct cache *c)
 {
     if (is_readable(c))
@@ -542,7 +542,7 @@ static void prefetch_next(const struct attention *a, const struct kernels *kerne
     room->known = next;
 }
 
-/* Sets the addresses of the part of the next block that this turn prefetches. The block of all
+/* Sets the addresses of the part of the next block that this head prefetches. The block of all
  * heads is divided into pieces in the order of memory. A piece is one head's row of one token. A
  * part has as many pieces as the block has keys. */
 static void point_to_part(const struct attention *a, const struct kernels *kernels,

@@ -30,7 +30,7 @@ struct walk {
     int64_t end[MAX_DECODE_ROWS]; /* end of the keys that a row sees; never falls from row to row */
     struct visible visible;       /* the keys that any row sees by its position */
     struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
-    struct total total; /* the state over the chunks before it */
+    struct total total; /* the state over the chunks before the latest */
     bool is_used;  /* the walk has come to keys of `chunk`; masks may have hidden all of them */
     bool is_begun; /* `total` holds the caller's total or a chunk */
 };

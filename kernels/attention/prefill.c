@@ -25,11 +25,11 @@ struct panel {
     int rows;           /* rows of the item; spare lanes repeat the last row */
     int lanes;          /* rows, rounded up to whole vectors */
     struct place first; /* place of the first row */
-    int64_t full; /* number of keys that its first row, and so every row, sees without masks */
-    int64_t end;  /* end of the keys that its last row sees */
+    int64_t full; /* number of keys that the first row, and so every row, sees without masks */
+    int64_t end;  /* end of the keys that the last row sees */
     float *q_t;   /* [head_dim][lanes] */
     struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
-    struct total total; /* the total over the chunks before it */
+    struct total total; /* the total over the chunks before the latest */
     struct seen *seen;  /* with masks: the keys of the block that each row sees */
     bool is_begun;      /* the total holds the caller's total or a chunk */
     bool is_sunk;       /* M and l of the total hold the sinks, but o is still in `chunk` */

@@ -6,7 +6,7 @@
  * Lanes are value columns. A tile has 2 vectors of columns for 4 rows, and 4 vectors for fewer
  * rows. Registers: at most 8 sums, 4 vectors of V, their scale, a weight and the constants that
  * widen bytes take 16 ymm. FMA or memory is the bound. A quantised element takes one more
- * multiplication, by its scale. There are no more sums than keep the FMA ports busy, so any other
+ * multiplication, by its scale. The sums are just enough to keep the FMA ports busy, so any other
  * work of these ports delays the sums.
  */
 #include "kernels/avx2/decode.h"

@@ -20,12 +20,12 @@ struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
     const char *stop;  /* the end of the current row, or of the page if that comes first */
-    bool pages;        /* each new row or page also prefetches a cache line two pages further on */
+    bool pages;        /* at the beginning of a row or page, also prefetch two pages further on */
     bool apart;        /* the rows are of a 16-bit type, with gaps between them, and K and V are
                         * larger than L2 */
     int64_t bytes;     /* bytes of each row */
-    int64_t due, pace; /* due: lines to prefetch now; pace: lines that each call adds; in 256ths of
-                          a cache line */
+    int64_t due, pace; /* in 256ths of a cache line; due: to prefetch now; pace: added to `due` by
+                        * each call */
 };
 
 /* Spreads the prefetches of the first `count` rows of `row` over `times` calls of prefetch_ahead.

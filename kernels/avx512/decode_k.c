@@ -25,9 +25,10 @@
  * Nothing is rounded: q * scale takes 8 + 11 bits, c * scale takes 10 + 11 bits, and both are
  * normal or 0. Only the sign of a zero may differ from the product q * scale. A chain that begins
  * at +0 keeps that sign only in a sum that is zero, and the sign of a zero sum does not reach a
- * result (README.md, 3 and 11). NaN becomes NaN either way. A byte of TYPE_I8 is converted as the
- * upper byte of 32 bits, and the scale is divided by 2^24. This is not exact if a scale is infinite
- * or very small. A tile that has one of these scales is recomputed with conversion and product.
+ * result (steps 3 and 11 of kernels/README.md). NaN becomes NaN either way. A byte of TYPE_I8 is
+ * converted as the upper byte of 32 bits, and the scale is divided by 2^24. This is not exact if a
+ * scale is infinite or very small. A tile that has one of these scales is recomputed with
+ * conversion and product.
  */
 #include "kernels/avx512/decode.h"
 

@@ -23,7 +23,7 @@ static inline int keys_of_step(const enum type type)
 
 /* The columns of V in a tile. */
 struct columns {
-    int64_t offset; /* bytes from the start of a row to the columns; TYPE_Q8_0: past the scale */
+    int64_t offset; /* bytes from the start of a row to the elements of the columns */
     int64_t scale;  /* TYPE_I8: index of the scale */
     int64_t width;  /* elements of each vector; less than VECTOR only where there is one vector */
 };

@@ -25,7 +25,7 @@ static inline __attribute__((always_inline)) __m512 multiply_step(__m512 x, __m5
     return sum;
 }
 
-/* Does the same with a single pair of x, which the instruction reads and broadcasts. */
+/* Returns sum + *x * w for a single pair *x, which the instruction reads and broadcasts. */
 static inline __attribute__((always_inline)) __m512 multiply_step_one(const float *x, __m512 w,
                                                                       __m512 sum)
 {
