@@ -154,8 +154,8 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
         task(arg, n);
 }
 
-/* Runs the call. 2 threads run in a parallel-for. With more threads, each thread makes the call
- * itself. */
+/* Runs the call. 2 threads run in a parallel-for. For any other number of threads, the test makes
+ * one call for each thread, one after the other. */
 static void run(const struct lookup *l, const char *isa, int64_t threads)
 {
     attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};

@@ -35,7 +35,7 @@ static struct ready plan_of(struct small_layer *c)
     struct ready r = {.c = c, .plan = layer_plan_new(&c->args, NULL, 3)};
     layer_bring(&c->args, &r.brought);
     r.brought.data.attention =
-        NULL; /* struct ready is returned by value, and its address changes */
+        NULL; /* a pointer into r would dangle, because r is returned by value */
     return r;
 }
 

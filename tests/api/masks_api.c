@@ -65,7 +65,8 @@ static const char *const tensor_names[TENSORS] = {
     "mask",        "mask_bits", "bias",         "q_segment_ids", "kv_segment_ids", "alibi_slopes",
     "bias_scales", "sinks",     "dropout_seeds"};
 
-/* The size of each dense tensor in bytes, with an f32 bias, and its alignment in bytes. */
+/* The size of each dense tensor in bytes, if the bias is f32. `alignments` has the alignment of
+ * each tensor in bytes. */
 static const int64_t tensor_bytes[TENSORS] = {4 * Q_ROWS * VALUE_DIM,
                                               4 * Q_ROWS,
                                               4 * Q_ROWS *KV_LEN,

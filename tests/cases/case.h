@@ -147,9 +147,10 @@ struct runner {
 /* Fails the test on any status but ATTNKIT_OK. */
 void run_attention(const attnkit_attention_args *args, struct runner runner);
 
-/* Lays out and runs a case, and compares the result with the expected result, or, if there is none,
- * with its hash. Then calls `then`, unless it is NULL, for further checks of the setting and the
- * result. This function and `then` return NULL, or a message that describes the fault. */
+/* Lays out and runs a case, and compares the result with `expected` or, if `expected` is NULL, the
+ * hash of the result with `hash`. Then calls `then`, unless it is NULL, for further checks of the
+ * setting and the result. This function and `then` return NULL, or a message that describes the
+ * fault. */
 typedef const char *(*further_check)(const struct setting *s, const struct result *got,
                                      const struct test_case *c, struct runner runner);
 

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build-distributed"
 PYTHON = FOLDER / "venv" / "bin" / "python"
 HERE = Path(__file__).resolve().parent
-TIMEOUT = 4.0  # of a group, in seconds, in the tests in which a rank ends
-SLACK = 10  # a waiting rank may need that many time-outs on a busy machine
+TIMEOUT = 4.0  # seconds; the time-out of a group in the tests in which a rank ends
+SLACK = 10  # a waiting rank may need this many time-outs on a busy machine
 LIMIT = 600  # seconds of a whole test
 
 sys.path.insert(0, str(ROOT / "tests" / "python"))
@@ -49,7 +49,7 @@ def make_environment(tap):
     if not tap.line("pip builds a wheel", ok and len(wheels) == 1, output):
         return False
     ok, output = run(PYTHON, "-m", "pip", "install", f"{wheels[0]}[bfloat16]", "mpi4py", *([] if torch else ["torch"]))
-    return tap.line("pip installs it, mpi4py and torch", ok, output)
+    return tap.line("pip installs the wheel, mpi4py and torch", ok, output)
 
 
 def run_ranks(transport, size, task, *arguments, options=(), lost=()):
@@ -117,7 +117,7 @@ def check_page(tap):
 
 
 def measure(tap):
-    """Prints the times of calls, and what the cost model says. No time decides."""
+    """Prints the times of calls, and what the cost model says. No time makes the test fail."""
     ok, output = run(PYTHON, HERE / "measure.py", env=launch.environment())
     rows = re.findall(r"^\|.*$", output, re.M)
     tap.line("times beside the cost model", ok and len(rows) > 10, output)

@@ -318,9 +318,9 @@ static void expect_ok(const attnkit_append_args *args, const attnkit_exec *exec)
         fail_msg("%s: %s", attnkit_status_string(status), message);
 }
 
-/* Runs the call on `threads` threads. Two threads run in a parallel-for. Any other number of
- * threads is played by one call for each thread, one call after the other. The workspace has
- * exactly the bytes that the workspace query returns. */
+/* Runs the call on `threads` threads. Two threads run in a parallel-for. For any other number of
+ * threads, the test makes one call for each thread, one after the other. The workspace has exactly
+ * the bytes that the workspace query returns. */
 static void run(const attnkit_append_args *args, const char *isa, int64_t threads)
 {
     attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};

@@ -187,7 +187,7 @@ static void with_one_rounding(float *sum, const float *x, const float *w)
     }
 }
 
-/* Rounds each product before it is added. Only a product beyond binary32 shows it. */
+/* Rounds each product before it is added. Only a product beyond binary32 shows the difference. */
 static void not_fused(float *sum, const float *x, const float *w)
 {
     for (int i = 0; i < MAX_VECTOR; i++) {

@@ -807,8 +807,8 @@ static void check_begin_total(struct round *w)
     expect_total(w, &got, &expected);
 }
 
-/* Makes some maxima equal to the other ones, or so different that a rescale factor is the least
- * power of 2 above 0, or is 0. */
+/* Makes some maxima equal to the maxima in `other`, or so different from them that a rescale factor
+ * is the least power of 2 above 0, or is 0. */
 static void draw_distances(struct round *w, float *row_max, const float *other)
 {
     for (int r = 0; r < w->lanes; r++)

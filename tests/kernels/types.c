@@ -853,8 +853,8 @@ static void every_layout_and_page_size_gives_the_same_bits(void **state)
     assert_int_equal(differing, 0);
 }
 
-/* Fills the rows of K, V or their scales that only query rows after `last` see with the 16 bits
- * `half`. */
+/* Fills rows of K, V or their scales with the 16 bits `half`: the rows of keys that only query rows
+ * after `last` see. */
 static void poison_unseen(const struct call *c, enum tensor_index t, int64_t last, uint16_t half)
 {
     const attnkit_attention_args *a = &c->args;

@@ -383,7 +383,7 @@ class Browser(WithFolder):
         self.assertGreater((triangle == FALL_COLOUR).all(axis=-1).sum(), 15)
         fell = next(figure for figure in look["figures"] if figure["words"] == FELL)
         left, _, plot_width, _ = fell["svg"]
-        expected = (44 + (FALL_AT - 0.5) / (RUNS - 1) * (360 - 56)) / 360  # in units of the viewBox
+        expected = (44 + (FALL_AT - 0.5) / (RUNS - 1) * (360 - 56)) / 360  # a part of the viewBox, whose width is 360
         self.assertAlmostEqual((x - left) / plot_width, expected, delta=0.01)
 
     def test_a_phone(self):

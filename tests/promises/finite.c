@@ -72,7 +72,7 @@ static void equal_keys_give_their_value(void **state)
     }
 }
 
-/* With arbitrary weights, roundings could lift a mean above its largest value. */
+/* With arbitrary weights, the roundings of a mean could lift it above FLT_MAX, to infinity. */
 static void a_mean_of_the_largest_number_is_finite(void **state)
 {
     for (int shape = 0; shape < SHAPES; shape++) {

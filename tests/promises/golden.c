@@ -186,7 +186,7 @@ static void cases_give_results_of_their_own(void **state)
             same += sorted[i] == sorted[i - 1];
         free(sorted);
         if (same > count / 6)
-            fail_msg("%s: %d of %d hashes are those of other cases", golden[k].kind->name, same,
+            fail_msg("%s: %d of %d hashes equal hashes of other cases", golden[k].kind->name, same,
                      count);
     }
 }

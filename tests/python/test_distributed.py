@@ -64,7 +64,7 @@ class Tree(unittest.TestCase):
                     self.assertLess(errors[0][1], 3e-6)
 
     def test_error_is_inside_the_bound(self):
-        """The errors of the parts are measured, so that the bound of the merge is what is tested."""
+        """The errors of the parts are measured, so that only the bound of the merge is tested."""
         unit = 2.0**-24
         worst = 0.0
         for seed in range(20):

@@ -29,7 +29,7 @@ def python_with_torch():
     folder = compare_options.environment_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     return environment.complete(folder, ["torch", "flex", "compile"],
-                                lambda _: "The first run needs PyPI; because it installs PyTorch.")
+                                lambda _: "The first run needs PyPI, because it installs PyTorch.")
 
 
 def main():

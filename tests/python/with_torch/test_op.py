@@ -272,7 +272,7 @@ class WrongArguments(unittest.TestCase):
         self.assertEqual((out.shape, out.device.type), (q.shape, "meta"))
 
     def test_negative_strides(self):
-        """PyTorch has none: it refuses such an array itself."""
+        """PyTorch has no negative strides: it refuses such an array itself."""
         with self.assertRaisesRegex(ValueError, "negative"):
             torch.from_numpy(np.ones((2, 4, 5, 16), np.float32)[:, :, ::-1])
 
