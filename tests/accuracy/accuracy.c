@@ -171,7 +171,7 @@ static void options_are_inside_the_bound(void **state)
 
 /* --- Every instruction set ------------------------------------------------------------------- */
 
-/* Compares the first and the last row of the public call with the reference. */
+/* Compares the first and the last row of a result of the public call with the reference. */
 static void assert_same_bits(const struct distribution *d, const struct shape *shape, int64_t rows,
                              const char *isa)
 {

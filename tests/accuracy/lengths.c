@@ -251,7 +251,7 @@ static double bound_of_zeros(int64_t keys)
     return most;
 }
 
-/* Nearly the whole bound covers the roundings in a chunk of 512 keys. */
+/* The bound does not grow, because nearly all of it covers the roundings in a chunk of 512 keys. */
 static void bound_does_not_grow(void **state)
 {
     (void)state;

@@ -28,7 +28,7 @@ static const double U = 0x1p-24; /* half the distance from 1 to the next float *
 #define COUNT(table) ((int64_t)(sizeof(table) / sizeof(table)[0]))
 
 enum data {
-    CENTRED,    /* normal numbers */
+    CENTRED,    /* normally distributed numbers */
     POSITIVE,   /* all terms are positive, so sums only grow */
     WIDE,       /* exponents are far apart */
     CANCELLING, /* sums are far below their terms */

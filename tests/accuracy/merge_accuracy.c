@@ -145,7 +145,7 @@ static struct worst worst_of(struct worst a, struct worst b)
 /* --- Random parts ------------------------------------------------------------------------------
  */
 
-/* lse = centre + spread * [-1, 1), out = (offset + [-1, 1)) * magnitude. */
+/* With random numbers r in [-1, 1): lse = centre + spread * r, out = (offset + r) * magnitude. */
 static const struct distribution {
     const char *name;
     float centre, spread, offset, magnitude;

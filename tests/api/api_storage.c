@@ -838,8 +838,8 @@ static void pages_may_be_shared(void **state)
 
 /* --- Cells -------------------------------------------------------------------------------- */
 
-/* Makes cells. The cache of the first entry is a ring. In the second entry, every other cell is
- * empty. */
+/* Puts the keys into cells. The cache of the first entry is a ring. In the second entry, every
+ * other cell is empty. */
 static void make_cells(struct call *c)
 {
     for (int cell = 0; cell < KV_LEN; cell++) {

@@ -3,7 +3,7 @@
  * Token embeddings. For all types and layouts, each row of out must be, byte for byte, a row of the
  * table converted element by element, or zeros. No byte outside the rows may be written. The
  * library refuses a call that it cannot carry out: its message names the argument and its value,
- * and it writes nothing.
+ * and nothing is written.
  *
  * Usage: embed [ISA]
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs of planned layers with bad and odd arguments: pointers that are planned but missing, or
- * passed but not planned, packed weights of another layer, overlaps, bad workspaces, and bad
- * numbers in arrays. One thread checks the arrays for all threads. A refused run writes nothing.
+ * passed but not planned; packed weights of another layer; overlaps; bad workspaces; bad numbers in
+ * arrays. One thread checks the arrays for all threads. A refused run writes nothing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -360,7 +360,8 @@ static void a_workspace_in_a_tensor_is_refused(void **state)
     end(&r);
 }
 
-/* A plan needs the same workspace as a call with its lengths. No run needs more. */
+/* A plan needs the same workspace as a call with the planned lengths. No run needs more workspace.
+ */
 static void a_plan_needs_what_the_call_needs(void **state)
 {
     (void)state;

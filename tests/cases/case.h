@@ -16,7 +16,7 @@
 #include "tests/support/groups.h"
 #include "tests/support/random.h"
 
-/* The layout of rows. All tensors of a case have the same kind. */
+/* The layout of rows. All tensors of a case have the same kind of layout. */
 enum layout_kind {
     DENSE,        /* [batch][head][row] */
     TOKEN_MAJOR,  /* [batch][row][head] */
@@ -40,7 +40,7 @@ enum mask_kind {
 
 enum data_kind {
     DATA_UNIFORM,  /* in [-1, 1) */
-    DATA_PEAKED,   /* q is so large that few keys have nearly all the weight, and the maxima move */
+    DATA_PEAKED,   /* large q: few keys have nearly all the weight, and later keys raise maxima */
     DATA_TINY,     /* v is subnormal, and products underflow */
     DATA_SPECIAL,  /* NaN, infinities and signed zeros here and there */
     DATA_INTEGERS, /* many scores are equal, and sums are exact */

@@ -300,7 +300,7 @@ class Visible(RunTest):
             self.check(["--align", form])
 
     def test_summary(self):
-        """The summary's work counts the keys that positions and lengths let rows see."""
+        """The work in the summary counts the keys that positions and lengths let rows see."""
         flops = 2 * (DIM + DIM) * HEADS
         for options, visible, line in (
                 ((), np.ones((BATCH, 1, ROWS, KEYS)), None),

@@ -83,7 +83,7 @@ def task_tensors(transport):
 
 
 def task_subgroup(transport):
-    """A group of the last ranks alone. The others are refused, and can go on."""
+    """Uses a group of only the last ranks. The other ranks are refused, and can go on."""
     if transport == "mpi":
         from mpi4py import MPI
 

@@ -596,7 +596,8 @@ static void rotation_keeps_lengths(void **state)
 /* Returns whether a cos or sin is within its bound: half an ulp of binary32 plus the error of the
  * angle. Let u = 2^-53. The exponent -i / pairs * log2(base) has 2 roundings and the error of log2,
  * 6 u. Its error times ln 2 is a relative error of the power. 2^x adds 3 u. The conversion of the
- * position and the product with it add u each. cos and sin have 5 u, rounded up to 8 u. */
+ * position and the product with it add u each. cos and sin have 5 u, which the code rounds up to 8
+ * u. */
 static bool is_near(float got, long double truth, double angle, double log2_base)
 {
     const double exponent_off = log2_base * 0x1p-50;

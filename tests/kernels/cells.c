@@ -34,7 +34,7 @@ enum {
     BATCH = 2,
     ROW_COUNTS = 3,
     CASES = 2 * KINDS, /* each kind; then each with a V whose sums overflow in some columns */
-    KIND_CAUSAL = 0,   /* numbers of kinds */
+    KIND_CAUSAL = 0,   /* numbers of kinds in `kinds` */
     KIND_WINDOW = 1,
     KIND_LENGTHS = 3,
 };

@@ -391,8 +391,8 @@ static void tanh_of_the_opposite_is_the_opposite(void **state)
 
 /* Draws three numbers with random bits, among them subnormal numbers, infinities and NaN. In a
  * quarter of the cases the third number is minus the rounded product of the other two, so that
- * nearly all digits cancel. In another quarter it is 2^24 times the product. The product is then
- * between half a unit and one unit of the third number's last place. */
+ * nearly all digits cancel. In another quarter the third number is 2^24 times the product. The
+ * product is then between half a unit and one unit of the third number's last place. */
 static void draw_operands(uint64_t *random, float x[3])
 {
     uint32_t bits[3];

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of tools/report.py. Changes in made-up series are found at the right runs, and nowhere else. The page of a
-made-up history has all its contents. A real browser, headless Chromium, shows them at the width of a desktop and of a
-phone. Bad files are refused.
+made-up history has all its contents. A real browser, headless Chromium, shows the page at the width of a desktop and of
+a phone. Bad files are refused.
 
     python3 tests/perf/test_report.py [Changes] [Page] [Browser]
     python3 tests/perf/test_report.py --keep FOLDER       # keeps history, page and screenshots there

@@ -22,7 +22,7 @@
 
 enum { KEYS = 150, ROW_COUNTS = 3 };
 
-/* One row and three, for decode, and many, for prefill. */
+/* One row and three rows, for decode, and many rows, for prefill. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 70};
 
 static const uint64_t seeds[] = {UINT64_C(0x0123456789abcdef), 0, UINT64_MAX};

@@ -137,7 +137,7 @@ static void visible_nan_and_infinity_stay(void **state)
     }
 }
 
-/* The masked keys are the last ones, which a causal row does not see. */
+/* The masked keys are the last keys, which a causal row does not see. */
 static void what_a_masked_key_holds_is_absent(void **state)
 {
     const float garbage[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, NAN};

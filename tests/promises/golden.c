@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden hashes of the results of thousands of calls of every kind. They change only with the
+ * Golden hashes of the results of thousands of calls of every kind. The hashes change only with the
  * format. The reference and every instruction set must give results with these hashes, on every
  * machine. Under an emulator the reference would take too long, so only the hashes check the
  * instruction set. golden/kind.h defines a case.

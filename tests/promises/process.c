@@ -32,7 +32,7 @@
 enum {
     ROWS = 70,
     DIM = 24,
-    NOBODY = 65534, /* a user other than ours */
+    NOBODY = 65534, /* a user other than the one that runs the tests */
 };
 
 static int exit_status_of(pid_t child)

@@ -133,7 +133,8 @@ class Costs(unittest.TestCase):
 
 class BadInput(unittest.TestCase):
     def expect(self, work, kind, *texts, size=3):
-        """Every rank raises an error of this kind with these texts. Afterwards the group still works."""
+        """Checks that every rank raises an error of this kind with these texts, and that the group still works
+        afterwards."""
         def both(group):
             try:
                 work(group)

@@ -34,7 +34,8 @@ class Reached(unittest.TestCase):
     """Calls that attnkit computes."""
 
     def check(self, dtype, kv_heads, options):
-        """The result and each gradient have at most twice the error of PyTorch's functions, or 8 roundings."""
+        """Checks that the result and each gradient have at most twice the error of PyTorch's functions, or 8
+        roundings."""
         q, k, v = drawn_qkv(dtype, kv_heads=kv_heads)
         wanted = with_gradients(formula, q, k, v, enable_gqa=True, **options)
         theirs = with_gradients(sdpa, q, k, v, enable_gqa=True, **options)
