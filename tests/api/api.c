@@ -42,7 +42,7 @@ enum {
     PATTERN = 0xa5,
 };
 
-/* A call and all its memory except the workspace. A refused call may change none of it. */
+/* A call and all its memory except the workspace. A refused call may change none of this memory. */
 struct call {
     attnkit_attention_args args;
     attnkit_exec exec;
@@ -1168,8 +1168,8 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     assert_int_equal(workspace_needed(c), needed);
 }
 
-/* The workspace must not shrink as lengths grow. Then a workspace for the longest of several calls
- * is enough for all of them. */
+/* The workspace must not shrink as lengths grow, so that a workspace for the longest of several
+ * calls is enough for all of them. */
 static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 {
     (void)state;

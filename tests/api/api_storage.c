@@ -44,7 +44,7 @@ enum {
     PATTERN = 0xa5,
 };
 
-/* A call and all its memory except the workspace. A refused call may change none of it. */
+/* A call and all its memory except the workspace. A refused call may change none of this memory. */
 struct call {
     attnkit_attention_args args;
     struct groups groups;
@@ -1365,8 +1365,8 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     }
 }
 
-/* The workspace must not shrink as q_len grows. Then a workspace for the longest of several calls
- * is enough for all of them. */
+/* The workspace must not shrink as q_len grows, so that a workspace for the longest of several
+ * calls is enough for all of them. */
 static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 {
     (void)state;

@@ -47,8 +47,8 @@ static void end_ready(struct ready *r)
     call_free(r->c);
 }
 
-/* Fails the test unless a run of the plan is refused with the status and a message that has the
- * words, and changes nothing. */
+/* Fails the test unless a run of the plan is refused with this status, and with a message that has
+ * the words. The run must change nothing. */
 static void refuse_plan(const struct ready *r, const void *plan, attnkit_status expected,
                         const char *words)
 {
@@ -205,7 +205,7 @@ static void structs_of_no_version_are_refused(void **state)
     end_ready(&r);
 }
 
-/* Each of these functions makes a plan of another call than attention. */
+/* Each of these functions makes a plan of a call other than attention. */
 static void plan_append(void *plan, size_t size)
 {
     const attnkit_append_args args = {.size = sizeof args,

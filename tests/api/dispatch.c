@@ -402,7 +402,7 @@ static const char *unit_for(const char *name, const char **isa)
     return choice.unit;
 }
 
-/* Returns the unit that attnkit_unit_get calls used with an instruction set, or NULL. */
+/* Returns the unit that an instruction set uses according to attnkit_unit_get, or NULL. */
 static const char *used_unit(int isa)
 {
     const char *name = NULL;

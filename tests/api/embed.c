@@ -268,7 +268,7 @@ static void a_table_without_rows_has_the_padding(void **state)
 
 enum { ROWS = 5, VOCAB = 6, DIM = 32, ROOM = 512 };
 
-/* A call and all its memory. A refused call may change none of it. */
+/* A call and all its memory. A refused call may change none of this memory. */
 struct call_memory {
     attnkit_embed_args args;
     attnkit_exec exec;

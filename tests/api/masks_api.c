@@ -84,7 +84,7 @@ static const int64_t tensor_bytes[TENSORS] = {4 * Q_ROWS * VALUE_DIM,
                                               8 * BATCH};
 static const int alignments[TENSORS] = {4, 4, 4, 4, 8, 8, 1, 1, 4, 4, 4, 4, 4, 4, 8};
 
-/* A call and all its memory except the workspace. A refused call may change none of it. */
+/* A call and all its memory except the workspace. A refused call may change none of this memory. */
 struct call {
     attnkit_attention_args args;
     struct groups groups;
@@ -1420,8 +1420,8 @@ static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
             }
 }
 
-/* The workspace must not shrink as lengths grow. Then a workspace for the longest of several calls
- * is enough for all of them. */
+/* The workspace must not shrink as lengths grow, so that a workspace for the longest of several
+ * calls is enough for all of them. */
 static void the_workspace_does_not_shrink_as_lengths_grow(void **state)
 {
     (void)state;

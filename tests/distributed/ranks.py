@@ -128,9 +128,9 @@ def task_disagree(transport):
 
 
 def task_die(transport, how, what, timeout):
-    """Rank 1 is killed or stopped when it is about to send or receive its first message of a kind. The others print
-    their error and how long they waited. They stay alive, so that each of them has to find out by itself. A rank may
-    have its result before rank 1 ends, and then meets the error in its next call."""
+    """Rank 1 is killed or stopped when it is about to send or receive its first message of a kind. The other ranks
+    print their error and how long they waited. They stay alive, so that each of them has to find out by itself. A rank
+    may have its result before rank 1 ends, and then meets the error in its next call."""
     group = begin(transport, float(timeout))
     function = tree_attention if what == "part" else chain_attention
     call(group, function)

@@ -115,8 +115,8 @@ static struct walk negative_numbers(void)
     return (struct walk){bits_of(-0.0f), bits_of(-INFINITY) + 1, default_stride()};
 }
 
-/* Returns fewer arguments of the same range, for checks that already follow from comparisons with
- * scalar_tanh or SLEEF. */
+/* Returns a walk over the same range with fewer arguments than w, for checks that already follow
+ * from comparisons with scalar_tanh or SLEEF. */
 static struct walk sparse(struct walk w)
 {
     w.stride = w.stride == 1 ? 13 : 997;

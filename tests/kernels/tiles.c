@@ -349,8 +349,8 @@ static float odd_value(struct round *w)
     return float_from_bits(bits[random_below(&w->random, 8)]);
 }
 
-/* Returns whether to put a single odd value among finite values. The kernel must find it if it is
- * not finite. */
+/* Returns whether to put a single odd value among finite values. The kernel must find the odd value
+ * if it is not finite. */
 static bool is_one_odd(struct round *w)
 {
     return w->data != SPECIAL && random_below(&w->random, 2);
@@ -719,8 +719,8 @@ static struct adjust draw_adjust(struct round *w)
     return how;
 }
 
-/* Draws scores or a bias. Half of the calls put special numbers among them. Each such call draws
- * their share first. */
+/* Draws scores or a bias. Half of the calls put special numbers among them. Each of these calls
+ * first draws the share of the special numbers. */
 static void draw_scores(struct round *w, float *x, int count)
 {
     static const float specials[] = {-INFINITY, -INFINITY, NAN, INFINITY, -0x1p126f, -0.0f};

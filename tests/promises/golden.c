@@ -191,8 +191,8 @@ static void cases_give_results_of_their_own(void **state)
     }
 }
 
-/* Adds a test for each unit that can run, and one for its instruction set without a unit: the test
- * of the instruction set uses whichever of the two is faster here. */
+/* Adds two tests for each unit that can run: of the instruction set with the unit, and without a
+ * unit. The test of the instruction set itself uses whichever of the two is faster on this CPU. */
 static size_t list_units(struct CMUnitTest *tests)
 {
     static char names[2 * MAX_UNITS][NAME];

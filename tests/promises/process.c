@@ -294,7 +294,7 @@ enum {
 static struct held_up {
     struct attention problem;
     const struct kernels *real;
-    struct kernels kernels; /* the kernels of the instruction set, with our `decode` */
+    struct kernels kernels; /* the kernels of the instruction set, with the test's `decode` */
     struct schedule schedule;
     struct steal steal;
     char *shared; /* the memory that the processes share, then the scratch of each process */

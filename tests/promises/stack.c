@@ -100,7 +100,7 @@ static void print_used(const char *isa, const char *what)
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 
-/* The arguments of a call. The function that gets them decides which call it is. */
+/* The arguments of a call. The function that gets the arguments decides which call is made. */
 struct job {
     const void *args, *data; /* arguments of the call, and of a run of its plan */
     void *plan;

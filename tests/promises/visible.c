@@ -524,7 +524,7 @@ static void keys_after_the_columns_of_a_mask_are_masked(void **state)
             }
 }
 
-/* The last byte has bits beyond the 11 columns, which are set. */
+/* The bits of the last byte beyond the 11 columns are set. */
 static void bits_after_the_columns_mean_nothing(void **state)
 {
     for (int64_t rows = 1; rows <= 33; rows += 32) {

@@ -88,7 +88,7 @@ class Tree(unittest.TestCase):
             self.assertLess(ratio, 1.0)
             self.assertTrue(all(same(result, results[0]) for result in results))
         print(f"# worst error / bound of tree_attention: {worst:.2f}")
-        self.assertGreater(worst, 0.01)  # a bound that is never near would say little
+        self.assertGreater(worst, 0.01)  # errors far below the bound would show little
 
 
 class Costs(unittest.TestCase):

@@ -45,8 +45,8 @@ def objects_of(library, folder):
 
 
 def isa_of(path):
-    """Returns the instruction set or unit that an object belongs to, or None. It is a folder of kernels/ that has a
-    table.c."""
+    """Returns the instruction set or unit that an object belongs to, or None. The folder of each set or unit in
+    kernels/ has a table.c."""
     names = [table.parent.name for table in (ROOT / "kernels").glob("*/table.c")]
     return next((name for name in sorted(names, key=len, reverse=True) if path.name.startswith(name + "_")), None)
 
