@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A group of ranks, over any transport: messages with a time-out, and the two collectives that attention needs. All
-messages go from one rank to one other rank, and every wait ends after the time-out, whatever the other ranks do."""
+messages go from one rank to one other rank. Every wait ends within the time-out, whatever the other ranks do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ContextManager, Dict, Iterator, List, Optional
 
 import numpy
 
-_abandoned: List[Any] = []  # messages of groups that cannot be used any more: a late one may still be written to memory
+_abandoned: List[Any] = []  # messages of broken groups: they keep their memory, to which a late message may still write
 MOST_BYTES = 1 << 30  # of a message; a longer one is sent in pieces, because MPI counts bytes in 32 bits
 
 

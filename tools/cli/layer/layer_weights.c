@@ -47,8 +47,8 @@ static int prefix_length(const char *name)
     return -1;
 }
 
-/* Writes the first prefixes of the file's layers to `text` and returns how many there are. Names
- * are sorted, so that names with equal prefixes lie next to each other. */
+/* Writes the first prefixes of the file's layers to `text`, and returns the number of all prefixes.
+ * Names are sorted, so that names with equal prefixes lie next to each other. */
 static size_t list_prefixes(const struct weights_file *file, char text[LIST_TEXT], char **first)
 {
     size_t count = 0, used = 0;
