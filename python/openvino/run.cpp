@@ -161,7 +161,7 @@ void describe_mask(const ov::Tensor &given, request &made)
     }
 }
 
-// Sets the shape of the result. It has as many dimensions as q, k or v has at most.
+// Sets the shape of the result, which has the largest number of dimensions of q, k and v.
 void set_shape(ov::Tensor &out, const ov::TensorVector &inputs, const attnkit_attention_args &args)
 {
     const dims all{args.batch, args.q_heads, args.q_len, args.value_dim};

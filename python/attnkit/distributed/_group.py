@@ -56,7 +56,7 @@ class Group:
         self._open: Dict[int, Pending] = {}
 
     def forget(self, pending: Pending) -> None:
-        """Lets go of a message that is complete."""
+        """Removes a complete message from the messages on their way."""
         self._open.pop(id(pending), None)
 
     def _break(self, why: str) -> None:
@@ -74,8 +74,8 @@ class Group:
 
     @contextmanager
     def whole_call(self) -> Iterator[None]:
-        """A context for the part of a call in which ranks send. If an exception ends it on this rank, others may still
-        send to this rank, so the group cannot be used any more."""
+        """A context for the part of a call in which ranks send. If an exception ends this part on this rank,
+        others may still send to this rank, so the group cannot be used any more."""
         try:
             yield
         except BaseException as error:
