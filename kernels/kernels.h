@@ -120,7 +120,7 @@ static inline bool is_unpacked(enum type type)
 
 /* The softmax state of some query rows over some keys: M, l and o of the canonical order. In
  * prefill each lane of a panel is a row: out[value_dim][lanes], and all three arrays are aligned to
- * a vector. In decode every row has its own line: out[rows][value_dim], aligned to a float. In
+ * a vector. In decode o of a row lies in one piece: out[rows][value_dim], aligned to a float. In
  * decode row_max and row_sum have room for MAX_DECODE_ROWS numbers, so that tiles can use whole
  * vectors of them. */
 struct state {
@@ -576,19 +576,20 @@ struct kernels {
     uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
                              int64_t value_dim, int rows, float *const *out, float *const *lse);
 
-    /* Decode. Lanes are keys in scores, columns in weighted V. A state has a line for each row. */
+    /* Decode. Lanes are keys in scores, columns in weighted V. o of a row lies in one piece. */
 
     /* Does the work of scores, softmax and weighted_v in one pass. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
-    /* Works as `finish`, but on states with a line for each row. out[r] may be the line of row r in
-     * st->out. For lse, whole vectors of row_max and row_sum are read. */
+    /* Works as `finish`, but on the states of decode. out[r] may be o of row r in st->out. For lse,
+     * whole vectors of row_max and row_sum are read. */
     uint64_t (*decode_finish)(const struct state *st, int rows, int64_t value_dim,
                               float *const *out, float *const *lse);
 
-    /* Work on one line of a total. fold_row computes o[i] = fma(o[i], a, chunk[i] * b) in binary64.
-     * quotient_row computes out[i] = f32(o[i] / divisor) + 0 as in finish_total, and returns
-     * whether a value of out is NaN or infinite. o is aligned to a double, and nothing overlaps. */
+    /* Work on o of one row of a total. fold_row computes o[i] = fma(o[i], a, chunk[i] * b) in
+     * binary64. quotient_row computes out[i] = f32(o[i] / divisor) + 0 as in finish_total, and
+     * returns whether a value of out is NaN or infinite. o is aligned to a double, and nothing
+     * overlaps. */
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks addresses and lengths of an attention run. The checks cost some nanoseconds for each
- * tensor if the lengths are the planned lengths. They write only the problem, which is on the stack
- * of the call.
+ * tensor if the lengths are the planned lengths. They write only struct attention, which is on the
+ * stack of the call.
  */
 #include "dispatch/attention/bind.h"
 

@@ -154,7 +154,7 @@ static attnkit_status set_ints(const struct request *r, struct attention *a, cha
     return status;
 }
 
-/* --- The whole -------------------------------------------------------------------------------- */
+/* --- The plan --------------------------------------------------------------------------------- */
 
 static void set_problem(const struct request *r, struct attention *a)
 {

@@ -6,8 +6,8 @@
  * of its group have been joined. The thread that finishes the next unit in order joins it and all
  * finished units after it.
  *
- * Shared memory holds struct tail, the queues, the groups of the tail, totals for as many groups as
- * there are threads, the slots, and a word for each slot.
+ * The memory that all threads share holds struct tail, the queues, the groups of the tail, totals
+ * for as many groups as there are threads, the slots, and a word for each slot.
  */
 #include "dispatch/attention/steal.h"
 

@@ -14,7 +14,8 @@
 
 struct steal {
     int64_t threads; /* threads with something to do, at most one for each chunk of an item */
-    size_t bytes;    /* shared memory; grows with rows and keys; 0 for one thread */
+    size_t bytes;    /* of the memory that all threads share; grows with rows and keys; 0 for one
+                      * thread */
     bool splits;     /* whether the last items are worked on chunk by chunk */
 };
 

@@ -75,8 +75,7 @@ struct append_memory {
     int count;
 };
 
-/* Checks the inputs of a run, except its workspace, and sets the problem `a`. The plan must not be
- * empty. */
+/* Checks the inputs of a run, except its workspace, and fills `a`. The plan must not be empty. */
 attnkit_status attnkit_append_bind(const struct append_plan *plan, const struct append_input *input,
                                    struct append *a, struct append_memory *memory, char *message);
 

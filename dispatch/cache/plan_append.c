@@ -326,7 +326,7 @@ static attnkit_status plan_arrays(const struct append_request *r, struct append_
     return status;
 }
 
-/* ------------------------------------------------------------------------------ the whole */
+/* ------------------------------------------------------------------------------- the plan */
 
 static attnkit_status plan_shape(const struct append_request *r, struct append_plan *plan,
                                  char *message)

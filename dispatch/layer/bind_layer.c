@@ -272,7 +272,7 @@ static void set_appends(struct layer_run *run, const struct run_input *input)
     k->pages.table = v->pages.table = input->memory[SLOT_BLOCK_TABLE];
 }
 
-/* --- The whole -------------------------------------------------------------------------------- */
+/* --- The run ---------------------------------------------------------------------------------- */
 
 static attnkit_status take_workspace(const struct layer_plan *plan, const attnkit_exec *exec,
                                      struct layer_run *run, char *message)

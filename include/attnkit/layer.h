@@ -111,8 +111,8 @@ typedef struct attnkit_layer_args {
      * Cache: with `cached`, k, v and storage of attention are the cache, and kv_len of attention is
      * the room in the cache. The call computes new keys and values from x or key and appends them
      * after the first cached[b] keys, as attnkit_append does. With ATTNKIT_NO_APPEND it appends
-     * none: it does not use W_K and W_V, and key must be none. Rows see the cached[b] old keys and
-     * the new keys. kv_lens must be none. A cache is not allowed with packed sequences. Without
+     * none: it does not use W_K and W_V, and key must be none. A row can see the cached[b] old keys
+     * and the new keys. kv_lens must be none. A cache is not allowed with packed sequences. Without
      * `cached`, k and v of attention must be none. */
     const attnkit_attention_args *attention;
     attnkit_ints cached; /* [batch], keys in the cache; none: no cache */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The problem that the loops work on: the arguments of one call after dispatch/ has checked them,
- * with every default filled in. Strides are in bytes. "Rows" of a KV head are the query rows of all
- * heads of its group. The heads of a position lie next to each other: row r is query position r /
- * group of query head kv_head * group + r % group. So K and V are read once for the group.
+ * struct attention, from which the loops work: the arguments of one call after dispatch/ has
+ * checked them, with every default filled in. Strides are in bytes. "Rows" of a KV head are the
+ * query rows of all heads of its group. The heads of a position lie next to each other: row r is
+ * query position r / group of query head kv_head * group + r % group. So K and V are read once for
+ * the group.
  */
 #ifndef ATTNKIT_ATTENTION_H
 #define ATTNKIT_ATTENTION_H
@@ -96,9 +97,9 @@ struct attention {
     struct pages pages; /* the pages with K and V */
     int64_t first_key;  /* absolute index of key 0, a multiple of CHUNK_KEYS; not used with cells */
     struct cells cells;
-    /* Dense states with a line for each query row, [batch][q_heads][q_room]. `before` is the total
-     * over earlier keys. `after` receives the total of each row in place of a result. If there is
-     * no state, its out is NULL. */
+    /* Dense states of the query rows, [batch][q_heads][q_room]. `before` is the total over earlier
+     * keys. `after` receives the total of each row in place of a result. If there is no state, its
+     * out is NULL. */
     struct total before, after;
     float scale_log2;
     bool causal;
@@ -122,8 +123,8 @@ struct work_item {
     int heads;       /* heads from kv_head on whose rows go together; 1 unless keys are few */
 };
 
-/* Return the bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item of this
- * problem, attnkit_decode_scratch is for `items` items with `rows` rows each. The bytes do not grow
+/* Return the bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item of the
+ * call, attnkit_decode_scratch is for `items` items with `rows` rows each. The bytes do not grow
  * with kv_len. */
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels);
 size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);

@@ -253,8 +253,8 @@ static int64_t unreadable_floats(const struct cache *c)
     return is_readable(c) ? 0 : KEY_BLOCK * c->dim;
 }
 
-/* Returns whether a row of zeros may stand for a row of V. Tiles of K may have keys that no row
- * sees. */
+/* Returns whether a row of zeros may take the place of a row of V. This happens with tiled K,
+ * because a tile may have keys that no row sees. */
 static bool needs_zeros(const struct attention *a)
 {
     return a->k.tiled && (a->extras.window || attnkit_may_have_gaps(a));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The problem of a merge: the results of attention over several parts of the keys are to become one
- * result. dispatch/attention/merge.c checks the caller's arguments and makes the problem from them.
+ * Merging: the results of attention over several parts of the keys become one result.
+ * dispatch/attention/merge.c checks the caller's arguments and fills struct merge from them.
  * Strides are in bytes.
  */
 #ifndef ATTNKIT_KERNELS_MERGE_H
