@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs all tests of attnkit on every instruction set: natively, or emulated if this CPU lacks the instruction
-set.
+"""Runs the default suites of tests, or the suites that are named, on every instruction set: natively, or emulated if
+this CPU lacks the instruction set.
 
     tests/run.py [--every-isa] [SUITE ...]
 
@@ -180,7 +180,7 @@ def figures(outputs):
 
 
 def suite_native():
-    """All tests, on the instruction sets that this machine can run."""
+    """All tests of meson, on the instruction sets that this machine can run."""
     outputs = meson_tests(BUILD)
     figures(outputs)
     note_units(outputs.get("units", ""), "natively")
@@ -469,7 +469,7 @@ def suite_systems():
 
 
 def suite_older():
-    """`attnkit compare` with a revision that has no worker: the command builds today's worker for it."""
+    """`attnkit compare` with a revision that has no worker: the command builds the current worker for it."""
     status, output = run([sys.executable, ROOT / "tests" / "perf" / "older.py", BUILD], timeout=3600)
     for line in re.findall(r"^# (.*)$", output, re.MULTILINE):
         say("    " + line)

@@ -66,8 +66,8 @@ void attnkit_avx2_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *
         uint64_t bits = keys[i], own_bits = own[i];
         for (int j = 0; j < 64; j += VECTOR, bits >>= VECTOR, own_bits >>= VECTOR) {
             const uint64_t these = bits & 0xff;
-            /* At most 64 i + j numbers have been read before, one for each key, so reading a whole
-             * vector stays in the line. */
+            /* At most 64 i + j numbers have been used before, so a whole vector lies within the
+             * KEY_BLOCK floats of `numbers`. */
             __m256 x = _mm256_loadu_ps(numbers);
             if (these != 0xff)
                 x = spread(x, these);

@@ -64,8 +64,8 @@ void attnkit_neon_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *
 {
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         const uint32_t bits = bits_at(keys, key);
-        /* At most `key` numbers have been read before, one for each key, so reading a whole vector
-         * stays in the line. */
+        /* At most `key` numbers have been used before, so a whole vector lies within the KEY_BLOCK
+         * floats of `numbers`. */
         float32x4_t x = vld1q_f32(numbers);
         if (bits != 0xf) {
             /* The bits become bytes, and each byte then becomes the count of set bits before it. */

@@ -8,7 +8,7 @@
  *
  * The scalar reference computes the rows whose K and V are binary32. The public call computes the
  * rows whose K and V have other types, on the instruction set that the library chooses. accuracy.c
- * and tests/promises show that all instruction sets have the bits of the reference.
+ * and tests/promises test that all instruction sets have the bits of the reference.
  */
 #include <setjmp.h>
 #include <stdarg.h>

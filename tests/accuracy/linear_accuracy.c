@@ -47,7 +47,7 @@ struct map {
     float *x, *w, *bias, *y;
 };
 
-/* --- Making it -------------------------------------------------------------------------------- */
+/* --- The map ---------------------------------------------------------------------------------- */
 
 static float *new_floats(int64_t count)
 {
@@ -162,7 +162,7 @@ static void free_map(struct map *m)
     free(m->y);
 }
 
-/* --- How far it is off ------------------------------------------------------------------------ */
+/* --- The error -------------------------------------------------------------------------------- */
 
 /* The true value of an element, and the sum of the magnitudes of its terms without the bias.
  * Products of two floats are exact in binary64. The sum is off by at most in_dim * 2^-53 times

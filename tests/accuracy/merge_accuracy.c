@@ -3,7 +3,7 @@
  * The error of attnkit_merge. It is inside the bound that attnkit.h states and this comment
  * derives, for random parts and for parts that attnkit_attention has computed. Merges with a
  * deliberate fault are outside the bound. Only the instruction set that the library chooses is
- * tested, because tests/promises/merge.c shows that all have the same bits.
+ * tested, because tests/promises/merge.c tests that all have the same bits.
  *
  * The steps "Merging", "Chunks" and "Result" of kernels/README.md define t, M, l and o. A hat marks
  * a computed value. u = 2^-24 is the relative error of a rounding to binary32, and 2^-53 of a
@@ -59,7 +59,7 @@ typedef long double real;
 
 static const real U = 0x1p-24L;
 
-/* --- What is true ------------------------------------------------------------------------------
+/* --- The true merge ----------------------------------------------------------------------------
  */
 
 /* The parts of one row. */

@@ -1785,7 +1785,7 @@ static void tensors_of_more_than_2_to_the_32_elements_are_right(void **state)
     expect_result_in_room(INT64_C(1) << 25);
 }
 
-/* --- The rest ---------------------------------------------------------------------------- */
+/* --- Names of statuses -------------------------------------------------------------------- */
 
 static void every_status_has_a_name_and_other_numbers_do_too(void **state)
 {

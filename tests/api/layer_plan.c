@@ -3,8 +3,8 @@
  * Tests planned layers. The result and the cache of a run have the bits of a single call. A run has
  * as many batch entries, rows, keys and threads as planned, or fewer, and its plan lies at any
  * address. Several threads may run one plan at once. A refused run writes nothing, and its message
- * names the argument. Planning follows only one pointer, the pointer to the description of the
- * packed weights. The tests run on every instruction set, or on the one that the first argument
+ * names the argument. Planning reads no tensor and no array. Of the packed weights it reads only
+ * the description. The tests run on every instruction set, or on the one that the first argument
  * names.
  */
 #include <setjmp.h>

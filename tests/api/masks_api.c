@@ -450,7 +450,7 @@ static void expect_call_refusals(const struct refusal *table, size_t count, make
     }
 }
 
-/* --- All of them ------------------------------------------------------------------------- */
+/* --- All options together ---------------------------------------------------------------- */
 
 static void each_extra_is_taken_alone_and_with_all_others(void **state)
 {

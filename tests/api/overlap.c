@@ -287,8 +287,8 @@ static void interleaved_tensors_cost_a_step_for_each_row(void **state)
     assert_true(attnkit_layouts_overlap(&a, &b));
 }
 
-/* Scales lie next to their elements, in more rows than a search could visit one by one. The search
- * needs only a single step for all rows. */
+/* Scales lie next to their elements, in more rows than a search could visit one by one. The library
+ * compares all rows at once, modulo the common period of the strides. */
 static void rows_at_one_place_of_a_period_cost_nothing(void **state)
 {
     (void)state;

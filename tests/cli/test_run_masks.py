@@ -272,7 +272,7 @@ class Masks(RunTest):
 
 
 class Visible(RunTest):
-    """Tests windows, lengths and documents."""
+    """Tests windows, lengths and segment ids."""
 
     def window(self, offsets, left, right, first=0, causal=False):
         keys, row = np.arange(KEYS), positions(offsets)

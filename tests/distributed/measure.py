@@ -5,9 +5,8 @@ Prints the table of docs/distributed.md.
     measure.py [gloo|mpi]
 
 Without an argument this program starts the ranks; with an argument it is a rank. Between two calls of all ranks, rank 0
-makes the same call alone, so that both times are of the same minutes. Ranks of one machine share its cores and its
-memory. So the model gets the time of one process times ranks / cores where there are more ranks than cores.
-"""
+makes the same call alone, so that both times are measured in the same minutes. Ranks of one machine share its cores and
+its memory. So if there are more ranks than cores, the model gets the time of one process times ranks / cores."""
 
 import json
 import os

@@ -769,7 +769,7 @@ static void rounding_modes_do_not_matter(void **state)
     }
 }
 
-/* --- All of them -------------------------------------------------------------------------- */
+/* --- All tests ---------------------------------------------------------------------------- */
 
 static size_t add_isa_tests(struct CMUnitTest *tests, const struct isa *isa)
 {

@@ -69,9 +69,10 @@
  * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI
  * and M LN2_LO. LN2_HI + LN2_LO is not quite ln 2. M is between t_b - dt_b and top + 1.
  *
- * Weights out. Scores have the errors above, but their factors are in natural units instead of
- * log2. The bias and the slope are then exactly the numbers that the caller gave. A weight of the
- * softmax is W_j (1 + a_j), or 0, divided by l^, which is rounded as for the logarithm.
+ * Weights as an output. Scores have the errors above, but their factors are in natural units
+ * instead of log2. The bias and the slope are then exactly the numbers that the caller gave. A
+ * weight of the softmax is W_j (1 + a_j), or 0, divided by l^, which is rounded as for the
+ * logarithm.
  *
  * Out of range. A t_j beyond binary32 counts as infinite: a negative t_j makes a weight of 0, a
  * positive t_j makes a row of NaN. The errors of scores near the limits of binary32 have no bound.

@@ -98,7 +98,7 @@ static void print_used(const char *isa, const char *what)
            most_used);
 }
 
-/* --- Jobs ------------------------------------------------------------------------------------- */
+/* --- Arguments -------------------------------------------------------------------------------- */
 
 /* The arguments of a call. The function that gets the arguments decides which call is made. */
 struct job {
@@ -120,7 +120,7 @@ struct calls {
     size_t (*plan_size)(void);
 };
 
-static const struct calls *running; /* the functions of the job on the small stack */
+static const struct calls *running; /* the functions that run on the small stack */
 
 static void *run_all(void *arg)
 {
@@ -161,7 +161,8 @@ static struct job new_job(const void *args, const void *data, const char *isa, i
                                  .parallel_for = threads > 1 ? backwards : NULL}};
 }
 
-/* Runs all calls of a job on the small stack. Memory for them is allocated on the large stack. */
+/* Makes all calls with the arguments j on the small stack. The thread of the test allocates their
+ * memory. */
 static void run_calls(const struct calls *calls, struct job j)
 {
     size_t bytes = 0;
@@ -699,7 +700,7 @@ static void layers_with_any_cache_need_64_kb(void **state)
     print_used(*state, "layers with caches");
 }
 
-/* --- The rest --------------------------------------------------------------------------------- */
+/* --- Other calls ------------------------------------------------------------------------------ */
 
 /* Makes calls that succeed and calls that fail, because failing calls format messages. */
 static void *ask(void *arg)

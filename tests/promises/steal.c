@@ -459,7 +459,7 @@ static void heads_that_go_together_are_split(void **state)
     free_call(c);
 }
 
-/* --- All of it -------------------------------------------------------------------------------- */
+/* --- All tests -------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;

@@ -660,7 +660,7 @@ static void packed_sequences_have_packed_masks_and_segments(void **state)
     }
 }
 
-/* --- All of them ------------------------------------------------------------------------------ */
+/* --- All masks together ----------------------------------------------------------------------- */
 
 static void every_kind_alone_hides_what_it_says(void **state)
 {
