@@ -50,8 +50,8 @@ struct mask {
 /* The kind of weights that the caller asks for, with the numbers of attnkit_weights_kind. */
 enum weights_kind { WEIGHTS_NONE, WEIGHTS_SOFTMAX, WEIGHTS_BIASED, WEIGHTS_CAPPED, WEIGHTS_SCALED };
 
-/* The options of a call. The scale and the options that only set the end of a row's keys are in
- * struct attention. */
+/* The options of a call. The scale in log2 and the options that only set the end of a row's keys
+ * are in struct attention. */
 struct extras {
     bool any; /* whether any option below is used; sinks and weights do not count, because they come
                  after the walk over the keys */

@@ -109,7 +109,7 @@ static void begin(struct heads *w, const struct work_item *item, char *scratch)
 }
 
 /* Sets the addresses of rows of K, from `key` on, for each head. A key that no row of the head sees
- * may have no memory, so the address of another row stands in its place. */
+ * may have no memory, so the address of another row takes its place. */
 static void key_rows(const struct heads *w, int key, int keys, const float **rows)
 {
     const int64_t stride = w->a->k.stride.row;
