@@ -407,7 +407,7 @@ def suite_asan():
 
 
 def suite_tsan():
-    """No data race, by the thread sanitizer in the tests that start threads."""
+    """No data race, by the thread sanitizer in the suite of threaded tests."""
     folder = sanitized("tsan", "-Db_sanitize=thread", "-Dtools=false", suite="threaded")
     if folder:
         figures(meson_tests(folder, "--suite", "threaded", slower=3))

@@ -83,7 +83,7 @@ def task_tensors(transport):
 
 
 def task_subgroup(transport):
-    """Uses a group of only the last ranks. The other ranks are refused, and can go on."""
+    """Uses a group of all ranks but rank 0. Over gloo, rank 0 is refused. Over MPI, it has a group of its own."""
     if transport == "mpi":
         from mpi4py import MPI
 
