@@ -504,8 +504,8 @@ struct kernels {
     void (*compact_line)(const uint64_t keys[KEY_BLOCK / 64], float *line);
 
     /* Undoes compact_line: line[i] = the number of key i if its bit is set in `own`, else `none`.
-     * `numbers` begins with the numbers of the keys whose bits are set in `keys`. `keys` has all
-     * bits of `own`. */
+     * `numbers` has KEY_BLOCK floats, and begins with the numbers of the keys whose bits are set in
+     * `keys`. `keys` has all bits of `own`. */
     void (*spread_line)(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
                         const uint64_t own[KEY_BLOCK / 64], float none, float *line);
 

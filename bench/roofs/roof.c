@@ -21,7 +21,7 @@ static const double burst_seconds = 300e-6;
 
 enum {
     TRIALS = 5,
-    MAX_PIECE = 8 << 20, /* bytes: 0.3 ms at 25 GB/s, and far more than any L2 */
+    MAX_PIECE = 8 << 20, /* bytes: 0.3 ms at 25 GB/s, and more than an L2 of one core */
 };
 
 const volatile float roof_factor = 0.5f, roof_term = 0.5f;

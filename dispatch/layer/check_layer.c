@@ -73,7 +73,7 @@ static bool has_state(const attnkit_state *s)
 /* Refuses fields of attention that the layer sets itself. */
 static attnkit_status check_own_fields(const struct request *r, char *message)
 {
-    static const char why[] = "the layer sets this field, or has none";
+    static const char why[] = "the layer sets this field itself, or does not support it";
     const attnkit_attention_args *const a = r->core;
     const attnkit_states *const s = r->states;
     const struct named_tensor tensors[] = {{"q", &a->q}, {"out", &a->out}};

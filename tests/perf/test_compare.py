@@ -418,7 +418,7 @@ class Revisions(CompareTest):
         (self.repository / "bench" / "worker" / "meson.build").unlink()
         (self.repository / "bench" / "worker" / "worker.h").unlink()
         self.commit("older")
-        self.refuse(NOT_BUILT, "'older' has no worker, and is too old for today's: it has no "
+        self.refuse(NOT_BUILT, "'older' has no worker, and is too old for the current one: it has no "
                     "bench/compare/append.c", "good", "older", "--repository", self.repository)
 
     def test_ctrl_c_while_building(self):

@@ -15,8 +15,8 @@ enum { LABEL = 128 };
 
 struct builder {
     const char *repository; /* a folder within the repository; NULL: the current folder */
-    const char *keep;       /* the folder that keeps builds for later jobs, or NULL */
-    const char *folder;     /* folder of this job */
+    const char *keep;       /* keeps builds for later runs of attnkit compare; NULL: keep none */
+    const char *folder;     /* the folder of this run */
 };
 
 /* Finds the files of a side that the user has given as `what`. `setup` has further arguments of

@@ -11,8 +11,8 @@
 
 enum { PANEL_ROWS = 4 };
 
-/* Some query rows of a block. The struct is filled in place and passed by address: a copy of a
- * struct that was just stored in pieces would wait for the stores. */
+/* Some query rows of a struct decode_block. A panel is filled in place and passed by address: a
+ * copy of a struct that was just stored in pieces would wait for the stores. */
 struct panel {
     const struct decode_block *block;
     const float *q[PANEL_ROWS]; /* after `rows` rows, the last row is repeated */

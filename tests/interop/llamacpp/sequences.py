@@ -20,7 +20,7 @@ def main():
     status, out, log = builds.output(program, GGML_BACKEND_PATH=str(builds.backend(build)),
                                      LD_LIBRARY_PATH=str(builds.libraries(plain=True)))
     if "loaded ATTNKIT backend" not in log or "left to the CPU" in log:
-        sys.exit(f"sequences.py: the backend did not compute all\n{log}")
+        sys.exit(f"sequences.py: the backend did not compute every operator\n{log}")
     print(out if status == 0 else out + log, end="")
     return status
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Golden cases of attention. They have K and V of each type in each layout, each mask alone and
- * with each other mask, every set of score mods, weights out, and all of these together.
+ * with each other mask, every set of score mods, the weights as an output, and all of these
+ * together.
  */
 #include <stddef.h>
 
@@ -32,7 +33,8 @@ static int64_t draw_dim(attnkit_type type, int64_t *group, uint64_t *random)
     return PICK(dims, random);
 }
 
-/* Draws a shape that the types of K and V allow. Every eighth case has several chunks of keys. */
+/* Draws a shape that the types of K and V allow. Every eighth case has many keys, mostly several
+ * chunks. */
 static void draw_shape(struct golden_attention *w, int number, uint64_t *random)
 {
     const bool is_long = number % 8 == 7;
@@ -205,7 +207,7 @@ static void draw_mask(struct golden_attention *w, int mask, uint64_t *random)
     }
 }
 
-/* Draws the options that depend on other options of the case. */
+/* Draws what is left: the columns of masks, and positions if another option needs them. */
 static void finish(struct golden_attention *w, uint64_t *random)
 {
     const bool needs_positions = w->has_window || w->has_slopes || w->dropout > 0.0;
@@ -298,7 +300,8 @@ static void describe_options(int number, struct golden_attention *w)
 
 /* --- Factors of a bias ------------------------------------------------------------------------ */
 
-/* Describes a bias of each type, with every option that may be combined with it. */
+/* Describes a bias of each type with factors, together with types, layouts, score mods, causal,
+ * lengths and weights. */
 static void describe_bias_scales(int number, struct golden_attention *w)
 {
     uint64_t random = begin(w, 19, number);
