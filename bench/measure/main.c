@@ -337,8 +337,8 @@ int main(int argc, char **argv)
         {"--filter", "REGEX", "only rows whose name matches (extended, as grep -E)",
          &values.filter},
         {"--quick", NULL,
-         "under 60 s: the main workloads on the best instruction set, prefill\n"
-         "also on AVX2, plain C at small shapes, the roofs",
+         "under 60 s: the main workloads on the best instruction set, some also\n"
+         "on AVX2, small ones also in plain C; the roofs",
          &values.quick},
         {"--json", "FILE", "the results as Google Benchmark writes them, for its compare.py",
          &values.json},

@@ -28,7 +28,7 @@
  *   _padmask   _pad as a bool mask [batch][keys]
  *   _bias      an additive mask [rows][keys] of random f32 for all heads
  *   _scaledbias  a mask as for _bias, and a factor of the mask for each head
- *   _ring      the cache is a ring, by key_index: the oldest key lies at a third of the cells
+ *   _ring      the cache is a ring, by key_index: a third of the cells lies before the oldest key
  *   _alibi _softcap _sinks _dropout _weights
  */
 #ifndef ATTNKIT_SHAPE_H
