@@ -160,7 +160,7 @@ static bool check_others(const struct weights_file *file, const char *prefix)
         char *const name = join(prefix, others[i]);
         const bool there = name && weights_has(file, name);
         if (there)
-            complain("%s has %s: attnkit layer has nothing that takes it", file->path, name);
+            complain("%s has %s: attnkit layer does not support it", file->path, name);
         free(name);
         if (there || !name)
             return false;
@@ -281,7 +281,7 @@ static bool shape_separate(const struct tensor *t, struct layer *layer)
     return divide_rows(&t[W_Q], w->q_heads, "--heads", &w->head_dim) &&
            find_kv_heads(&t[W_K], layer) &&
            divide_rows(&t[W_V], w->kv_heads, "the KV heads", &w->value_dim) &&
-           check_columns(&t[W_V], w->d_key, "as of the weights of k");
+           check_columns(&t[W_V], w->d_key, "the last size of the weights of k");
 }
 
 static bool check_biases(const struct tensor *t, const attnkit_layer_weights *w)

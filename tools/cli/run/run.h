@@ -82,7 +82,7 @@ struct run_call {
     attnkit_status (*run)(const void *args, const attnkit_exec *exec, char *message);
 };
 
-/* Lists the options from --causal on, which other commands share (run_options.c). */
+/* Lists the options from --causal on, which `attnkit layer` has, too (run_options.c). */
 void run_share_options(struct run_options *values, struct option options[RUN_SHARED_OPTIONS]);
 
 /* Reads the options that are numbers or words (run_words.c). Returns false on a usage error. */
