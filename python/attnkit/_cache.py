@@ -141,9 +141,9 @@ class KVCache:
 
         q is [batch, q_heads, q_len, head_dim], the last rows of each sequence. Row i sees the keys up to its
         own: causal is 'bottom-right', unless causal or q_offsets are given. Options, result and exceptions are
-        as for attention(), without seeds and weights: mask, bias, causal, q_offsets, window, softcap, sinks,
-        alibi_slopes, scale, return_lse, out and threads. A mask may have fewer columns than the capacity: keys
-        after them are masked. A mask of one column is repeated for all keys."""
+        as for attention(), without kv_lens and return_weights: mask, bias, causal, q_offsets, window, softcap, sinks,
+        alibi_slopes, scale, dropout, seeds, return_lse, out and threads. A mask may have fewer columns than the
+        capacity: keys after them are masked. A mask of one column is repeated for all keys."""
         if causal == "bottom-right" and options.get("q_offsets") is not None:
             causal = True
         return _core.attend_cache(q, self._cache, causal=causal, kv_lens=self._lens, **options)

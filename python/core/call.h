@@ -69,7 +69,8 @@ class call
     void read_storage(PyObject *cache);
     // Reads the options and the cache of a layer, whose shape attnkit knows.
     void read_layer(const layer_shape &shape, PyObject *const *values);
-    // Reads everything else: masks, score mods, states, threads.
+    // Reads the other options: threads, scale, positions, lengths, window, mask, bias, score mods
+    // and states.
     void read_options(PyObject *const *values);
     // Reads out, lse and weights, and makes the arrays that the caller has not given.
     void read_outputs(PyObject *const *values);
