@@ -626,7 +626,7 @@ static void weights_are_checked(void **state)
     expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "w_q and w_qkv are both given");
     c = small_layer();
     c->weights.b_qkv = c->b[0];
-    expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "b_q is given, but b_qkv, too");
+    expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "b_q and b_qkv are both given");
     c = small_layer();
     c->weights.w_q = c->weights.w_k = c->weights.w_v = NULL;
     c->weights.w_qkv = c->w[0];
