@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Computes graphs of ggml by a CPU backend of ggml, in which attnkit computes the attention ops.
+#ifndef ATTNKIT_GGML_GRAPH_H
+#define ATTNKIT_GGML_GRAPH_H
+
+#include "ggml/plans.h"
+#include "ggml/team.h"
+
+#include <ggml-backend.h>
+#include <ggml-cpu.h>
+#include <ggml-impl.h>
+#include <ggml.h>
+
+#include <attnkit.hpp>
+
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace attnkit_ggml
+{
+
+// A CPU backend of ggml with its threads, and the data of attnkit's calls. A program has one for
+// each of its contexts.
+class computer
+{
+  public:
+    // `cpu` is ggml's CPU device. Throws an exception if it gives no backend or lacks a function.
+    // `spins` says whether threads without work spin until the next graph, as in ggml, or sleep.
+    computer(ggml_backend_dev_t cpu, bool spins);
+
+    void set_threads(int threads);
+
+    // ggml calls the function after each op. The graph ends if it returns true.
+    void set_abort_callback(ggml_abort_callback callback, void *data);
+
+    ggml_status compute(const ggml_cgraph *graph);
+
+  private:
+    // An attention op of the program, and the op of ours that is computed instead.
+    struct attention {
+        const ggml_tensor *theirs;
+        ggml_tensor op;
+        computer *owner;
+        bool by_all; // whether all threads work on the op, or thread 0 alone
+        team threads;
+    };
+
+    struct free_pool {
+        void (*free)(ggml_threadpool *);
+        void operator()(ggml_threadpool *pool) const
+        {
+            free(pool);
+        }
+    };
+
+    struct free_backend {
+        void operator()(ggml_backend_t backend) const
+        {
+            ggml_backend_free(backend);
+        }
+    };
+
+    static void run_on_thread(ggml_tensor *op, int thread, int threads, void *of);
+    static bool should_stop(void *of);
+
+    void replace(const ggml_cgraph *graph);
+    void set_attention(attention &made, const ggml_tensor *op);
+    void run(attention &of, int threads);
+    ggml_threadpool *new_pool(int threads) const;
+
+    decltype(&ggml_threadpool_new) new_pool_;
+    decltype(&ggml_threadpool_free) free_pool_;
+    decltype(&ggml_backend_cpu_set_threadpool) set_pool_;
+    ggml_backend_set_n_threads_t set_threads_;
+    std::map<int, std::unique_ptr<ggml_threadpool, free_pool>> pools_; // by number of threads
+    std::unique_ptr<ggml_backend, free_backend> cpu_; // ends before the pools, which it uses
+    bool spins_;
+    ggml_abort_callback callback_ = nullptr;
+    void *callback_data_ = nullptr;
+    std::vector<ggml_tensor *> nodes_;
+    std::vector<std::unique_ptr<attention>> attentions_; // those of the graph first
+    attnkit_ggml::plans plans_;
+    attnkit::workspace scratch_;
+    ggml_status status_ = GGML_STATUS_SUCCESS;
+};
+
+} // namespace attnkit_ggml
+
+#endif // ATTNKIT_GGML_GRAPH_H
