@@ -2,8 +2,10 @@
 //
 // A backend of ggml that computes GGML_OP_FLASH_ATTN_EXT by attnkit. Any program that uses ggml can
 // load the backend (GGML_BACKEND_PATH) without a change of the program. It is an accelerator beside
-// the CPU backend and works in the buffers of the CPU backend, so nothing is copied. Ops that it
-// does not support are left to the CPU backend, and ggml's log has each reason once.
+// the CPU backend and works in the buffers of the CPU backend, so nothing is copied. It also takes
+// the other ops of the CPU backend, and gives them to a CPU backend of its own. Attention ops that
+// attnkit does not support are left to the program's CPU backend, and ggml's log has each reason
+// once.
 #define GGML_BACKEND_DL // before ggml's headers: exports the function that a program looks up
 #define GGML_BACKEND_SHARED
 #define GGML_BACKEND_BUILD
@@ -61,14 +63,22 @@ bool has_gpu()
     return false;
 }
 
-// Whether the backend takes all ops of the CPU backend. ggml then does not split graphs at
-// attention ops. In a program with GPUs the backend takes attention alone, because ggml would move
-// ops from a GPU to an accelerator. This is asked when a context is made.
+// Whether the backend takes all ops of the CPU backend. If it takes attention alone, ggml splits a
+// graph before and after each attention op, and starts its threads for each part. In a program with
+// GPUs the backend takes attention alone, because ggml would also move ops from a GPU to it. This
+// is set when the program makes a backend.
 std::atomic<bool> takes_all{false};
 
 ggml_backend_dev_t cpu_device()
 {
     return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+}
+
+// llama.cpp does without a fused op such as GATED_DELTA_NET if it belongs to another device than
+// its layer. ggml lists these ops before UNARY.
+bool is_fused(ggml_op op)
+{
+    return op >= GGML_OP_GATED_DELTA_NET && op < GGML_OP_UNARY;
 }
 
 bool supports_op(ggml_backend_dev_t, const ggml_tensor *op)
@@ -83,7 +93,7 @@ bool supports_op(ggml_backend_dev_t, const ggml_tensor *op)
     case GGML_OP_FLASH_ATTN_EXT:
         return takes(op);
     default:
-        return takes_all && ggml_backend_dev_supports_op(cpu_device(), op);
+        return takes_all && !is_fused(op->op) && ggml_backend_dev_supports_op(cpu_device(), op);
     }
 }
 

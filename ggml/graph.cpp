@@ -21,9 +21,9 @@ namespace
 {
 
 // An op with at most so many multiply-adds runs on one thread. All keys count, visible or not. The
-// limit is an op of 8 heads of 64 elements and 256 keys, the smallest cache of llama.cpp. One
-// thread takes 2 to 17 us for this op.
-constexpr double most_for_one = 0x1p18;
+// limit is an op of 8 heads of 64 elements and 128 keys. With 256 keys, the smallest cache of
+// llama.cpp, two threads are faster than one if the query sees few of the keys, too.
+constexpr double most_for_one = 0x1p17;
 
 double multiply_adds(const ggml_tensor *op)
 {
@@ -48,34 +48,35 @@ computer::computer(ggml_backend_dev_t cpu, bool spins)
       free_pool_(function_of<decltype(free_pool_)>(cpu, "ggml_threadpool_free")),
       set_pool_(function_of<decltype(set_pool_)>(cpu, "ggml_backend_cpu_set_threadpool")),
       set_threads_(function_of<decltype(set_threads_)>(cpu, "ggml_backend_set_n_threads")),
+      set_abort_callback_(
+          function_of<decltype(set_abort_callback_)>(cpu, "ggml_backend_set_abort_callback")),
       cpu_(ggml_backend_dev_init(cpu, nullptr)), spins_(spins)
 {
     if (!cpu_)
         throw std::runtime_error("ggml's CPU device gives no backend");
-    const char *const name = "ggml_backend_set_abort_callback";
-    function_of<ggml_backend_set_abort_callback_t>(cpu, name)(cpu_.get(), should_stop, this);
-    set_threads(GGML_DEFAULT_N_THREADS);
+    set_abort_callback_(cpu_, should_stop, this);
 }
 
-ggml_threadpool *computer::new_pool(int threads) const
+computer::~computer()
 {
-    ggml_threadpool_params params = ggml_threadpool_params_default(threads);
-    if (!spins_)
-        params.poll = 0;
-    return new_pool_(&params);
+    ggml_backend_free(cpu_);
+    for (const auto &[threads, pool] : pools_)
+        free_pool_(pool);
 }
 
 // A pool is kept for each number of threads, because llama.cpp changes between two numbers, for
 // prefill and decode. The CPU backend pauses the threads of a pool when it gets another pool.
 void computer::set_threads(int threads)
 {
-    threads = threads > 1 ? threads : 1;
-    auto found = pools_.find(threads);
-    if (found == pools_.end())
-        found =
-            pools_.emplace(threads, decltype(found->second)(new_pool(threads), {free_pool_})).first;
-    set_pool_(cpu_.get(), found->second.get());
-    set_threads_(cpu_.get(), threads);
+    ggml_threadpool_t &pool = pools_[threads];
+    if (!pool) {
+        ggml_threadpool_params params = ggml_threadpool_params_default(threads);
+        if (!spins_)
+            params.poll = 0;
+        pool = new_pool_(&params);
+    }
+    set_pool_(cpu_, pool);
+    set_threads_(cpu_, threads);
 }
 
 void computer::set_abort_callback(ggml_abort_callback callback, void *data)
@@ -161,7 +162,7 @@ ggml_status computer::compute(const ggml_cgraph *graph)
     ggml_cgraph ours = *graph;
     ours.nodes = nodes_.data();
     ours.uid = 0; // the graph is not known to any backend
-    const ggml_status status = ggml_backend_graph_compute(cpu_.get(), &ours);
+    const ggml_status status = ggml_backend_graph_compute(cpu_, &ours);
     return status_ != GGML_STATUS_SUCCESS ? status_ : status;
 }
 

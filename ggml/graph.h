@@ -26,9 +26,12 @@ namespace attnkit_ggml
 class computer
 {
   public:
-    // `cpu` is ggml's CPU device. Throws an exception if it gives no backend or lacks a function.
-    // `spins` says whether threads without work spin until the next graph, as in ggml, or sleep.
+    // `cpu` is ggml's CPU device. `spins` says whether threads without work spin until the next
+    // graph, as in ggml, or sleep. Throws an exception if the device lacks something.
     computer(ggml_backend_dev_t cpu, bool spins);
+    ~computer();
+    computer(const computer &) = delete;
+    computer &operator=(const computer &) = delete;
 
     void set_threads(int threads);
 
@@ -47,35 +50,21 @@ class computer
         team threads;
     };
 
-    struct free_pool {
-        void (*free)(ggml_threadpool *);
-        void operator()(ggml_threadpool *pool) const
-        {
-            free(pool);
-        }
-    };
-
-    struct free_backend {
-        void operator()(ggml_backend_t backend) const
-        {
-            ggml_backend_free(backend);
-        }
-    };
-
     static void run_on_thread(ggml_tensor *op, int thread, int threads, void *of);
     static bool should_stop(void *of);
 
     void replace(const ggml_cgraph *graph);
     void set_attention(attention &made, const ggml_tensor *op);
     void run(attention &of, int threads);
-    ggml_threadpool *new_pool(int threads) const;
 
+    // Functions of the CPU backend, which a program may have loaded as a library.
     decltype(&ggml_threadpool_new) new_pool_;
     decltype(&ggml_threadpool_free) free_pool_;
     decltype(&ggml_backend_cpu_set_threadpool) set_pool_;
     ggml_backend_set_n_threads_t set_threads_;
-    std::map<int, std::unique_ptr<ggml_threadpool, free_pool>> pools_; // by number of threads
-    std::unique_ptr<ggml_backend, free_backend> cpu_; // ends before the pools, which it uses
+    ggml_backend_set_abort_callback_t set_abort_callback_;
+    ggml_backend_t cpu_;
+    std::map<int, ggml_threadpool_t> pools_; // by number of threads
     bool spins_;
     ggml_abort_callback callback_ = nullptr;
     void *callback_data_ = nullptr;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compares decode steps of several candidates in one process, for tools/llamacpp_layers.py. All
-// candidates share the weights of one model with random weights, and run on the same threads. A
-// candidate is a context of its own, with its own cache and its own memory for graphs.
+// Measures steps of several candidates in one process, for tools/llamacpp_layers.py. All candidates
+// share the weights of a model with random weights, and the threads. A candidate is a context, with
+// its own cache and its own memory for graphs.
 //
-//     layers LAYERS DEPTH THREADS KV_TYPE ROUNDS PLACES CANDIDATE...
+//     layers LAYERS DEPTH THREADS KV_TYPE TOKENS ROUNDS PLACES CANDIDATE...
 //
-// A candidate is `stock`, or the file of a backend, which only its context has. In each round,
-// every candidate decodes a few tokens after DEPTH tokens, in a random order. Prints a line for
-// each round: the time of a decode step of each candidate in microseconds. After every ROUNDS
-// rounds, the contexts are made anew, in other memory. This is repeated PLACES times.
+// A candidate is "on" or "off", which is a stock llama.cpp with this -fa, or the file of a backend,
+// which no other candidate has. A step computes TOKENS further tokens after DEPTH tokens. In each
+// round, every candidate takes some steps, in a random order. Each line of the output is a round:
+// the time of a step of each candidate in microseconds. After ROUNDS rounds, all contexts are made
+// anew, in other memory. This is done PLACES times.
 #include "tools/llamacpp/random_model.h"
 
 #include <ggml-backend.h>
@@ -28,7 +29,8 @@
 namespace
 {
 
-constexpr int prompt = 512, steps = 4;
+constexpr int most_tokens = 512; // of a batch
+constexpr int decode_steps = 4;  // of a turn; a turn has one step of several tokens
 
 double microseconds()
 {
@@ -37,8 +39,8 @@ double microseconds()
     return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
 }
 
-// Decodes `count` tokens from a position on.
-void decode(llama_context *context, llama_batch &batch, int position, int count)
+// Computes `count` tokens from a position on, with logits only for the last token.
+void compute(llama_context *context, llama_batch &batch, int position, int count)
 {
     batch.n_tokens = count;
     for (int i = 0; i < count; i++) {
@@ -53,77 +55,93 @@ void decode(llama_context *context, llama_batch &batch, int position, int count)
     llama_synchronize(context);
 }
 
-llama_context *make_context(llama_model *model, const std::string &candidate,
-                            const llama_context_params &params)
+llama_context *make_context(llama_model *model, llama_context_params params,
+                            const std::string &candidate)
 {
-    ggml_backend_reg_t reg = nullptr;
-    if (candidate != "stock") {
-        // The second handle keeps the code of the backend when only the context has the backend.
-        reg = ggml_backend_load(candidate.c_str());
-        if (!reg || !dlopen(candidate.c_str(), RTLD_NOW))
+    ggml_backend_reg_t backend = nullptr;
+    params.flash_attn_type =
+        candidate == "off" ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_ENABLED;
+    if (candidate != "on" && candidate != "off") {
+        backend = ggml_backend_load(candidate.c_str());
+        // This handle keeps the code of the backend when ggml forgets the backend.
+        if (!backend || !dlopen(candidate.c_str(), RTLD_NOW))
             fail("no backend " + candidate);
     }
     llama_context *const context = llama_init_from_model(model, params);
     if (!context)
         fail("no context");
-    if (reg)
-        ggml_backend_unload(reg); // later contexts do not have the backend
+    if (backend)
+        ggml_backend_unload(backend); // later contexts do not have the backend
     return context;
 }
 
-double step_time(llama_context *context, llama_batch &batch, int depth)
+// Returns the time of a step. Removes the new tokens from the cache.
+double turn(llama_context *context, llama_batch &batch, int depth, int tokens)
 {
-    decode(context, batch, depth, 1); // wakes the threads
+    const int steps = tokens == 1 ? decode_steps : 1;
+    compute(context, batch, depth, 1); // wakes the threads
     const double begin = microseconds();
-    for (int i = 1; i <= steps; i++)
-        decode(context, batch, depth + i, 1);
+    for (int i = 0; i < steps; i++)
+        compute(context, batch, depth + 1 + i, tokens);
     const double time = (microseconds() - begin) / steps;
     llama_memory_seq_rm(llama_get_memory(context), 0, depth, -1);
     return time;
+}
+
+struct measurement {
+    llama_model *model;
+    llama_context_params params;
+    int depth, tokens, rounds;
+    std::vector<std::string> candidates;
+    std::mt19937 random{1};
+};
+
+// Makes the contexts, with the tokens before a step, and measures all rounds.
+void measure(measurement &m, llama_batch &batch)
+{
+    const size_t count = m.candidates.size();
+    std::vector<llama_context *> contexts(count);
+    std::vector<size_t> order(count);
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::shuffle(order.begin(), order.end(), m.random);
+    for (size_t i : order) {
+        contexts[i] = make_context(m.model, m.params, m.candidates[i]);
+        for (int first = 0; first < m.depth; first += most_tokens)
+            compute(contexts[i], batch, first, std::min(most_tokens, m.depth - first));
+        turn(contexts[i], batch, m.depth, m.tokens);
+    }
+    for (int round = 0; round < m.rounds; round++) {
+        std::vector<double> times(count);
+        std::shuffle(order.begin(), order.end(), m.random);
+        for (size_t i : order)
+            times[i] = turn(contexts[i], batch, m.depth, m.tokens);
+        for (size_t i = 0; i < count; i++)
+            std::printf("%.3f%c", times[i], i + 1 < count ? ' ' : '\n');
+    }
+    for (llama_context *context : contexts)
+        llama_free(context);
 }
 
 } // namespace
 
 int main(int argc, char **argv)
 {
-    if (argc < 8)
-        fail("LAYERS DEPTH THREADS KV_TYPE ROUNDS PLACES CANDIDATE...");
-    const int depth = std::atoi(argv[2]), rounds = std::atoi(argv[5]), places = std::atoi(argv[6]);
-    const std::vector<std::string> candidates(argv + 7, argv + argc);
-    llama_model *const model =
-        random_model("llama", static_cast<uint32_t>(std::atoi(argv[1])), true);
-    llama_context_params params = llama_context_default_params();
-    params.n_ctx = static_cast<uint32_t>(depth + 2 * prompt);
-    params.n_batch = params.n_ubatch = prompt;
-    params.n_threads = params.n_threads_batch = std::atoi(argv[3]);
-    params.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
-    params.type_k = params.type_v = type_of(argv[4]);
-    llama_batch batch = llama_batch_init(prompt, 0, 1);
-    std::mt19937 random(1);
-    std::vector<size_t> order(candidates.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    for (int place = 0; place < places; place++) {
-        std::vector<llama_context *> contexts(candidates.size());
-        std::shuffle(order.begin(), order.end(), random);
-        for (size_t i : order) {
-            contexts[i] = make_context(model, candidates[i], params);
-            for (int first = 0; first < depth; first += prompt)
-                decode(contexts[i], batch, first, std::min(prompt, depth - first));
-            step_time(contexts[i], batch, depth);
-        }
-        for (int round = 0; round < rounds; round++) {
-            std::vector<double> times(candidates.size());
-            std::shuffle(order.begin(), order.end(), random);
-            for (size_t i : order)
-                times[i] = step_time(contexts[i], batch, depth);
-            for (size_t i = 0; i < times.size(); i++)
-                std::printf("%.3f%c", times[i], i + 1 < times.size() ? ' ' : '\n');
-        }
-        std::fflush(stdout);
-        for (llama_context *context : contexts)
-            llama_free(context);
-    }
+    if (argc < 9)
+        fail("LAYERS DEPTH THREADS KV_TYPE TOKENS ROUNDS PLACES CANDIDATE...");
+    measurement m = {random_model("llama", static_cast<uint32_t>(std::atoi(argv[1])), true),
+                     llama_context_default_params(),
+                     std::atoi(argv[2]),
+                     std::atoi(argv[5]),
+                     std::atoi(argv[6]),
+                     {argv + 8, argv + argc}};
+    m.params.n_ctx = static_cast<uint32_t>(m.depth + 2 * most_tokens);
+    m.params.n_batch = m.params.n_ubatch = most_tokens;
+    m.params.n_threads = m.params.n_threads_batch = std::atoi(argv[3]);
+    m.params.type_k = m.params.type_v = type_of(argv[4]);
+    llama_batch batch = llama_batch_init(most_tokens, 0, 1);
+    for (int place = 0; place < std::atoi(argv[7]); place++)
+        measure(m, batch);
     llama_batch_free(batch);
-    llama_model_free(model);
+    llama_model_free(m.model);
     return 0;
 }
