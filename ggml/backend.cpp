@@ -127,7 +127,7 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char *)
     takes_all = !has_gpu();
     std::unique_ptr<computer> context;
     try {
-        context = std::make_unique<computer>(cpu_device(), takes_all);
+        context = std::make_unique<computer>(cpu_device());
     } catch (const std::exception &problem) {
         GGML_LOG_ERROR("attnkit: no backend: %s\n", problem.what());
         return nullptr;

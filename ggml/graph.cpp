@@ -43,14 +43,14 @@ template <typename F> F function_of(ggml_backend_dev_t device, const char *name)
 
 } // namespace
 
-computer::computer(ggml_backend_dev_t cpu, bool spins)
+computer::computer(ggml_backend_dev_t cpu)
     : new_pool_(function_of<decltype(new_pool_)>(cpu, "ggml_threadpool_new")),
       free_pool_(function_of<decltype(free_pool_)>(cpu, "ggml_threadpool_free")),
       set_pool_(function_of<decltype(set_pool_)>(cpu, "ggml_backend_cpu_set_threadpool")),
       set_threads_(function_of<decltype(set_threads_)>(cpu, "ggml_backend_set_n_threads")),
       set_abort_callback_(
           function_of<decltype(set_abort_callback_)>(cpu, "ggml_backend_set_abort_callback")),
-      cpu_(ggml_backend_dev_init(cpu, nullptr)), spins_(spins)
+      cpu_(ggml_backend_dev_init(cpu, nullptr))
 {
     if (!cpu_)
         throw std::runtime_error("ggml's CPU device gives no backend");
@@ -71,8 +71,7 @@ void computer::set_threads(int threads)
     ggml_threadpool_t &pool = pools_[threads];
     if (!pool) {
         ggml_threadpool_params params = ggml_threadpool_params_default(threads);
-        if (!spins_)
-            params.poll = 0;
+        params.poll = 0; // threads sleep between graphs: they may be needed for another context
         pool = new_pool_(&params);
     }
     set_pool_(cpu_, pool);

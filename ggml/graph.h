@@ -26,9 +26,8 @@ namespace attnkit_ggml
 class computer
 {
   public:
-    // `cpu` is ggml's CPU device. `spins` says whether threads without work spin until the next
-    // graph, as in ggml, or sleep. Throws an exception if the device lacks something.
-    computer(ggml_backend_dev_t cpu, bool spins);
+    // `cpu` is ggml's CPU device. Throws an exception if the device lacks something.
+    explicit computer(ggml_backend_dev_t cpu);
     ~computer();
     computer(const computer &) = delete;
     computer &operator=(const computer &) = delete;
@@ -65,7 +64,6 @@ class computer
     ggml_backend_set_abort_callback_t set_abort_callback_;
     ggml_backend_t cpu_;
     std::map<int, ggml_threadpool_t> pools_; // by number of threads
-    bool spins_;
     ggml_abort_callback callback_ = nullptr;
     void *callback_data_ = nullptr;
     std::vector<ggml_tensor *> nodes_;
