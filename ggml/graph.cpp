@@ -22,7 +22,7 @@ namespace
 
 // An op with at most so many multiply-adds runs on one thread. All keys count, visible or not. The
 // limit is an op of 8 heads of 64 elements and 128 keys. With 256 keys, the smallest cache of
-// llama.cpp, two threads are faster than one if the query sees few of the keys, too.
+// llama.cpp, two threads are faster than one, even if the query sees few of the keys.
 constexpr double most_for_one = 0x1p17;
 
 double multiply_adds(const ggml_tensor *op)
@@ -68,6 +68,7 @@ computer::~computer()
 // prefill and decode. The CPU backend pauses the threads of a pool when it gets another pool.
 void computer::set_threads(int threads)
 {
+    threads = threads > 1 ? threads : 1;
     ggml_threadpool_t &pool = pools_[threads];
     if (!pool) {
         ggml_threadpool_params params = ggml_threadpool_params_default(threads);
@@ -100,7 +101,8 @@ void computer::run(attention &of, int threads)
     found.plan.run(addresses(of.theirs, found.slopes, groups), scratch_, exec);
 }
 
-// The function of an op, which ggml calls on each of its threads.
+// The function of an attention op, which ggml calls on each of its threads. A failure of the op is
+// seen by should_stop, which ggml calls after the op.
 void computer::run_on_thread(ggml_tensor *, int thread, int threads, void *of)
 {
     attention &a = *static_cast<attention *>(of);
@@ -160,7 +162,7 @@ ggml_status computer::compute(const ggml_cgraph *graph)
     status_ = GGML_STATUS_SUCCESS;
     ggml_cgraph ours = *graph;
     ours.nodes = nodes_.data();
-    ours.uid = 0; // the graph is not known to any backend
+    ours.uid = 0; // it is not the graph that has this number
     const ggml_status status = ggml_backend_graph_compute(cpu_, &ours);
     return status_ != GGML_STATUS_SUCCESS ? status_ : status;
 }

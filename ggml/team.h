@@ -18,14 +18,14 @@ namespace attnkit_ggml
 class team
 {
   public:
-    // Sets the number of threads that call the function of the op. Each of them calls either `exec`
-    // and later `end`, as thread 0, or `help`. Thread 0 alone may call `begin`, before all of that.
+    // Called before the op. Within the op, thread 0 calls `exec`, makes a call of attnkit, and
+    // calls `end`, and each other thread calls `help`.
     void begin()
     {
         turn_.store(0, std::memory_order_relaxed);
     }
 
-    // Returns how thread 0 runs a call on `threads` threads.
+    // Returns how attnkit runs a call on `threads` threads, which are all threads of the op, or 1.
     attnkit_exec exec(int threads);
 
     // Runs the tasks that thread 0 hands to this thread, until thread 0 calls `end`.
