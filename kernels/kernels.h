@@ -174,7 +174,7 @@ struct key_rows {
     const float *const *scales;
 };
 
-/* Returns whether rows share one or two sets of L1, because they lie a multiple of 2 KB apart. The
+/* Returns whether rows share one or two sets of L1, because they lie a multiple of 2 KiB apart. The
  * rows of a head in token-major order may lie like this. L1 then loses a cache line of a row before
  * the line has been read to its end. */
 static inline bool share_sets(const char *const *row)
@@ -292,7 +292,7 @@ static inline int tile_height(int64_t left, int most)
  * tiles. */
 struct next_tiles {
     const char *first;
-    ptrdiff_t tile_step;
+    ptrdiff_t tile_step; /* bytes from tile to tile */
     int64_t tiles, tile_bytes;
 };
 
@@ -304,14 +304,14 @@ struct product {
     const float *x;
     int64_t dim; /* inputs of this part */
     int rows;
-    const float *w;      /* the first input of the first tile */
-    ptrdiff_t tile_step; /* bytes from tile to tile */
-    const float *sums;   /* chains over earlier inputs, to be continued; NULL: they start at +0 */
-    ptrdiff_t sums_stride;
-    float *y; /* the first output of the first row; may be `sums` */
-    ptrdiff_t y_stride;
-    int64_t outs;      /* any number; the last tile is whole, but y after outs is not touched */
-    const float *bias; /* [outs], added at the end, or NULL */
+    const float *w;        /* the first input of the first tile */
+    ptrdiff_t tile_step;   /* bytes from tile to tile */
+    const float *sums;     /* chains over earlier inputs, to be continued; NULL: they start at +0 */
+    ptrdiff_t sums_stride; /* bytes from row to row */
+    float *y;              /* the first output of the first row; may be `sums` */
+    ptrdiff_t y_stride;    /* bytes from row to row */
+    int64_t outs;          /* any number; the last tile is whole, but y after outs is not touched */
+    const float *bias;     /* [outs], added at the end, or NULL */
     struct next_tiles ahead; /* a hint: tiles to prefetch meanwhile */
 };
 
@@ -518,7 +518,7 @@ struct kernels {
 
     /* Transposes rows: q_t[d][lane] = rows[lane][d]. Linear maps use it, too, and there lanes may
      * be ROW_GROUP. All `lanes` pointers are valid, and spare pointers repeat a row. q_t is aligned
-     * to a vector, or to ROW_GROUP floats if they are less than a vector. */
+     * to a vector, or to ROW_GROUP floats if a vector is larger. */
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
     /* Computes s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. If

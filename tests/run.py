@@ -6,9 +6,10 @@ set.
     tests/run.py [--every-isa] [SUITE ...]
 
 tools/test calls this script after it has installed the packages that the tests need. Two suites run at a time, and
-print in order. Each prints its wall seconds, which grow with the load of the other suite, and its processor seconds,
-which do not. At the end, tables show where each instruction set, and each instruction for bf16 and bytes, ran. The last
-line is "N passed, N failed". With --every-isa, an instruction set or instruction that ran nowhere is a failure."""
+print in order. Each suite prints its wall seconds, which grow with the load of the other suite, and its processor
+seconds, which do not. At the end, tables show where each instruction set, and each instruction for bf16 and bytes, ran.
+The last line is "N passed, N failed". With --every-isa, an instruction set or instruction that ran nowhere is a
+failure."""
 
 import argparse
 import json

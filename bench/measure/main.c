@@ -260,13 +260,13 @@ static int run_plan(const struct bench_options *options, const struct plan *plan
 static void print_help(const struct option *options, int count)
 {
     puts(
-        "attnkit bench: how fast attention is on this machine, and how near to its roof\n"
+        "attnkit bench: how fast attention is, in percent of what this machine can do\n"
         "\n"
         "A row is a call, a tile of it, or a roof: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is\n"
         "prefill with K and V in f32 on two threads. decode has one query row, few has few query\n"
         "rows for many keys, linear is a linear map, layer a layer of self-attention. The roof\n"
-        "of a row is measured right before and after each call, and the speed of the call is\n"
-        "printed in percent of the roof. The roof is the fused multiply-adds that the row's\n"
+        "is measured right before and after the calls of a row, and their speed is printed in\n"
+        "percent of the roof. The roof is the fused multiply-adds that the row's\n"
         "instruction set can do in a second on the threads of the row. For decode, and for few\n"
         "rows of a linear map or layer, it is the bytes of memory that these threads can read in\n"
         "a second.\n"

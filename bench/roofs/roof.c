@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs bursts, and chooses their length, their threads, and the bytes that they read.
+ * Runs bursts, and chooses their length and the bytes that they read.
  */
 #include "bench/roofs/roof.h"
 
@@ -127,8 +127,8 @@ bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t siz
     *roof = (struct roof){.loops = find_loops(isa), .pool = pool};
     roof->size = size / READ_STEP * READ_STEP;
     roof->piece = (size < MAX_PIECE ? size : MAX_PIECE) / step * step;
-    /* The number of pieces is odd: otherwise every second burst would read the same half of the
-     * buffer.
+    /* The number of pieces is odd. Otherwise every second burst would always read the same half of
+     * the pieces.
      */
     if (roof->size / roof->piece % 2 == 0)
         roof->size -= roof->piece;

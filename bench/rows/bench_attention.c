@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of the whole public call of attention. prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is
- * prefill with K and V in float32, by the AVX2 kernels, on two threads. With one query row the
- * family is decode. With few query rows and many keys the family is few. Q and the result are
- * always f32. The roof of decode is the speed of reading memory. The roof of the other families is
- * the speed of the instruction set's multiply-adds. Roofs are measured on the row's threads. At the
- * end of a name, /planned means a run of a plan, which is made once before the measurement. /warm
- * means that K and V may be in a cache.
+ * prefill with K and V in f32, by the AVX2 kernels, on two threads. With one query row the family
+ * is decode. With few query rows and many keys the family is few. Q is f32, or bf16 in
+ * prefill/bf16_bf16. The result is always f32. At the end of a name, /planned means a run of a
+ * plan, which is made once before the measurement. /warm means that K and V may be in a cache. The
+ * roof of decode is the speed of reading memory, except for /warm. All other rows have the speed of
+ * the instruction set's multiply-adds as their roof. Roofs are measured on the row's threads.
  */
 #include <stdlib.h>
 

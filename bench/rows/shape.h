@@ -102,7 +102,7 @@ const char *type_text(attnkit_type type);
 /* The types of a row in its name: "bf16" if the input is f32, "bf16_bf16" if it is bf16.
  * types_parse returns false if the text is neither. */
 bool types_parse(const char *text, attnkit_type *type, attnkit_type *input);
-const char *input_text(attnkit_type input); /* "", or what comes before the type */
+const char *input_text(attnkit_type input); /* "bf16_" if the input is bf16, else "" */
 
 /* type_row_bytes returns the bytes of a row of K or V. type_scale_bytes returns the bytes of its
  * separate scale: ATTNKIT_I8 and F8_E4M3 have one scale for the whole row, other types have

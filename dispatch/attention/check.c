@@ -51,11 +51,12 @@ static attnkit_status check_products(const struct request *r, char *message)
     const int64_t widest = args->head_dim > value_dim ? args->head_dim : value_dim;
     int64_t bytes, rows;
     if (__builtin_mul_overflow(widest, (int64_t)sizeof(float) * ROW_BLOCK * 8, &bytes))
-        return refuse(message, ATTNKIT_OVERFLOW, "head_dim is %lld and value_dim %lld",
+        return refuse(message, ATTNKIT_OVERFLOW, "head_dim is %lld and value_dim %lld: too large",
                       (long long)args->head_dim, (long long)value_dim);
     if (__builtin_mul_overflow(args->q_heads, args->q_len, &rows) ||
         __builtin_mul_overflow(args->batch, rows, &rows))
-        return refuse(message, ATTNKIT_OVERFLOW, "batch x q_heads x q_len is %lld x %lld x %lld",
+        return refuse(message, ATTNKIT_OVERFLOW,
+                      "batch x q_heads x q_len is %lld x %lld x %lld: beyond 63 bits",
                       (long long)args->batch, (long long)args->q_heads, (long long)args->q_len);
     return ATTNKIT_OK;
 }
@@ -81,7 +82,7 @@ static attnkit_status check_dims(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;
     const int64_t all = args->batch | args->q_heads | args->kv_heads | args->q_len | args->kv_len |
-                        args->value_dim; /* negative if any is negative */
+                        args->value_dim; /* negative if any of them is */
     const attnkit_status status =
         all < 0 || args->head_dim < 1 ? refuse_dims(args, message) : ATTNKIT_OK;
     if (status != ATTNKIT_OK)
@@ -221,7 +222,8 @@ static attnkit_status check_states(const struct request *r, char *message)
                       "first_key is %lld: must be a multiple of ATTNKIT_CHUNK_KEYS (%d)",
                       (long long)s->first_key, ATTNKIT_CHUNK_KEYS);
     if (__builtin_add_overflow(s->first_key, r->core->kv_len, &end))
-        return refuse(message, ATTNKIT_OVERFLOW, "first_key is %lld: + kv_len (%lld) overflows",
+        return refuse(message, ATTNKIT_OVERFLOW,
+                      "first_key is %lld: first_key + kv_len (%lld) overflows",
                       (long long)s->first_key, (long long)r->core->kv_len);
     attnkit_status status = check_state(&s->state_in, "state_in", message);
     if (status == ATTNKIT_OK)

@@ -2,7 +2,7 @@
  *
  * The steps of an append: reading the caller's structs, planning shapes, types and strides, binding
  * memory to the plan, and running. The public calls do all steps. A layer plans once and binds all
- * its parts before it runs the first part. The runs of its parts make no checks.
+ * its parts before it runs the first part. The runs of the parts make no checks.
  */
 #ifndef ATTNKIT_APPEND_PLAN_H
 #define ATTNKIT_APPEND_PLAN_H

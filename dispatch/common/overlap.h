@@ -15,7 +15,7 @@ struct layout {
     int64_t row_bytes; /* 0: no bytes at all */
     int dims;          /* used elements of count and stride */
     int64_t count[3];
-    int64_t stride[3]; /* after attnkit_layout: positive, ascending */
+    int64_t stride[3]; /* bytes; after attnkit_layout positive, ascending */
     int64_t span;      /* bytes from the first row to the end of the last */
 };
 

@@ -106,10 +106,10 @@ static const char *why(const struct isa *isa)
     if (!isa->kernels)
         return "not built into this library";
     if ((cpu.has & isa->needs_mask) != isa->needs_mask)
-        return "the CPU does not have what it needs";
+        return "the CPU lacks a feature that it needs";
     if ((cpu.usable & isa->needs_mask) != isa->needs_mask)
         return "the operating system does not save its registers";
-    return "CPU and operating system have what it needs";
+    return "CPU and operating system support it";
 }
 
 int attnkit_units(const struct unit **list)
@@ -156,12 +156,12 @@ static const char *why_unit(const struct unit *unit)
     if (!attnkit_isa_can_run(&isas[unit->isa]))
         return "its instruction set does not run here";
     if (!has_unit(unit))
-        return "the CPU does not have what it needs";
+        return "the CPU lacks a feature that it needs";
     if (!keeps_bits(unit))
         return "the CPU does not give the right bits";
     if (!is_worth_it(unit))
         return "slower than its instruction set alone on this CPU: used only if named";
-    return "CPU and operating system have what it needs";
+    return "CPU and operating system support it";
 }
 
 /* Returns the unit of calls that name the instruction set alone, or NO_UNIT. */

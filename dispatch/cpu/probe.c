@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tries the instructions of a unit for pairs of bf16 with crafted numbers. isa.c does not
- * use the unit if a sum has other bits than the chain of kernels.h. tests/kernels/pairs.c compares
- * the table below with the model of VDPBF16PS.
+ * Tries the instructions of a unit for pairs of bf16 with crafted numbers. isa.c does not use the
+ * unit if a sum has other bits than the chain of kernels.h. tests/kernels/pairs.c compares the
+ * table below with the model of VDPBF16PS.
  */
 #include "dispatch/cpu/probe.h"
 
@@ -52,7 +52,7 @@ static bool is_right(const float *sum, int first)
     return true;
 }
 
-/* Tries both instructions with the MAX_VECTOR probes from number `first` on. */
+/* Tries `add` and `add_one` with the MAX_VECTOR probes from number `first` on. */
 static bool gives_sums(const struct pair_kernels *pairs, int first)
 {
     float sum[MAX_VECTOR], one_by_one[MAX_VECTOR], x[MAX_VECTOR], w[MAX_VECTOR];

@@ -150,7 +150,8 @@ static attnkit_status check_ours(const struct layer_options *has, const struct r
         const bool lent = slot == SLOT_CU_SEQLENS_KV && has->lends_q_starts;
         if (theirs->memory[slot] && (is_ours(has, slot) || lent))
             return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "attention->%s is given: the layer says it, or has none", slots[i].name);
+                          "attention->%s is given: the layer sets this field, or has none",
+                          slots[i].name);
     }
     return ATTNKIT_OK;
 }

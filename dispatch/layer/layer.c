@@ -175,7 +175,7 @@ static attnkit_status check_attention_lengths(const attnkit_attention_data *a, c
     if (!a->batch && !a->q_len)
         return ATTNKIT_OK;
     return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                  "attention->%s is given: the layer says it, or has none",
+                  "attention->%s is given: the layer sets this field, or has none",
                   a->batch ? "batch" : "q_len");
 }
 

@@ -70,7 +70,7 @@ static attnkit_status describe(const attnkit_layer_weights *w, struct descriptio
         if (w->d_model % w->q_heads != 0)
             return refuse(
                 message, ATTNKIT_BAD_ARGUMENT,
-                "d_model is %lld: must be a multiple of q_heads (%lld), or head_dim given",
+                "d_model is %lld: must be a multiple of q_heads (%lld), or head_dim must be given",
                 (long long)w->d_model, (long long)w->q_heads);
         d->head_dim = w->d_model / w->q_heads;
     }
@@ -226,9 +226,10 @@ static attnkit_status check_joined(const attnkit_layer_weights *w, const struct 
                       : w->b_k ? "b_k"
                                : "b_v");
     if (w->w_qkv && (p[K].in_dim != p[Q].in_dim || p[V].in_dim != p[Q].in_dim))
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "w_qkv is given, but d_model, d_key and d_value are %lld, %lld and %lld",
-                      (long long)p[Q].in_dim, (long long)p[K].in_dim, (long long)p[V].in_dim);
+        return refuse(
+            message, ATTNKIT_BAD_ARGUMENT,
+            "w_qkv is given, but d_model, d_key and d_value are %lld, %lld and %lld: must be equal",
+            (long long)p[Q].in_dim, (long long)p[K].in_dim, (long long)p[V].in_dim);
     return ATTNKIT_OK;
 }
 

@@ -97,8 +97,8 @@ static inline bool attnkit_layer_is_empty(const struct layer_options *has,
     return l->batch == 0 || (l->q_len == 0 && !(has->appends && l->key_len > 0));
 }
 
-/* A planned linear map. The plan has no tensors of its own, because they lie in the workspace or
- * are tensors of the layer. */
+/* A planned linear map. It lists no tensors: x, w and y lie in the workspace or are tensors of the
+ * layer. */
 struct planned_map {
     struct linear l;
     size_t scratch_size; /* bytes for each thread */
@@ -106,7 +106,7 @@ struct planned_map {
 
 struct planned_append {
     struct append a;
-    size_t scratch_size;
+    size_t scratch_size; /* bytes for each thread */
 };
 
 struct layer_plan {

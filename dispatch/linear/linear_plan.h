@@ -2,7 +2,7 @@
  *
  * The steps of a linear map: planning its shape, types and strides, binding memory to the plan, and
  * running. The public calls do all three steps. A layer plans once and binds all its parts before
- * it runs the first part. The runs of its parts make no checks.
+ * it runs the first part. The runs of the parts make no checks.
  */
 #ifndef ATTNKIT_LINEAR_PLAN_H
 #define ATTNKIT_LINEAR_PLAN_H

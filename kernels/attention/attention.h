@@ -57,7 +57,7 @@ struct extras {
     bool window;
     int64_t left, right;             /* bounds of the window, not negative; INT64_MAX: no bound */
     bool has_right;                  /* whether the window has a right bound */
-    int64_t keep_first;              /* keys that are in every window, by absolute index */
+    int64_t keep_first;              /* keys with a smaller absolute index are in every window */
     const int32_t *q_docs, *kv_docs; /* segment ids of rows and keys; NULL: none */
     struct mask bytes, bits, bias;
     int64_t columns;          /* columns of the mask that has the fewest; INT64_MAX: no mask */
@@ -102,8 +102,8 @@ struct attention {
     struct total before, after;
     float scale_log2;
     bool causal;
-    bool bottom_right;    /* whether the offset of q is kv_len of the sequence - q_len; else it is
-                             q_offsets or 0 */
+    bool bottom_right;    /* whether row 0 of a sequence has position kv_len - q_len; else its
+                             position is in q_offsets, or 0 */
     struct ints kv_lens;  /* optional */
     struct ints q_starts; /* optional; the rows of entry b are q_starts[b] .. q_starts[b + 1] - 1 */
     struct ints kv_starts; /* optional; packed tensors have q_len or kv_len rows and no batch */
@@ -129,9 +129,9 @@ size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *
 size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
 
-/* The loops. Each loop computes and writes its rows of the item, of which there is at least one.
- * attnkit_decode takes up to MAX_WALKS items, which take turns at each chunk of their keys.
- * `scratch` is aligned to 64 bytes. */
+/* The loops. Each loop computes and writes its rows of the item. There must be at least one of
+ * these rows. attnkit_decode takes up to MAX_WALKS items, which take turns at each chunk of their
+ * keys. `scratch` is aligned to 64 bytes. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      const struct work_item *item, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels,
@@ -148,10 +148,10 @@ void attnkit_careful_row(const struct attention *a, const struct kernels *kernel
                          const struct work_item *row, char *scratch);
 
 /* Several threads may work on an item. Each thread takes chunks of the item's keys. The states of
- * the chunks are then joined in order to a total, which gives the same bits. The next four
- * functions return the number of floats of a state or the number of doubles of a total. States and
- * totals are aligned as scratch is. The state of decode follows the state of prefill, and the
- * totals lie in the same order. */
+ * the chunks are then joined in order to a total, which gives the same bits as a single thread
+ * does. The next four functions return the number of floats of a state or the number of doubles of
+ * a total. States and totals are aligned as scratch is. The state of decode follows the state of
+ * prefill, and the totals lie in the same order. */
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_prefill_total(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_decode_state(const struct attention *a, int rows);
@@ -179,8 +179,8 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 struct chunk_run {
     double *total; /* over all chunks before these; after joining, also over these chunks */
     float *states;
-    int64_t step, first_chunk; /* first_chunk: number of chunks before these that the item sees; at
-                                  most the index of the first of these chunks */
+    int64_t step, first_chunk; /* first_chunk: number of chunks before these that the item sees, so
+                                  never more than the index of the first of these chunks */
     int count;
     bool begins; /* no chunks come before these: the total holds nothing yet */
     bool ends;   /* no chunks follow: the result is written, and the total has no meaning

@@ -30,7 +30,7 @@ struct walk {
     int64_t end[MAX_DECODE_ROWS]; /* end of the keys that a row sees; never falls from row to row */
     struct visible visible;       /* the keys that any row sees by its position */
     struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
-    struct total total; /* the state over the chunks before it */
+    struct total total; /* the state over the chunks before the latest */
     bool is_used;  /* the walk has come to keys of `chunk`; masks may have hidden all of them */
     bool is_begun; /* `total` holds the caller's total or a chunk */
 };
@@ -425,8 +425,8 @@ static bool is_half(enum type type)
 /* Returns whether the heads of the walks can prefetch together: their rows lie side by side, in K
  * and in V, and L2 has room for a block of all heads until the last head uses it. If each head
  * prefetches a part of the next block of all heads, memory is read in order. On a Zen 4 with
- * AVX-512, decoding with K and V of 16-bit types takes 0.6 to 0.7 of the time. Other types gain
- * nothing, and short caches lose time. */
+ * AVX-512, decoding with K and V of 16-bit types then takes 0.6 to 0.7 times as long. Other types
+ * gain nothing, and short caches lose time. */
 static bool can_prefetch_together(const struct attention *a, const struct walk *walks, int count)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
@@ -454,7 +454,7 @@ static struct key_range next_of(const struct walk *walks, int count, int i, int6
 }
 
 /* Walks over a chunk of the keys, block by block. The walks take turns, so that heads whose keys
- * share a page of memory use the page while it is in a cache. */
+ * share a page of virtual memory use the page while its address is in the TLB. */
 static void attend_chunk(const struct attention *a, const struct kernels *kernels,
                          struct walk *walks, int count, int64_t first, struct common *common)
 {

@@ -24,7 +24,7 @@ struct heads {
     int keys;   /* the most keys that a row sees, at least 1 */
     bool mixed; /* whether some rows see fewer than `keys` keys */
     int64_t batch[MAX_VECTOR], kv_head[MAX_VECTOR];
-    int32_t seen[MAX_VECTOR]; /* keys that the last row sees; no other row sees more */
+    int32_t seen[MAX_VECTOR]; /* number of keys that the last row sees; no other row sees more */
     int32_t visible[MAX_LANES];
     const float *q[MAX_LANES];
     float *out[MAX_LANES];

@@ -127,8 +127,8 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* Adds the products of element d of all keys. `is_large` goes to multiply_add. It is false for
- * bytes, because gcc would otherwise spill more registers in their long rounds. */
+/* Adds the products of element d of all keys. `is_large` is passed on to multiply_add. It is false
+ * for bytes, because gcc would otherwise spill more registers in the long rounds of bytes. */
 static inline __attribute__((always_inline)) void
 add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m256 s[][MAX_TILE],
             const int vectors, const int rows, const bool is_large)

@@ -25,9 +25,10 @@
  * Nothing is rounded: q * scale takes 8 + 11 bits, c * scale takes 10 + 11 bits, and both are
  * normal or 0. Only the sign of a zero may differ from the product q * scale. A chain that begins
  * at +0 keeps that sign only in a sum that is zero, and the sign of a zero sum does not reach a
- * result (README.md, 3 and 11). NaN becomes NaN either way. A byte of TYPE_I8 is converted as the
- * upper byte of 32 bits, and the scale is divided by 2^24. This is not exact if a scale is infinite
- * or very small. A tile that has one of these scales is recomputed with conversion and product.
+ * result (steps 3 and 11 of kernels/README.md). NaN becomes NaN either way. A byte of TYPE_I8 is
+ * converted as the upper byte of 32 bits, and the scale is divided by 2^24. This is not exact if a
+ * scale is infinite or very small. A tile that has one of these scales is recomputed with
+ * conversion and product.
  */
 #include "kernels/avx512/decode.h"
 
@@ -301,15 +302,17 @@ enum hints {
 };
 
 /* Returns whether to prefetch K into L1. A cache line of a 16-bit type takes twice the work. If K
- * was in a cache, these prefetches made 16-bit types up to 5 % slower. Bytes gain nothing. */
+ * was in a cache of the CPU, these prefetches made 16-bit types up to 5 % slower. Bytes gain
+ * nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;
     return panel->far && (type == TYPE_F32 || (half && panel->block->large));
 }
 
-/* Prefetches lines from L2 to L1, because loads from L2 would wait behind lines that come from
- * memory. A line has two steps, so each step prefetches the lines of every second key. */
+/* Prefetches cache lines from L2 to L1, because loads from L2 would wait behind cache lines that
+ * come from memory. A cache line has two steps, so each step prefetches the cache lines of every
+ * second key. */
 static inline __attribute__((always_inline)) void bring_near(struct place place, const int odd,
                                                              const int vectors)
 {

@@ -30,7 +30,7 @@ static inline floats numbers_from(int first)
 
 void attnkit_avx512_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
 {
-    float *to = line; /* stores behind the keys hit only numbers that have been read */
+    float *to = line; /* a store overwrites only numbers that have been read */
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         const __mmask16 bits = bits_at(keys, key);
         _mm512_storeu_ps(to, _mm512_maskz_compress_ps(bits, _mm512_loadu_ps(line + key)));

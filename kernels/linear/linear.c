@@ -19,10 +19,12 @@ enum {
     PANEL = 3 * TILE_KEYS,     /* outputs, as wide as the widest register tile of many rows */
     FEW_PANEL = 4 * TILE_KEYS, /* outputs, as wide as the widest register tile of few rows */
     SUMS = FEW_PANEL,          /* floats of a row of outputs in scratch */
-    CUT = 512,                 /* inputs: a group of rows is 16 KB, a panel 96 KB, a block 512 KB */
+    CUT = 512,                 /* inputs; a cut of a group of rows has 16 KiB, of a panel 96 KiB, of
+                                * a block 512 KiB */
     INPUTS_AT_ONCE = 64,       /* inputs converted at once, a multiple of Q8_BLOCK */
-    GATHER_PARTS = 2,     /* number of parts that take as long as putting their rows into scratch */
-    NEAR_BYTES = 1 << 22, /* bytes; a matrix with more bytes is neither in L1 nor in L2 */
+    GATHER_PARTS = 2,          /* number of parts that take as long as putting a block of rows into
+                                * scratch */
+    NEAR_BYTES = 1 << 22,      /* bytes; a matrix with more bytes is neither in L1 nor in L2 */
 };
 
 /* -------------------------------------------------------------------------------- packing */

@@ -31,7 +31,8 @@ struct description {
 // Makes args point to the groups that are used, and these groups to `pages` and `window`.
 void link(description &d);
 
-// Integers of a call, from an array, a list or a single number. `own_` holds the numbers of a list.
+// Integers of a call, from an array, a list or a single number. `own_` holds the numbers unless
+// they come from an array.
 class integers
 {
   public:
@@ -108,7 +109,7 @@ class call
 // meanwhile.
 void run_planned(description &d);
 
-// The same for a caller that may have no Python lock, with its own threads. Throws `refused`.
+// The same for a caller that may not hold Python's lock, on the caller's threads. Throws `refused`.
 using parallel_for_function = void(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
                                    void *arg);
 void run_without_lock(description &d, parallel_for_function *threads);

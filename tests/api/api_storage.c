@@ -44,7 +44,7 @@ enum {
     PATTERN = 0xa5,
 };
 
-/* A call and all its memory except the workspace. A refused call may change none of it. */
+/* A call and all its memory except the workspace. A refused call may change none of this memory. */
 struct call {
     attnkit_attention_args args;
     struct groups groups;
@@ -59,7 +59,7 @@ struct call {
 
 static char workspace[1 << 20];
 
-/* Fills memory with bytes that make numbers from 0 to 1 in every type. */
+/* Fills memory with bytes that make finite numbers in every type. */
 static void fill(char *memory, uint64_t seed)
 {
     for (int i = 0; i < ROOM; i++)
@@ -188,8 +188,8 @@ static void make_strided(struct call *c)
     const bool tiled = a->k.layout & ATTNKIT_TILED, paged = c->groups.pages.block_table;
     const int64_t rows = paged ? c->groups.pages.page_size : KV_LEN;
     const int64_t k_rows = tiled ? 1 : rows,
-                  keys = tiled ? TILE_KEYS
-                               : 1; /* keys in a "row" of K: in tiles, a row is a whole tile */
+                  keys = tiled ? TILE_KEYS : 1; /* keys for each row stride of K, which leads to the
+                                                   next tile if K is tiled */
     set_strides(&a->q, Q_HEADS, Q_LEN, bytes_of((enum type)a->q.type, HEAD_DIM));
     set_strides(&a->k, KV_HEADS, k_rows, keys * bytes_of((enum type)a->k.type, HEAD_DIM));
     set_strides(&a->v, KV_HEADS, rows, bytes_of((enum type)a->v.type, VALUE_DIM));
@@ -580,7 +580,7 @@ static void set_data(struct call *c, int tensor, const char *data)
     tensor_of(c, tensor)->data = data;
 }
 
-/* The alignment of each type's elements. */
+/* The alignment of each type's elements in bytes. */
 static const struct {
     attnkit_type type;
     int bytes;
@@ -838,8 +838,8 @@ static void pages_may_be_shared(void **state)
 
 /* --- Cells -------------------------------------------------------------------------------- */
 
-/* Makes cells. The cache of the first entry is a ring. In the second entry, every other cell is
- * empty. */
+/* Puts the keys into cells. The cache of the first entry is a ring. In the second entry, every
+ * other cell is empty. */
 static void make_cells(struct call *c)
 {
     for (int cell = 0; cell < KV_LEN; cell++) {
@@ -1365,8 +1365,8 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     }
 }
 
-/* The workspace must not shrink as q_len grows. Then a workspace for the longest of several calls
- * is enough for all of them. */
+/* The workspace must not shrink as q_len grows, so that a workspace for the longest of several
+ * calls is enough for all of them. */
 static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 {
     (void)state;

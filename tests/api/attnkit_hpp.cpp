@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// attnkit.hpp, included first and alone, compiles without a warning. Every function returns the
-// results of the C function, and throws an exception if the C function refuses its arguments.
+// attnkit.hpp, included first and alone, compiles without a warning. Every function of attnkit.hpp
+// returns the results of its C function, and throws an exception if the C function refuses its
+// arguments.
 #include <attnkit.hpp>
 
 #include <cstdio>

@@ -4,7 +4,7 @@
  * ATTNKIT_ISA only once, so every test of this variable runs in its own process, a fork of the
  * first process. The first process must therefore make no automatic choice itself. A process
  * started by exec would not serve: exec limits a variable to 128 KiB, and emulators of other CPUs
- * do not follow it.
+ * do not follow exec.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -402,7 +402,7 @@ static const char *unit_for(const char *name, const char **isa)
     return choice.unit;
 }
 
-/* Returns the unit that attnkit_unit_get calls used with an instruction set, or NULL. */
+/* Returns the unit that an instruction set uses according to attnkit_unit_get, or NULL. */
 static const char *used_unit(int isa)
 {
     const char *name = NULL;

@@ -126,7 +126,7 @@ static void dims_are_checked(void **state)
     c->args.q_len = INT64_MAX;
     expect_refusal(c, ATTNKIT_OVERFLOW, "batch x q_len is 2 x 9223372036854775807");
     for (int64_t len = INT64_MAX; len > 1 << 20; len /= 4) {
-        c = small_cross_layer(); /* strides of inputs have no bound */
+        c = small_cross_layer(); /* x may repeat one row, by a stride of 0 */
         c->args.x.layout = c->args.out.layout = ATTNKIT_STRIDED;
         c->attention.lse.data = NULL;
         c->args.batch = 1;
@@ -207,7 +207,7 @@ static void keys_without_rows_are_appended(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "cached[1] is 12");
 }
 
-/* A row that sees no key gives the bias of the output projection. */
+/* If a row sees no key, its result is the bias of the output projection. */
 static void no_keys_give_the_bias(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The overlap checks of dispatch/common/overlap.c. The test draws small layouts of every kind, and
- * marks their bytes in a map one by one. The checks must agree with the maps. The addresses are
- * only numbers: no memory belongs to them.
+ * marks their bytes in a map one by one. The checks must agree with the map. The addresses are only
+ * numbers: no memory belongs to them.
  */
 #include <setjmp.h>
 #include <stdarg.h>

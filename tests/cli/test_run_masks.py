@@ -238,7 +238,7 @@ class Masks(RunTest):
                    visible=visible, bias=np.where(visible, bias, 0))
 
     def test_lower_ranks(self):
-        """With q of rank 3, a mask has up to three dimensions. It may have more if these have size 1."""
+        """With q of rank 3, a mask has up to three dimensions. Further dimensions are allowed if their size is 1."""
         arrays = {name: array[0] for name, array in self.arrays.items()}
         self.save(**arrays)
         for shape in ((KEYS,), (ROWS, KEYS), (HEADS, ROWS, KEYS), (1, HEADS, 1, KEYS)):
@@ -300,7 +300,7 @@ class Visible(RunTest):
             self.check(["--align", form])
 
     def test_summary(self):
-        """The summary's work counts the keys that positions and lengths let rows see."""
+        """The work in the summary counts the keys that positions and lengths let rows see."""
         flops = 2 * (DIM + DIM) * HEADS
         for options, visible, line in (
                 ((), np.ones((BATCH, 1, ROWS, KEYS)), None),

@@ -14,7 +14,7 @@ LEAF_7 = r"::get_std_cpuid_leaf_7\("
 class Correction(NamedTuple):
     file: str
     start: str  # the place begins after the first match of this regular expression
-    end: str  # and ends before the next match of this one
+    end: str  # the place ends before the next match of this regular expression
     old: str
     new: str
     times: int

@@ -17,8 +17,8 @@
  * bias adds no further error, because the least bias has an error of u in log2, too. ALiBi's slope
  * is rounded once. The distance is rounded once if it is beyond 2^24, and the product of slope and
  * distance once. If there are a bias and a slope, their sum is rounded once. A fused multiply-add
- * adds it to the product of score and factor, so this product has no rounding of its own. dt_j is
- * the largest error of t_j after all these steps.
+ * adds this sum to the product of score and factor, so the product has no rounding of its own. dt_j
+ * is the largest error of t_j after all these steps.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
  * dt_j). No earlier maximum is larger. So for each maximum M', t^_j - M' is off by at most u (top +
@@ -48,8 +48,8 @@
  *
  * If an element of a chunk's o is not finite although the chunk's l is finite, the element is l P /
  * W with P and W in binary64. P and W are sums of the same weights, so the element has the h_l
- * roundings of l, and fewer than 4 * 512 roundings of 2^-53. h_o counts a rounding for the product
- * with v. It covers these smaller roundings.
+ * roundings of l, and fewer than 4 * 512 roundings of 2^-53. h_o also counts a rounding for the
+ * product with v, which covers these smaller roundings.
  *
  * Dropout. On its way into o, a weight is multiplied by a factor, which is at least 1 and has a
  * relative error of u. The product is rounded. The effect is the same as if v were multiplied by

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the command attnkit compare as a user runs it. It compares a build with itself, libraries that have one
-fault each, and git revisions of these libraries. The libraries and their workers are compiled from compare/. The times
-of the two sides differ by a factor of two or not at all.
+"""Tests of the command attnkit compare as a user runs it. The tests compare a build with itself, libraries that have
+one fault each, and git revisions of these libraries. The libraries and their workers are compiled from compare/. The
+times of the two sides differ by a factor of two or not at all.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden hashes of the results of thousands of calls of every kind. They change only with the
+ * Golden hashes of the results of thousands of calls of every kind. The hashes change only with the
  * format. The reference and every instruction set must give results with these hashes, on every
  * machine. Under an emulator the reference would take too long, so only the hashes check the
  * instruction set. golden/kind.h defines a case.
@@ -186,13 +186,13 @@ static void cases_give_results_of_their_own(void **state)
             same += sorted[i] == sorted[i - 1];
         free(sorted);
         if (same > count / 6)
-            fail_msg("%s: %d of %d hashes are those of other cases", golden[k].kind->name, same,
+            fail_msg("%s: %d of %d hashes equal hashes of other cases", golden[k].kind->name, same,
                      count);
     }
 }
 
-/* Adds a test for each unit that can run, and one for its instruction set without a unit: the test
- * of the instruction set uses whichever of the two is faster here. */
+/* Adds two tests for each unit that can run: of the instruction set with the unit, and without a
+ * unit. The test of the instruction set itself uses whichever of the two is faster on this CPU. */
 static size_t list_units(struct CMUnitTest *tests)
 {
     static char names[2 * MAX_UNITS][NAME];

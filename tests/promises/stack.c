@@ -100,7 +100,7 @@ static void print_used(const char *isa, const char *what)
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 
-/* The arguments of a call. The function that gets them decides which call it is. */
+/* The arguments of a call. The function that gets the arguments decides which call is made. */
 struct job {
     const void *args, *data; /* arguments of the call, and of a run of its plan */
     void *plan;
@@ -262,8 +262,9 @@ static void attention_with_every_option_needs_64_kb(void **state)
     print_used(*state, "attention with every option");
 }
 
-/* The calls have wide rows, as many KV heads as decode interleaves, and more threads than heads. If
- * some of many rows see no NaN, the rows are computed again one by one, deeper in the stack. */
+/* The calls have wide rows, as many KV heads as decode interleaves, and more threads than heads.
+ * Only some of the many rows see a NaN in V, so the rows are computed again one by one, deeper in
+ * the stack. */
 static void attention_over_many_keys_needs_64_kb(void **state)
 {
     begin_measuring();

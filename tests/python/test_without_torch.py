@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit.torch where PyTorch is missing or does not fit: the import says so, and attnkit itself stays usable.
-tools/test torch tests attnkit.torch with PyTorch."""
+"""If PyTorch is missing or does not fit, the import of attnkit.torch must raise an error that says so, and attnkit
+itself must stay usable. tools/test torch tests attnkit.torch with PyTorch."""
 
 import subprocess
 import sys
@@ -12,7 +12,8 @@ TRY = "try:\n    import attnkit.torch\nexcept ImportError as error:\n    print(e
 
 
 def said(before="", path=None):
-    """Returns what the import prints, in a new process. `before`, or the folder `path`, decides what torch is there."""
+    """Returns what the import prints, in a new process. The code `before`, or the folder `path`, decides which torch is
+    found."""
     start = f"import sys; sys.path[:0] = {[path] if path else []!r}\n{before}\n"
     done = subprocess.run([sys.executable, "-c", start + TRY], capture_output=True, text=True, check=True)
     return done.stdout.strip()

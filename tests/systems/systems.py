@@ -6,9 +6,9 @@ results.
 
     tests/systems/systems.py BUILD_FOLDER MESON [CHECK...]
 
-Everything is built in build-systems/, so that another run does not build again the files that have not changed. Files
-from Debian and PyPI are kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME). A check whose programs are missing is
-skipped, with the name of the package. Prints TAP.
+Everything is built in build-systems/, so that another run compiles only the files that have changed. Files from Debian
+and PyPI are kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME). A check whose programs are missing is skipped, with
+the name of the package. Prints TAP.
 """
 
 import sys

@@ -19,9 +19,9 @@ struct builder {
     const char *folder;     /* folder of this job */
 };
 
-/* Finds the files of a side that the user has given as `what`. `setup` is further arguments of
- * `meson setup`, separated by spaces, or NULL. Sets label to the name of the side in results. On an
- * error, prints it and returns false. Also returns false if a signal has come. */
+/* Finds the files of a side that the user has given as `what`. `setup` has further arguments of
+ * `meson setup`, separated by spaces, or is NULL. Sets `label` to the name of the side in results.
+ * On an error, prints it and returns false. Also returns false if a signal has come. */
 bool builds_find(const struct builder *builder, const char *side, const char *what,
                  const char *setup, char files[FILES][PATH_MAX], char label[LABEL]);
 

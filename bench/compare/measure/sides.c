@@ -96,8 +96,8 @@ static bool load(const char *folder, int index, int copy, char problem[SIDES_PRO
     return !problem[0];
 }
 
-/* Returns whether all sides have loaded different libraries. The loader may reuse a library that it
- * has already loaded.
+/* Returns whether all copies of all sides are different libraries. The loader may reuse a library
+ * that it has already loaded.
  */
 static bool are_apart(char problem[SIDES_PROBLEM])
 {

@@ -44,7 +44,8 @@ bool point_is_suspect(const struct point *first)
     return is_slower(first) || is_unclear(first);
 }
 
-/* Needs less evidence from the second process, because it measures only few points. */
+/* p < 0.01 is enough in the second process, which measures so few points that chance rarely makes
+ * one look slower. */
 bool point_is_confirmed(const struct judged *point)
 {
     const struct point *const second = point->second;

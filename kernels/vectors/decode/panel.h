@@ -25,7 +25,7 @@ struct panel {
 };
 
 /* The weights of a panel, and the factors of o. The weights of all rows for a key lie next to each
- * other. A weight is 0 from key visible[r] on. */
+ * other. Row r has weights of 0 from key visible[r] on. */
 struct weights {
     _Alignas(sizeof(floats)) float p[KEY_BLOCK][PANEL_ROWS];
     float rescale[PANEL_ROWS];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One block of keys for some query rows: scores, softmax, and weighted V. Row r sees the first
- * visible[r] keys of the block. Rows are split into panels of at most 4, which share the loads of K
- * and V. decode.c of kernels/attention calls `decode`. The decode.c of an instruction set includes
- * this file after it has defined softmax_rows.
+ * visible[r] keys of the block. Rows are split into panels of at most 4 rows. The rows of a panel
+ * share the loads of K and V. decode.c of kernels/attention calls `decode`. The decode.c of an
+ * instruction set includes this file after it has defined softmax_rows.
  */
 #ifndef ATTNKIT_DECODE_ROWS_H
 #define ATTNKIT_DECODE_ROWS_H

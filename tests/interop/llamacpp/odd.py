@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the backend for ggml in unusual cases. odd_ops.cpp runs ops that the backend computes with the result of the
-CPU backend, or leaves to the CPU backend with a line in the log. graphs.cpp computes graphs with attention and other
-ops. ggml's threads run with OpenMP and without it. Further tests load a backend that was built with headers of a ggml
-that differs from the program's.
+"""Tests the backend for ggml in unusual cases. odd_ops.cpp runs odd ops. The backend must compute an op with the result
+of the CPU backend, or leave the op to the CPU backend and log the reason. graphs.cpp computes graphs with attention and
+other ops. ggml's threads run with OpenMP and without it. Further tests load a backend that was built with headers of
+another ggml than the program's.
 
     tests/interop/llamacpp/odd.py [BUILD]     prints TAP
 """
@@ -66,7 +66,7 @@ def main():
     ok &= check_log(5, "odd: another GGML_BACKEND_API_VERSION is refused, and the log names both versions",
                     other_ggml(build, "other-api", "src/ggml-backend-impl.h", API + api, API + newer),
                     f"(backend: {newer}, current: {api})")
-    ok &= check_log(6, "odd: other numbers of ops are refused",
+    ok &= check_log(6, "odd: a ggml that numbers its ops in another way is refused",
                     other_ggml(build, "other-ops", "include/ggml.h", "GGML_OP_FLASH_ATTN_EXT,",
                                "GGML_OP_OF_ANOTHER_GGML, GGML_OP_FLASH_ATTN_EXT,"),
                     "built for ggml", "whose tensor struct differs")

@@ -27,7 +27,7 @@ PAGE = builds.ROOT / "docs" / "llamacpp.md"
 PROMPT = PAGE.read_text()[:600]  # each byte is a token, so the prompt has more keys than a block
 TOKENS = 8
 WAIT = 300  # seconds to wait for a server that starts on a busy machine
-CLOSE = 0.02  # largest difference of log probabilities; for few rows, stock llama.cpp sums the rows of V in f16
+CLOSE = 0.02  # largest allowed difference of log probabilities; for few rows, stock llama.cpp sums the rows of V in f16
 
 
 def documented_options():
@@ -127,7 +127,7 @@ def main():
                 len(ours["tokens"]) == len(stock["tokens"]) == TOKENS and difference(ours, stock) < CLOSE,
                 f"{ours}\n{stock}"[:3000])
     print(f"# server: probabilities differ by {difference(ours, stock):.2e}, tokens are "
-          f"{'the same' if ours['tokens'] == stock['tokens'] else 'others'}")
+          f"{'the same' if ours['tokens'] == stock['tokens'] else 'different'}")
     return 0 if ok else 1
 
 
