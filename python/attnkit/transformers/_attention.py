@@ -7,6 +7,11 @@ from ..torch import attention
 from ._mask import Mask
 
 
+def refuse_weights(output_attentions):
+    if output_attentions:
+        raise ValueError('attnkit: there are no weights to return: output_attentions needs attn_implementation="eager"')
+
+
 def _refuse_dropout(dropout):
     if dropout:
         raise NotImplementedError(f"attnkit: there is no attention with dropout ({dropout}). Train with "
@@ -38,8 +43,7 @@ def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None,
            softcap=None, s_aux=None, output_attentions=False, cu_seq_lens_q=None, **_):
     """Returns the attention of a layer as [batch, rows, heads, value_dim], and None for the weights."""
     _refuse_dropout(dropout)
-    if output_attentions:
-        raise ValueError('attnkit: there are no weights to return: output_attentions needs attn_implementation="eager"')
+    refuse_weights(output_attentions)
     if cu_seq_lens_q is not None and cu_seq_lens_q.numel() > 2 and (attention_mask is None or
                                                                     isinstance(attention_mask, Mask)):
         raise ValueError("attnkit: cu_seq_lens_q says that sequences are packed, and the mask does not: give "

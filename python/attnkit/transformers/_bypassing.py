@@ -6,13 +6,12 @@ The biases of ALiBi are kept as these models make them: a number for each head a
 
 import functools
 
-import torch
 from transformers import PreTrainedModel
 from transformers.models.bloom import modeling_bloom as bloom
 from transformers.models.falcon import modeling_falcon as falcon
 from transformers.models.mpt import modeling_mpt as mpt
 
-from ._attention import attend
+from ._attention import attend, refuse_weights
 from ._mask import Mask
 
 NAME = "attnkit"
@@ -69,6 +68,17 @@ def _forward_of_mpt(self, hidden_states, position_bias, cache=None, attention_ma
     return self.out_proj(out.reshape(batch, rows, -1)), weights
 
 
+def _without_weights(theirs):
+    """Returns the forward of a block of MPT, which does not tell its attention that weights are asked for."""
+    @functools.wraps(theirs)
+    def forward(self, hidden_states, position_bias, attention_mask, *arguments, output_attentions=False, **keywords):
+        if isinstance(attention_mask, Mask):
+            refuse_weights(output_attentions)
+        return theirs(self, hidden_states, position_bias, attention_mask, *arguments,
+                      output_attentions=output_attentions, **keywords)
+    return forward
+
+
 def _with(ours, theirs):
     """Returns a forward that is ours for masks that attnkit made, and theirs for all others."""
     @functools.wraps(theirs)
@@ -108,6 +118,7 @@ class Patches:
         falcon.FALCON_ATTENTION_CLASSES[NAME] = FalconAttention
         self._replace(bloom.BloomAttention, "forward", lambda theirs: _with(_forward_of_bloom, theirs))
         self._replace(mpt.MptAttention, "forward", lambda theirs: _with(_forward_of_mpt, theirs))
+        self._replace(mpt.MptBlock, "forward", _without_weights)
         self._replace(PreTrainedModel, "get_correct_attn_implementation", _with_check)
         self._replace(PreTrainedModel, "set_attn_implementation", _with_error)
 

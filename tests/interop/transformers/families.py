@@ -17,16 +17,16 @@ def is_decoder(family):
     return FAMILIES[family]["kind"] == "decoder"
 
 
-def can_generate(family):
-    return FAMILIES[family]["kind"] != "encoder"
+def packs(family):
+    """Returns whether a family takes several sequences in a row, told apart by position_ids."""
+    return is_decoder(family) and family not in ("Bloom", "MPT")
 
 
 def config_of(family, size="small"):
     entry = FAMILIES[family]
     model = getattr(transformers, entry["model"])
     config = getattr(transformers, entry["config"]) if "config" in entry else model.config_class
-    return config(**entry["small"], **{} if size == "small" else {}) if size == "small" else \
-        config(**{**entry["small"], **entry["large"]})
+    return config(**{**entry["small"], **(entry["large"] if size == "large" else {})})
 
 
 def model_of(family, implementation, size="small", seed=1, **changes):
@@ -65,6 +65,13 @@ def inputs_of(family, batch=2, length=48, padded=False, size="small"):
     if kind == "encoder-decoder":
         both["decoder_input_ids"] = tokens(batch, length // 2, vocabulary, seed=4)
     return both
+
+
+def packed_inputs(family, lengths):
+    """Returns one row with sequences of these lengths, and the sequences."""
+    row = tokens(1, sum(lengths), config_of(family).vocab_size)
+    positions = torch.cat([torch.arange(length) for length in lengths])[None]
+    return {"input_ids": row, "position_ids": positions, "use_cache": False}, row.split(lengths, dim=1)
 
 
 def logits_of(model, inputs):
