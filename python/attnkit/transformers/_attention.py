@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnkit's function in transformers' AttentionInterface: one layer's attention from a model's arguments."""
 
+from contextlib import nullcontext
+
 import torch
 
 from ..torch import attention
 from ._mask import Mask
+
+WITHOUT_AUTOGRAD = torch._C._AutoDispatchBelowAutograd  # else torch asks in Python, for each call, whether to keep it
 
 
 def refuse_weights(output_attentions):
@@ -50,10 +54,12 @@ def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None,
                          "position_ids that begin at 0 in each sequence, and no attention_mask")
     if is_causal is None:
         is_causal = getattr(module, "is_causal", True)
-    with_gradients = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
+    with_gradients = torch.is_grad_enabled() and any(
+        tensor is not None and tensor.requires_grad for tensor in (query, key, value, position_bias, s_aux))
     options = mask_options(attention_mask, query.shape[2], is_causal, with_gradients)
     if position_bias is not None:
         options = _add_bias(options, position_bias)
-    out = attention(query, key, value, scale=scaling, softcap=softcap, sinks=None if s_aux is None else s_aux.float(),
-                    **options)
+    sinks = None if s_aux is None else s_aux.float()
+    with nullcontext() if with_gradients or torch.compiler.is_compiling() else WITHOUT_AUTOGRAD():
+        out = attention(query, key, value, scale=scaling, softcap=softcap, sinks=sinks, **options)
     return out.transpose(1, 2).contiguous(), None

@@ -12,6 +12,7 @@ from transformers.utils.import_utils import is_tracing
 
 from ._pattern import recognise
 
+NEED_A_MASK = {"bloom", "falcon", "mpt"}  # _bypassing.py knows by it that the mask is attnkit's
 ARITHMETIC = {"add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "addcmul", "baddbmm", "addmm"}
 
 
@@ -89,20 +90,31 @@ def _padding(attention_mask, kv_length, kv_offset, last_row):
     return whole[:, None, None, kv_offset:kv_offset + kv_length]
 
 
+def _hides_nothing(q_length, kv_length, q_offset, kv_offset, attention_mask, config):
+    """Returns whether a mask for one row may be None, as for "sdpa": a step of decoding, behind all keys. A step has so
+    little to compute that even the making of a mask can be seen. Models in NEED_A_MASK take no None."""
+    return (q_length == 1 and q_offset + 1 == kv_offset + kv_length and
+            getattr(config, "model_type", None) not in NEED_A_MASK and
+            (attention_mask is None or bool(attention_mask[:, kv_offset:].all())))
+
+
 def make_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=causal_mask_function,
-              attention_mask=None, device="cpu", **more):
+              attention_mask=None, device="cpu", local_size=None, allow_is_causal_skip=True, config=None, **more):
     """Is attnkit's function in transformers' AttentionMaskInterface.
 
-    Returns a Mask for the functions that _pattern.py knows. Otherwise, and while a model is traced, returns a plain
-    bool tensor."""
+    Returns a Mask for the functions that _pattern.py knows, or None where it would hide nothing from a single row.
+    Otherwise, and while a model is traced, returns a plain bool tensor."""
     def make():
-        options = dict(more, allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+        options = dict(more, allow_is_causal_skip=False, allow_is_bidirectional_skip=False, config=config)
         return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
                          kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
                          device=device, **options)
 
     if is_tracing(attention_mask) or torch.device(device).type != "cpu":
         return make()
+    if allow_is_causal_skip and (local_size is None or kv_length < local_size) and _hides_nothing(
+            q_length, kv_length, q_offset, kv_offset, attention_mask, config):
+        return None
     pattern = recognise(mask_function)
     if pattern is None or attention_mask is not None and attention_mask.shape[0] != batch_size:
         return make()

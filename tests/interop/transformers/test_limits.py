@@ -18,8 +18,9 @@ HIDDEN = "import sys; sys.modules['transformers'] = None\nimport attnkit.transfo
 
 def loss_and_gradients(model, inputs):
     labels = inputs["input_ids"]
-    if "attention_mask" in inputs:  # tokens of padding have no part in the loss
-        labels = labels.masked_fill(inputs["attention_mask"] == 0, -100)
+    kept = inputs.get("attention_mask")
+    if kept is not None:  # tokens of padding have no part in the loss, and predict no token
+        labels = labels.masked_fill((kept == 0) | (kept.roll(1, dims=1) == 0), -100)
     model.zero_grad()
     loss = model(**inputs, labels=labels).loss
     loss.backward()

@@ -19,14 +19,15 @@ def drawn(chance):
     """Returns the arguments of a mask: any of the known functions, a cache before the rows, a part of the keys that is
     gone, keys to come, and padding."""
     window = chance.randint(1, 12)
-    functions = (theirs.causal_mask_function, theirs.bidirectional_mask_function,
-                 theirs.sliding_window_causal_mask_function(window),
-                 theirs.sliding_window_bidirectional_mask_function(window))
+    functions = ((theirs.causal_mask_function, None, True), (theirs.bidirectional_mask_function, None, False),
+                 (theirs.sliding_window_causal_mask_function(window), window, True),
+                 (theirs.sliding_window_bidirectional_mask_function(window), window, False))
+    function, local_size, allow_is_causal_skip = chance.choice(functions)
     batch, rows, past = chance.randint(1, 3), chance.choice((1, 2, 9)), chance.choice((0, 0, 5, 11))
     gone = chance.randint(0, past)
     keys = past - gone + rows + chance.choice((0, 0, 7))
     arguments = {"batch_size": batch, "q_length": rows, "kv_length": keys, "q_offset": past, "kv_offset": gone,
-                 "mask_function": chance.choice(functions)}
+                 "mask_function": function, "local_size": local_size, "allow_is_causal_skip": allow_is_causal_skip}
     if chance.random() < 0.6:
         length = gone + (keys if chance.random() < 0.5 else rows + past - gone)
         left = torch.tensor([chance.choice((0, 0, 3)) for _ in range(batch)])
@@ -43,18 +44,23 @@ def elements_of(options, mask):
 
 class Masks(unittest.TestCase):
     def test_says_what_transformers_says(self):
-        chance, said = random.Random(1), 0
+        chance, said, none = random.Random(1), 0, 0
         for _ in range(CASES):
             arguments = drawn(chance)
-            exact = theirs.sdpa_mask(**arguments, allow_is_causal_skip=False)
+            exact = theirs.sdpa_mask(**dict(arguments, allow_is_causal_skip=False))
             mask = make_mask(**arguments)
+            if mask is None:  # one row that sees all keys
+                none += 1
+                self.assertTrue(exact.all() and exact.shape[2] == 1, arguments)
+                continue
             self.assertIsInstance(mask, Mask)
             self.assertEqual(mask.shape, exact.shape)
             self.assertTrue(torch.equal(elements_of(mask.options(), mask), exact), arguments)
             self.assertIsNone(mask._elements)
             self.assertTrue(torch.equal(mask.elements(), exact), arguments)
             said += "mask" not in mask.options()
-        self.assertGreater(said, CASES // 3)
+        self.assertGreater(said, CASES // 4)
+        self.assertGreater(none, 3)
 
     def test_a_cache_that_counts_in_a_tensor(self):
         offset = torch.tensor(5)
