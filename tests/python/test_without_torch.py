@@ -14,7 +14,8 @@ TRY = "try:\n    import attnkit.{}\nexcept ImportError as error:\n    print(erro
 def said(before="", path=None, module="torch"):
     """Returns what the import prints, in a new process. `before`, or the folder `path`, decides what torch is there."""
     start = f"import sys; sys.path[:0] = {[path] if path else []!r}\n{before}\n"
-    done = subprocess.run([sys.executable, "-c", start + TRY.format(module)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", start + TRY.format(module)], capture_output=True, text=True,
+                          check=True)
     return done.stdout.strip()
 
 

@@ -11,7 +11,6 @@ except ImportError as error:
 try:
     from transformers import AttentionInterface, AttentionMaskInterface, masking_utils  # noqa: F401
     from transformers.masking_utils import create_bidirectional_sliding_window_mask, sdpa_mask  # noqa: F401
-    from transformers.utils.import_utils import is_tracing  # noqa: F401
 except ImportError as error:
     raise ImportError(f"attnkit.transformers needs transformers 5.24 or newer; this is {transformers.__version__}: "
                       f"{error}") from error

@@ -8,7 +8,6 @@ expect numbers, and compute attention by themselves."""
 
 import torch
 from transformers.masking_utils import causal_mask_function, prepare_padding_mask, sdpa_mask
-from transformers.utils.import_utils import is_tracing
 
 from ._pattern import recognise
 
@@ -21,12 +20,14 @@ class Mask(torch.Tensor):
     window are as in attnkit.attention; padding is None, or bool [batch, 1, 1, keys], false for keys that no row sees.
     """
 
+    __torch_function__ = torch._C._disabled_torch_function_impl  # __torch_dispatch__ below is enough, and costs less
+
     @staticmethod
     def __new__(cls, pattern, shape, first_row, padding, make):
         mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.bool, device="cpu")
-        mask.pattern, mask.first_row, mask.padding = pattern, first_row, padding
-        mask._make, mask._elements = make, None
-        mask._options = None
+        mask.pattern, mask._sizes, mask.first_row, mask.padding = pattern, shape, first_row, padding
+        mask._make = make
+        mask._elements = mask._options = None
         return mask
 
     def __repr__(self, **_):
@@ -47,7 +48,7 @@ class Mask(torch.Tensor):
 
     def _say(self):
         causal, window = self.pattern
-        _, _, rows, keys = self.shape
+        batch, _, rows, keys = self._sizes
         options = {} if self.padding is None else {"mask": self.padding}
         if window is not None:
             options["window"] = window
@@ -58,7 +59,7 @@ class Mask(torch.Tensor):
         elif self.first_row == keys - rows and causal:
             options["causal"] = "bottom-right"
         else:
-            options["q_offsets"] = torch.full((self.shape[0],), self.first_row, dtype=torch.int64)
+            options["q_offsets"] = torch.full((batch,), self.first_row, dtype=torch.int64)
             options["causal"] = causal or None
         return options
 
@@ -78,6 +79,12 @@ class Mask(torch.Tensor):
                         **{key: plain(value) for key, value in (keywords or {}).items()})
 
 
+def _is_traced(attention_mask):
+    """Returns whether a graph of the model is being made, so that no element of a mask may be read."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing() or \
+        attention_mask is not None and type(attention_mask) is not torch.Tensor
+
+
 def _padding(attention_mask, kv_length, kv_offset, last_row):
     """Returns which keys are no padding, as [batch, 1, 1, keys], or None if no row would see less.
 
@@ -90,12 +97,13 @@ def _padding(attention_mask, kv_length, kv_offset, last_row):
     return whole[:, None, None, kv_offset:kv_offset + kv_length]
 
 
-def _hides_nothing(q_length, kv_length, q_offset, kv_offset, attention_mask, config):
+def _hides_nothing(kv_length, q_offset, kv_offset, attention_mask, config):
     """Returns whether a mask for one row may be None, as for "sdpa": a step of decoding, behind all keys. A step has so
     little to compute that even the making of a mask can be seen. Models in NEED_A_MASK take no None."""
-    return (q_length == 1 and q_offset + 1 == kv_offset + kv_length and
+    return (isinstance(q_offset, int) and q_offset + 1 == kv_offset + kv_length and
             getattr(config, "model_type", None) not in NEED_A_MASK and
-            (attention_mask is None or bool(attention_mask[:, kv_offset:].all())))
+            (attention_mask is None or not _is_traced(attention_mask) and
+             attention_mask.shape[-1] > q_offset and bool(attention_mask[:, kv_offset:].all())))
 
 
 def make_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=causal_mask_function,
@@ -110,11 +118,11 @@ def make_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_fun
                          kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
                          device=device, **options)
 
-    if is_tracing(attention_mask) or torch.device(device).type != "cpu":
-        return make()
-    if allow_is_causal_skip and (local_size is None or kv_length < local_size) and _hides_nothing(
-            q_length, kv_length, q_offset, kv_offset, attention_mask, config):
+    if allow_is_causal_skip and q_length == 1 and (local_size is None or kv_length < local_size) and _hides_nothing(
+            kv_length, q_offset, kv_offset, attention_mask, config):
         return None
+    if _is_traced(attention_mask) or torch.device(device).type != "cpu":
+        return make()
     pattern = recognise(mask_function)
     if pattern is None or attention_mask is not None and attention_mask.shape[0] != batch_size:
         return make()

@@ -18,8 +18,8 @@ def is_decoder(family):
 
 
 def packs(family):
-    """Returns whether a family takes several sequences in a row, told apart by position_ids."""
-    return is_decoder(family) and family not in ("Bloom", "MPT")
+    """Returns whether transformers tells several sequences in a row apart by position_ids, for this family."""
+    return is_decoder(family) and family not in ("Bloom", "MPT", "GPT-OSS")
 
 
 def config_of(family, size="small"):

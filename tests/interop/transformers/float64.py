@@ -19,9 +19,12 @@ class Float64(TorchFunctionMode):
 
 
 def in_float64(model, call, *arguments):
-    """Returns call(model, *arguments), computed by this model in float64. The model keeps float64."""
+    """Returns call(model, *arguments), computed by this model in float64. Each argument is a dict of inputs. The model
+    keeps float64."""
     model.config._experts_implementation = "eager"  # grouped products know no float64
-    arguments = [{name: value.double() if value.is_floating_point() else value for name, value in one.items()}
-                 if isinstance(one, dict) else one for one in arguments]
+    def widen(value):
+        return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    wide = [{name: widen(value) for name, value in inputs.items()} for inputs in arguments]
     with Float64():
-        return call(model.double(), *arguments)
+        return call(model.double(), *wide)

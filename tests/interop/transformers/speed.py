@@ -156,8 +156,8 @@ def write():
     order = list(families.FAMILIES)
     rows = sorted(stored["rows"], key=lambda one: (order.index(one["family"]), one["length"]))
     lines += [row(one) for one in rows]
-    lines += ["", f"Times as fast as the implementation in the third column, in float32 on one thread of {stored['cpu']}; "
-              "two or three layers.", "", END]
+    lines += ["", "Times as fast as the implementation in the third column, in float32 on one thread of "
+              f"{stored['cpu']}; two or three layers.", "", END]
     before, rest = PAGE.read_text().split(BEGIN)
     PAGE.write_text(before + "\n".join(lines) + rest.split(END)[1])
 

@@ -29,7 +29,7 @@ def drawn(chance):
     arguments = {"batch_size": batch, "q_length": rows, "kv_length": keys, "q_offset": past, "kv_offset": gone,
                  "mask_function": function, "local_size": local_size, "allow_is_causal_skip": allow_is_causal_skip}
     if chance.random() < 0.6:
-        length = gone + (keys if chance.random() < 0.5 else rows + past - gone)
+        length = gone + chance.choice((keys, rows + past - gone, max(1, keys - 2)))
         left = torch.tensor([chance.choice((0, 0, 3)) for _ in range(batch)])
         arguments["attention_mask"] = torch.arange(length) >= left[:, None]
     return arguments
