@@ -5,7 +5,7 @@ over a prompt, one more token behind it, and the attention alone. Both take turn
 figure is the median of the quotients of the turns.
 
     speed.py [FAMILY ...] [--turns N] [--type float32|bfloat16]     prints a line for each family and length
-    speed.py --store FAMILY ...                 also puts them into bench/results/transformers.json
+    speed.py --store FAMILY ...                 also puts each into bench/results/transformers.json
     speed.py --write                            writes the table of this file into docs/transformers.md
 
 "Attention" is the function that a model asks transformers for, with the arguments of a run of the model. Falcon, Bloom
@@ -162,11 +162,11 @@ def write():
     PAGE.write_text(before + "\n".join(lines) + rest.split(END)[1])
 
 
-def store(rows):
+def store(one):
+    """Puts a measurement in the place of an older one of the same family and length."""
     old = json.loads(STORE.read_text())["rows"] if STORE.exists() else []
-    new = {(one["family"], one["length"]) for one in rows}
-    kept = [one for one in old if (one["family"], one["length"]) not in new]
-    STORE.write_text(json.dumps({"cpu": cpu(), "rows": kept + rows}, indent=1) + "\n")
+    kept = [other for other in old if (other["family"], other["length"]) != (one["family"], one["length"])]
+    STORE.write_text(json.dumps({"cpu": cpu(), "rows": [*kept, one]}, indent=1) + "\n")
 
 
 def main():
@@ -185,14 +185,13 @@ def main():
     import torch
     attnkit.transformers.register()
     torch.set_num_threads(1)
-    rows = []
     with torch.no_grad():
         for family in options.families or families.FAMILIES:
             for length in options.lengths:
-                rows.append(measure(family, length, options.turns, getattr(torch, options.type)))
-                print("# speed: " + row(rows[-1]), flush=True)
-    if options.store:
-        store(rows)
+                one = measure(family, length, options.turns, getattr(torch, options.type))
+                print("# speed: " + row(one), flush=True)
+                if options.store:
+                    store(one)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from families import inputs_of, logits_of, model_of
 from float64 import in_float64
 
 HIDDEN = "import sys; sys.modules['transformers'] = None\nimport attnkit.transformers"
+OLDER = "import transformers; transformers.__version__ = '5.9.1'\nimport attnkit.transformers"
 
 
 def loss_and_gradients(model, inputs):
@@ -158,8 +159,10 @@ class Refused(Registered):
             self.assertEqual(attnkit.torch.calls(), before)
 
     def test_without_transformers(self):
-        done = subprocess.run([sys.executable, "-c", HIDDEN], capture_output=True, text=True, check=False)
-        self.assertIn("ImportError: attnkit.transformers needs transformers: pip install transformers", done.stderr)
+        for program, text in ((HIDDEN, "needs transformers: pip install transformers"),
+                              (OLDER, "needs transformers 5.24 or newer; this is 5.9.1")):
+            done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+            self.assertIn("ImportError: attnkit.transformers " + text, done.stderr)
 
 
 if __name__ == "__main__":
