@@ -51,7 +51,7 @@ class Generate(unittest.TestCase):
         for family, entry in FAMILIES.items():
             if entry["kind"] != "encoder":
                 apart, differ = self.compare(family, "greedy")
-                print(f"# families: {family:<11} {STEPS} greedy tokens equal: two best logits {apart:.1e} apart, "
+                print(f"\n# families: {family:<11} {STEPS} greedy tokens equal: two best logits {apart:.1e} apart, "
                       f"eager and attnkit differ by {differ:.1e}")
 
     def test_left_padded(self):
