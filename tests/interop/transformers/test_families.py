@@ -62,7 +62,8 @@ class Families(unittest.TestCase):
         for family in FAMILIES:
             eager, ours = self.compare(family, "whole", inputs_of(family))
             padded = self.compare(family, "padded", inputs_of(family, padded=True))
-            print(f"\n# families: {family:<11} float32: error / deviation of the logits {ours:.1e} (eager {eager:.1e}), "
+            print(f"\n# families: {family:<11} "
+                  f"float32: error / deviation of the logits {ours:.1e} (eager {eager:.1e}), "
                   f"left-padded {padded[1]:.1e} ({padded[0]:.1e})")
 
     def test_chunks_with_a_cache(self):
@@ -112,7 +113,8 @@ class Families(unittest.TestCase):
                 eager += errors(theirs, exact)[0] / exact.std().item() / len(SEEDS)
                 found = logits_of(model_of(family, "attnkit", seed=seed).bfloat16(), narrow)
                 ours += errors(found, exact)[0] / exact.std().item() / len(SEEDS)
-            print(f"\n# families: {family:<11} bfloat16: error / deviation of the logits {ours:.2e} (eager {eager:.2e})")
+            print(f"\n# families: {family:<11} "
+                  f"bfloat16: error / deviation of the logits {ours:.2e} (eager {eager:.2e})")
             with self.subTest(family=family, eager=eager, ours=ours):
                 self.assertLessEqual(ours, eager)
 
