@@ -432,6 +432,14 @@ def suite_torch():
         say("    " + line)
 
 
+def suite_transformers():
+    """Hugging Face transformers: sixteen families of models with random weights on attnkit, beside eager attention."""
+    status, output = run([sys.executable, INTEROP / "transformers" / "suite.py"], timeout=7200)
+    for line in re.findall(r"^# (families: .*)$", output, re.MULTILINE):
+        say("    " + line)
+    record_tap("attnkit.transformers", status, output)
+
+
 def llamacpp_test(program, *options):
     status, output = run([sys.executable, INTEROP / "llamacpp" / program, BUILD, *options], timeout=7200)
     record_tap(f"llama.cpp: {program}", status, output)
@@ -504,6 +512,7 @@ SUITES = {
     "speed": suite_speed,
 }
 ON_DEMAND = {"torch": suite_torch,  # 2.6 GB to download
+             "transformers": suite_transformers,  # downloads torch and transformers
              "wheels": suite_wheels,  # builds the library once for each version of Python
              "openvino": suite_openvino,  # 100 MB to download
              "llamacpp": suite_llamacpp,  # builds llama.cpp
