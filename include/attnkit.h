@@ -240,6 +240,43 @@ enum {
 /* Bits of flags. */
 #define ATTNKIT_CAUSAL 1u      /* row i sees the keys j <= its position; needs align */
 #define ATTNKIT_SCALE_GIVEN 2u /* take scale literally, even 0; without the bit it is 0 */
+#define ATTNKIT_INTEGERS 4u    /* multiply K and V of ATTNKIT_Q8_0 as integers: see below */
+
+/* ATTNKIT_INTEGERS
+ *
+ * multiplies K and V of ATTNKIT_Q8_0 as the integers that they are, instead of as binary32 numbers.
+ * Version 0.1.0 refuses the flag as a bit that is not known.
+ *
+ * Arguments   k and v are both ATTNKIT_Q8_0 and in rows, so head_dim and value_dim are multiples of
+ *             32. Other types, ATTNKIT_TILED and weights as an output are ATTNKIT_UNSUPPORTED, and
+ *             so is the flag in attention of attnkit_layer. Everything else may be combined with
+ *             the flag: any type of q and out, strides, pages, cells, packed sequences, all masks
+ *             and score mods, states, plans and threads.
+ * Arithmetic  Each 32 elements of a row of q are rounded to integers of 16 bits with a common
+ *             scale: the largest |q| of these elements becomes 32512. The weights of a row, after
+ *             dropout, are multiplied by the scales of v and rounded in the same way, for each
+ *             block of 128 keys and each 32 columns of v. The products of these integers with the
+ *             bytes of k and v are summed exactly, over 32 elements of k and over the keys of a
+ *             block. All other arithmetic is as without the flag. Step 16 of kernels/README.md has
+ *             each rounding.
+ * Bits        The result has other bits than without the flag. Everything that this header promises
+ *             about the same bits holds: between instruction sets, threads, batches, prefill and
+ *             decode, layouts, and parts of the keys with states.
+ * Accuracy    An element of q is off by at most 1/65024 of the largest |q| of its 32 elements, and
+ *             a weight times a scale of v by at most 1/65024 of the largest such product of its
+ *             block of keys. To this come the roundings of binary32. On random data, the root mean
+ *             square of the errors of out is at most 1/50 of the error that rounding k and v to
+ *             ATTNKIT_Q8_0 has made. lse has no error from the weights.
+ * NaN         A NaN or an infinity in q, or a scale of k that is NaN, makes the row NaN. A scale of
+ *             v that is NaN or infinite makes the 32 columns of its block NaN, in the rows that see
+ *             the key. Elements of q are 0 if all 32 of them are below 2^-100.
+ * Cost        Decoding from a long cache takes less time if the CPU is busy with converting and
+ *             multiplying K and V rather than with reading them. The unit "avx512+vnni" has an
+ *             instruction for these products. Query rows of a KV head are computed 16 at a time,
+ *             and all keys are read for each 16 rows, so a long prompt can take more time than
+ *             without the flag.
+ * Source      Zhang et al. 2024, arXiv:2410.02367, multiply attention in 8 bits; 16 bits for q and
+ *             the weights keep their error far below the error of k and v. */
 
 #define ATTNKIT_CHUNK_KEYS 512 /* keys of a chunk: each chunk starts a new softmax state */
 #define ATTNKIT_TILE_KEYS 16   /* keys of a tile */
@@ -247,7 +284,7 @@ enum {
 /* The arguments of an attention call. */
 typedef struct attnkit_attention_args {
     size_t size;         /* sizeof(attnkit_attention_args) */
-    uint32_t flags;      /* ATTNKIT_CAUSAL, ATTNKIT_SCALE_GIVEN */
+    uint32_t flags;      /* ATTNKIT_CAUSAL, ATTNKIT_SCALE_GIVEN, ATTNKIT_INTEGERS */
     attnkit_align align; /* position of the query rows among the keys */
 
     /* The shape: no number is negative. If batch, q_heads or q_len is 0, the call does nothing.
@@ -265,12 +302,13 @@ typedef struct attnkit_attention_args {
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
      * lse [batch][q_heads][q_len], optional. q and out are ATTNKIT_F32, F16 or BF16. k and v are of
      * any type but the two types of masks. These four types may differ. lse is ATTNKIT_F32.
-     * Arithmetic is binary32, except that sums over several chunks of keys are binary64. Elements
-     * are widened to binary32. This is exact, with two exceptions that are rounded once: the
-     * product with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and q * d + m of blocks. The result is
-     * rounded once to the type of out. A row of blocks is a whole number of blocks: head_dim or
-     * value_dim is a multiple of 32, 64 or 128. Inputs, also inputs in groups, may overlap each
-     * other. Outputs overlap nothing, but may lie in the gaps between rows of other tensors. */
+     * Arithmetic is binary32, with two exceptions: sums over several chunks of keys are binary64,
+     * and ATTNKIT_INTEGERS multiplies integers. Elements are widened to binary32. This is exact,
+     * with two exceptions that are rounded once: the product with a scale of ATTNKIT_I8 or
+     * ATTNKIT_F8_E4M3, and q * d + m of blocks. The result is rounded once to the type of out. A
+     * row of blocks is a whole number of blocks: head_dim or value_dim is a multiple of 32, 64 or
+     * 128. Inputs, also inputs in groups, may overlap each other. Outputs overlap nothing, but may
+     * lie in the gaps between rows of other tensors. */
     attnkit_tensor q;
     attnkit_tensor k;
     attnkit_tensor v;
@@ -457,7 +495,9 @@ ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info
  * library computes test numbers with it. If a result has wrong bits, the unit is not used. */
 typedef struct attnkit_unit_info {
     size_t size;       /* sizeof(attnkit_unit_info), set by the caller */
-    const char *name;  /* "avx512+bf16": products of bf16 by bf16 in linear maps and in prefill */
+    const char *name;  /* "avx512+vnni": products of integers, with ATTNKIT_INTEGERS;
+                        * "avx512+bf16": as "avx512+vnni", and products of bf16 by bf16 in linear
+                        * maps and in prefill */
     const char *needs; /* the CPU features it needs besides its instruction set, as text */
     int32_t built;     /* 1 if this library holds its kernels */
     int32_t can_run;   /* 1 if built, CPU and operating system support it, and its bits are right */

@@ -411,6 +411,33 @@ static inline void split_pairs(float *x, int64_t n, int lanes)
         }
 }
 
+/* The number of floats that a row of n elements takes after integer_kernels.round_row. n is a
+ * multiple of Q8_BLOCK. */
+static inline int64_t rounded_row_floats(int64_t n)
+{
+    return 2 * (n / Q8_BLOCK) + n / 2;
+}
+
+/* Tiles that multiply rows of K and V of TYPE_Q8_0 as integers, by step 16 of README.md. */
+struct integer_kernels {
+    /* Rounds a row of q with n elements to integers of 16 bits. `rounded` begins with a scale for
+     * each Q8_BLOCK elements. After the scales comes an int32_t for each Q8_BLOCK elements: -128
+     * times the sum of its integers of even index. A tile that adds 128 to the bytes of even index
+     * begins its sum with this number. Then come the integers, four by four: elements 0, 2, 1 and 3
+     * of each four elements. An instruction multiplies two neighbouring integers at a time, and
+     * this order needs the fewest instructions to bring the bytes of K to the same places. */
+    void (*round_row)(const float *row, int64_t n, float *rounded);
+
+    /* Does the work of `decode` of struct kernels. block->q has rows of round_row, and K and V are
+     * rows of TYPE_Q8_0. A key behind visible[r] does not count, whatever its rows hold. */
+    void (*decode)(const struct decode_block *block, int rows, float scale_log2);
+
+    /* For the tiles of a unit: computes sum[i] += a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1] for
+     * MAX_VECTOR sums, by the unit's instruction, which dispatch/cpu/probe.c tries. Otherwise NULL.
+     */
+    void (*add)(int32_t *sum, const int16_t *a, const int16_t *b);
+};
+
 /* The tiles of an instruction set. Structs go to the tiles by address. A copy on the stack would be
  * written in pieces and read as a whole. Such a read has to wait for the writes, which takes
  * noticeable time in a call of few keys. */
@@ -619,6 +646,8 @@ struct kernels {
 
     /* The tiles of a unit that multiplies pairs of bf16, or NULL. */
     const struct pair_kernels *pairs;
+
+    const struct integer_kernels *integers;
 };
 
 /* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. The tiles of AVX2 and NEON

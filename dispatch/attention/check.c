@@ -22,7 +22,7 @@ _Static_assert((int)CHUNK_KEYS == ATTNKIT_CHUNK_KEYS, "the same chunks");
 static attnkit_status check_options(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;
-    const uint32_t known = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN;
+    const uint32_t known = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_INTEGERS;
     if (args->flags & ~known)
         return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
                       (unsigned)args->flags, (unsigned)(args->flags & ~known));
@@ -283,6 +283,27 @@ static attnkit_status check_cells(const struct request *r, char *message)
     return check_what_cells_exclude(r, message);
 }
 
+/* Refuses what integers do not have. */
+static attnkit_status check_integers(const struct request *r, char *message)
+{
+    const attnkit_attention_args *const args = r->core;
+    if (!(args->flags & ATTNKIT_INTEGERS))
+        return ATTNKIT_OK;
+    if (args->k.type != ATTNKIT_Q8_0 || args->v.type != ATTNKIT_Q8_0)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_INTEGERS, but %s.type is %d: must be ATTNKIT_Q8_0 (4)",
+                      args->k.type != ATTNKIT_Q8_0 ? "k" : "v",
+                      (int)(args->k.type != ATTNKIT_Q8_0 ? args->k.type : args->v.type));
+    if (is_tiled(r))
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_INTEGERS, but k.layout has ATTNKIT_TILED: K must lie in "
+                      "rows");
+    if (r->weights->weights.data)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_INTEGERS, but weights is given: they do not go together");
+    return ATTNKIT_OK;
+}
+
 attnkit_status attnkit_check_request(const struct request *r, char *message)
 {
     attnkit_status status = check_options(r, message);
@@ -300,5 +321,7 @@ attnkit_status attnkit_check_request(const struct request *r, char *message)
         status = check_states(r, message);
     if (status == ATTNKIT_OK)
         status = check_cells(r, message);
+    if (status == ATTNKIT_OK)
+        status = check_integers(r, message);
     return status == ATTNKIT_OK ? attnkit_check_groups(r, message) : status;
 }

@@ -70,7 +70,7 @@ static bool has_state(const attnkit_state *s)
     return s->max || s->sum || s->out;
 }
 
-/* Refuses fields of attention that the layer sets itself. */
+/* Refuses fields of attention that the layer sets itself, and a flag that it does not have. */
 static attnkit_status check_own_fields(const struct request *r, char *message)
 {
     static const char why[] = "the layer sets this field itself, or does not support it";
@@ -94,6 +94,9 @@ static attnkit_status check_own_fields(const struct request *r, char *message)
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         if (fields[i].given)
             return refuse_given(fields[i].name, why, message);
+    if (a->flags & ATTNKIT_INTEGERS)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "attention->flags has ATTNKIT_INTEGERS: a layer does not multiply integers");
     return check_no_tensors(tensors, 2, why, message);
 }
 

@@ -102,6 +102,7 @@ struct attention {
      * out is NULL. */
     struct total before, after;
     float scale_log2;
+    bool integers; /* K and V, rows of TYPE_Q8_0, are multiplied as integers */
     bool causal;
     bool bottom_right;    /* whether row 0 of a sequence has position kv_len - q_len; else its
                              position is in q_offsets, or 0 */
@@ -119,7 +120,8 @@ struct work_item {
     int64_t batch, kv_head;
     int64_t first_row;
     int panel_rows;  /* at most ROW_BLOCK, rounded down to whole panels */
-    int decode_rows; /* at most kernels->decode_rows or f32_decode_rows */
+    int decode_rows; /* at most kernels->decode_rows or f32_decode_rows; with integers at most
+                        MAX_DECODE_ROWS, and panel_rows is 0 */
     int heads;       /* heads from kv_head on whose rows go together; 1 unless keys are few */
 };
 

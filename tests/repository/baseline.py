@@ -28,9 +28,11 @@ BEYOND_X86_64 = re.compile(
     r"|%[yz]mm|%k[0-7]")
 BEYOND_AVX2 = re.compile(r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])")
 BEYOND_AVX512 = re.compile(r"\t(v(?:dp|cvtne)\w*bf16\w*|vpdp\w+|tdp\w+)(\s|$)")
+BEYOND_VNNI = re.compile(r"\t(v(?:dp|cvtne)\w*bf16\w*|vpdp(?!busds?\s|wssds?\s)\w+|tdp\w+)(\s|$)")
 # Folders of other instruction sets and of units may use any instructions, because the library checks at run time that
 # the CPU has these instructions.
-FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2, "avx512": BEYOND_AVX512}
+FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2, "avx512": BEYOND_AVX512,
+             "avx512_vnni": BEYOND_VNNI}
 
 
 def objects_of(library, folder):
@@ -76,9 +78,9 @@ def main():
             for line in lines[:3]:
                 print(f"{path.name}: {line}")
     wide = sum(isa_of(path) == "avx512" for path in paths)
-    pairs = sum(isa_of(path) == "avx512_bf16" for path in paths)
+    units = {isa_of(path) for path in paths} >= {"avx512_bf16", "avx512_vnni"}
     print(f"{len(paths)} objects, {bad} with instructions of another instruction set")
-    return 1 if bad or not paths or not wide or not pairs else 0
+    return 1 if bad or not paths or not wide or not units else 0
 
 
 if __name__ == "__main__":

@@ -37,4 +37,17 @@ static inline int computed_rows(const struct panel *panel)
     return panel->rows <= 2 ? panel->rows : PANEL_ROWS;
 }
 
+struct scores;
+
+/* The two parts of a decode tile that read K and V. */
+struct decode_parts {
+    void (*scores)(const struct panel *panel, struct scores *scores);
+    void (*weighted_v)(const struct panel *panel, const struct weights *weights);
+};
+
+/* Does the work of `decode` of struct kernels, but K and V are read by `parts`, which know what the
+ * rows of q hold. */
+void KERNEL(decode_by)(const struct decode_parts *parts, const struct decode_block *block, int rows,
+                       float scale_log2);
+
 #endif
