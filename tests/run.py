@@ -185,6 +185,7 @@ def suite_native():
     figures(outputs)
     note_units(outputs.get("units", ""), "natively")
     note_pairs(outputs.get("pairs", ""), "natively")
+    note_integers(outputs.get("golden", ""), "natively")
     agree = [set(re.findall(r"^# (\w+): \d+ cases, 0 differ", text, re.M))
              if not re.search(r"^not ok", text, re.M) else set()
              for name, text in outputs.items() if name.startswith("same_bits ")]
@@ -306,17 +307,30 @@ def note_pairs(output, where):
             ran_where.setdefault(name, where)
 
 
+def note_integers(output, where):
+    """Records which units gave the golden bits."""
+    if not re.search(r"^(not ok|Bail out)", output, re.MULTILINE):
+        for name in re.findall(r"^# (\w+\+(?!none)\w+): \d+ cases, 0 differ$", output, re.MULTILINE):
+            ran_where.setdefault(name, where)
+
+
 def suite_pairs():
-    """The units of AVX-512 for pairs of bf16 in a full-system emulator, if the CPU lacks them."""
+    """The units of AVX-512, for pairs of bf16 and for integers, in a full-system emulator, if the CPU lacks them."""
     if platform.machine() != "x86_64" or all(name in ran_where for name in library_units()):
         return
-    status, output = run([EMULATORS / "avx512_machine", "--timeout", "900", BUILD / "tests" / "test_pairs"],
-                         timeout=2400)
+    machine, guest = [EMULATORS / "avx512_machine", "--timeout", "900"], "/golden.txt"
+    status, output = run(machine + [BUILD / "tests" / "test_pairs"], timeout=2400)
     if status == NOT_AVAILABLE:
         say("    not available here: " + output.strip())
         return
     record_tap("avx512 machine: pairs", status, output)
     note_pairs(output, "emulated (Bochs)")
+    for name in library_units():
+        if name not in ran_where:
+            status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", name, "--kind",
+                                            "attention-integers", "--file", f"{GOLDEN}={guest}"], timeout=2400)
+            record_tap(f"avx512 machine: integers of {name}", status, output)
+            note_integers(output, "emulated (Bochs)")
 
 
 def note_units(output, where):

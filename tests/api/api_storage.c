@@ -132,6 +132,13 @@ static void make_blocks(struct call *c)
     c->args.k.type = c->args.v.type = ATTNKIT_Q8_0;
 }
 
+/* Makes a call that multiplies K and V as integers. */
+static void make_integers(struct call *c)
+{
+    make_blocks(c);
+    c->args.flags |= ATTNKIT_INTEGERS;
+}
+
 static void make_paged(struct call *c)
 {
     c->groups.pages.block_table = c->block_table;
@@ -168,9 +175,9 @@ static void make_tiled_bytes(struct call *c)
     make_tiled(c);
 }
 
-static const maker makers[] = {make_halves,      make_bytes, make_value_bytes,
-                               make_blocks,      make_paged, make_paged_bytes,
-                               make_tiled_bytes, make_tiled, make_tiled_pages};
+static const maker makers[] = {make_halves,   make_bytes,      make_value_bytes, make_blocks,
+                               make_integers, make_paged,      make_paged_bytes, make_tiled_bytes,
+                               make_tiled,    make_tiled_pages};
 
 static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t row_bytes)
 {
@@ -413,6 +420,33 @@ static void unknown_types_are_unsupported(void **state)
          {SET(groups.storage.k_scales.layout, 0x80000001)}},
     };
     expect_shape_refusals(bytes, COUNT(bytes), make_bytes, ATTNKIT_UNSUPPORTED);
+}
+
+static void integers_need_rows_of_q8_0_and_no_weights(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"flags has ATTNKIT_INTEGERS, but k.type is 0: must be ATTNKIT_Q8_0 (4)",
+         {SET(args.k.type, ATTNKIT_F32)}},
+        {"flags has ATTNKIT_INTEGERS, but k.type is 2: must be ATTNKIT_Q8_0 (4)",
+         {SET(args.k.type, ATTNKIT_BF16), SET(args.v.type, ATTNKIT_BF16)}},
+        {"flags has ATTNKIT_INTEGERS, but k.type is 5: must be ATTNKIT_Q8_0 (4)",
+         {SET(args.k.type, ATTNKIT_Q4_0)}},
+        {"flags has ATTNKIT_INTEGERS, but v.type is 0: must be ATTNKIT_Q8_0 (4)",
+         {SET(args.v.type, ATTNKIT_F32)}},
+        {"flags has ATTNKIT_INTEGERS, but v.type is 7: must be ATTNKIT_Q8_0 (4)",
+         {SET(args.v.type, ATTNKIT_Q5_0)}},
+        {"flags has ATTNKIT_INTEGERS, but k.layout has ATTNKIT_TILED: K must lie in rows",
+         {SET(args.k.layout, ATTNKIT_TILED)}},
+        {"flags has ATTNKIT_INTEGERS, but v.type is 1", /* also if there is nothing to do */
+         {SET(args.v.type, ATTNKIT_F16), SET(args.q_len, 0)}},
+    };
+    expect_shape_refusals(table, COUNT(table), make_integers, ATTNKIT_UNSUPPORTED);
+    struct call *const c = made_call(make_integers);
+    c->groups.weights.weights.data = c->lse + MARGIN;
+    c->groups.weights.kind = ATTNKIT_WEIGHTS_SOFTMAX;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED,
+                   "flags has ATTNKIT_INTEGERS, but weights is given: they do not go together");
 }
 
 static void scales_without_bytes_are_refused(void **state)
@@ -1452,6 +1486,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_good_calls_are_right),
         cmocka_unit_test(unknown_types_are_unsupported),
+        cmocka_unit_test(integers_need_rows_of_q8_0_and_no_weights),
         cmocka_unit_test(scales_without_bytes_are_refused),
         cmocka_unit_test(groups_that_do_not_divide_a_row_are_refused),
         cmocka_unit_test(every_group_that_divides_a_row_is_taken),

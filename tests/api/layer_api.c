@@ -95,6 +95,22 @@ static void structs_are_checked(void **state)
     expect_refusal(c, ATTNKIT_BAD_ISA, "avx9000");
 }
 
+/* The flag is refused without a cache, with a cache of binary32, and with a cache whose type an
+ * attention call multiplies as integers. */
+static void integers_are_unsupported(void **state)
+{
+    (void)state;
+    static const char text[] = "attention->flags has ATTNKIT_INTEGERS: a layer does not multiply";
+    struct small_layer *c = small_cross_layer();
+    c->attention.flags |= ATTNKIT_INTEGERS;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, text);
+    c = small_layer();
+    c->attention.flags |= ATTNKIT_INTEGERS;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, text);
+    c->attention.k.type = c->attention.v.type = ATTNKIT_Q8_0;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, text);
+}
+
 static void dims_are_checked(void **state)
 {
     (void)state;
@@ -692,6 +708,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_calls_are_good),
         cmocka_unit_test(structs_are_checked),
+        cmocka_unit_test(integers_are_unsupported),
         cmocka_unit_test(dims_are_checked),
         cmocka_unit_test(nothing_to_do_is_done),
         cmocka_unit_test(keys_without_rows_are_appended),

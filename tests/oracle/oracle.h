@@ -8,7 +8,8 @@
  *
  * Inputs may be anything as long as no score of finite inputs leaves the range of binary32. A value
  * that is NaN or infinite has a bound of 0. Infinite elements of out are the exception: the result
- * may be any infinity, or NaN, and the bound is infinite. Calls with states are not supported.
+ * may be any infinity, or NaN, and the bound is infinite. Calls with states or with cells are not
+ * supported.
  */
 #ifndef ATTNKIT_TEST_ORACLE_H
 #define ATTNKIT_TEST_ORACLE_H
@@ -42,7 +43,7 @@ struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, 
  * 0, the element comes from the other keys. Then S hardly counts the scores of these keys, and the
  * unit does not count weights that are too small to be kept. element->unit covers this case. In
  * element->unit, u (A + max(A S, sum_j w_j |v_j| S_j)) takes the place of u A (1 + S), and the
- * largest loss of the small weights is added. */
+ * largest loss of the small weights is added. No unit counts the errors of ATTNKIT_INTEGERS. */
 double oracle_unit(const struct oracle_row *row, const struct oracle_element *element);
 
 /* Returns a result's error divided by its bound. The bound includes the rounding to `type`. The

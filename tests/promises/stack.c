@@ -247,6 +247,17 @@ static void attention_with_cells_needs_64_kb(void **state)
     print_used(*state, "attention with cells, drawn");
 }
 
+static void attention_with_integers_needs_64_kb(void **state)
+{
+    begin_measuring();
+    for (int i = 0; i < sampled(CASES, 4); i++) {
+        struct drawn *const c = drawn_with_integers(i);
+        attend(&c->args, *state, c->threads);
+        drawn_free(c);
+    }
+    print_used(*state, "attention with integers, drawn");
+}
+
 /* The calls have one row (a decoding step), few rows, and several blocks of 256 rows for each KV
  * head. */
 static void attention_with_every_option_needs_64_kb(void **state)
@@ -733,6 +744,7 @@ int main(int argc, char **argv)
     static const struct CMUnitTest promises[] = {
         cmocka_unit_test(attention_with_any_options_needs_64_kb),
         cmocka_unit_test(attention_with_cells_needs_64_kb),
+        cmocka_unit_test(attention_with_integers_needs_64_kb),
         cmocka_unit_test(attention_with_every_option_needs_64_kb),
         cmocka_unit_test(attention_over_many_keys_needs_64_kb),
         cmocka_unit_test(appends_need_64_kb),

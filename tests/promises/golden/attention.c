@@ -2,7 +2,7 @@
  *
  * Golden cases of attention. They have K and V of each type in each layout, each mask alone and
  * with each other mask, every set of score mods, the weights as an output, and all of these
- * together.
+ * together. A kind of its own multiplies K and V as integers.
  */
 #include <stddef.h>
 
@@ -344,6 +344,31 @@ static void describe_cells(int number, struct golden_attention *w)
     finish(w, &random);
 }
 
+/* --- Integers --------------------------------------------------------------------------------- */
+
+/* Describes a call that multiplies K and V as integers: in each layout without tiles and in cells,
+ * half of the cases with masks and score mods. */
+static void describe_integers(int number, struct golden_attention *w)
+{
+    static const int layouts[] = {0, 1, 3, 5, 6, 7, 0, 5};
+    enum { WITH_CELLS = 6, WAYS = 8 };
+    uint64_t random = begin(w, 31, number);
+    draw_types(w, &random);
+    w->k = w->v = ATTNKIT_Q8_0;
+    w->integers = true;
+    w->cells = number % WAYS >= WITH_CELLS;
+    draw_layout(w, layouts[number % WAYS], &random);
+    draw_shape(w, number / WAYS, &random);
+    draw_numbers(w, &random);
+    draw_causal(w, &random);
+    if (number / WAYS % 2) {
+        draw_scores(w, (int)random_below(&random, SCORE_SETS), &random);
+        for (int64_t masks = random_below(&random, 3); masks > 0; masks--)
+            draw_mask(w, (int)random_below(&random, MASKS), &random);
+    }
+    finish(w, &random);
+}
+
 /* --- Kinds ------------------------------------------------------------------------------------ */
 
 static uint64_t hash_of(const struct golden_kind *kind, int number, int way, const char *isa)
@@ -377,6 +402,7 @@ static const struct golden_kind kinds[] = {
     {"attention-bias-scales", 210, 1, hash_of, print, describe_bias_scales},
     {"attention-cells", 240, 1, hash_of, print, describe_cells},
     {"attention-blocks", 256, 1, hash_of, print, describe_blocks},
+    {"attention-integers", 320, 1, hash_of, print, describe_integers},
 };
 
 const struct golden_kinds golden_attention = {kinds, sizeof kinds / sizeof kinds[0]};

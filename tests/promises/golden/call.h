@@ -50,6 +50,7 @@ struct golden_attention {
     double scale, softcap, dropout;
     bool has_slopes, has_sinks, has_bias_scales;
     attnkit_weights_kind weights;
+    bool integers; /* K and V are multiplied as integers */
 };
 
 enum { GOLDEN_PIECES = 24, GOLDEN_BATCH = 3 };
