@@ -29,6 +29,7 @@
  *   _bias      an additive mask [rows][keys] of random f32 for all heads
  *   _scaledbias  a mask as for _bias, and a factor of the mask for each head
  *   _ring      the cache is a ring, by key_index: a third of the cells lies before the oldest key
+ *   _integers  K and V of Q8_0 are multiplied as integers (ATTNKIT_INTEGERS)
  *   _alibi _softcap _sinks _dropout _weights
  */
 #ifndef ATTNKIT_SHAPE_H
@@ -57,6 +58,7 @@ enum extra {
     SINKS,
     DROPOUT,
     WEIGHTS,
+    INTEGERS,
     EXTRAS,
 };
 

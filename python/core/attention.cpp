@@ -71,6 +71,7 @@ constexpr name_list cache_names = {"attend",
                                     {"scale", SCALE},
                                     {"dropout", DROPOUT},
                                     {"seeds", SEEDS},
+                                    {"integers", INTEGERS},
                                     {"return_lse", RETURN_LSE},
                                     {"out", OUT},
                                     {"threads", THREADS}}};

@@ -27,6 +27,7 @@ enum argument {
     SCALE,
     DROPOUT,
     SEEDS,
+    INTEGERS,
     RETURN_LSE,
     RETURN_WEIGHTS,
     OUT,

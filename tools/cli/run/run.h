@@ -24,7 +24,7 @@ struct run_options {
     const char *q, *k, *v, *out, *lse, *weights; /* names of files */
     const char *weights_kind, *kv_type, *out_type;
     const char *causal, *align, *window, *keep_first, *kv_len, *q_docs, *kv_docs;
-    const char *key_index;
+    const char *key_index, *integers;
     struct mask_options mask, bits, bias;
     const char *bias_scales, *scale, *softcap, *alibi, *sinks, *dropout, *seed;
     const char *isa, *threads, *repeat, *help;
