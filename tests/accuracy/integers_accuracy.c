@@ -200,13 +200,19 @@ static double rounded(double x, double largest, double most)
     return largest > 0.0 ? rint(x * most / largest) * largest / most : 0.0;
 }
 
+/* fmax is not used: gcc 12 for aarch64 stops with an internal error when it vectorises it. */
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 /* Rounds the groups of a query row. */
 static void round_q(float *q, int64_t dim, double most)
 {
     for (int64_t d = 0; d < dim; d += Q8_BLOCK) {
         double largest = 0.0;
         for (int i = 0; i < Q8_BLOCK; i++)
-            largest = fmax(largest, fabs((double)q[d + i]));
+            largest = larger(largest, fabs((double)q[d + i]));
         for (int i = 0; i < Q8_BLOCK; i++)
             q[d + i] = (float)rounded((double)q[d + i], largest, most);
     }
@@ -224,7 +230,7 @@ static double weigh(const attnkit_attention_args *args, const float *q, double *
         w[j] = 0.0;
         for (int64_t d = 0; d < args->head_dim; d++)
             w[j] += (double)q[d] * (double)k[d] / sqrt((double)args->head_dim);
-        max = fmax(max, w[j]);
+        max = larger(max, w[j]);
     }
     for (int64_t j = 0; j < args->kv_len; j++)
         sum += w[j] = exp(w[j] - max);
@@ -247,7 +253,7 @@ static void add_block(const attnkit_attention_args *args, int64_t first, int64_t
         widen_row(TYPE_Q8_0, block, NULL, 0, Q8_BLOCK, one);
         for (int c = 0; c < Q8_BLOCK; c++)
             v[j][c] = scale[j] != 0.0f ? one[c] / scale[j] : 0.0f;
-        largest = fmax(largest, fabs(w[first + j] * (double)scale[j]));
+        largest = larger(largest, fabs(w[first + j] * (double)scale[j]));
     }
     for (int64_t j = 0; j < keys; j++) {
         const double weight = rounded(w[first + j] * (double)scale[j], largest, most);
