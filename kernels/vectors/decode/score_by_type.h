@@ -12,6 +12,7 @@
 static inline __attribute__((always_inline)) void
 score_type(const enum type type, const struct panel *panel, struct scores *scores)
 {
+    require_built(type);
     switch (computed_rows(panel)) {
     case 1:
         score_keys(type, panel, scores, 1);

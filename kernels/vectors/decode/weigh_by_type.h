@@ -11,6 +11,7 @@
 static inline __attribute__((always_inline)) void
 weigh_type(const enum type type, const struct panel *panel, const struct weights *weights)
 {
+    require_built(type);
     switch (computed_rows(panel)) {
     case 1:
         weigh_rows(type, panel, weights, 1);
