@@ -98,7 +98,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
             for (int i = 0; i < STEP; i++)
                 add_element(type, panel->q, d + i, tile, scale, s, vectors, rows);
         }
-        for (const int64_t rest = unbounded(end); d < rest; d++)
+        for (; d < end; d++)
             add_element(type, panel->q, d, tile, scale, s, vectors, rows);
     }
     for (int r = 0; r < rows; r++)
