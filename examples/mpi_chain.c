@@ -56,8 +56,8 @@ static void *allocate(size_t bytes)
     return memory;
 }
 
-/* The tensors of numbers that stand for a model's. A number depends only on the tensor and the
- * place in the tensor, so that each rank can make its own part. */
+/* The tensors, with numbers in place of the numbers of a model. A number depends only on the tensor
+ * and the place in the tensor, so that each rank can make its own part. */
 enum tensor { Q, K, V };
 
 static float *make_rows(enum tensor tensor, int heads, int64_t first, int64_t count)
@@ -116,8 +116,8 @@ static void attend(const attnkit_attention_args *args)
     free(exec.workspace);
 }
 
-/* Attention of `rows` rows from row `first` on, over the keys of a part. Without states this is the
- * whole result. */
+/* Attention of `rows` rows from row `first` on, over the keys of a part. `states` is NULL if the
+ * part has all keys. */
 static void attend_rows(const struct part *part, int64_t first, int64_t rows,
                         const attnkit_states *states, float *out)
 {
@@ -149,8 +149,8 @@ static void begin_receive(const struct part *part, struct state *state, MPI_Requ
     MPI_Irecv(state, sizeof *state, MPI_BYTE, part->rank - 1, 0, MPI_COMM_WORLD, request);
 }
 
-/* Takes all blocks through this rank. Two states are on their way here, and two to the next rank,
- * so that messages travel while the rank computes. */
+/* Takes all blocks through this rank. There is memory for two states from the rank before and two
+ * for the next rank, so that messages travel while the rank computes. */
 static void run_chain(const struct part *part)
 {
     struct state *const come = allocate(2 * sizeof *come), *const go = allocate(2 * sizeof *go);
@@ -161,7 +161,7 @@ static void run_chain(const struct part *part)
     for (int i = 0; i < BLOCKS; i++) {
         attnkit_states states = {.size = sizeof states, .first_key = part->first_key};
         MPI_Wait(&comes, MPI_STATUS_IGNORE);
-        MPI_Wait(&goes[i % 2], MPI_STATUS_IGNORE); /* block i - 2 has left its state */
+        MPI_Wait(&goes[i % 2], MPI_STATUS_IGNORE); /* the state of block i - 2 is sent */
         if (!is_first)
             states.state_in = pointers(&come[i % 2]);
         if (!is_first && i + 1 < BLOCKS)

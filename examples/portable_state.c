@@ -123,7 +123,8 @@ static void get(FILE *file, void *data, size_t bytes)
         give_up("the file is cut off, or cannot be read");
 }
 
-/* Writes only the keys in use of each head, because the next cache may have another capacity. */
+/* Writes only the keys in use of each head, because the cache of the other machine may have another
+ * capacity. */
 static void save(FILE *file, const struct cache *cache, const struct queries *queries)
 {
     const struct header header = make_header();

@@ -20,7 +20,7 @@ enum { Q_HEADS = 4, KV_HEADS = 2, TOKENS = 700, DIM = 64 };
 
 static float q[Q_HEADS * TOKENS * DIM], k[KV_HEADS * TOKENS * DIM], v[KV_HEADS * TOKENS * DIM];
 
-/* Describes a causal prompt, in the same way for all four ways. */
+/* Describes a causal prompt. The arguments are the same in all four ways. */
 static attnkit_attention_args describe(float *out)
 {
     return (attnkit_attention_args){.size = sizeof(attnkit_attention_args),

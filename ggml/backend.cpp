@@ -2,8 +2,10 @@
 //
 // A backend of ggml that computes GGML_OP_FLASH_ATTN_EXT by attnkit. Any program that uses ggml can
 // load the backend (GGML_BACKEND_PATH) without a change of the program. It is an accelerator beside
-// the CPU backend and works in the buffers of the CPU backend, so nothing is copied. Ops that it
-// does not support are left to the CPU backend, and ggml's log has each reason once.
+// the CPU backend and works in the buffers of the CPU backend, so nothing is copied. It also takes
+// the other ops of the CPU backend, and gives them to a CPU backend of its own. Attention ops that
+// attnkit does not support are left to the program's CPU backend, and ggml's log has each reason
+// once.
 #define GGML_BACKEND_DL // before ggml's headers: exports the function that a program looks up
 #define GGML_BACKEND_SHARED
 #define GGML_BACKEND_BUILD
@@ -13,15 +15,16 @@
 #include <ggml-impl.h>
 #include <ggml.h>
 
+#include "ggml/graph.h"
 #include "ggml/op.h"
-#include "ggml/plans.h"
 #include "ggml/probe.h"
-#include "ggml/team.h"
 
 #include <attnkit.hpp>
 
+#include <atomic>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -33,61 +36,6 @@ namespace
 {
 
 constexpr char name[] = "ATTNKIT";
-
-// ------------------------------------------------------------------------------ computing an op
-
-// The data of a backend. A program has a backend for each of its contexts.
-struct state {
-    explicit state(bool by_openmp) : threads(by_openmp)
-    {
-    }
-
-    team threads;
-    attnkit_ggml::plans plans;
-    attnkit::workspace scratch;
-};
-
-// An op with at most so many multiply-adds runs on one thread. All keys count, visible or not. The
-// limit is an op of 8 heads of 64 elements and 256 keys, the smallest cache of llama.cpp. One
-// thread takes 2 to 17 us for this op. Starting and ending an OpenMP team takes 1 to 4 us, and
-// milliseconds if the team has to wait for a processor.
-constexpr double most_for_one = 0x1p18;
-
-double multiply_adds(const op_shape &shape)
-{
-    const attnkit_attention_args &a = shape.args;
-    return static_cast<double>(a.batch * a.q_heads) * static_cast<double>(a.q_len) *
-           static_cast<double>(a.kv_len) * static_cast<double>(a.head_dim + a.value_dim);
-}
-
-void compute(state &s, const ggml_tensor *op)
-{
-    op_shape shape;
-    describe(op, shape);
-    const attnkit_exec exec = s.threads.exec(multiply_adds(shape) > most_for_one);
-    const planned &found = s.plans.find(shape, exec);
-    attnkit_attention_group_data groups;
-    found.plan.run(addresses(op, found.slopes, groups), s.scratch, exec);
-}
-
-ggml_status compute_graph(ggml_backend_t backend, ggml_cgraph *graph)
-{
-    state &s = *static_cast<state *>(backend->context);
-    try {
-        for (int i = 0; i < ggml_graph_n_nodes(graph); i++) {
-            const ggml_tensor *const node = ggml_graph_node(graph, i);
-            if (node->op == GGML_OP_FLASH_ATTN_EXT && (node->flags & GGML_TENSOR_FLAG_COMPUTE))
-                compute(s, node);
-        }
-    } catch (const std::bad_alloc &) {
-        GGML_LOG_ERROR("attnkit: no memory for the workspace of FLASH_ATTN_EXT\n");
-        return GGML_STATUS_ALLOC_FAILED;
-    } catch (const std::exception &problem) {
-        GGML_LOG_ERROR("attnkit: FLASH_ATTN_EXT failed: %s\n", problem.what());
-        return GGML_STATUS_FAILED;
-    }
-    return GGML_STATUS_SUCCESS;
-}
 
 // ------------------------------------------------------------------------------- which ops
 
@@ -104,6 +52,35 @@ bool takes(const ggml_tensor *op)
     return reason.empty();
 }
 
+// Returns whether the program has devices beside the CPU and its accelerators.
+bool has_gpu()
+{
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        const auto type = ggml_backend_dev_type(ggml_backend_dev_get(i));
+        if (type != GGML_BACKEND_DEVICE_TYPE_CPU && type != GGML_BACKEND_DEVICE_TYPE_ACCEL)
+            return true;
+    }
+    return false;
+}
+
+// Whether the backend takes all ops of the CPU backend. If it takes attention alone, ggml splits a
+// graph before and after each attention op, and starts its threads for each part. In a program with
+// GPUs the backend takes attention alone, because ggml would also move ops from a GPU to it. This
+// is set when the program makes a backend.
+std::atomic<bool> takes_all{false};
+
+ggml_backend_dev_t cpu_device()
+{
+    return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+}
+
+// llama.cpp does without a fused op such as GATED_DELTA_NET if it belongs to another device than
+// its layer. ggml lists these ops before UNARY.
+bool is_fused(ggml_op op)
+{
+    return op >= GGML_OP_GATED_DELTA_NET && op < GGML_OP_UNARY;
+}
+
 bool supports_op(ggml_backend_dev_t, const ggml_tensor *op)
 {
     switch (op->op) {
@@ -116,28 +93,26 @@ bool supports_op(ggml_backend_dev_t, const ggml_tensor *op)
     case GGML_OP_FLASH_ATTN_EXT:
         return takes(op);
     default:
-        return false;
+        return takes_all && !is_fused(op->op) && ggml_backend_dev_supports_op(cpu_device(), op);
     }
 }
 
 // ---------------------------------------------------------------------------------- backend
 
+computer &computer_of(ggml_backend_t backend)
+{
+    return *static_cast<computer *>(backend->context);
+}
+
 // ggml calls this before each graph, with the number of threads that the backend may use.
 void set_n_threads(ggml_backend_t backend, int threads)
 {
-    static_cast<state *>(backend->context)->threads.set_threads(threads);
+    computer_of(backend).set_threads(threads);
 }
 
-// Returns whether ggml's CPU backend says that it runs its threads by OpenMP.
-bool cpu_has_openmp()
+void set_abort_callback(ggml_backend_t backend, ggml_abort_callback callback, void *data)
 {
-    ggml_backend_reg_t cpu = ggml_backend_reg_by_name("CPU");
-    const auto features = reinterpret_cast<ggml_backend_get_features_t>(
-        cpu ? ggml_backend_reg_get_proc_address(cpu, "ggml_backend_get_features") : nullptr);
-    for (auto *f = features ? features(cpu) : nullptr; f && f->name; f++)
-        if (std::strcmp(f->name, "OPENMP") == 0)
-            return std::strcmp(f->value, "0") != 0;
-    return false;
+    computer_of(backend).set_abort_callback(callback, data);
 }
 
 ggml_guid_t guid()
@@ -149,20 +124,26 @@ ggml_guid_t guid()
 
 ggml_backend_t init_backend(ggml_backend_dev_t device, const char *)
 {
-    const bool by_openmp = cpu_has_openmp();
-    if (by_openmp && !knows_openmp)
-        GGML_LOG_WARN("attnkit: ggml has OpenMP, which this backend was built without: its threads "
-                      "and the threads of ggml wait for each other\n");
+    takes_all = !has_gpu();
+    std::unique_ptr<computer> context;
+    try {
+        context = std::make_unique<computer>(cpu_device());
+    } catch (const std::exception &problem) {
+        GGML_LOG_ERROR("attnkit: no backend: %s\n", problem.what());
+        return nullptr;
+    }
     ggml_backend *const backend = new ggml_backend{};
     backend->guid = guid();
     backend->iface.get_name = [](ggml_backend_t) { return name; };
     backend->iface.free = [](ggml_backend_t b) {
-        delete static_cast<state *>(b->context);
+        delete &computer_of(b);
         delete b;
     };
-    backend->iface.graph_compute = compute_graph;
+    backend->iface.graph_compute = [](ggml_backend_t b, ggml_cgraph *graph) {
+        return computer_of(b).compute(graph);
+    };
     backend->device = device;
-    backend->context = new state(by_openmp && knows_openmp);
+    backend->context = context.release();
     return backend;
 }
 
@@ -205,7 +186,7 @@ ggml_backend_device_i device_interface()
     made.get_buffer_type = [](ggml_backend_dev_t) { return ggml_backend_cpu_buffer_type(); };
     made.supports_op = supports_op;
     made.supports_buft = [](ggml_backend_dev_t, ggml_backend_buffer_type_t type) {
-        return ggml_backend_buft_is_host(type);
+        return ggml_backend_dev_supports_buft(cpu_device(), type);
     };
     return made;
 }
@@ -220,9 +201,11 @@ ggml_backend_dev_t device(ggml_backend_reg_t reg, size_t)
 
 void *function(ggml_backend_reg_t, const char *wanted)
 {
-    return std::strcmp(wanted, "ggml_backend_set_n_threads") == 0
-               ? reinterpret_cast<void *>(set_n_threads)
-               : nullptr;
+    if (std::strcmp(wanted, "ggml_backend_set_n_threads") == 0)
+        return reinterpret_cast<void *>(set_n_threads);
+    if (std::strcmp(wanted, "ggml_backend_set_abort_callback") == 0)
+        return reinterpret_cast<void *>(set_abort_callback);
+    return nullptr;
 }
 
 ggml_backend_reg make_registry()

@@ -1,42 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The threads that ops run on. If ggml uses OpenMP, ops run on the same OpenMP threads. A second
-// pool would be slow, because the threads of one pool spin while the other pool works. If ggml has
-// a pool of its own, ops run on our pool, whose threads sleep between ops.
+// The threads of ggml inside one op. ggml calls the function of an op on all its threads. Thread 0
+// makes the call of attnkit, whose parallel-for hands tasks to the other threads. These wait inside
+// the function until thread 0 is done. So attnkit needs no threads of its own, and no thread has to
+// be woken.
 #ifndef ATTNKIT_GGML_TEAM_H
 #define ATTNKIT_GGML_TEAM_H
 
 #include <attnkit.h>
 
-#include <memory>
+#include <atomic>
+#include <cstdint>
 
 namespace attnkit_ggml
 {
 
-class pool;
-
 class team
 {
   public:
-    explicit team(bool by_openmp);
-    ~team();
+    // Called before the op. Within the op, thread 0 calls `exec`, makes a call of attnkit, and
+    // calls `end`, and each other thread calls `help`.
+    void begin()
+    {
+        turn_.store(0, std::memory_order_relaxed);
+    }
 
-    void set_threads(int threads);
+    // Returns how attnkit runs a call on `threads` threads, which are all threads of the op, or 1.
+    attnkit_exec exec(int threads);
 
-    // Returns how attnkit runs a call: on all threads of the team, or on the calling thread alone.
-    attnkit_exec exec(bool by_all);
+    // Runs the tasks that thread 0 hands to this thread, until thread 0 calls `end`.
+    void help(int thread);
+
+    void end()
+    {
+        turn_.store(over, std::memory_order_release);
+    }
 
   private:
-    bool by_openmp_;
-    int threads_ = 1;
-    std::unique_ptr<pool> pool_; // made when it is first needed; never with OpenMP
-};
+    using function = void (*)(void *arg, int64_t i);
+    static constexpr int over = -1;
 
-#ifdef _OPENMP
-constexpr bool knows_openmp = true;
-#else
-constexpr bool knows_openmp = false;
-#endif
+    static void parallel_for(void *pool, int64_t count, function task, void *arg);
+    void run(int64_t count, function task, void *arg);
+
+    int threads_ = 1;
+    function task_ = nullptr;
+    void *arg_ = nullptr;
+    int64_t count_ = 0;
+    std::atomic<int> turn_{0};    // number of the latest parallel-for, or `over`
+    std::atomic<int> working_{0}; // threads beside thread 0 that are not done with this turn
+};
 
 } // namespace attnkit_ggml
 

@@ -26,19 +26,21 @@
  *     (absolute key index, k, v) for the keys it sees. It does not change with the instruction
  *     set, the number of threads, the batch, the other rows of the call, the strides or the
  *     addresses. kernels/README.md defines the order of every rounding.
- *   - Masked means absent. If a query row does not see a key, nothing in the key's rows of K and V
- *     changes a bit of the result, not even NaN or infinity. Keys that no row of the call sees are
- *     not read at all, unless they share a tile of K with a key that a row sees. A row that sees no
- *     key is 0, with a log-sum-exp of -infinity.
- *   - A NaN in q, or in a k that the row sees, makes the whole row NaN; a NaN in one column of a v
- *     that the row sees makes this column of the row NaN. A score of +infinity makes the row NaN. A
- *     score of -infinity has weight 0. A score some 70 below the largest of its row has weight 0,
- *     too, because weights below 2^-100 would be slow to compute with.
+ *   - Masked means absent. If a query row does not see a key, nothing in the rows of K and V of
+ *     this key changes a bit of the row's result, not even NaN or infinity. Keys that no row of the
+ *     call sees are not read at all, unless they share a tile of K with a key that a row sees, or
+ *     the call returns scores of all keys (ATTNKIT_WEIGHTS_CAPPED, ATTNKIT_WEIGHTS_SCALED). A row
+ *     that sees no key is 0, with a log-sum-exp of -infinity.
+ *   - A NaN in the row's q, or in a k that the row sees, makes the whole row NaN. A NaN in one
+ *     column of a v that the row sees makes this column of the row NaN. A score of +infinity makes
+ *     the row NaN. A score of -infinity has weight 0. A score some 70 or more below the largest
+ *     score of its row has weight 0, too, because weights below 2^-100 would be slow to compute
+ *     with.
  *   - A call reads and writes no byte outside the rows and tiles that pointer, shape and strides
  *     describe.
  *   - A call allocates nothing, locks nothing, prints nothing, starts no thread and never aborts.
  *     On any error it returns a status and a message, and leaves the outputs unchanged.
- *   - A call needs at most 64 KB of stack.
+ *   - A call needs at most 64 KiB of stack.
  *   - A call makes no system call, so it runs under the strictest filter (seccomp).
  *   - A call may be made in a signal handler that has interrupted another call on the same thread.
  *     It may also be made in the child of a fork, even if the fork happened during a call on this
@@ -69,8 +71,8 @@
  *         fprintf(stderr, "%s\n", message);
  *     free(exec.workspace);
  *
- * The same call with a window of 512 keys and a softcap. Options are groups: structs that args
- * point to.
+ * The same call with a window of 512 keys and a softcap. Options come in groups: structs to which
+ * fields of args point.
  *
  *     attnkit_window window = {.size = sizeof window, .left = 511};
  *     attnkit_visibility visibility = {.size = sizeof visibility, .window = &window};
@@ -130,7 +132,7 @@ typedef enum attnkit_status {
     ATTNKIT_UNSUPPORTED = 2,   /* a value that this version does not know or has no kernel for */
     ATTNKIT_OVERFLOW = 3,      /* sizes, strides or positions exceed 63 bits or the address space */
     ATTNKIT_BAD_WORKSPACE = 4, /* missing, too small, or overlapping a tensor */
-    ATTNKIT_BAD_ISA = 5        /* a name that is unknown, or that this CPU cannot run */
+    ATTNKIT_BAD_ISA = 5        /* an instruction set that is unknown or cannot run here */
 } attnkit_status;
 
 #define ATTNKIT_MESSAGE_SIZE 256 /* bytes of a message, with the 0 at its end */
@@ -140,11 +142,11 @@ ATTNKIT_API const char *attnkit_status_string(attnkit_status status);
 
 /* ---------------------------------------------------------------------------------------------
  * Structs. A struct that may grow begins with its size. So a newer library recognises an older
- * caller, and an older library refuses fields that it does not know. Zero is the default of every
- * field: set the whole struct to zero, then its size, then the fields you need. In C a designated
- * initialiser sets all of them. In any language attnkit_..._init() sets the struct to zero and its
- * size. An optional group that is NULL, or zero except for its size, has no effect; the only
- * exception is attnkit_window.
+ * caller, and an older library refuses a field that it does not know, unless the field is zero.
+ * Zero is the default of every field: set the whole struct to zero, then its size, then the fields
+ * you need. In C a designated initialiser sets all other fields to zero. attnkit_..._init() sets
+ * the struct to zero, and then its size. An optional group that is NULL, or zero except for its
+ * size, has no effect; the only exception is attnkit_window.
  *
  * Three small structs have no size, because they are frozen: attnkit_tensor, attnkit_ints and
  * attnkit_state.
@@ -159,8 +161,8 @@ enum {
     ATTNKIT_I8 = 3,   /* signed bytes, with binary32 scales in a tensor of their own */
     ATTNKIT_Q8_0 = 4, /* blocks of 34 bytes: a binary16 scale, then 32 signed bytes */
 
-    /* For K and V only, and not in tiles. Q4_0 to Q2_0 are blocks of ggml, with its names. A block
-     * begins with a binary16 scale d; Q4_1 and Q5_1 have a binary16 minimum m after it.
+    /* For K and V only, and not in tiles. Q4_0 to Q2_0 are blocks of ggml, with ggml's names. A
+     * block begins with a binary16 scale d; Q4_1 and Q5_1 have a binary16 minimum m after it.
      * docs/format.md describes the rest. q is an unsigned integer of 4 or 5 bits. attnkit_append
      * writes Q4_0 and Q5_0. */
     ATTNKIT_Q4_0 = 5,     /* 32 elements in 18 bytes: (q - 8) * d */
@@ -168,8 +170,8 @@ enum {
     ATTNKIT_Q5_0 = 7,     /* 32 elements in 22 bytes: (q - 16) * d */
     ATTNKIT_Q5_1 = 8,     /* 32 elements in 24 bytes: q * d + m */
     ATTNKIT_IQ4_NL = 9,   /* 32 elements in 18 bytes: d times the q-th of 16 integers */
-    ATTNKIT_Q1_0 = 10,    /* 128 elements in 18 bytes: d or -d, by a bit */
-    ATTNKIT_Q2_0 = 11,    /* 64 elements in 18 bytes: -1, 0, 1 or 2 times d, by 2 bits */
+    ATTNKIT_Q1_0 = 10,    /* 128 elements in 18 bytes: d or -d, as 1 bit says */
+    ATTNKIT_Q2_0 = 11,    /* 64 elements in 18 bytes: -1, 0, 1 or 2 times d, as 2 bits say */
     ATTNKIT_F8_E4M3 = 12, /* bytes of 8-bit floating point, E4M3 without infinities, with binary32
                            * scales as for ATTNKIT_I8 */
 
@@ -178,17 +180,17 @@ enum {
 };
 
 /* Bits of a tensor's layout. */
-#define ATTNKIT_STRIDED 1u /* take the strides literally, even 0; without it they must be 0 */
+#define ATTNKIT_STRIDED 1u /* take the strides literally, even 0; without the bit they are 0 */
 #define ATTNKIT_TILED 2u   /* rows are stored in tiles of ATTNKIT_TILE_KEYS: see options.h */
 
 /* A tensor in the caller's memory: rows of adjacent elements. data is const so that inputs need no
  * cast, but a call does write to the data of its outputs (out, lse, weights, dst, y). Strides are
- * in bytes, of {batch, head, row} unless the field says otherwise. They are multiples of the
- * element's size and may be negative. Strides of inputs may be 0, which repeats a row. Strides of
- * outputs nest: each stride spans all bytes of the dimensions with smaller strides. A stride along
- * a dimension of size 1 is ignored. Without ATTNKIT_STRIDED the tensor is dense in the shape that
- * the field states. data is aligned to the element (2 bytes for blocks). It may be NULL only if the
- * tensor has no rows or is optional. */
+ * in bytes, of {batch, head, row} unless the comment of the field says otherwise. They are
+ * multiples of the element's size and may be negative. Strides of inputs may be 0, which repeats a
+ * row. Strides of outputs nest: each stride spans all bytes of the dimensions with smaller strides.
+ * A stride along a dimension of size 1 is ignored. Without ATTNKIT_STRIDED the tensor is dense, in
+ * the shape that the comment of the field states. data is aligned to the element (2 bytes for
+ * blocks). It may be NULL only if the tensor has no rows or is optional. */
 typedef struct attnkit_tensor {
     const void *data;   /* the first element */
     int64_t strides[3]; /* bytes */
@@ -199,8 +201,8 @@ typedef struct attnkit_tensor {
 /* The width of an array of integers. */
 typedef int32_t attnkit_int_type;
 enum {
-    ATTNKIT_INT64 = 0, /* signed */
-    ATTNKIT_INT32 = 1  /* signed, too */
+    ATTNKIT_INT64 = 0, /* signed, 64 bits */
+    ATTNKIT_INT32 = 1  /* signed, 32 bits */
 };
 
 /* An array of integers of either width, such as lengths, offsets, cu_seqlens. It is read in place,
@@ -241,7 +243,44 @@ enum {
 
 /* Bits of flags. */
 #define ATTNKIT_CAUSAL 1u      /* row i sees the keys j <= its position; needs align */
-#define ATTNKIT_SCALE_GIVEN 2u /* take scale literally, even 0; without it scale must be 0 */
+#define ATTNKIT_SCALE_GIVEN 2u /* take scale literally, even 0; without the bit it is 0 */
+#define ATTNKIT_INTEGERS 4u    /* multiply K and V of ATTNKIT_Q8_0 as integers: see below */
+
+/* ATTNKIT_INTEGERS
+ *
+ * multiplies K and V of ATTNKIT_Q8_0 as the integers that they are, instead of as binary32 numbers.
+ * Version 0.1.0 refuses the flag as a bit that is not known.
+ *
+ * Arguments   k and v are both ATTNKIT_Q8_0 and in rows, so head_dim and value_dim are multiples of
+ *             32. Other types, ATTNKIT_TILED and weights as an output are ATTNKIT_UNSUPPORTED, and
+ *             so is the flag in attention of attnkit_layer. Everything else may be combined with
+ *             the flag: any type of q and out, strides, pages, cells, packed sequences, all masks
+ *             and score mods, states, plans and threads.
+ * Arithmetic  Each 32 elements of a row of q are rounded to integers of 16 bits with a common
+ *             scale: the largest |q| of these elements becomes 32512. The weights of a row, after
+ *             dropout, are multiplied by the scales of v and rounded in the same way, for each
+ *             block of 128 keys and each 32 columns of v. The products of these integers with the
+ *             bytes of k and v are summed exactly, over 32 elements of k and over the keys of a
+ *             block. All other arithmetic is as without the flag. Step 16 of kernels/README.md has
+ *             each rounding.
+ * Bits        The result has other bits than without the flag. Everything that this header promises
+ *             about the same bits holds: between instruction sets, threads, batches, prefill and
+ *             decode, layouts, and parts of the keys with states.
+ * Accuracy    An element of q is off by at most 1/65024 of the largest |q| of its 32 elements, and
+ *             a weight times a scale of v by at most 1/65024 of the largest such product of its
+ *             block of keys. To this come the roundings of binary32. On random data, the root mean
+ *             square of the errors of out is at most 1/50 of the error that rounding k and v to
+ *             ATTNKIT_Q8_0 has made. lse has no error from the weights.
+ * NaN         A NaN or an infinity in q, or a scale of k that is NaN, makes the row NaN. A scale of
+ *             v that is NaN or infinite makes the 32 columns of its block NaN, in the rows that see
+ *             the key. Elements of q are 0 if all 32 of them are below 2^-100.
+ * Cost        Decoding from a long cache takes less time if the CPU is busy with converting and
+ *             multiplying K and V rather than with reading them. The unit "avx512+vnni" has an
+ *             instruction for these products. Query rows of a KV head are computed 16 at a time,
+ *             and all keys are read for each 16 rows, so a long prompt can take more time than
+ *             without the flag.
+ * Source      Zhang et al. 2024, arXiv:2410.02367, multiply attention in 8 bits; 16 bits for q and
+ *             the weights keep their error far below the error of k and v. */
 
 #define ATTNKIT_CHUNK_KEYS 512 /* keys of a chunk: each chunk starts a new softmax state */
 #define ATTNKIT_TILE_KEYS 16   /* keys of a tile */
@@ -249,16 +288,16 @@ enum {
 /* The arguments of an attention call. */
 typedef struct attnkit_attention_args {
     size_t size;         /* sizeof(attnkit_attention_args) */
-    uint32_t flags;      /* ATTNKIT_CAUSAL, ATTNKIT_SCALE_GIVEN */
+    uint32_t flags;      /* ATTNKIT_CAUSAL, ATTNKIT_SCALE_GIVEN, ATTNKIT_INTEGERS */
     attnkit_align align; /* position of the query rows among the keys */
 
-    /* Shape, nowhere negative. If batch, q_heads or q_len is 0 the call does nothing. kv_len may be
-     * 0, too: then out is 0 and lse -infinity. */
+    /* The shape: no number is negative. If batch, q_heads or q_len is 0, the call does nothing.
+     * kv_len may be 0, too: then out is 0 and lse -infinity. */
     int64_t batch;
     int64_t q_heads;   /* a multiple of kv_heads; consecutive query heads share a KV head */
     int64_t kv_heads;  /* at least 1, unless q_heads is 0 */
     int64_t q_len;     /* query rows per head */
-    int64_t kv_len;    /* keys per KV head; with kv_lens, the room for them */
+    int64_t kv_len;    /* keys per KV head; with kv_lens, the upper bound of its entries */
     int64_t head_dim;  /* elements of a q and a k row, at least 1 */
     int64_t value_dim; /* elements of a v and an out row; 0 means head_dim */
     double scale;      /* with ATTNKIT_SCALE_GIVEN, finite in binary32; else 1 / sqrt(head_dim) */
@@ -266,13 +305,14 @@ typedef struct attnkit_attention_args {
     /* q [batch][q_heads][q_len][head_dim], k [batch][kv_heads][kv_len][head_dim],
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
      * lse [batch][q_heads][q_len], optional. q and out are ATTNKIT_F32, F16 or BF16. k and v are of
-     * any type but the two types of masks. These four types may differ. lse is ATTNKIT_F32. All
-     * arithmetic is binary32. Elements are widened to binary32. This is exact, with two exceptions
-     * that are rounded once: the product with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and q * d +
-     * m of blocks. The result is rounded once to the type of out. A row of blocks is a whole number
-     * of blocks: head_dim or value_dim is a multiple of 32, 64 or 128. Inputs, also inputs in
-     * groups, may overlap each other. Outputs overlap nothing, but may lie in the gaps between rows
-     * of other tensors. */
+     * any type but the two types of masks. These four types may differ. lse is ATTNKIT_F32.
+     * Arithmetic is binary32, with two exceptions: sums over several chunks of keys are binary64,
+     * and ATTNKIT_INTEGERS multiplies integers. Elements are widened to binary32. This is exact,
+     * with two exceptions that are rounded once: the product with a scale of ATTNKIT_I8 or
+     * ATTNKIT_F8_E4M3, and q * d + m of blocks. The result is rounded once to the type of out. A
+     * row of blocks is a whole number of blocks: head_dim or value_dim is a multiple of 32, 64 or
+     * 128. Inputs, also inputs in groups, may overlap each other. Outputs overlap nothing, but may
+     * lie in the gaps between rows of other tensors. */
     attnkit_tensor q;
     attnkit_tensor k;
     attnkit_tensor v;
@@ -298,14 +338,14 @@ typedef struct attnkit_attention_args {
  *                        it. Tasks may run in any order, one after the other, and repeatedly, but
  *                        two threads must never run the same index at the same time.
  *
- * Work stealing. In a parallel-for, a thread that has finished its share of the work items (KV
- * heads and blocks of query rows) takes items from the shares of others. If there are fewer than 8
+ * Work stealing. In a parallel-for, a thread that has finished its share of the work items (blocks
+ * of query rows of one KV head) takes items from the shares of others. If there are fewer than 8
  * items for each thread, the threads also divide the last items among themselves, in chunks of 512
  * keys. So there may be more threads than heads, and a thread that is slow or begins late only
  * delays the chunks that it is working on. The bits stay the same. Threads of your own divide the
- * last items in the same way if they have a barrier, but only if whole items would not balance.
- * They meet at the barrier before and after this work. The workspace is free for another call when
- * all threads have returned. */
+ * last items in the same way if they have a barrier, but only if whole items cannot be shared out
+ * evenly. They meet at the barrier before and after this work. The workspace is free for another
+ * call when all threads have returned. */
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, of any alignment and contents */
@@ -331,10 +371,10 @@ typedef struct attnkit_exec {
  *
  * and in addition, in bytes,
  *
- *     4 * 129 * (head_dim + value_dim)   if a type is not ATTNKIT_F32, or with pages, tiles,
- *                                        segments, masks or keep_first
- *     73728                              with any mask (window and segments, too), softcap, slopes
- *                                        or dropout
+ *     4 * 129 * (head_dim + value_dim)   if q, k, v or out is not ATTNKIT_F32, or with pages,
+ *                                        tiles, segments, masks, a bias or keep_first
+ *     73728                              with any mask (window and segments, too), bias, softcap,
+ *                                        slopes or dropout
  *     4 * (192 * head_dim + 25000)       with weights
  *     4096 * (value_dim + 3) + 65536     with several threads.
  *
@@ -398,7 +438,7 @@ ATTNKIT_API attnkit_status attnkit_attention_plan_workspace(const void *plan, si
 typedef struct attnkit_attention_data {
     size_t size; /* sizeof(attnkit_attention_data) */
 
-    /* At most as planned. A run must always set them: 0 means no rows, or no keys. */
+    /* Each is at most the planned number. A run must set them: 0 means no rows, or no keys. */
     int64_t batch;
     int64_t q_len;
     int64_t kv_len;
@@ -427,12 +467,12 @@ ATTNKIT_API attnkit_status attnkit_attention_run(const void *plan,
                                                  const attnkit_exec *exec, char *message);
 
 /* ---------------------------------------------------------------------------------------------
- * Instruction sets. All give the same bits. The library chooses the best one that CPU and operating
- * system support, on first use. The environment variable ATTNKIT_ISA can name another one; it is
- * not read in a set-uid process. attnkit_exec.isa names one for a single call and takes precedence.
- * If a name is unknown, or cannot run here, calls return ATTNKIT_BAD_ISA with the possible names in
- * the message. A wrong name in ATTNKIT_ISA has this effect from the first call on, until the
- * variable changes.
+ * Instruction sets. All instruction sets give the same bits. The library chooses the best one that
+ * CPU and operating system support, on first use. The environment variable ATTNKIT_ISA can name
+ * another one; it is not read in a set-uid process. attnkit_exec.isa names one for a single call
+ * and takes precedence. If a name is unknown, or names an instruction set that cannot run here,
+ * calls return ATTNKIT_BAD_ISA with the possible names in the message. A wrong name in ATTNKIT_ISA
+ * has this effect from the first call on, until the variable changes.
  */
 
 /* An instruction set, and whether it runs here. */
@@ -455,11 +495,13 @@ ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info
 /* A unit: instructions that only some CPUs with an instruction set have, and that do a part of the
  * work faster. Its name names the instruction set with the unit, such as "avx512+bf16", and may
  * stand wherever the name of an instruction set may. "avx512+none" is AVX-512 without a unit.
- * "avx512" alone uses the units that are faster on this CPU. Before its first use, a unit computes
- * test numbers. It is left out if a result has wrong bits. */
+ * "avx512" alone uses the units that are faster on this CPU. Before the first use of a unit, the
+ * library computes test numbers with it. If a result has wrong bits, the unit is not used. */
 typedef struct attnkit_unit_info {
     size_t size;       /* sizeof(attnkit_unit_info), set by the caller */
-    const char *name;  /* "avx512+bf16": products of bf16 by bf16 in linear maps and in prefill */
+    const char *name;  /* "avx512+vnni": products of integers, with ATTNKIT_INTEGERS;
+                        * "avx512+bf16": as "avx512+vnni", and products of bf16 by bf16 in linear
+                        * maps and in prefill */
     const char *needs; /* the CPU features it needs besides its instruction set, as text */
     int32_t built;     /* 1 if this library holds its kernels */
     int32_t can_run;   /* 1 if built, CPU and operating system support it, and its bits are right */

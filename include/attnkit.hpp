@@ -226,7 +226,7 @@ void make_call(const typename Calls::args &args, workspace &scratch, const attnk
 
 // -------------------------------------------------------------------------------------- plans
 
-// A plan and its memory. Runs may be made by any threads at once, each with a workspace of its own.
+// A plan and its memory. Several threads may run it at once, each with a workspace of its own.
 template <class Calls> class basic_plan
 {
   public:

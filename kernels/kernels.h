@@ -170,7 +170,7 @@ static inline bool is_unpacked(enum type type)
 
 /* The softmax state of some query rows over some keys: M, l and o of the canonical order. In
  * prefill each lane of a panel is a row: out[value_dim][lanes], and all three arrays are aligned to
- * a vector. In decode every row has its own line: out[rows][value_dim], aligned to a float. In
+ * a vector. In decode o of a row lies in one piece: out[rows][value_dim], aligned to a float. In
  * decode row_max and row_sum have room for MAX_DECODE_ROWS numbers, so that tiles can use whole
  * vectors of them. */
 struct state {
@@ -224,7 +224,7 @@ struct key_rows {
     const float *const *scales;
 };
 
-/* Returns whether rows share one or two sets of L1, because they lie a multiple of 2 KB apart. The
+/* Returns whether rows share one or two sets of L1, because they lie a multiple of 2 KiB apart. The
  * rows of a head in token-major order may lie like this. L1 then loses a cache line of a row before
  * the line has been read to its end. */
 static inline bool share_sets(const char *const *row)
@@ -342,7 +342,7 @@ static inline int tile_height(int64_t left, int most)
  * tiles. */
 struct next_tiles {
     const char *first;
-    ptrdiff_t tile_step;
+    ptrdiff_t tile_step; /* bytes from tile to tile */
     int64_t tiles, tile_bytes;
 };
 
@@ -354,14 +354,14 @@ struct product {
     const float *x;
     int64_t dim; /* inputs of this part */
     int rows;
-    const float *w;      /* the first input of the first tile */
-    ptrdiff_t tile_step; /* bytes from tile to tile */
-    const float *sums;   /* chains over earlier inputs, to be continued; NULL: they start at +0 */
-    ptrdiff_t sums_stride;
-    float *y; /* the first output of the first row; may be `sums` */
-    ptrdiff_t y_stride;
-    int64_t outs;      /* any number; the last tile is whole, but y after outs is not touched */
-    const float *bias; /* [outs], added at the end, or NULL */
+    const float *w;        /* the first input of the first tile */
+    ptrdiff_t tile_step;   /* bytes from tile to tile */
+    const float *sums;     /* chains over earlier inputs, to be continued; NULL: they start at +0 */
+    ptrdiff_t sums_stride; /* bytes from row to row */
+    float *y;              /* the first output of the first row; may be `sums` */
+    ptrdiff_t y_stride;    /* bytes from row to row */
+    int64_t outs;          /* any number; the last tile is whole, but y after outs is not touched */
+    const float *bias;     /* [outs], added at the end, or NULL */
     struct next_tiles ahead; /* a hint: tiles to prefetch meanwhile */
 };
 
@@ -461,6 +461,33 @@ static inline void split_pairs(float *x, int64_t n, int lanes)
         }
 }
 
+/* The number of floats that a row of n elements takes after integer_kernels.round_row. n is a
+ * multiple of Q8_BLOCK. */
+static inline int64_t rounded_row_floats(int64_t n)
+{
+    return 2 * (n / Q8_BLOCK) + n / 2;
+}
+
+/* Tiles that multiply rows of K and V of TYPE_Q8_0 as integers, by step 16 of README.md. */
+struct integer_kernels {
+    /* Rounds a row of q with n elements to integers of 16 bits. `rounded` begins with a scale for
+     * each Q8_BLOCK elements. After the scales comes an int32_t for each Q8_BLOCK elements: -128
+     * times the sum of its integers of even index. A tile that adds 128 to the bytes of even index
+     * begins its sum with this number. Then come the integers, four by four: elements 0, 2, 1 and 3
+     * of each four elements. An instruction multiplies two neighbouring integers at a time, and
+     * this order needs the fewest instructions to bring the bytes of K to the same places. */
+    void (*round_row)(const float *row, int64_t n, float *rounded);
+
+    /* Does the work of `decode` of struct kernels. block->q has rows of round_row, and K and V are
+     * rows of TYPE_Q8_0. A key behind visible[r] does not count, whatever its rows hold. */
+    void (*decode)(const struct decode_block *block, int rows, float scale_log2);
+
+    /* For the tiles of a unit: computes sum[i] += a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1] for
+     * MAX_VECTOR sums, by the unit's instruction, which dispatch/cpu/probe.c tries. Otherwise NULL.
+     */
+    void (*add)(int32_t *sum, const int16_t *a, const int16_t *b);
+};
+
 /* The tiles of an instruction set. Structs go to the tiles by address. A copy on the stack would be
  * written in pieces and read as a whole. Such a read has to wait for the writes, which takes
  * noticeable time in a call of few keys. */
@@ -554,8 +581,8 @@ struct kernels {
     void (*compact_line)(const uint64_t keys[KEY_BLOCK / 64], float *line);
 
     /* Undoes compact_line: line[i] = the number of key i if its bit is set in `own`, else `none`.
-     * `numbers` begins with the numbers of the keys whose bits are set in `keys`. `keys` has all
-     * bits of `own`. */
+     * `numbers` has KEY_BLOCK floats, and begins with the numbers of the keys whose bits are set in
+     * `keys`. `keys` has all bits of `own`. */
     void (*spread_line)(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
                         const uint64_t own[KEY_BLOCK / 64], float none, float *line);
 
@@ -568,7 +595,7 @@ struct kernels {
 
     /* Transposes rows: q_t[d][lane] = rows[lane][d]. Linear maps use it, too, and there lanes may
      * be ROW_GROUP. All `lanes` pointers are valid, and spare pointers repeat a row. q_t is aligned
-     * to a vector, or to ROW_GROUP floats if they are less than a vector. */
+     * to a vector, or to ROW_GROUP floats if a vector is larger. */
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
     /* Computes s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. If
@@ -626,19 +653,20 @@ struct kernels {
     uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
                              int64_t value_dim, int rows, float *const *out, float *const *lse);
 
-    /* Decode. Lanes are keys in scores, columns in weighted V. A state has a line for each row. */
+    /* Decode. Lanes are keys in scores, columns in weighted V. o of a row lies in one piece. */
 
     /* Does the work of scores, softmax and weighted_v in one pass. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
-    /* Works as `finish`, but on states with a line for each row. out[r] may be the line of row r in
-     * st->out. For lse, whole vectors of row_max and row_sum are read. */
+    /* Works as `finish`, but on the states of decode. out[r] may be o of row r in st->out. For lse,
+     * whole vectors of row_max and row_sum are read. */
     uint64_t (*decode_finish)(const struct state *st, int rows, int64_t value_dim,
                               float *const *out, float *const *lse);
 
-    /* Work on one line of a total. fold_row computes o[i] = fma(o[i], a, chunk[i] * b) in binary64.
-     * quotient_row computes out[i] = f32(o[i] / divisor) + 0 as in finish_total, and returns
-     * whether a value of out is NaN or infinite. o is aligned to a double, and nothing overlaps. */
+    /* Work on o of one row of a total. fold_row computes o[i] = fma(o[i], a, chunk[i] * b) in
+     * binary64. quotient_row computes out[i] = f32(o[i] / divisor) + 0 as in finish_total, and
+     * returns whether a value of out is NaN or infinite. o is aligned to a double, and nothing
+     * overlaps. */
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 
@@ -668,6 +696,8 @@ struct kernels {
 
     /* The tiles of a unit that multiplies pairs of bf16, or NULL. */
     const struct pair_kernels *pairs;
+
+    const struct integer_kernels *integers;
 };
 
 /* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. The tiles of AVX2 and NEON

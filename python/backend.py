@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The build backend by which pip builds the package: meson-python, with one change. nanobind needs functions that are
-in the stable ABI only since Python 3.12, and not in a Python without the global lock. A wheel that any other Python
-builds is for that one version of Python."""
+in the stable ABI only since Python 3.12, and not in a Python without the global lock. So an older Python, or a Python
+without this lock, builds a wheel for its own version alone."""
 
 import sys
 import sysconfig

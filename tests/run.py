@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs all tests of attnkit on every instruction set: natively, or emulated if this CPU lacks the instruction
-set.
+"""Runs the default suites of tests, or the suites that are named, on every instruction set: natively, or emulated if
+this CPU lacks the instruction set.
 
     tests/run.py [--every-isa] [SUITE ...]
 
 tools/test calls this script after it has installed the packages that the tests need. Two suites run at a time, and
-print in order. Each prints its wall seconds, which grow with the load of the other suite, and its processor seconds,
-which do not. At the end, tables show where each instruction set, and each instruction for bf16 and bytes, ran. The last
-line is "N passed, N failed". With --every-isa, an instruction set or instruction that ran nowhere is a failure."""
+print in order. Each suite prints its wall seconds, which grow with the load of the other suite, and its processor
+seconds, which do not. At the end, tables show where each instruction set, and each instruction for bf16 and bytes, ran.
+The last line is "N passed, N failed". With --every-isa, an instruction set or instruction that ran nowhere is a
+failure."""
 
 import argparse
 import json
@@ -179,11 +180,12 @@ def figures(outputs):
 
 
 def suite_native():
-    """All tests, on the instruction sets that this machine can run."""
+    """All tests of meson, on the instruction sets that this machine can run."""
     outputs = meson_tests(BUILD)
     figures(outputs)
     note_units(outputs.get("units", ""), "natively")
     note_pairs(outputs.get("pairs", ""), "natively")
+    note_integers(outputs.get("golden", ""), "natively")
     agree = [set(re.findall(r"^# (\w+): \d+ cases, 0 differ", text, re.M))
              if not re.search(r"^not ok", text, re.M) else set()
              for name, text in outputs.items() if name.startswith("same_bits ")]
@@ -305,17 +307,30 @@ def note_pairs(output, where):
             ran_where.setdefault(name, where)
 
 
+def note_integers(output, where):
+    """Records which units gave the golden bits."""
+    if not re.search(r"^(not ok|Bail out)", output, re.MULTILINE):
+        for name in re.findall(r"^# (\w+\+(?!none)\w+): \d+ cases, 0 differ$", output, re.MULTILINE):
+            ran_where.setdefault(name, where)
+
+
 def suite_pairs():
-    """The units of AVX-512 for pairs of bf16 in a full-system emulator, if the CPU lacks them."""
+    """The units of AVX-512, for pairs of bf16 and for integers, in a full-system emulator, if the CPU lacks them."""
     if platform.machine() != "x86_64" or all(name in ran_where for name in library_units()):
         return
-    status, output = run([EMULATORS / "avx512_machine", "--timeout", "900", BUILD / "tests" / "test_pairs"],
-                         timeout=2400)
+    machine, guest = [EMULATORS / "avx512_machine", "--timeout", "900"], "/golden.txt"
+    status, output = run(machine + [BUILD / "tests" / "test_pairs"], timeout=2400)
     if status == NOT_AVAILABLE:
         say("    not available here: " + output.strip())
         return
     record_tap("avx512 machine: pairs", status, output)
     note_pairs(output, "emulated (Bochs)")
+    for name in library_units():
+        if name not in ran_where:
+            status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", name, "--kind",
+                                            "attention-integers", "--file", f"{GOLDEN}={guest}"], timeout=2400)
+            record_tap(f"avx512 machine: integers of {name}", status, output)
+            note_integers(output, "emulated (Bochs)")
 
 
 def note_units(output, where):
@@ -406,7 +421,7 @@ def suite_asan():
 
 
 def suite_tsan():
-    """No data race, by the thread sanitizer in the tests that start threads."""
+    """No data race, by the thread sanitizer in the suite of threaded tests."""
     folder = sanitized("tsan", "-Db_sanitize=thread", "-Dtools=false", suite="threaded")
     if folder:
         figures(meson_tests(folder, "--suite", "threaded", slower=3))
@@ -429,6 +444,14 @@ def suite_torch():
     record_tap("attnkit.torch", status, output)
     for line in re.findall(r"^# ((?:OpInfo|tiny call|large call): .*)$", output, re.MULTILINE):
         say("    " + line)
+
+
+def suite_transformers():
+    """Hugging Face transformers: sixteen families of models with random weights on attnkit, beside eager attention."""
+    status, output = run([sys.executable, INTEROP / "transformers" / "suite.py"], timeout=7200)
+    for line in re.findall(r"^# (families: .*)$", output, re.MULTILINE):
+        say("    " + line)
+    record_tap("attnkit.transformers", status, output)
 
 
 def llamacpp_test(program, *options):
@@ -468,7 +491,7 @@ def suite_systems():
 
 
 def suite_older():
-    """`attnkit compare` with a revision that has no worker: the command builds today's worker for it."""
+    """`attnkit compare` with a revision that has no worker: the command builds the current worker for it."""
     status, output = run([sys.executable, ROOT / "tests" / "perf" / "older.py", BUILD], timeout=3600)
     for line in re.findall(r"^# (.*)$", output, re.MULTILINE):
         say("    " + line)
@@ -503,6 +526,7 @@ SUITES = {
     "speed": suite_speed,
 }
 ON_DEMAND = {"torch": suite_torch,  # 2.6 GB to download
+             "transformers": suite_transformers,  # downloads torch and transformers
              "wheels": suite_wheels,  # builds the library once for each version of Python
              "openvino": suite_openvino,  # 100 MB to download
              "llamacpp": suite_llamacpp,  # builds llama.cpp

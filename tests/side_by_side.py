@@ -56,7 +56,8 @@ class Running:
         to_parent.close()
 
     def show(self):
-        """Prints new output of the job. It reads at its own offset, because the child writes to the same file."""
+        """Prints new output of the job. The function reads at its own offset, because the child writes to the same
+        file."""
         new = os.pread(self.output.fileno(), os.fstat(self.output.fileno()).st_size - self.shown,
                        self.shown)
         self.shown += len(new)

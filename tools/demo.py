@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo reads handwritten digits by attention, then prints every kernel's speed and error.
+"""The demo reads handwritten digits by attention, then prints speed and error of every instruction set.
 
 Usage: demo.py ATTNKIT. ATTNKIT is the path of the command. The demo needs NumPy; tools/demo calls it.
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the public headers and prints one of them in Doxygen's form. docs/Doxyfile uses this script as its filter.
+"""Reads the public headers and prints one of them in Doxygen's form. docs/Doxyfile.in names this script as the filter.
 
     tools/reference.py HEADER
 

@@ -15,7 +15,7 @@ static void take_down(int signal_number)
     caught = signal_number;
 }
 
-/* Sets the handler of all signals, except those that were ignored at the start, as by nohup. */
+/* Sets the handler of these signals, except signals that were ignored at the start, as by nohup. */
 static void handle_by(void (*handler)(int))
 {
     for (size_t i = 0; i < sizeof ending / sizeof *ending; i++) {

@@ -258,7 +258,8 @@ static void print_help(const struct option *options, int count)
         "median of the ratios of the times is above 1.01, if a sign test gives p < 0.001, and if\n"
         "a second process, which loads the libraries in another order, finds HEAD slower, too\n"
         "(p < 0.01). For some points BASE is also measured against itself: if the median of\n"
-        "these ratios is not within 0.995 to 1.005, the machine is too noisy to tell.\n"
+        "these ratios is not within 0.995 to 1.005, or its 95 % interval is not within 0.99 to\n"
+        "1.01, the machine is too noisy to tell.\n"
         "\n"
         "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the command was not understood, 65 a\n"
         "side cannot be found or built, 66 a side cannot be loaded or compared, 67 BASE crashes\n"
@@ -292,7 +293,7 @@ static enum exit_code main_compare(int argc, char **argv)
          &values.repository},
         {"--head-setup", "ARGS", "more arguments of meson setup for HEAD, separated by blanks",
          &values.head_setup},
-        {"--keep", "DIR", "a folder that keeps libraries of revisions for later jobs",
+        {"--keep", "DIR", "a folder that keeps libraries of revisions for later runs",
          &values.keep},
         {"--help", NULL, "this text", &values.help},
     };

@@ -2,7 +2,7 @@
  *
  * The program whose instructions tools/static/counts.py counts. The script runs the program in
  * callgrind, which counts one call of each row. `attnkit-counts ISA [ROW]` prints the version of
- * glibc, on which the counts depend, and then the name of each row that it calls, in the grammar of
+ * glibc, on which the counts depend, and then the name of each row that it calls, as explained in
  * bench/README.md. Shapes are small, because callgrind makes a program fifty times as slow.
  */
 #include <stdio.h>
@@ -57,7 +57,7 @@ static const struct {
     {"R1_I128_O200", PACKED_TYPES},
     {"R8_I128_O200", PACKED_TYPES},
     {"R70_I128_O72", PACKED_TYPES},
-    {"R20_I1056_O72", F32 | Q8_0}, /* three blocks of inputs */
+    {"R20_I1056_O72", F32 | Q8_0}, /* three cuts of the inputs */
     {"B1_H4_2_L30_D32_M64_causal", F32 | Q8_0},
     {"B1_H4_2_L1x100_D32_M128", F32 | F16 | BF16 | Q8_0},
 };

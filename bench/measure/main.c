@@ -260,13 +260,13 @@ static int run_plan(const struct bench_options *options, const struct plan *plan
 static void print_help(const struct option *options, int count)
 {
     puts(
-        "attnkit bench: how fast attention is on this machine, and how near to its roof\n"
+        "attnkit bench: how fast attention is, in percent of what this machine can do\n"
         "\n"
         "A row is a call, a tile of it, or a roof: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is\n"
         "prefill with K and V in f32 on two threads. decode has one query row, few has few query\n"
         "rows for many keys, linear is a linear map, layer a layer of self-attention. The roof\n"
-        "of a row is measured right before and after each call, and the speed of the call is\n"
-        "printed in percent of the roof. The roof is the fused multiply-adds that the row's\n"
+        "is measured right before and after the calls of a row, and their speed is printed in\n"
+        "percent of the roof. The roof is the fused multiply-adds that the row's\n"
         "instruction set can do in a second on the threads of the row. For decode, and for few\n"
         "rows of a linear map or layer, it is the bytes of memory that these threads can read in\n"
         "a second.\n"
@@ -288,7 +288,7 @@ static void print_help(const struct option *options, int count)
         "  padding), _half (causal, by f16 numbers), _tree, _cells (rows of a tree, or of "
         "sequences\n"
         "  in one cache), _bias, _scaledbias, _ring (cells in another order), _alibi, _softcap,\n"
-        "  _sinks, _dropout, _weights\n"
+        "  _sinks, _dropout, _weights, _integers (q8_0 is multiplied as integers)\n"
         "\n"
         "After a shape, /planned is a run of a plan (attention only), and /warm means that the\n"
         "data a call reads may be in a cache.\n");
@@ -337,8 +337,8 @@ int main(int argc, char **argv)
         {"--filter", "REGEX", "only rows whose name matches (extended, as grep -E)",
          &values.filter},
         {"--quick", NULL,
-         "under 60 s: the main workloads on the best instruction set, prefill\n"
-         "also on AVX2, plain C at small shapes, the roofs",
+         "under 60 s: the main workloads on the best instruction set, some also\n"
+         "on AVX2, small ones also in plain C; the roofs",
          &values.quick},
         {"--json", "FILE", "the results as Google Benchmark writes them, for its compare.py",
          &values.json},

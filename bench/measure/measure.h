@@ -2,10 +2,10 @@
  *
  * A measurement consists of rounds. A round is a number of calls between two bursts of the roof.
  * The time of a call does not include the bursts. The percent of the roof is the speed of the calls
- * divided by the speed of the two bursts around them, so a change of the clock rate affects both.
- * Both speeds use processor time. Otherwise other programs would affect the calls more, because
- * they interrupt a long call more often than a short burst. The result is the median over the
- * rounds.
+ * divided by the speed of the two bursts around them. A change of the clock rate affects both
+ * speeds alike. Both speeds use processor time. Otherwise other programs would affect the calls
+ * more than the bursts, because they interrupt a long call more often than a short burst. The
+ * result is the median over the rounds.
  */
 #ifndef ATTNKIT_MEASURE_H
 #define ATTNKIT_MEASURE_H

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the cost of a tiny call with the cost of torch's scaled_dot_product_attention, and with a floor. Almost
-all of this cost is overhead: names, arrays, checks.
+"""Checks that a tiny call of attnkit takes at most MOST times as long as torch's scaled_dot_product_attention. Almost
+all of this time is overhead: names, arrays, checks.
 
     bench/python/tiny_call.py          needs attnkit, NumPy and torch
 
-Both take turns on one thread, in bursts, so that a disturbance meets both. A round is the median of the ratios of its
-bursts. The exit status is 0 if a round is at most the floor, 1 if none of five is, and 77 without torch. The machine
-must be otherwise idle for a status of 1 to mean something."""
+attnkit and torch take turns on one thread, in bursts, so that a disturbance affects both. The ratio of a round is the
+median of the ratios of its bursts. The exit status is 0 if the ratio of a round is at most MOST, 1 if no round of five
+has such a ratio, and 77 without torch. A status of 1 means something only if the machine is otherwise idle."""
 
 import statistics
 import sys
@@ -16,13 +16,13 @@ import time
 import attnkit
 import numpy as np
 
-MOST = 0.28  # the floor: the largest cost of a call, in calls of torch
+MOST = 0.28  # the largest allowed ratio of the time of attnkit to the time of torch
 BATCH, HEADS, ROWS, KEYS, DIM = 2, 8, 3, 5, 64
 ROUNDS, BURSTS, CALLS = 5, 101, 100
 
 
 def microseconds(call):
-    """Returns the time of a call, from a burst of calls."""
+    """Returns the time of a call, as the mean over a burst of calls."""
     begin = time.perf_counter_ns()
     for _ in range(CALLS):
         call()

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs bursts, and chooses their length, their threads, and the bytes that they read.
+ * Runs bursts, and chooses their length and the bytes that they read.
  */
 #include "bench/roofs/roof.h"
 
@@ -21,7 +21,7 @@ static const double burst_seconds = 300e-6;
 
 enum {
     TRIALS = 5,
-    MAX_PIECE = 8 << 20, /* bytes: 0.3 ms at 25 GB/s, and far more than any L2 */
+    MAX_PIECE = 8 << 20, /* bytes: 0.3 ms at 25 GB/s, and more than an L2 of one core */
 };
 
 const volatile float roof_factor = 0.5f, roof_term = 0.5f;
@@ -127,8 +127,8 @@ bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t siz
     *roof = (struct roof){.loops = find_loops(isa), .pool = pool};
     roof->size = size / READ_STEP * READ_STEP;
     roof->piece = (size < MAX_PIECE ? size : MAX_PIECE) / step * step;
-    /* The number of pieces is odd: otherwise every second burst would read the same half of the
-     * buffer.
+    /* The number of pieces is odd. Otherwise every second burst would always read the same half of
+     * the pieces.
      */
     if (roof->size / roof->piece % 2 == 0)
         roof->size -= roof->piece;

@@ -9,7 +9,7 @@
 
 enum { ACCUMULATORS = 12, VECTOR = 8, LOADS = 8, AHEAD = 4096 };
 
-/* All loops over the accumulators are unrolled early, which keeps the accumulators in registers. */
+/* The pragmas unroll all loops over the accumulators, which keeps the accumulators in registers. */
 static float fma_rounds(int64_t rounds)
 {
     const __m256 factor = _mm256_set1_ps(roof_factor), term = _mm256_set1_ps(roof_term);

@@ -9,7 +9,7 @@
 
 enum { ACCUMULATORS = 24, VECTOR = 4, LOADS = 8, AHEAD = 4096, CACHE_LINE = 64 };
 
-/* All loops over the accumulators are unrolled early, which keeps the accumulators in registers. */
+/* The pragmas unroll all loops over the accumulators, which keeps the accumulators in registers. */
 static float fma_rounds(int64_t rounds)
 {
     const float32x4_t factor = vdupq_n_f32(roof_factor), term = vdupq_n_f32(roof_term);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of the whole public call of attention. prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is
- * prefill with K and V in float32, by the AVX2 kernels, on two threads. With one query row the
- * family is decode. With few query rows and many keys the family is few. Q and the result are
- * always f32. The roof of decode is the speed of reading memory. The roof of the other families is
- * the speed of the instruction set's multiply-adds. Roofs are measured on the row's threads. At the
- * end of a name, /planned means a run of a plan, which is made once before the measurement. /warm
- * means that K and V may be in a cache.
+ * The rows of the benches that measure the whole public call of attention.
+ * prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill with K and V in f32, by the AVX2 kernels,
+ * on two threads. The first word of a name is the family: decode with one query row, few with few
+ * query rows and many keys, else prefill. Q is f32, or bf16 in prefill/bf16_bf16. The result is
+ * always f32. At the end of a name, /planned means a run of a plan, which is made once before the
+ * measurement. /warm means that K and V may be in a cache of the CPU. The roof of decode is the
+ * speed of reading memory, except for /warm. All other rows have the speed of the instruction set's
+ * multiply-adds as their roof. Roofs are measured on the row's threads.
  */
 #include <stdlib.h>
 
@@ -68,7 +69,7 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L1x16384_D128_window1024", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_alltrue", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_half", F32 | F16, 1, NEVER_QUICK, false},
-    {"B1_H32_8_L2x4096_D128", F16, 1, NEVER_QUICK, false}, /* masks that differ between rows */
+    {"B1_H32_8_L2x4096_D128", F16, 1, NEVER_QUICK, false}, /* for comparison with the masks below */
     {"B1_H32_8_L2x4096_D128_tree", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L2x4096_D128_cells", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L4x4096_D128", F16, 1, NEVER_QUICK, false},
@@ -83,6 +84,10 @@ static const struct workload workloads[] = {
     {"B1_H12_L1024_D64_causal_ring", F32, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_alibi", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_softcap", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x4096_D128_integers", Q8_0, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_integers", Q8_0, 1, BEST_IS_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_token_integers", Q8_0, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L2048_D128_causal_integers", Q8_0, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x4096_D128_tiles", ALL_TYPES, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_tiles", ALL_TYPES, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_tiles", ALL_TYPES, 2, NEVER_QUICK, false},

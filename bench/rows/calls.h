@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by all rows of whole public calls: threads, roofs, and checks of the available memory.
+ * Shared by all rows of whole public calls: threads, operands in memory, and the choice of a roof.
  */
 #ifndef ATTNKIT_CALLS_H
 #define ATTNKIT_CALLS_H
@@ -13,7 +13,8 @@ enum { F32 = 1 << ATTNKIT_F32, F16 = 1 << ATTNKIT_F16, BF16 = 1 << ATTNKIT_BF16 
 enum { BF16_BF16 = 1 << 30 /* K and V, or the matrix, and also q or x are bf16 */ };
 enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0 };
 
-/* Starts the row's threads, calls measure_it, and stops them. pool is NULL for one thread. */
+/* Starts the row's threads, calls measure_it, and stops the threads. pool is NULL for one thread.
+ */
 void on_threads(const struct row *row, struct patience patience, struct result *result,
                 void (*measure_it)(const struct row *row, struct pool *pool,
                                    struct patience patience, struct result *result));

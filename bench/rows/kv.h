@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * K and V of a row of the benches that measures attention, in any type and layout. If a call has
- * few query rows, there are several copies of K and V, so that no call finds its copy in a cache.
+ * K and V of a row of the benches that measures attention or a layer, in any type and layout. If a
+ * call has few query rows, there are several copies of K and V, so that no call finds its copy in a
+ * cache.
  */
 #ifndef ATTNKIT_KV_H
 #define ATTNKIT_KV_H

@@ -172,6 +172,8 @@ static void describe_extra(const struct shape *s, struct masks *masks)
 void masks_describe(const struct shape *shape, struct masks *masks, attnkit_attention_args *args)
 {
     begin(masks, args);
+    if (shape->extra == INTEGERS)
+        args->flags |= ATTNKIT_INTEGERS;
     if (shape->window) {
         masks->window.left = shape->window - 1;
         masks->visibility.window = &masks->window;

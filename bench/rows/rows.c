@@ -40,7 +40,7 @@ bool rows_filter(struct row_list *rows, const char *expression)
             rows->list[kept++] = rows->list[i];
     rows->count = kept;
     regfree(&filter);
-    return kept > 0 || complain("no row is left; --list has their names");
+    return kept > 0 || complain("no row is left; --list prints all names");
 }
 
 void row_fails(struct result *result, const char *format, ...)

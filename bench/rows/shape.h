@@ -28,7 +28,8 @@
  *   _padmask   _pad as a bool mask [batch][keys]
  *   _bias      an additive mask [rows][keys] of random f32 for all heads
  *   _scaledbias  a mask as for _bias, and a factor of the mask for each head
- *   _ring      the cache is a ring, by key_index: the oldest key lies at a third of the cells
+ *   _ring      the cache is a ring, by key_index: a third of the cells lies before the oldest key
+ *   _integers  K and V of Q8_0 are multiplied as integers (ATTNKIT_INTEGERS)
  *   _alibi _softcap _sinks _dropout _weights
  */
 #ifndef ATTNKIT_SHAPE_H
@@ -57,6 +58,7 @@ enum extra {
     SINKS,
     DROPOUT,
     WEIGHTS,
+    INTEGERS,
     EXTRAS,
 };
 
@@ -102,7 +104,7 @@ const char *type_text(attnkit_type type);
 /* The types of a row in its name: "bf16" if the input is f32, "bf16_bf16" if it is bf16.
  * types_parse returns false if the text is neither. */
 bool types_parse(const char *text, attnkit_type *type, attnkit_type *input);
-const char *input_text(attnkit_type input); /* "", or what comes before the type */
+const char *input_text(attnkit_type input); /* "bf16_" if the input is bf16, else "" */
 
 /* type_row_bytes returns the bytes of a row of K or V. type_scale_bytes returns the bytes of its
  * separate scale: ATTNKIT_I8 and F8_E4M3 have one scale for the whole row, other types have

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A prefill that takes SLOWDOWN_PERCENT longer than necessary and gives the same bits, to test
- * `attnkit compare`. This file is built only with -Dslowdown. The linker then redirects calls of
- * attnkit_prefill to this file. The delay is a percentage of the call's own time, so every
+ * A prefill that takes SLOWDOWN_PERCENT percent longer than the real one and gives the same bits,
+ * to test `attnkit compare`. This file is built only with -Dslowdown. The linker then redirects
+ * calls of attnkit_prefill to this file. The delay is a percentage of the call's own time, so every
  * instruction set gets the same percentage.
  */
 #include "bench/measure/clock.h"

@@ -137,7 +137,7 @@ static bool make_row(const char *point, struct row *row)
 /* ------------------------------------------------------------------------------------ the call */
 
 /* Replaces copies_next of the rows (the linker's --wrap needs this name). The rows' own counter
- * would not count calls of other copies in the same memory. */
+ * would not count calls of other copies of the library in the same memory. */
 char *__wrap_copies_next(struct copies *copies);
 char *__wrap_copies_next(struct copies *copies)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The checked problem of an attention call, for tests that hand it to the scalar reference.
+ * Turns the arguments of an attention call into struct attention, which tests hand to the scalar
+ * reference.
  */
 #ifndef ATTNKIT_DISPATCH_ATTENTION_H
 #define ATTNKIT_DISPATCH_ATTENTION_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks addresses and lengths of an attention run. The checks cost some nanoseconds for each
- * tensor if the lengths are the planned lengths. They write only the problem, which is on the stack
- * of the call.
+ * tensor if the lengths are the planned lengths. They write only to structs on the stack of the
+ * call.
  */
 #include "dispatch/attention/bind.h"
 
@@ -221,7 +221,7 @@ static bool any_is_huge(const float *scales, int64_t heads)
     return any;
 }
 
-/* Sets the addresses of the optional tensors and arrays. */
+/* Sets the addresses of masks, segment ids and score mods, except for sinks. */
 static void set_extras(const void *const *memory, int64_t heads, struct extras *x)
 {
     x->bytes.first = memory[SLOT_MASK];

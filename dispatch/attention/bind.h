@@ -28,7 +28,7 @@ attnkit_status attnkit_bind_attention_memory(const struct attention_plan *plan,
                                              const struct run_input *input, struct attention *a,
                                              struct bound *bound, char *message);
 
-/* Checks the values in the arrays of lengths and in the block table. The checks cost a step for
+/* Checks the values in the arrays of lengths and in the block table. The checks take some time for
  * each batch entry and for each page that holds keys. */
 attnkit_status attnkit_check_attention_arrays(const struct attention *a, char *message);
 

@@ -22,7 +22,7 @@ _Static_assert((int)CHUNK_KEYS == ATTNKIT_CHUNK_KEYS, "the same chunks");
 static attnkit_status check_options(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;
-    const uint32_t known = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN;
+    const uint32_t known = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_INTEGERS;
     if (args->flags & ~known)
         return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
                       (unsigned)args->flags, (unsigned)(args->flags & ~known));
@@ -51,11 +51,12 @@ static attnkit_status check_products(const struct request *r, char *message)
     const int64_t widest = args->head_dim > value_dim ? args->head_dim : value_dim;
     int64_t bytes, rows;
     if (__builtin_mul_overflow(widest, (int64_t)sizeof(float) * ROW_BLOCK * 8, &bytes))
-        return refuse(message, ATTNKIT_OVERFLOW, "head_dim is %lld and value_dim %lld",
+        return refuse(message, ATTNKIT_OVERFLOW, "head_dim is %lld and value_dim %lld: too large",
                       (long long)args->head_dim, (long long)value_dim);
     if (__builtin_mul_overflow(args->q_heads, args->q_len, &rows) ||
         __builtin_mul_overflow(args->batch, rows, &rows))
-        return refuse(message, ATTNKIT_OVERFLOW, "batch x q_heads x q_len is %lld x %lld x %lld",
+        return refuse(message, ATTNKIT_OVERFLOW,
+                      "batch x q_heads x q_len is %lld x %lld x %lld: beyond 63 bits",
                       (long long)args->batch, (long long)args->q_heads, (long long)args->q_len);
     return ATTNKIT_OK;
 }
@@ -81,7 +82,7 @@ static attnkit_status check_dims(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;
     const int64_t all = args->batch | args->q_heads | args->kv_heads | args->q_len | args->kv_len |
-                        args->value_dim; /* negative if any is negative */
+                        args->value_dim; /* negative if any of them is */
     const attnkit_status status =
         all < 0 || args->head_dim < 1 ? refuse_dims(args, message) : ATTNKIT_OK;
     if (status != ATTNKIT_OK)
@@ -221,7 +222,8 @@ static attnkit_status check_states(const struct request *r, char *message)
                       "first_key is %lld: must be a multiple of ATTNKIT_CHUNK_KEYS (%d)",
                       (long long)s->first_key, ATTNKIT_CHUNK_KEYS);
     if (__builtin_add_overflow(s->first_key, r->core->kv_len, &end))
-        return refuse(message, ATTNKIT_OVERFLOW, "first_key is %lld: + kv_len (%lld) overflows",
+        return refuse(message, ATTNKIT_OVERFLOW,
+                      "first_key is %lld: first_key + kv_len (%lld) overflows",
                       (long long)s->first_key, (long long)r->core->kv_len);
     attnkit_status status = check_state(&s->state_in, "state_in", message);
     if (status == ATTNKIT_OK)
@@ -281,6 +283,27 @@ static attnkit_status check_cells(const struct request *r, char *message)
     return check_what_cells_exclude(r, message);
 }
 
+/* Refuses what integers do not have. */
+static attnkit_status check_integers(const struct request *r, char *message)
+{
+    const attnkit_attention_args *const args = r->core;
+    if (!(args->flags & ATTNKIT_INTEGERS))
+        return ATTNKIT_OK;
+    if (args->k.type != ATTNKIT_Q8_0 || args->v.type != ATTNKIT_Q8_0)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_INTEGERS, but %s.type is %d: must be ATTNKIT_Q8_0 (4)",
+                      args->k.type != ATTNKIT_Q8_0 ? "k" : "v",
+                      (int)(args->k.type != ATTNKIT_Q8_0 ? args->k.type : args->v.type));
+    if (is_tiled(r))
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_INTEGERS, but k.layout has ATTNKIT_TILED: K must lie in "
+                      "rows");
+    if (r->weights->weights.data)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_INTEGERS, but weights is given: they do not go together");
+    return ATTNKIT_OK;
+}
+
 attnkit_status attnkit_check_request(const struct request *r, char *message)
 {
     attnkit_status status = check_options(r, message);
@@ -298,5 +321,7 @@ attnkit_status attnkit_check_request(const struct request *r, char *message)
         status = check_states(r, message);
     if (status == ATTNKIT_OK)
         status = check_cells(r, message);
+    if (status == ATTNKIT_OK)
+        status = check_integers(r, message);
     return status == ATTNKIT_OK ? attnkit_check_groups(r, message) : status;
 }

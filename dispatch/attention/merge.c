@@ -76,7 +76,8 @@ static attnkit_status check_dims(const attnkit_merge_args *args, int64_t *rows, 
                       (long long)args->parts);
     if (__builtin_mul_overflow(args->q_heads, args->q_len, rows) ||
         __builtin_mul_overflow(args->batch, *rows, rows))
-        return refuse(message, ATTNKIT_OVERFLOW, "batch x q_heads x q_len is %lld x %lld x %lld",
+        return refuse(message, ATTNKIT_OVERFLOW,
+                      "batch x q_heads x q_len is %lld x %lld x %lld: beyond 63 bits",
                       (long long)args->batch, (long long)args->q_heads, (long long)args->q_len);
     return ATTNKIT_OK;
 }

@@ -154,7 +154,7 @@ static attnkit_status set_ints(const struct request *r, struct attention *a, cha
     return status;
 }
 
-/* --- The whole -------------------------------------------------------------------------------- */
+/* --- The plan --------------------------------------------------------------------------------- */
 
 static void set_problem(const struct request *r, struct attention *a)
 {
@@ -181,6 +181,7 @@ static void set_problem(const struct request *r, struct attention *a)
         .first_key = r->states->first_key,
         .before = total_of(r->states->state_in),
         .after = total_of(r->states->state_out),
+        .integers = args->flags & ATTNKIT_INTEGERS,
         .causal = args->flags & ATTNKIT_CAUSAL,
         .bottom_right = args->align == ATTNKIT_ALIGN_BOTTOM_RIGHT,
     };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan of attention calls: the checked problem without addresses, its tensors, and the schedule.
- * The plan is written once, into the caller's memory or on the stack of a single call, and no run
+ * A plan of attention calls: struct attention without addresses, the tensors, and the schedule. The
+ * plan is written once, into the caller's memory or on the stack of a single call, and no run
  * changes the plan.
  */
 #ifndef ATTNKIT_ATTENTION_PLAN_H
@@ -66,8 +66,8 @@ struct planned_tensor {
 
 struct attention_plan {
     struct plan_header header;
-    /* The problem. Its addresses come from planning, and only whether they are NULL matters. Each
-     * run sets its own addresses. */
+    /* The checked call as the loops see it. Its addresses come from planning, and it only matters
+     * which of them are NULL. Each run sets its own addresses. */
     struct attention a;
     bool empty;  /* the outputs have no rows */
     bool single; /* the plan of a single call, run once, with the planned lengths and memory */

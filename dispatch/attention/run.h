@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a problem whose arguments have all been checked, on the caller's threads and in the caller's
+ * Runs a call whose arguments have all been checked, on the caller's threads and in the caller's
  * workspace. A run cannot fail.
  */
 #ifndef ATTNKIT_ATTENTION_RUN_H
@@ -8,7 +8,7 @@
 
 #include "dispatch/attention/plan.h"
 
-/* A problem, its schedule and the parts of its workspace. */
+/* A bound call, its schedule and the parts of its workspace. */
 struct attention_run {
     const struct attention *a;
     const struct kernels *kernels;
@@ -33,7 +33,7 @@ void attnkit_set_attention_run(const struct attention_plan *plan, const struct a
                                const struct kernels *kernels, int64_t threads, char *workspace,
                                struct attention_run *run);
 
-/* Runs this thread's share of the items, or all items in a parallel-for. */
+/* Runs this thread's part of the work, or all of the work in a parallel-for. */
 void attnkit_run_attention(const struct attention_run *run, const attnkit_exec *exec);
 
 #endif

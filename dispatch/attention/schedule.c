@@ -32,8 +32,13 @@ static bool has_heads_to_join(const struct attention *a, const struct kernels *k
            !a->extras.weights && a->batch * a->kv_heads > kernels->vector / 2;
 }
 
-/* The last rows of a head, if they are fewer than rows_per_item: first panel rows, then decode
- * rows. */
+/* Returns the most rows of an item. With integers all rows are decode rows. */
+static int most_rows(const struct attention *a, const struct kernels *kernels)
+{
+    return a->integers ? MAX_DECODE_ROWS : ROW_BLOCK / kernels->lanes * kernels->lanes;
+}
+
+/* The rows of an item: first panel rows, then decode rows. */
 struct rest {
     int panel_rows, decode_rows;
 };
@@ -43,6 +48,8 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
 {
     const int most = attnkit_needs_wide(a) ? kernels->decode_rows : kernels->f32_decode_rows;
     const int rest = (int)(rows % rows_per_item), part = rest % kernels->vector;
+    if (a->integers)
+        return (struct rest){0, rest};
     int decode_rows = part <= kernels->vector / 2 ? part : 0;
     if (rest <= most)
         decode_rows = rest;
@@ -55,6 +62,9 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
 static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
                             struct rest rest)
 {
+    if (a->integers)
+        return a->q_starts.data || a->q_len * a->group >= MAX_DECODE_ROWS ? MAX_DECODE_ROWS
+                                                                          : rest.decode_rows;
     return a->q_starts.data ? kernels->decode_rows : rest.decode_rows;
 }
 
@@ -81,12 +91,14 @@ static size_t scratch_bytes(const struct attention *a, const struct kernels *ker
     size_t bytes = attnkit_decode_scratch(a, most_decode_rows(a, kernels, rest), 1);
     if (s->walks > 1) {
         const int64_t rows = a->q_len * a->group;
-        const int most = rows < kernels->decode_rows ? (int)rows : kernels->decode_rows;
+        const int limit = a->integers ? MAX_DECODE_ROWS : kernels->decode_rows;
+        const int most = rows < limit ? (int)rows : limit;
         bytes = larger(bytes, attnkit_decode_scratch(a, most, s->walks));
     }
     if (has_heads_to_join(a, kernels))
         bytes = larger(bytes, attnkit_heads_scratch(a, kernels));
-    if (a->q_starts.data || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0)
+    if (!a->integers &&
+        (a->q_starts.data || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0))
         bytes = larger(bytes, attnkit_prefill_scratch(a, kernels));
     return round_up(bytes);
 }
@@ -97,7 +109,7 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
     struct schedule s;
     const int64_t rows = a->q_len * a->group, heads = a->batch * a->kv_heads;
     s.kernels = kernels;
-    s.rows_per_item = ROW_BLOCK / kernels->lanes * kernels->lanes;
+    s.rows_per_item = most_rows(a, kernels);
     s.items_per_head = divide_up(rows, s.rows_per_item);
     s.heads_per_item = 1;
     if (a->kv_len <= FEW_KEYS && rows <= kernels->lanes / kernels->vector &&
@@ -125,7 +137,7 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
     item.heads = heads_left < s->heads_per_item ? (int)heads_left : s->heads_per_item;
     const int64_t rows_left = sequence_rows(a, item.batch) * a->group - item.first_row;
     if (rows_left >= s->rows_per_item) {
-        item.panel_rows = s->rows_per_item;
+        *(a->integers ? &item.decode_rows : &item.panel_rows) = s->rows_per_item;
     } else if (rows_left > 0) {
         const struct rest rest = rest_of(a, s->kernels, rows_left, s->rows_per_item);
         item.panel_rows = rest.panel_rows;

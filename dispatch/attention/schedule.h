@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Divides a problem into work items, and the items into one share for each thread.
+ * Divides a call into work items, and the items into one share for each thread.
  */
 #ifndef ATTNKIT_SCHEDULE_H
 #define ATTNKIT_SCHEDULE_H

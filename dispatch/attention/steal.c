@@ -6,8 +6,8 @@
  * of its group have been joined. The thread that finishes the next unit in order joins it and all
  * finished units after it.
  *
- * Shared memory holds struct tail, the queues, the groups of the tail, totals for as many groups as
- * there are threads, the slots, and a word for each slot.
+ * The memory that all threads share holds struct tail, the queues, the groups of the tail, totals
+ * for as many groups as there are threads, the slots, and a word for each slot.
  */
 #include "dispatch/attention/steal.h"
 
@@ -231,9 +231,10 @@ static int64_t group_before(const struct thread *t, int64_t end)
     return end - 1;
 }
 
-/* Returns the largest number of groups that the tail may have. If shares of whole items would
- * differ much in cost, the tail has all groups. Otherwise it has one group for each thread, so that
- * there is work left for the other threads while one thread is still at its own items. */
+/* Returns the largest number of groups that the tail may have, 0 if no item is split. If shares of
+ * whole items would differ much in cost, the tail has all groups. Otherwise it has one group for
+ * each thread, so that there is work left for the other threads while one thread is still at its
+ * own items. */
 static int64_t groups_to_split(const struct thread *t)
 {
     if (!t->steal->splits)
@@ -352,8 +353,8 @@ static bool can_begin(const struct thread *t, int64_t group)
 }
 
 /* Claims units of one group. Claims get smaller towards the end, so that threads finish at about
- * the same time. Returns an empty range if all units are claimed, or if there is no free slot yet
- * for the state of the next unit. */
+ * the same time. Returns an empty range if all units are claimed, or if there is no free memory yet
+ * for the state of the next unit or for the total of its group. */
 static struct range claim_units(const struct thread *t)
 {
     struct tail *const tail = t->tail;

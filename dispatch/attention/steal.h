@@ -14,15 +14,16 @@
 
 struct steal {
     int64_t threads; /* threads with something to do, at most one for each chunk of an item */
-    size_t bytes;    /* shared memory; grows with rows and keys; 0 for one thread */
+    size_t bytes;    /* of the memory that all threads share; grows with rows and keys; 0 for one
+                      * thread */
     bool splits;     /* whether the last items are worked on chunk by chunk */
 };
 
 struct steal attnkit_steal(const struct attention *a, const struct kernels *kernels,
                            const struct schedule *s, int64_t threads);
 
-/* Returns whether shares of whole items cost about the same. The answer depends on the lengths of
- * the sequences. */
+/* Returns whether there are shares of whole items for all threads, and they cost about the same.
+ * The answer depends on the lengths of the sequences. */
 bool attnkit_goes_round(const struct attention *a, const struct schedule *s,
                         const struct steal *steal);
 

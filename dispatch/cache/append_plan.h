@@ -2,7 +2,7 @@
  *
  * The steps of an append: reading the caller's structs, planning shapes, types and strides, binding
  * memory to the plan, and running. The public calls do all steps. A layer plans once and binds all
- * its parts before it runs the first part. The runs of its parts make no checks.
+ * its parts before it runs the first part. The runs of the parts make no checks.
  */
 #ifndef ATTNKIT_APPEND_PLAN_H
 #define ATTNKIT_APPEND_PLAN_H
@@ -75,8 +75,7 @@ struct append_memory {
     int count;
 };
 
-/* Checks the inputs of a run, except its workspace, and sets the problem `a`. The plan must not be
- * empty. */
+/* Checks the inputs of a run, except its workspace, and fills `a`. The plan must not be empty. */
 attnkit_status attnkit_append_bind(const struct append_plan *plan, const struct append_input *input,
                                    struct append *a, struct append_memory *memory, char *message);
 

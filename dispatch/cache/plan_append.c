@@ -75,7 +75,7 @@ static attnkit_status check_dims(const struct append_request *r, char *message)
     if (__builtin_mul_overflow(args->dim, (int64_t)MOST_BYTES, &most))
         return refuse(message, ATTNKIT_OVERFLOW, "dim is %lld: too large", (long long)args->dim);
     if (__builtin_mul_overflow(args->batch, args->len, &most))
-        return refuse(message, ATTNKIT_OVERFLOW, "batch x len is %lld x %lld",
+        return refuse(message, ATTNKIT_OVERFLOW, "batch x len is %lld x %lld: beyond 63 bits",
                       (long long)args->batch, (long long)args->len);
     return ATTNKIT_OK;
 }
@@ -188,7 +188,7 @@ attnkit_status attnkit_check_rotation(const attnkit_rotation *rotation, int64_t 
     const int64_t turned = rotation->dim ? rotation->dim : dim;
     if (turned < 0 || turned > dim || turned % 2 != 0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "rotation.dim is %lld: must be even and at most dim (%lld), which it is if 0",
+                      "rotation.dim is %lld: must be even and at most dim (%lld); 0 is dim",
                       (long long)rotation->dim, (long long)dim);
     return rotation->cos || rotation->sin ? check_tables(rotation, message)
                                           : check_base(rotation, message);
@@ -326,7 +326,7 @@ static attnkit_status plan_arrays(const struct append_request *r, struct append_
     return status;
 }
 
-/* ------------------------------------------------------------------------------ the whole */
+/* ------------------------------------------------------------------------------- the plan */
 
 static attnkit_status plan_shape(const struct append_request *r, struct append_plan *plan,
                                  char *message)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs a planned append. All memory is checked and bound before anything is written. Then threads
- * share out the rows. The checks cost a step for each batch entry and for each page that is
+ * share out the rows. The checks take some time for each batch entry and for each page that is
  * written.
  */
 #include "dispatch/cache/append_plan.h"

@@ -11,8 +11,8 @@
 #include "attnkit.h"
 
 /* The format that vsnprintf takes, for the compiler's check. MinGW has two versions of vsnprintf.
- * Its compiler takes the name `printf` for the version of Windows, which lacks %zu. Its <stdio.h>
- * names the version in use. */
+ * To its compiler, the name `printf` means the version of Windows, which lacks %zu. The <stdio.h>
+ * of MinGW names the version in use. */
 #if defined(__MINGW_PRINTF_FORMAT)
 #define PRINTF_FORMAT __MINGW_PRINTF_FORMAT
 #else

@@ -15,7 +15,7 @@ struct layout {
     int64_t row_bytes; /* 0: no bytes at all */
     int dims;          /* used elements of count and stride */
     int64_t count[3];
-    int64_t stride[3]; /* after attnkit_layout: positive, ascending */
+    int64_t stride[3]; /* bytes; attnkit_layout makes them positive and ascending */
     int64_t span;      /* bytes from the first row to the end of the last */
 };
 
@@ -28,8 +28,8 @@ bool attnkit_layout(struct layout *layout, const void *data, const int64_t count
                     const int64_t stride[3], int64_t row_bytes, bool *repeats);
 
 /* Returns whether two tensors share a byte. The answer is exact, also if the rows of one tensor lie
- * in the gaps of the other. If the strides do not settle the answer, the call costs a step for each
- * row of the tensor with fewer rows. */
+ * in the gaps of the other. If the strides do not settle the answer, the time grows with the rows
+ * of the tensor that has fewer rows. */
 bool attnkit_layouts_overlap(const struct layout *a, const struct layout *b);
 
 #endif

@@ -96,9 +96,10 @@ attnkit_status attnkit_plan_dense(struct tensor *t, char *message)
     if (__builtin_mul_overflow(t->stride[2], t->count[2], &t->stride[1]) ||
         __builtin_mul_overflow(t->stride[1], t->count[1], &t->stride[0]) ||
         __builtin_mul_overflow(t->stride[0], t->count[0], &all))
-        return refuse(message, ATTNKIT_OVERFLOW, "%s has %lld x %lld x %lld %ss of %lld bytes",
-                      t->name, (long long)t->count[0], (long long)t->count[1],
-                      (long long)t->count[2], axis_name(t, 2), (long long)t->row_bytes);
+        return refuse(message, ATTNKIT_OVERFLOW,
+                      "%s has %lld x %lld x %lld %ss of %lld bytes: beyond 63 bits", t->name,
+                      (long long)t->count[0], (long long)t->count[1], (long long)t->count[2],
+                      axis_name(t, 2), (long long)t->row_bytes);
     for (int i = 0; i < 3; i++)
         if (t->count[i] <= 1)
             t->stride[i] = 0;

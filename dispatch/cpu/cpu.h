@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The features of the CPU that the operating system supports. Each CPU
- * family has a file that implements attnkit_cpu.
+ * The features of the CPU that the operating system supports. Each CPU family has a file that
+ * implements attnkit_cpu.
  */
 #ifndef ATTNKIT_CPU_H
 #define ATTNKIT_CPU_H
@@ -19,6 +19,7 @@ enum {
     CPU_NEON = 1 << 7,
     CPU_F16C = 1 << 8,
     CPU_AVX512_BF16 = 1 << 9,
+    CPU_AVX512_VNNI = 1 << 11,
     CPU_FAST_BF16 = 1 << 10, /* a core starts as many VDPBF16PS in a cycle as FMA of a zmm */
 };
 

@@ -50,14 +50,15 @@ struct cpu attnkit_cpu(void)
     const uint64_t saved = bit(ecx, LEAF1_OSXSAVE, 1) ? xcr0() : 0;
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
         cpu.has |= bit(ebx, 5, CPU_AVX2) | bit(ebx, 16, CPU_AVX512F) | bit(ebx, 17, CPU_AVX512DQ) |
-                   bit(ebx, 30, CPU_AVX512BW) | bit(ebx, 31, CPU_AVX512VL);
+                   bit(ebx, 30, CPU_AVX512BW) | bit(ebx, 31, CPU_AVX512VL) |
+                   bit(ecx, 11, CPU_AVX512_VNNI);
     if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx))
         cpu.has |= bit(eax, 5, CPU_AVX512_BF16);
     cpu.has |= speed_of_bf16();
 
     const uint32_t ymm = CPU_AVX | CPU_FMA | CPU_F16C | CPU_AVX2;
-    const uint32_t zmm =
-        CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ | CPU_AVX512VL | CPU_AVX512_BF16 | CPU_FAST_BF16;
+    const uint32_t zmm = CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ | CPU_AVX512VL |
+                         CPU_AVX512_VNNI | CPU_AVX512_BF16 | CPU_FAST_BF16;
     if ((saved & XCR0_YMM) == XCR0_YMM)
         cpu.usable |= cpu.has & ymm;
     if ((saved & XCR0_ZMM) == XCR0_ZMM)

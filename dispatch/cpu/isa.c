@@ -22,8 +22,8 @@
 #include "dispatch/common/message.h"
 #include "dispatch/common/versioned.h"
 
-extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnkit_avx512_bf16,
-    attnkit_neon;
+extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnkit_avx512_vnni,
+    attnkit_avx512_bf16, attnkit_neon;
 
 /* The kernel tables of the CPU family, or NULL for a table that the build leaves out. */
 #if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX2)
@@ -35,6 +35,11 @@ extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnki
 #define KERNELS_AVX512 &attnkit_avx512
 #else
 #define KERNELS_AVX512 NULL
+#endif
+#if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX512_VNNI)
+#define KERNELS_AVX512_VNNI &attnkit_avx512_vnni
+#else
+#define KERNELS_AVX512_VNNI NULL
 #endif
 #if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX512_BF16)
 #define KERNELS_AVX512_BF16 &attnkit_avx512_bf16
@@ -63,7 +68,9 @@ static const struct isa isas[ISA_COUNT] = {
 
 /* All units. The units of one instruction set go from worst to best. */
 static const struct unit units[] = {
-    {"avx512+bf16", AVX512, "AVX512_BF16", CPU_AVX512_BF16, CPU_FAST_BF16, KERNELS_AVX512_BF16},
+    {"avx512+vnni", AVX512, "AVX512_VNNI", CPU_AVX512_VNNI, 0, KERNELS_AVX512_VNNI},
+    {"avx512+bf16", AVX512, "AVX512_BF16, AVX512_VNNI", CPU_AVX512_BF16 | CPU_AVX512_VNNI,
+     CPU_FAST_BF16, KERNELS_AVX512_BF16},
 };
 
 #define WITHOUT_UNIT "+none"
@@ -106,10 +113,10 @@ static const char *why(const struct isa *isa)
     if (!isa->kernels)
         return "not built into this library";
     if ((cpu.has & isa->needs_mask) != isa->needs_mask)
-        return "the CPU does not have what it needs";
+        return "the CPU lacks a feature that it needs";
     if ((cpu.usable & isa->needs_mask) != isa->needs_mask)
         return "the operating system does not save its registers";
-    return "CPU and operating system have what it needs";
+    return "CPU and operating system support it";
 }
 
 int attnkit_units(const struct unit **list)
@@ -133,7 +140,7 @@ static bool keeps_bits(const struct unit *unit)
     _Atomic int *const mine = &kept[unit - units];
     int outcome = atomic_load_explicit(mine, memory_order_relaxed);
     if (outcome == UNTRIED) {
-        outcome = attnkit_pairs_keep_bits(unit->kernels->pairs) ? RIGHT : WRONG;
+        outcome = attnkit_keeps_bits(unit->kernels) ? RIGHT : WRONG;
         atomic_store_explicit(mine, outcome, memory_order_relaxed);
     }
     return outcome == RIGHT;
@@ -149,21 +156,6 @@ static bool is_worth_it(const struct unit *unit)
     return (machine().usable & unit->worth_mask) == unit->worth_mask;
 }
 
-static const char *why_unit(const struct unit *unit)
-{
-    if (!unit->kernels)
-        return "not built into this library";
-    if (!attnkit_isa_can_run(&isas[unit->isa]))
-        return "its instruction set does not run here";
-    if (!has_unit(unit))
-        return "the CPU does not have what it needs";
-    if (!keeps_bits(unit))
-        return "the CPU does not give the right bits";
-    if (!is_worth_it(unit))
-        return "slower than its instruction set alone on this CPU: used only if named";
-    return "CPU and operating system have what it needs";
-}
-
 /* Returns the unit of calls that name the instruction set alone, or NO_UNIT. */
 static int best_unit(int isa)
 {
@@ -173,6 +165,23 @@ static int best_unit(int isa)
         if (units[i].isa == isa && is_worth_it(&units[i]) && attnkit_unit_can_run(&units[i]))
             return i;
     return NO_UNIT;
+}
+
+static const char *why_unit(const struct unit *unit)
+{
+    if (!unit->kernels)
+        return "not built into this library";
+    if (!attnkit_isa_can_run(&isas[unit->isa]))
+        return "its instruction set does not run here";
+    if (!has_unit(unit))
+        return "the CPU lacks a feature that it needs";
+    if (!keeps_bits(unit))
+        return "the CPU does not give the right bits";
+    if (!is_worth_it(unit))
+        return "slower than its instruction set alone on this CPU: used only if named";
+    if (best_unit(unit->isa) > unit - units)
+        return "a unit that does this work, too, is used instead: used only if named";
+    return "CPU and operating system support it";
 }
 
 bool attnkit_is_choice(int isa, int unit)

@@ -18,7 +18,7 @@ struct isa {
     const char *needs;             /* needs_mask as text */
     uint32_t needs_mask;           /* CPU_* bits */
     const struct kernels *kernels; /* NULL if not built */
-    bool has_units;                /* the list of attnkit_units has a unit of it */
+    bool has_units;                /* whether it has units in the list of attnkit_units */
 };
 
 struct unit {
@@ -39,15 +39,14 @@ struct isa_choice {
 
 enum { NO_UNIT = -1 };
 
-/* Sets *list to all instruction sets, from worst to best, and returns their number. Dispatch,
- * tests, benches and tools all use it. */
+/* Sets *list to all instruction sets, from worst to best, and returns their number. */
 int attnkit_isas(const struct isa **list);
 
 bool attnkit_isa_can_run(const struct isa *isa);
 
-/* Do the same for units. A unit can run if its instruction set can run, CPU and operating system
- * support the unit, and its instructions give the right bits for the numbers of probe.h. These
- * numbers are tried before the first use. */
+/* attnkit_units and attnkit_unit_can_run do the same for units. A unit can run if its instruction
+ * set can run, CPU and operating system support the unit, and its instructions give the right bits
+ * for the numbers of probe.h. These numbers are tried before the first use. */
 int attnkit_units(const struct unit **list);
 bool attnkit_unit_can_run(const struct unit *unit);
 

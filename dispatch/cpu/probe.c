@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tries the instructions of a unit for pairs of bf16 with crafted numbers. isa.c does not
- * use the unit if a sum has other bits than the chain of kernels.h. tests/kernels/pairs.c compares
- * the table below with the model of VDPBF16PS.
+ * Tries the instructions of a unit, for pairs of bf16 and for integers, with crafted numbers. isa.c
+ * does not use the unit if a sum has other bits than the chain of kernels.h. tests/kernels/pairs.c
+ * compares the table below with the model of VDPBF16PS.
  */
 #include "dispatch/cpu/probe.h"
 
@@ -52,7 +52,7 @@ static bool is_right(const float *sum, int first)
     return true;
 }
 
-/* Tries both instructions with the MAX_VECTOR probes from number `first` on. */
+/* Tries `add` and `add_one` with the MAX_VECTOR probes from number `first` on. */
 static bool gives_sums(const struct pair_kernels *pairs, int first)
 {
     float sum[MAX_VECTOR], one_by_one[MAX_VECTOR], x[MAX_VECTOR], w[MAX_VECTOR];
@@ -77,4 +77,42 @@ bool attnkit_pairs_keep_bits(const struct pair_kernels *pairs)
         if (!gives_sums(pairs, first))
             return false;
     return true;
+}
+
+/* Returns a number of the least bits, or one of the largest numbers, from random bits. */
+static int16_t drawn_integer(uint32_t *random, int32_t largest)
+{
+    *random = *random * 1664525u + 1013904223u;
+    const int32_t bits = (int32_t)(*random >> 8);
+    if (bits % 4 == 0)
+        return (int16_t)(bits & 0x100 ? largest : -largest - 1);
+    return (int16_t)(bits % (2 * largest + 1) - largest);
+}
+
+bool attnkit_integers_keep_bits(const struct integer_kernels *integers)
+{
+    enum { TRIALS = 4 };
+    uint32_t random = 1;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        int32_t sum[MAX_VECTOR], expected[MAX_VECTOR];
+        int16_t a[2 * MAX_VECTOR], b[2 * MAX_VECTOR];
+        for (int i = 0; i < MAX_VECTOR; i++) {
+            for (int j = 2 * i; j < 2 * i + 2; j++) {
+                a[j] = drawn_integer(&random, INT8_MAX);
+                b[j] = drawn_integer(&random, INT16_MAX);
+            }
+            sum[i] = drawn_integer(&random, INT16_MAX) * 32768;
+            expected[i] = sum[i] + a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1];
+        }
+        integers->add(sum, a, b);
+        if (memcmp(sum, expected, sizeof sum) != 0)
+            return false;
+    }
+    return true;
+}
+
+bool attnkit_keeps_bits(const struct kernels *kernels)
+{
+    return (!kernels->pairs || attnkit_pairs_keep_bits(kernels->pairs)) &&
+           (!kernels->integers->add || attnkit_integers_keep_bits(kernels->integers));
 }

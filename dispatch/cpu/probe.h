@@ -19,4 +19,10 @@ extern const struct pair_probe attnkit_pair_probes[PAIR_PROBES];
 /* Returns whether `add` and `add_one` of these tiles give the sums of all probes. */
 bool attnkit_pairs_keep_bits(const struct pair_kernels *pairs);
 
+/* Returns whether `add` of these tiles gives the right sums. */
+bool attnkit_integers_keep_bits(const struct integer_kernels *integers);
+
+/* Returns whether the instructions of a unit give the right bits. */
+bool attnkit_keeps_bits(const struct kernels *kernels);
+
 #endif

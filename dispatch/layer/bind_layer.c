@@ -150,7 +150,7 @@ static attnkit_status check_ours(const struct layer_options *has, const struct r
         const bool lent = slot == SLOT_CU_SEQLENS_KV && has->lends_q_starts;
         if (theirs->memory[slot] && (is_ours(has, slot) || lent))
             return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "attention->%s is given: the layer says it, or has none", slots[i].name);
+                          "attention->%s is given: the layer has its own", slots[i].name);
     }
     return ATTNKIT_OK;
 }
@@ -271,7 +271,7 @@ static void set_appends(struct layer_run *run, const struct run_input *input)
     k->pages.table = v->pages.table = input->memory[SLOT_BLOCK_TABLE];
 }
 
-/* --- The whole -------------------------------------------------------------------------------- */
+/* --- The run ---------------------------------------------------------------------------------- */
 
 static attnkit_status take_workspace(const struct layer_plan *plan, const attnkit_exec *exec,
                                      struct layer_run *run, char *message)

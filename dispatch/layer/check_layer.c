@@ -70,10 +70,10 @@ static bool has_state(const attnkit_state *s)
     return s->max || s->sum || s->out;
 }
 
-/* Refuses fields of attention that the layer sets itself. */
+/* Refuses fields of attention that the layer sets itself, and a flag that it does not have. */
 static attnkit_status check_own_fields(const struct request *r, char *message)
 {
-    static const char why[] = "the layer says it, or has none";
+    static const char why[] = "the layer sets this field itself, or does not support it";
     const attnkit_attention_args *const a = r->core;
     const attnkit_states *const s = r->states;
     const struct named_tensor tensors[] = {{"q", &a->q}, {"out", &a->out}};
@@ -94,6 +94,9 @@ static attnkit_status check_own_fields(const struct request *r, char *message)
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         if (fields[i].given)
             return refuse_given(fields[i].name, why, message);
+    if (a->flags & ATTNKIT_INTEGERS)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "attention->flags has ATTNKIT_INTEGERS: a layer does not multiply integers");
     return check_no_tensors(tensors, 2, why, message);
 }
 
@@ -140,7 +143,7 @@ static attnkit_status check_cache_use(const struct layer_request *r, char *messa
         return refuse_given("kv_lens", "with a cache the lengths follow from cached", message);
     if (a->storage->cu_seqlens_q.data || a->storage->cu_seqlens_kv.data)
         return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "attention->%s is given, but cached, too: no cache for packed sequences",
+                      "attention->%s is given, but cached, too: packed sequences cannot be cached",
                       a->storage->cu_seqlens_q.data ? "cu_seqlens_q" : "cu_seqlens_kv");
     return ATTNKIT_OK;
 }
@@ -168,7 +171,7 @@ static attnkit_status check_keys(const struct layer_request *r, const struct lay
                       (long long)p[K].in_dim, (long long)p[Q].in_dim);
     if (!args->value.data && p[V].in_dim != p[K].in_dim)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "value is NULL: d_value (%lld) of the layer must be that of key (%lld)",
+                      "value is NULL: d_value (%lld) of the layer must be d_key (%lld)",
                       (long long)p[V].in_dim, (long long)p[K].in_dim);
     return ATTNKIT_OK;
 }

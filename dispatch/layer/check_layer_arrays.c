@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks the values in the arrays of a layer run: lengths, block tables, positions, cells. The
- * checks cost a step for each batch entry, for each page that holds keys, and for each cell. The
+ * checks take some time for each batch entry, for each page that holds keys, and for each cell. The
  * number of keys of each entry, new keys included, is written to the workspace, where attention
  * reads it.
  */
@@ -53,8 +53,8 @@ attnkit_status attnkit_bind_layer_cells(const struct layer_run *run, const attnk
     return attnkit_bind_cells(a, run->kernels, memory, message);
 }
 
-/* Checks cells on a copy of the problem. Not inlined, so that a layer without cells does not pay
- * for the copy. */
+/* Checks cells on a copy of the run's struct attention. Not inlined, so that a layer without cells
+ * does not pay for the copy. */
 static __attribute__((noinline)) attnkit_status check_cells(const struct layer_run *run,
                                                             const attnkit_exec *exec, char *message)
 {

@@ -174,8 +174,7 @@ static attnkit_status check_attention_lengths(const attnkit_attention_data *a, c
 {
     if (!a->batch && !a->q_len)
         return ATTNKIT_OK;
-    return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                  "attention->%s is given: the layer says it, or has none",
+    return refuse(message, ATTNKIT_BAD_ARGUMENT, "attention->%s is given: the layer has its own",
                   a->batch ? "batch" : "q_len");
 }
 

@@ -70,7 +70,7 @@ static attnkit_status describe(const attnkit_layer_weights *w, struct descriptio
         if (w->d_model % w->q_heads != 0)
             return refuse(
                 message, ATTNKIT_BAD_ARGUMENT,
-                "d_model is %lld: must be a multiple of q_heads (%lld), or head_dim given",
+                "d_model is %lld: must be a multiple of q_heads (%lld), or head_dim must be given",
                 (long long)w->d_model, (long long)w->q_heads);
         d->head_dim = w->d_model / w->q_heads;
     }
@@ -110,13 +110,13 @@ static attnkit_status place_parts(struct layer *layer, char *message)
             return status;
         p->w = end;
         if (!add_bytes(&end, matrix_tiles(p->out_dim) * matrix_tile_bytes(layer->type, p->in_dim)))
-            return refuse(message, ATTNKIT_OVERFLOW, "the weights are beyond 63 bits");
+            return refuse(message, ATTNKIT_OVERFLOW, "the size of the weights is beyond 63 bits");
     }
     for (int i = 0; i < PROJECTIONS; i++) {
         struct projection_shape *p = &layer->projection[i];
         p->bias = end;
         if (p->has_bias && !add_bytes(&end, p->out_dim * (int64_t)sizeof(float)))
-            return refuse(message, ATTNKIT_OVERFLOW, "the weights are beyond 63 bits");
+            return refuse(message, ATTNKIT_OVERFLOW, "the size of the weights is beyond 63 bits");
     }
     layer->bytes = end;
     return ATTNKIT_OK;
@@ -216,19 +216,20 @@ static attnkit_status check_joined(const attnkit_layer_weights *w, const struct 
 {
     const struct projection_shape *p = layer->projection;
     if (w->w_qkv && (w->w_q || w->w_k || w->w_v))
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is given, but w_qkv, too",
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s and w_qkv are both given",
                       w->w_q   ? "w_q"
                       : w->w_k ? "w_k"
                                : "w_v");
     if (w->b_qkv && (w->b_q || w->b_k || w->b_v))
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is given, but b_qkv, too",
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s and b_qkv are both given",
                       w->b_q   ? "b_q"
                       : w->b_k ? "b_k"
                                : "b_v");
     if (w->w_qkv && (p[K].in_dim != p[Q].in_dim || p[V].in_dim != p[Q].in_dim))
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "w_qkv is given, but d_model, d_key and d_value are %lld, %lld and %lld",
-                      (long long)p[Q].in_dim, (long long)p[K].in_dim, (long long)p[V].in_dim);
+        return refuse(
+            message, ATTNKIT_BAD_ARGUMENT,
+            "w_qkv is given, but d_model, d_key and d_value are %lld, %lld and %lld: must be equal",
+            (long long)p[Q].in_dim, (long long)p[K].in_dim, (long long)p[V].in_dim);
     return ATTNKIT_OK;
 }
 
@@ -316,7 +317,7 @@ static attnkit_status check_memory(const attnkit_layer_weights *w, const struct 
     return status == ATTNKIT_OK ? attnkit_check_overlaps(memory, PARTS, message) : status;
 }
 
-/* Clears the gap after a part, so that equal weights give equal bytes. */
+/* Clears the padding after a part, so that equal weights give equal bytes. */
 static void clear_gap(char *packed, int64_t end)
 {
     memset(packed + end, 0, (size_t)(-end & (MATRIX_ALIGNMENT - 1)));

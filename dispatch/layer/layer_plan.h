@@ -31,7 +31,7 @@ attnkit_status attnkit_read_layer_request(const attnkit_layer_args *args, struct
 attnkit_status attnkit_check_layer(const struct layer_request *r, const struct layer *layer,
                                    char *message);
 
-/* The layer's own memory, outputs first. */
+/* The layer's own tensors and arrays, outputs first. */
 enum own_tensor {
     OWN_OUT,
     OWN_MEAN,
@@ -49,7 +49,7 @@ enum own_tensor {
 /* The options that a layer has. Without `key`, x takes its place. Without `value`, `key` or x takes
  * its place. */
 struct layer_options {
-    bool has_key, has_value; /* the caller gives key, and value */
+    bool has_key, has_value; /* the caller gives key; the caller gives value */
     bool projects_keys;      /* the layer makes new keys and values */
     bool has_cache;
     bool appends;        /* new keys go to the cache */
@@ -97,8 +97,8 @@ static inline bool attnkit_layer_is_empty(const struct layer_options *has,
     return l->batch == 0 || (l->q_len == 0 && !(has->appends && l->key_len > 0));
 }
 
-/* A planned linear map. The plan has no tensors of its own, because they lie in the workspace or
- * are tensors of the layer. */
+/* A planned linear map. It lists no tensors: x, w and y lie in the workspace or are tensors of the
+ * layer. */
 struct planned_map {
     struct linear l;
     size_t scratch_size; /* bytes for each thread */
@@ -106,7 +106,7 @@ struct planned_map {
 
 struct planned_append {
     struct append a;
-    size_t scratch_size;
+    size_t scratch_size; /* bytes for each thread */
 };
 
 struct layer_plan {
@@ -126,8 +126,8 @@ struct layer_plan {
 };
 
 /* Intermediate results in the workspace. A pointer is NULL if the layer does not have this result.
- * q_raw and k_raw are q and k before rotation. `result` is the output of attention and takes the
- * memory of q_raw. */
+ * q_raw and k_raw are q and k before rotation. `result` is the output of attention. If the layer
+ * rotates, it takes the memory of q_raw. */
 struct layer_buffers {
     float *q_raw, *q, *k_raw, *k, *v, *result, *weights;
     int64_t *kv_lens;        /* [batch] */

@@ -178,7 +178,7 @@ static attnkit_status plan_arrays(struct layer_plan *plan, char *message)
     return status == ATTNKIT_OK ? attnkit_plan_dense(&own[OWN_CACHED], message) : status;
 }
 
-/* --- The whole -------------------------------------------------------------------------------- */
+/* --- The plan --------------------------------------------------------------------------------- */
 
 static attnkit_status plan_workspace(struct layer_plan *plan, char *message)
 {

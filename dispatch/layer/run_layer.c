@@ -33,8 +33,8 @@ struct rows_of_entries {
     int64_t entry_step, row_step;
 };
 
-/* Runs a linear map with as few products as the strides allow. One product is enough if all rows
- * are equally far apart. */
+/* Runs a linear map on the rows of all entries, in one piece if all rows are equally far apart,
+ * else one entry after the other. */
 static void map(const struct crew *crew, enum projection projection, struct rows_of_entries x,
                 struct rows_of_entries y, int64_t entries, int64_t rows)
 {
@@ -65,7 +65,7 @@ static void map(const struct crew *crew, enum projection projection, struct rows
         if (l.rows > 0)
             attnkit_linear_execute(&l, planned->scratch_size, run->kernels, crew->exec,
                                    run->scratch);
-        meet(crew); /* all blocks share one workspace */
+        meet(crew); /* all pieces share one workspace */
     }
 }
 

@@ -2,7 +2,7 @@
  *
  * The steps of a linear map: planning its shape, types and strides, binding memory to the plan, and
  * running. The public calls do all three steps. A layer plans once and binds all its parts before
- * it runs the first part. The runs of its parts make no checks.
+ * it runs the first part. The runs of the parts make no checks.
  */
 #ifndef ATTNKIT_LINEAR_PLAN_H
 #define ATTNKIT_LINEAR_PLAN_H
@@ -29,8 +29,8 @@ attnkit_status attnkit_linear_plan_init(const attnkit_linear_args *args, int64_t
                                         const struct kernels *kernels, struct linear_plan *plan,
                                         char *message);
 
-/* Checks the inputs of a run, except its workspace, and sets the problem `l`. The run must have at
- * least one row. */
+/* Checks the inputs of a run, except its workspace, and fills `l`. The run must have at least one
+ * row. */
 attnkit_status attnkit_linear_bind(const struct linear_plan *plan, const attnkit_linear_data *data,
                                    struct linear *l, struct memory memory[LINEAR_TENSORS],
                                    char *message);

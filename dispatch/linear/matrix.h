@@ -23,11 +23,12 @@ attnkit_status attnkit_plan_matrix(struct tensor *t, const attnkit_tensor *their
 attnkit_status attnkit_bind_rows(struct memory *m, const struct tensor *t, int64_t rows,
                                  const void *data, char *message);
 
-/* Checks that matrices can have a type, and that `dim` is a whole number of its blocks. */
+/* Checks that matrices can have a type, and that `dim` elements are a whole number of blocks of
+ * this type. */
 attnkit_status attnkit_check_matrix_type(const char *name, attnkit_type type, const char *dim_name,
                                          int64_t dim, char *message);
 
-/* Checks that the bytes of rows x dim elements fit 63 bits, also in binary32. */
+/* Checks that the bytes of rows x dim elements fit 63 bits, even if the elements are binary32. */
 attnkit_status attnkit_check_matrix_size(const char *rows_name, int64_t rows, const char *dim_name,
                                          int64_t dim, char *message);
 

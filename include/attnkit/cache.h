@@ -25,9 +25,10 @@ extern "C" {
  *
  *     y0 = fma(x0, cos, -(x1 * sin)),   y1 = fma(x1, cos, x0 * sin)
  *
- * Elements from the rotation's dim on are not turned. The caller may give tables, for example of
- * frequencies that are scaled in some way. Then cos and sin of pair j are entry [p][j]. Without
- * tables they are the cosine and sine of the angle
+ * Elements after the first dim elements, where dim is a field of the rotation, are not turned. The
+ * caller may give tables of cos and sin, for example for scaled frequencies. Then cos and sin of
+ * pair j are elements [p][j] of the tables. Without tables they are the cosine and sine of the
+ * angle
  *
  *     p * 2^(-2 j / dim * log2(base)),   which is p / base^(2 j / dim),
  *
@@ -61,7 +62,7 @@ typedef struct attnkit_rotation {
     size_t size;             /* sizeof(attnkit_rotation) */
     attnkit_rope kind;       /* which elements form a pair */
     uint32_t flags;          /* 0 */
-    int64_t dim;             /* turned elements of a row, an even number; 0: all elements */
+    int64_t dim;             /* rotated elements of a row, an even number; 0: all elements */
     double base;             /* at least 1; 0 means 10000; must be 0 with tables */
     const float *cos;        /* [table_positions][dim / 2], dense; NULL without tables */
     const float *sin;        /* same shape as cos; both or none */
@@ -73,7 +74,7 @@ typedef struct attnkit_rotation {
 typedef struct attnkit_append_args {
     size_t size; /* sizeof(attnkit_append_args) */
 
-    /* Shape, nowhere negative. If batch, heads or len is 0 the call does nothing. */
+    /* The shape: no number is negative. If batch, heads or len is 0, the call does nothing. */
     int64_t batch;
     int64_t heads;
     int64_t len;      /* rows of src for each batch entry and head */
@@ -98,7 +99,7 @@ typedef struct attnkit_append_args {
     int64_t scale_group; /* elements that share a scale, a divisor of dim; 0 means dim */
 
     /* The rows that are written. starts[b] + lens[b] is at most capacity. */
-    attnkit_ints starts; /* [batch], row of dst for row 0 of src: the keys cached so far; none: 0 */
+    attnkit_ints starts; /* [batch], row of dst for row 0 of src: number of cached keys; none: 0 */
     attnkit_ints lens;   /* [batch], rows of src to append, each 0 .. len; none: len */
 
     /* The call reads only the block table's entries for rows that it writes. If two rows of the

@@ -108,18 +108,18 @@ typedef struct attnkit_layer_args {
      * and strides; NULL: none of them. Fields that the layer sets itself must be 0: batch, heads,
      * dims, q_len, kv_len (except with a cache), q and out.
      *
-     * Cache: with `cached`, k, v and storage of attention are the cache, and its kv_len is the room
-     * in the cache. The call computes new keys and values from x or key and appends them after the
-     * first cached[b] keys, as attnkit_append does. With ATTNKIT_NO_APPEND it appends none: it does
-     * not use W_K and W_V, and key must be none. Rows see the cached[b] old keys and the new keys.
-     * kv_lens must be none. A cache is not allowed with packed sequences. Without `cached`, k and v
-     * of attention must be none. */
+     * Cache: with `cached`, k, v and storage of attention are the cache, and kv_len of attention is
+     * the room in the cache. The call computes new keys and values from x or key and appends them
+     * after the first cached[b] keys, as attnkit_append does. With ATTNKIT_NO_APPEND it appends
+     * none: it does not use W_K and W_V, and key must be none. A row can see the cached[b] old keys
+     * and the new keys. kv_lens must be none. A cache is not allowed with packed sequences. Without
+     * `cached`, k and v of attention must be none. */
     const attnkit_attention_args *attention;
     attnkit_ints cached; /* [batch], keys in the cache; none: no cache */
 
     /* The mean over all heads of ATTNKIT_WEIGHTS_SOFTMAX, or NULL. Dense [batch][q_len][keys], with
-     * cu_seqlens_q [q_len][keys], where keys is kv_len of the attention. Not allowed with weights
-     * of another kind. */
+     * cu_seqlens_q [q_len][keys]. `keys` is the room in the cache or, without a cache, kv_len, or
+     * q_len without key. Not allowed with weights of another kind. */
     float *mean_weights;
 } attnkit_layer_args;
 
@@ -134,7 +134,7 @@ ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *arg
 
 /* Computes a layer. exec is as for attention, but threads of your own need a barrier. After an
  * error, out, cache, lse and weights are unchanged. Cost: four calls of attnkit_linear, the appends
- * and the attention. One row costs reading the weights and the cache once. */
+ * and the attention. A call with one row reads the weights and the cache once. */
 ATTNKIT_API attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec *exec,
                                          char *message);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit: linear maps, the projections of a layer, and token embeddings. Read attnkit.h first.
+ * attnkit: linear maps (the projections of a layer) and token embeddings. Read attnkit.h first.
  */
 #include "attnkit.h" /* which includes this file in its turn */
 
@@ -34,8 +34,8 @@ typedef struct attnkit_pack_args {
      * the other two are ignored. */
     attnkit_tensor w;
 
-    /* packed_type: ATTNKIT_F32, F16, BF16 or Q8_0, and Q8_0 if w is ATTNKIT_Q8_0. If the type
-     * differs from the type of w, elements are converted as by attnkit_append. */
+    /* packed_type: ATTNKIT_F32, F16, BF16 or Q8_0. Must be Q8_0 if w is. If the type differs from
+     * the type of w, elements are converted as by attnkit_append. */
     attnkit_type packed_type;
     uint32_t flags; /* 0 */
 

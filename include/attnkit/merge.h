@@ -43,15 +43,15 @@ extern "C" {
  * because the merge adds up in binary64. A merge of one part returns its out exactly. The errors of
  * the parts are added to this bound. An error of out_i is multiplied by w_i. If no error of an
  * lse_i exceeds d, these errors add at most (e^(2 d) - 1) A to the error of out and d to the error
- * of lse. An lse in binary32 has an error of u |lse| from its last rounding alone: if it is 1000,
- * weights are off by 1e-4.
+ * of lse. An lse in binary32 has an error of u |lse| from its last rounding alone: if lse is 1000,
+ * the relative error of weights is about 1e-4.
  */
 
 /* The arguments of a merge. */
 typedef struct attnkit_merge_args {
     size_t size; /* sizeof(attnkit_merge_args) */
 
-    /* Shape, nowhere negative. If batch, q_heads or q_len is 0 the call does nothing. */
+    /* The shape: no number is negative. If batch, q_heads or q_len is 0, the call does nothing. */
     int64_t parts; /* number of parts */
     int64_t batch;
     int64_t q_heads;

@@ -26,7 +26,7 @@ typedef struct attnkit_pages {
      * for keys below kv_len (or kv_lens[b]), and only the pages that these entries name; other
      * pages may be unmapped. NULL: no pages, and the other fields are 0. */
     const int32_t *block_table;
-    int64_t block_table_stride; /* entries from b to b + 1; with batch > 1 enough for kv_len */
+    int64_t block_table_stride; /* entries from row to row; if batch > 1, enough for kv_len */
     int64_t page_size; /* keys of a page, at least 1; with tiles a multiple of 16. With 1 the table
                         * gives the row of each key, as for a ring or a cache with padding on the
                         * left. */
@@ -97,7 +97,7 @@ typedef struct attnkit_kv_storage {
      * from entry to entry. Each entry has its own numbers, with -1 for the cells of all other
      * entries. kv_len is at most 2^31 - 1. Cells are not allowed with pages, tiles, cu_seqlens_kv,
      * first_key and states.
-     * Cost: each thread reads each number of each entry once or twice. Each reading takes one or
+     * Cost: each thread reads key_index of each entry once or twice, and each number takes one or
      * two cycles. There is no further cost for 128 consecutive cells that hold 128 consecutive
      * keys. For other keys decoding finds each row by its address, which takes 1.2 to 1.8 times as
      * long if no two keys are neighbours. Calls with many query rows copy K and V, and the columns
@@ -158,9 +158,9 @@ typedef struct attnkit_visibility {
      * Cost: in calls with 2 to 16 rows of a KV head, a block of keys whose mask differs between
      * rows is computed for each row by itself, which takes up to three times as long as computing
      * it for all rows at once.
-     * A speculative tree is a mask. If all drafts lie in one block of 128 keys, a branch has the
-     * same bits as if it were a sequence of its own; otherwise the bits depend on the indices at
-     * which its keys lie. */
+     * A tree of speculative drafts is given as a mask. If all drafts lie in one block of 128 keys,
+     * a branch has the same bits as if it were a sequence of its own; otherwise the bits depend on
+     * the indices at which its keys lie. */
     attnkit_tensor mask;
     attnkit_tensor mask_bits;
     int64_t mask_columns;             /* at most kv_len; 0: kv_len */
@@ -183,8 +183,8 @@ typedef struct attnkit_score_mods {
     /* A number that is added to each score, optional: ATTNKIT_F32, F16 or BF16, with the shape of a
      * mask and the same rules for columns and strides. -infinity masks the key. +infinity and NaN
      * make the row NaN. A score beyond 2.35e38 also makes the row NaN, because it overflows
-     * binary32 in log2. A bias below -2^126 counts as -2^126; a row that has only biases below
-     * -2^126 is the mean of v.
+     * binary32 in log2. A bias below -2^126 counts as -2^126; a row that sees only keys with biases
+     * below -2^126 is the mean of their v.
      * Cost: the same as for a mask. bias_scales, below, is a factor for each head. */
     attnkit_tensor bias;
     int64_t bias_columns; /* at most kv_len; 0: kv_len */
@@ -222,8 +222,8 @@ typedef struct attnkit_score_mods {
 /* The softmax state of rows: M, l and o of kernels/README.md. M is the integer maximum of the
  * scores in log2, or -infinity; l is the sum of weights, o the weighted sum of v, both in units of
  * 2 to the power of M. Dense [batch][q_heads][q_len]; out has a further dimension [value_dim].
- * Either all three are given or none. No call writes a max that is not an integer. A max that is
- * not an integer has no meaning. */
+ * Either all three are given or none. Calls write only an integer or -infinity as max. Any other
+ * max has no meaning. */
 typedef struct attnkit_state {
     float *max;  /* M: the integer maximum of the scores in log2, or -infinity */
     double *sum; /* l: binary64, because it adds up chunks of keys */
@@ -264,11 +264,11 @@ enum {
 typedef struct attnkit_weights_out {
     size_t size; /* sizeof(attnkit_weights_out) */
 
-    /* weights: ATTNKIT_F32 [batch][q_heads][q_len][kv_len]; or none, with kind 0. Columns from
-     * kv_lens[b], or from the end of a packed entry's keys, on are 0 for ATTNKIT_WEIGHTS_SOFTMAX
-     * and -infinity for the other kinds. ATTNKIT_WEIGHTS_CAPPED and ATTNKIT_WEIGHTS_SCALED read K
-     * of all keys before these columns, seen or not. Weights are not allowed with states or
-     * first_key.
+    /* weights: ATTNKIT_F32 [batch][q_heads][q_len][kv_len]; or none, with kind 0. Columns after the
+     * last key of an entry (kv_lens[b], or the length of a packed sequence) are 0 for
+     * ATTNKIT_WEIGHTS_SOFTMAX and -infinity for the other kinds. ATTNKIT_WEIGHTS_CAPPED and
+     * ATTNKIT_WEIGHTS_SCALED read K of all keys of the entry, seen or not. Weights are not allowed
+     * with states or first_key.
      * Cost: the scores are computed a second time, and the weights are written. */
     attnkit_tensor weights;
     attnkit_weights_kind kind;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The problem that the loops work on: the arguments of one call after dispatch/ has checked them,
- * with every default filled in. Strides are in bytes. "Rows" of a KV head are the query rows of all
- * heads of its group. The heads of a position lie next to each other: row r is query position r /
- * group of query head kv_head * group + r % group. So K and V are read once for the group.
+ * struct attention, from which the loops work: the arguments of one call after dispatch/ has
+ * checked them, with every default filled in. Strides are in bytes. "Rows" of a KV head are the
+ * query rows of all heads of its group. The heads of a position lie next to each other: row r is
+ * query position r / group of query head kv_head * group + r % group. So K and V are read once for
+ * the group.
  */
 #ifndef ATTNKIT_ATTENTION_H
 #define ATTNKIT_ATTENTION_H
@@ -49,15 +50,15 @@ struct mask {
 /* The kind of weights that the caller asks for, with the numbers of attnkit_weights_kind. */
 enum weights_kind { WEIGHTS_NONE, WEIGHTS_SOFTMAX, WEIGHTS_BIASED, WEIGHTS_CAPPED, WEIGHTS_SCALED };
 
-/* The options of a call. The scale and the options that only set the end of a row's keys are in
- * struct attention. */
+/* The options of a call. The scale in log2 and the options that only set the end of a row's keys
+ * are in struct attention. */
 struct extras {
     bool any; /* whether any option below is used; sinks and weights do not count, because they come
                  after the walk over the keys */
     bool window;
     int64_t left, right;             /* bounds of the window, not negative; INT64_MAX: no bound */
     bool has_right;                  /* whether the window has a right bound */
-    int64_t keep_first;              /* keys that are in every window, by absolute index */
+    int64_t keep_first;              /* keys with a smaller absolute index are in every window */
     const int32_t *q_docs, *kv_docs; /* segment ids of rows and keys; NULL: none */
     struct mask bytes, bits, bias;
     int64_t columns;          /* columns of the mask that has the fewest; INT64_MAX: no mask */
@@ -96,14 +97,15 @@ struct attention {
     struct pages pages; /* the pages with K and V */
     int64_t first_key;  /* absolute index of key 0, a multiple of CHUNK_KEYS; not used with cells */
     struct cells cells;
-    /* Dense states with a line for each query row, [batch][q_heads][q_room]. `before` is the total
-     * over earlier keys. `after` receives the total of each row in place of a result. If there is
-     * no state, its out is NULL. */
+    /* Dense states of the query rows, [batch][q_heads][q_room]. `before` is the total over earlier
+     * keys. `after` receives the total of each row in place of a result. If there is no state, its
+     * out is NULL. */
     struct total before, after;
     float scale_log2;
+    bool integers; /* K and V, rows of TYPE_Q8_0, are multiplied as integers */
     bool causal;
-    bool bottom_right;    /* whether the offset of q is kv_len of the sequence - q_len; else it is
-                             q_offsets or 0 */
+    bool bottom_right;    /* whether row 0 of a sequence has position kv_len - q_len; else its
+                             position is in q_offsets, or 0 */
     struct ints kv_lens;  /* optional */
     struct ints q_starts; /* optional; the rows of entry b are q_starts[b] .. q_starts[b + 1] - 1 */
     struct ints kv_starts; /* optional; packed tensors have q_len or kv_len rows and no batch */
@@ -118,20 +120,21 @@ struct work_item {
     int64_t batch, kv_head;
     int64_t first_row;
     int panel_rows;  /* at most ROW_BLOCK, rounded down to whole panels */
-    int decode_rows; /* at most kernels->decode_rows or f32_decode_rows */
+    int decode_rows; /* at most kernels->decode_rows or f32_decode_rows; with integers at most
+                        MAX_DECODE_ROWS, and panel_rows is 0 */
     int heads;       /* heads from kv_head on whose rows go together; 1 unless keys are few */
 };
 
-/* Return the bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item of this
- * problem, attnkit_decode_scratch is for `items` items with `rows` rows each. The bytes do not grow
+/* Return the bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item of the
+ * call, attnkit_decode_scratch is for `items` items with `rows` rows each. The bytes do not grow
  * with kv_len. */
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels);
 size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
 
-/* The loops. Each loop computes and writes its rows of the item, of which there is at least one.
- * attnkit_decode takes up to MAX_WALKS items, which take turns at each chunk of their keys.
- * `scratch` is aligned to 64 bytes. */
+/* The loops. Each loop computes and writes its rows of the item. There must be at least one of
+ * these rows. attnkit_decode takes up to MAX_WALKS items, which take turns at each chunk of their
+ * keys. `scratch` is aligned to 64 bytes. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      const struct work_item *item, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels,
@@ -148,10 +151,10 @@ void attnkit_careful_row(const struct attention *a, const struct kernels *kernel
                          const struct work_item *row, char *scratch);
 
 /* Several threads may work on an item. Each thread takes chunks of the item's keys. The states of
- * the chunks are then joined in order to a total, which gives the same bits. The next four
- * functions return the number of floats of a state or the number of doubles of a total. States and
- * totals are aligned as scratch is. The state of decode follows the state of prefill, and the
- * totals lie in the same order. */
+ * the chunks are then joined in order to a total, which gives the same bits as a single thread
+ * does. The next four functions return the number of floats of a state or the number of doubles of
+ * a total. States and totals are aligned as scratch is. The state of decode follows the state of
+ * prefill, and the totals lie in the same order. */
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_prefill_total(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_decode_state(const struct attention *a, int rows);
@@ -179,8 +182,8 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 struct chunk_run {
     double *total; /* over all chunks before these; after joining, also over these chunks */
     float *states;
-    int64_t step, first_chunk; /* first_chunk: number of chunks before these that the item sees; at
-                                  most the index of the first of these chunks */
+    int64_t step, first_chunk; /* first_chunk: number of chunks before these that the item sees, so
+                                  never more than the index of the first of these chunks */
     int count;
     bool begins; /* no chunks come before these: the total holds nothing yet */
     bool ends;   /* no chunks follow: the result is written, and the total has no meaning

@@ -61,7 +61,8 @@ struct widening {
     int64_t batch, kv_head, first; /* first: the first key */
     float *wide;
     int64_t row_floats; /* number of floats that a row takes in `wide` */
-    uint32_t *least;    /* if not NULL, rows become words of pairs; their least magnitude so far */
+    uint32_t *least;    /* if not NULL, rows become words of pairs, and *least is their least
+                         * magnitude so far */
 };
 
 static float *wide_row(const struct widening *w, int i)
@@ -135,9 +136,10 @@ static int keys_of_next(const struct widening *w, int64_t row_bytes)
 }
 
 /* Widens the rows of the keys in `keys` from key `from` to key end - 1, which lie at one stride.
- * Appends them to the `rows` rows that scratch already holds. Meanwhile prefetches `later_bytes` of
- * the row that lies KEY_BLOCK rows after each row. The hardware prefetcher does not foresee these
- * rows, because the rows of other heads lie between them. Returns the new number of rows. */
+ * Appends them to the `rows` rows that scratch already holds. Meanwhile prefetches `later_bytes`
+ * bytes of the row that lies KEY_BLOCK rows after each row. The hardware prefetcher does not
+ * foresee these rows, because the rows of other heads lie between them. Returns the new number of
+ * rows. */
 static inline __attribute__((always_inline)) int widen_at_stride(const struct widening *w,
                                                                  struct key_set keys, int from,
                                                                  int end, int rows,
@@ -237,8 +239,8 @@ static bool is_readable(const struct cache *c)
 }
 
 /* Returns the type of the rows that a decode tile gets. Rows that it cannot read become TYPE_Q8_0
- * if their type is_unpacked, else TYPE_F32. TYPE_Q8_0 has fewer bytes, which leaves more rows in
- * the caches. */
+ * if their type is_unpacked, else TYPE_F32. TYPE_Q8_0 has fewer bytes, so more rows fit into the
+ * caches of the CPU. */
 static enum type readable_type(const struct cache *c)
 {
     if (is_readable(c))
@@ -251,8 +253,8 @@ static int64_t unreadable_floats(const struct cache *c)
     return is_readable(c) ? 0 : KEY_BLOCK * c->dim;
 }
 
-/* Returns whether a row of zeros may stand for a row of V. Tiles of K may have keys that no row
- * sees. */
+/* Returns whether a row of zeros may take the place of a row of V. This happens with tiled K,
+ * because a tile may have keys that no row sees. */
 static bool needs_zeros(const struct attention *a)
 {
     return a->k.tiled && (a->extras.window || attnkit_may_have_gaps(a));
@@ -284,8 +286,8 @@ static void fill_rows(const struct kernels *kernels, struct key_row row, ptrdiff
         kernels->fill_pointers(row.scales, scale_bytes, count, list->scales + at);
 }
 
-/* Sets the addresses of tiles. Each tile has TILE_KEYS addresses, one for each part of the size of
- * a row. */
+/* Sets the addresses of tiles. Each tile has TILE_KEYS addresses, one for each of its TILE_KEYS
+ * equal parts. */
 static void fill_tiles(const struct kernels *kernels, const struct cache *c, struct key_row first,
                        int count, struct row_list *list, int at)
 {
@@ -540,7 +542,7 @@ static void prefetch_next(const struct attention *a, const struct kernels *kerne
     room->known = next;
 }
 
-/* Sets the addresses of the part of the next block that this turn prefetches. The block of all
+/* Sets the addresses of the part of the next block that this head prefetches. The block of all
  * heads is divided into pieces in the order of memory. A piece is one head's row of one token. A
  * part has as many pieces as the block has keys. */
 static void point_to_part(const struct attention *a, const struct kernels *kernels,

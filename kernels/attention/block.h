@@ -2,10 +2,11 @@
  *
  * K and V of a block of keys in the form that the tiles take. Prefill takes rows of binary32 at one
  * stride. Rows that lie like this are used in place. Other rows are brought into scratch, once for
- * all query rows of an item: rows of another type, rows in pages or cells, tiled K, and rows with
- * unseen rows between them. Decode takes rows of any type, each by its address, and tiled K. For
- * decode, rows go through scratch only if no decode tile reads their type, or if their type is
- * TYPE_I8 and their groups of scales are neither whole rows nor multiples of MAX_VECTOR.
+ * all query rows of an item: rows of another type, rows in several pages or in cells out of order,
+ * tiled K, and rows with unseen rows between them. Decode takes rows of any type, each by its
+ * address, and tiled K. For decode, rows go through scratch only if no decode tile reads their
+ * type, or if their type is TYPE_I8 and their groups of scales are neither whole rows nor multiples
+ * of MAX_VECTOR.
  */
 #ifndef ATTNKIT_BLOCK_H
 #define ATTNKIT_BLOCK_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Finds the cell of each key from the key indices of all cells. One pass over an entry's indices
- * finds their range. Another pass lists each cell at its key. An empty cell costs a comparison.
- * There are many empty cells if several sequences share a cache.
+ * finds their range. Another pass lists each cell at its key. An empty cell costs only a
+ * comparison: if several sequences share a cache, many cells are empty for each of them.
  */
 #include "kernels/attention/cells.h"
 

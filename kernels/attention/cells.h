@@ -70,8 +70,8 @@ static inline bool has_no_cells(const struct attention *a, int64_t block)
     return has_cells(a) && is_empty(cell_block_of(a, block)->there);
 }
 
-/* Returns whether the cells of `count` keys from key `first` on follow one another. The keys must
- * be in one block. */
+/* Returns whether the cells of all keys from the beginning of the block to key first + count - 1
+ * follow one another. Keys `first` to first + count - 1 must be in one block. */
 static inline bool are_in_order(const struct attention *a, int64_t first, int count)
 {
     return !has_cells(a) || first % KEY_BLOCK + count <= cell_block_of(a, first)->in_order;

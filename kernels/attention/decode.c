@@ -30,7 +30,7 @@ struct walk {
     int64_t end[MAX_DECODE_ROWS]; /* end of the keys that a row sees; never falls from row to row */
     struct visible visible;       /* the keys that any row sees by its position */
     struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
-    struct total total; /* the state over the chunks before it */
+    struct total total; /* the state over the chunks before the latest */
     bool is_used;  /* the walk has come to keys of `chunk`; masks may have hidden all of them */
     bool is_begun; /* `total` holds the caller's total or a chunk */
 };
@@ -57,10 +57,11 @@ static int64_t line_floats(const struct attention *a, int rows)
     return a->extras.any || has_cells(a) ? 2 * rows * KEY_BLOCK : 0;
 }
 
-/* Returns the number of floats for widened queries. */
+/* Returns the number of floats for widened or rounded queries. */
 static int64_t q_floats(const struct attention *a, int rows)
 {
-    return a->q_type == TYPE_F32 ? 0 : rows * a->head_dim;
+    const int64_t widened = a->q_type == TYPE_F32 ? 0 : a->head_dim;
+    return a->integers ? rows * (rounded_row_floats(a->head_dim) + widened) : rows * widened;
 }
 
 /* Returns the number of bytes of scratch for the walks, without the scratch that is needed after
@@ -104,8 +105,8 @@ static void reset(const struct state *st, int rows, int64_t value_dim)
 }
 
 /* Returns the query row as binary32, in place or in scratch. */
-static const float *take_q(const struct attention *a, const struct kernels *kernels,
-                           struct place place, float **scratch)
+static const float *widened_q(const struct attention *a, const struct kernels *kernels,
+                              struct place place, float **scratch)
 {
     const void *q = q_row(a, place);
     if (a->q_type == TYPE_F32)
@@ -114,6 +115,19 @@ static const float *take_q(const struct attention *a, const struct kernels *kern
     *scratch += a->head_dim;
     kernels->widen(a->q_type, q, NULL, 0, a->head_dim, taken);
     return taken;
+}
+
+/* Returns the query row as the tiles take it: as binary32, or rounded to integers. */
+static const float *take_q(const struct attention *a, const struct kernels *kernels,
+                           struct place place, float **scratch)
+{
+    const float *const q = widened_q(a, kernels, place, scratch);
+    if (!a->integers)
+        return q;
+    float *const rounded = *scratch;
+    *scratch += rounded_row_floats(a->head_dim);
+    kernels->integers->round_row(q, a->head_dim, rounded);
+    return rounded;
 }
 
 static struct place first_place(const struct attention *a, const struct work_item *item)
@@ -219,6 +233,15 @@ static struct key_range first_block(const struct walk *w, int64_t first)
     return keys_from(w, keys.first / KEY_BLOCK * KEY_BLOCK, KEY_BLOCK);
 }
 
+static void run_tile(const struct attention *a, const struct kernels *kernels,
+                     const struct decode_block *block, int rows)
+{
+    if (a->integers)
+        kernels->integers->decode(block, rows, a->scale_log2);
+    else
+        kernels->decode(block, rows, a->scale_log2);
+}
+
 static void attend_block(const struct attention *a, const struct kernels *kernels,
                          const struct walk *w, int64_t key, struct key_range next,
                          struct common *common)
@@ -231,7 +254,7 @@ static void attend_block(const struct attention *a, const struct kernels *kernel
         visible[r] = visible_in_block(w->end[r], key);
     attnkit_point_to_rows(a, kernels, keys, key_set_of(0, (int)(keys.end - key)), next,
                           &common->rows, &block);
-    kernels->decode(&block, w->rows, a->scale_log2);
+    run_tile(a, kernels, &block, w->rows);
 }
 
 /* --- Masks ------------------------------------------------------------------------------------ */
@@ -350,7 +373,7 @@ static void attend_run(const struct masked_block *m, const struct run *run, stru
                                    m->key + end_of(run->listed)};
     attnkit_point_to_rows(a, m->kernels, keys, counted_from(run->seen, from), next,
                           &m->common->rows, &block);
-    m->kernels->decode(&block, rows, a->scale_log2);
+    run_tile(a, m->kernels, &block, rows);
     memcpy(m->w->chunk.row_max + run->first, b.row_max, (size_t)rows * sizeof(float));
     memcpy(m->w->chunk.row_sum + run->first, b.row_sum, (size_t)rows * sizeof(float));
 }
@@ -425,8 +448,8 @@ static bool is_half(enum type type)
 /* Returns whether the heads of the walks can prefetch together: their rows lie side by side, in K
  * and in V, and L2 has room for a block of all heads until the last head uses it. If each head
  * prefetches a part of the next block of all heads, memory is read in order. On a Zen 4 with
- * AVX-512, decoding with K and V of 16-bit types takes 0.6 to 0.7 of the time. Other types gain
- * nothing, and short caches lose time. */
+ * AVX-512, decoding with K and V of 16-bit types then takes 0.6 to 0.7 times as long. Other types
+ * gain nothing, and short caches lose time. */
 static bool can_prefetch_together(const struct attention *a, const struct walk *walks, int count)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
@@ -454,7 +477,7 @@ static struct key_range next_of(const struct walk *walks, int count, int i, int6
 }
 
 /* Walks over a chunk of the keys, block by block. The walks take turns, so that heads whose keys
- * share a page of memory use the page while it is in a cache. */
+ * share a page of virtual memory use the page while its address is in the TLB. */
 static void attend_chunk(const struct attention *a, const struct kernels *kernels,
                          struct walk *walks, int count, int64_t first, struct common *common)
 {
@@ -614,7 +637,7 @@ static void finish(const struct attention *a, const struct kernels *kernels, str
     if (a->extras.weights)
         write_weights(a, kernels, w, (char *)scratch);
     const uint64_t not_finite = a->after.out ? export_rows(a, w) : finish_rows(a, kernels, w);
-    if (not_finite)
+    if (not_finite && !a->integers) /* sums of integers do not overflow */
         redo_rows(a, kernels, w, not_finite, (char *)scratch);
 }
 

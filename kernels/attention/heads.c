@@ -24,7 +24,7 @@ struct heads {
     int keys;   /* the most keys that a row sees, at least 1 */
     bool mixed; /* whether some rows see fewer than `keys` keys */
     int64_t batch[MAX_VECTOR], kv_head[MAX_VECTOR];
-    int32_t seen[MAX_VECTOR]; /* keys that the last row sees; no other row sees more */
+    int32_t seen[MAX_VECTOR]; /* number of keys that the last row sees; no other row sees more */
     int32_t visible[MAX_LANES];
     const float *q[MAX_LANES];
     float *out[MAX_LANES];
@@ -33,7 +33,8 @@ struct heads {
     float *k_t;                                /* [head_dim][keys of a tile][vector] */
     float *scores;                             /* [FEW_KEYS][lanes] */
     float *rescale;
-    /* A state without columns. Scratch for rows that are recomputed follows row_sum. */
+    /* M and l of the rows. `out` is not used as o. Scratch for rows that are recomputed follows
+     * row_sum. */
     struct state st;
 };
 
@@ -108,7 +109,7 @@ static void begin(struct heads *w, const struct work_item *item, char *scratch)
 }
 
 /* Sets the addresses of rows of K, from `key` on, for each head. A key that no row of the head sees
- * may have no memory, so the address of another row stands in its place. */
+ * may have no memory, so the address of another row takes its place. */
 static void key_rows(const struct heads *w, int key, int keys, const float **rows)
 {
     const int64_t stride = w->a->k.stride.row;

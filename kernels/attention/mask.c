@@ -32,7 +32,7 @@ static inline __attribute__((always_inline)) void ask_for_rows_after(const struc
 
 /* --- Columns ----------------------------------------------------------------------------------
  *
- * A column of a mask belongs to a key, or to a cell where there are cells.
+ * A column of a mask belongs to a key or, if the call has cells, to a cell.
  */
 
 enum { LARGEST_ELEMENT = sizeof(float) };

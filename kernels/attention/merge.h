@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The problem of a merge: the results of attention over several parts of the keys are to become one
- * result. dispatch/attention/merge.c checks the caller's arguments and makes the problem from them.
+ * Merging: the results of attention over several parts of the keys become one result.
+ * dispatch/attention/merge.c checks the caller's arguments and fills struct merge from them.
  * Strides are in bytes.
  */
 #ifndef ATTNKIT_KERNELS_MERGE_H
@@ -18,8 +18,8 @@ struct merge {
     struct strides part_out_stride, part_lse_stride, out_stride, lse_stride;
 };
 
-/* Computes and writes the rows first .. end - 1 of the batch * heads * q_len rows. A row is written
- * after all its parts have been read, and no other row is touched. */
+/* Computes and writes the rows first .. end - 1 of the batch * heads * q_len rows. An element is
+ * written after the same element of all parts has been read. No other row is touched. */
 void attnkit_merge_rows(const struct merge *m, const struct kernels *kernels, int64_t first,
                         int64_t end);
 

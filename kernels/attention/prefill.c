@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention for many query rows of one KV head. The outer loop is over blocks of keys, the inner
- * loop over panels of query rows, so that every panel finds the block of K and V in the cache.
- * dispatch/attention/schedule.c calls attnkit_prefill for each work item.
+ * loop over panels of query rows, so that every panel finds the block of K and V in a cache of the
+ * CPU. dispatch/attention/schedule.c calls attnkit_prefill for each work item.
  * dispatch/attention/steal.c calls attnkit_prefill_chunk for a chunk of an item's keys.
  */
 #include <math.h>
@@ -25,11 +25,11 @@ struct panel {
     int rows;           /* rows of the item; spare lanes repeat the last row */
     int lanes;          /* rows, rounded up to whole vectors */
     struct place first; /* place of the first row */
-    int64_t full; /* number of keys that its first row, and so every row, sees without masks */
-    int64_t end;  /* end of the keys that its last row sees */
+    int64_t full; /* number of keys that the first row, and so every row, sees without masks */
+    int64_t end;  /* end of the keys that the last row sees */
     float *q_t;   /* [head_dim][lanes] */
     struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
-    struct total total; /* the total over the chunks before it */
+    struct total total; /* the total over the chunks before the latest */
     struct seen *seen;  /* with masks: the keys of the block that each row sees */
     bool is_begun;      /* the total holds the caller's total or a chunk */
     bool is_sunk;       /* M and l of the total hold the sinks, but o is still in `chunk` */
@@ -174,8 +174,8 @@ static int64_t q_steps(const struct prefill *w)
     return w->paired ? words_of_pairs(w->a->head_dim) : w->a->head_dim;
 }
 
-/* Returns a row of q: as words of pairs in `wide` if w->paired, which lowers w->q_least to their
- * least magnitude, else as binary32, in place or in `wide`. */
+/* Returns a row of q. If w->paired, the result is words of pairs in `wide`, and w->q_least is
+ * lowered to their least magnitude. Otherwise the result is binary32, in place or in `wide`. */
 static const float *find_q(struct prefill *w, const void *row, float *wide)
 {
     const int64_t n = w->a->head_dim;

@@ -113,7 +113,7 @@ static struct key_set look(struct weighing *w, int64_t block)
     return any;
 }
 
-/* Returns the step that turns scores into the kind of weights that the call asks for. */
+/* Returns the struct adjust that turns scores into the kind of weights that the call asks for. */
 static struct adjust adjust_of(const struct extras *x)
 {
     if (x->weights_kind == WEIGHTS_SOFTMAX)

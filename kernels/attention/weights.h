@@ -21,7 +21,7 @@ struct mean_weights {
     int64_t q_len, heads, keys;
     const char *weights;
     struct strides stride;     /* bytes */
-    char *out;                 /* a line of `keys` for each row */
+    char *out;                 /* `keys` floats for each row */
     struct strides out_stride; /* bytes; the result has no heads */
 };
 

@@ -2,8 +2,8 @@
  *
  * One block of keys for some query rows: scores (decode_k.c, decode_tiled_k.c), softmax, and
  * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. decode.c of
- * kernels/attention calls `decode`. Rows are split into panels of at most 4, which share the loads
- * of K and V.
+ * kernels/attention calls `decode`. Rows are split into panels of at most 4 rows. The rows of a
+ * panel share the loads of K and V.
  */
 #include "kernels/avx2/decode.h"
 
@@ -18,13 +18,14 @@ static inline __m128 max_of_each(const __m256 x[PANEL_ROWS])
 }
 
 /* Stores the weights of VECTOR keys in `weights`, transposed: p has a vector for each row,
- * `weights` a line for each key. Returns the sums of the rows with these weights added. */
+ * `weights` has PANEL_ROWS numbers for each key. Returns the sums of the rows with these weights
+ * added. */
 static inline __m128 store_weights(__m256 p[PANEL_ROWS], float (*weights)[PANEL_ROWS], __m128 sum)
 {
     const __m256 low_01 = _mm256_unpacklo_ps(p[0], p[1]), high_01 = _mm256_unpackhi_ps(p[0], p[1]);
     const __m256 low_23 = _mm256_unpacklo_ps(p[2], p[3]), high_23 = _mm256_unpackhi_ps(p[2], p[3]);
     const __m256 key[4] = {
-        /* key[i] holds the lines of keys i and i + 4 */
+        /* key[i] holds the weights of keys i and i + 4 */
         _mm256_shuffle_ps(low_01, low_23, 0x44), _mm256_shuffle_ps(low_01, low_23, 0xee),
         _mm256_shuffle_ps(high_01, high_23, 0x44), _mm256_shuffle_ps(high_01, high_23, 0xee)};
     for (int i = 0; i < VECTOR; i++) {

@@ -25,9 +25,10 @@ struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
     int64_t bytes;                       /* of each row */
-    int64_t lines;                  /* lines for each call of prefetch_ahead; 0 if none is left */
+    int64_t lines;                  /* cache lines for each call of prefetch_ahead; 0 if none is
+                                     * left */
     int64_t times;                  /* calls of prefetch_ahead in a tile */
-    int64_t lines_left, times_left; /* lines and calls in all tiles to come */
+    int64_t lines_left, times_left; /* cache lines and calls in all tiles to come */
 };
 
 /* Spreads the prefetches of `count` rows over `tiles` tiles with `times` calls of prefetch_ahead
@@ -52,10 +53,10 @@ static inline struct ahead ask_for(const char *const *row, int count, int64_t by
     return ahead;
 }
 
-/* Before a tile, reduces the number of lines for each call if fewer are enough for all tiles to
- * come. Fewer are better, because prefetches under way delay loads from L2. The number is whole,
- * because counting fractions in each call would take longer. A tile that prefetches many lines in a
- * call need not call this function. */
+/* Before a tile, reduces the number of cache lines for each call if fewer lines are enough for all
+ * tiles to come. Fewer lines are better, because prefetches under way delay loads from L2. The
+ * number is whole, because counting fractions in each call would take longer. A tile that
+ * prefetches many lines in a call need not call this function. */
 static inline void begin_tile(struct ahead *ahead)
 {
     if (ahead->lines > 0 && (ahead->lines - 1) * ahead->times_left >= ahead->lines_left)
@@ -64,7 +65,7 @@ static inline void begin_tile(struct ahead *ahead)
     ahead->times_left -= ahead->times;
 }
 
-/* Prefetches the next lines to L2 if they may lie in more than one row. */
+/* Prefetches the next cache lines to L2 if they may lie in more than one row. */
 static inline __attribute__((always_inline)) void prefetch_over_rows(struct ahead *ahead)
 {
     for (int64_t i = 0; i < ahead->lines; i++) {
@@ -81,7 +82,7 @@ static inline __attribute__((always_inline)) void prefetch_over_rows(struct ahea
     }
 }
 
-/* Prefetches the next lines to L2 while rows of `type` are read. The lines need not exist: a
+/* Prefetches the next cache lines to L2 while rows of `type` are read. The lines need not exist: a
  * prefetch never faults. Rows of TYPE_Q8_0 leave no registers for a second loop. The function is
  * always inlined, because gcc drops calls of a function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead,
@@ -126,7 +127,7 @@ static inline __attribute__((always_inline)) __m256 load_bytes(const char *bytes
 }
 
 /* Returns the scale of a block of TYPE_Q8_0 in lane 0, and the next two bytes, elements of the
- * block, in lane 1. More ports execute these loads and shuffles than insertions. */
+ * block, in lane 1. These loads and shuffles run on more ports than insertions. */
 static inline __m128i scale_bits(const char *block)
 {
     int bits;

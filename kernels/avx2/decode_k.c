@@ -14,58 +14,7 @@
  * and FMA together. Prefetches are spread evenly and go through one row after the other. In bursts,
  * or with one cache line of each row in turn, they would delay the loads.
  */
-#include "kernels/avx2/decode.h"
-
-enum {
-    STEP = 16,    /* bytes of each key */
-    UNITS = 4,    /* units of 32 bits in STEP bytes */
-    MAX_TILE = 2, /* vectors of keys */
-    LINE_BYTES = LINE * sizeof(float),
-};
-
-/* Transposes: in each 128 bits, lane i of x[j] becomes lane j of x[i]. */
-static inline __attribute__((always_inline)) void transpose_4(__m256 x[4])
-{
-    const __m256 low_01 = _mm256_unpacklo_ps(x[0], x[1]), high_01 = _mm256_unpackhi_ps(x[0], x[1]);
-    const __m256 low_23 = _mm256_unpacklo_ps(x[2], x[3]), high_23 = _mm256_unpackhi_ps(x[2], x[3]);
-    x[0] = _mm256_shuffle_ps(low_01, low_23, 0x44);
-    x[1] = _mm256_shuffle_ps(low_01, low_23, 0xee);
-    x[2] = _mm256_shuffle_ps(high_01, high_23, 0x44);
-    x[3] = _mm256_shuffle_ps(high_01, high_23, 0xee);
-}
-
-/* Transposes pairs of 16-bit elements: in each 128 bits, the first elements of 4 keys come first,
- * then the second elements. */
-static inline __attribute__((always_inline)) void transpose_pairs(__m256 x[4])
-{
-    __m256i bits[4];
-    for (int i = 0; i < 4; i++)
-        bits[i] = _mm256_castps_si256(x[i]);
-    const __m256i low_01 = _mm256_unpacklo_epi16(bits[0], bits[1]);
-    const __m256i high_01 = _mm256_unpackhi_epi16(bits[0], bits[1]);
-    const __m256i low_23 = _mm256_unpacklo_epi16(bits[2], bits[3]);
-    const __m256i high_23 = _mm256_unpackhi_epi16(bits[2], bits[3]);
-    x[0] = _mm256_castsi256_ps(_mm256_unpacklo_epi32(low_01, low_23));
-    x[1] = _mm256_castsi256_ps(_mm256_unpackhi_epi32(low_01, low_23));
-    x[2] = _mm256_castsi256_ps(_mm256_unpacklo_epi32(high_01, high_23));
-    x[3] = _mm256_castsi256_ps(_mm256_unpackhi_epi32(high_01, high_23));
-}
-
-/* Loads STEP bytes of VECTOR keys, `at` bytes from the beginnings of their rows. unit[i] becomes
- * unit i of all keys. For TYPE_F16 each 128 bits hold the first element of 4 keys, then the
- * second. */
-static inline __attribute__((always_inline)) void
-load_units(const enum type type, const char *const *key, int64_t at, __m256 unit[UNITS])
-{
-    for (int i = 0; i < UNITS; i++)
-        unit[i] =
-            _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)(key[i] + at))),
-                                 _mm_loadu_ps((const float *)(key[i + 4] + at)), 1);
-    if (type == TYPE_F16)
-        transpose_pairs(unit);
-    else
-        transpose_4(unit);
-}
+#include "kernels/avx2/steps.h"
 
 /* A signed byte becomes a float in two steps: a shuffle moves it to its place in 32 bits, then a
  * second step makes it a number. For TYPE_I8 its place is the upper byte. A conversion then gives
@@ -127,8 +76,8 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* Adds the products of element d of all keys. `is_large` goes to multiply_add. It is false for
- * bytes, because gcc would otherwise spill more registers in their long rounds. */
+/* Adds the products of element d of all keys. `is_large` is passed on to multiply_add. It is false
+ * for bytes, because gcc would otherwise spill more registers in the long rounds of bytes. */
 static inline __attribute__((always_inline)) void
 add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m256 s[][MAX_TILE],
             const int vectors, const int rows, const bool is_large)
@@ -187,11 +136,6 @@ take_scales(const enum type type, const struct key_rows *rows, const char *const
     const __m256 back = _mm256_mul_ps(scales->scale[j], _mm256_set1_ps(UPPER_BYTE));
     return _mm256_movemask_ps(_mm256_cmp_ps(back, given, _CMP_NEQ_OQ)) == 0;
 }
-
-/* The units of STEP bytes of each key. The struct stays in memory. */
-struct units {
-    __m256i unit[UNITS][MAX_TILE];
-};
 
 /* Does the work of add_step for bytes, which have a scale for each key. The units are stored in
  * memory, and each unit is loaded once. Otherwise gcc would keep all units in registers and the

@@ -6,7 +6,7 @@
  * Lanes are value columns. A tile has 2 vectors of columns for 4 rows, and 4 vectors for fewer
  * rows. Registers: at most 8 sums, 4 vectors of V, their scale, a weight and the constants that
  * widen bytes take 16 ymm. FMA or memory is the bound. A quantised element takes one more
- * multiplication, by its scale. There are no more sums than keep the FMA ports busy, so any other
+ * multiplication, by its scale. The sums are just enough to keep the FMA ports busy, so any other
  * work of these ports delays the sums.
  */
 #include "kernels/avx2/decode.h"
@@ -63,7 +63,8 @@ static inline __attribute__((always_inline)) bool collect_scales(const enum type
 
 /* Returns the address of the columns in a row. The assembly hides where the row's address comes
  * from, so that the compiler uses the offset as the index of loads. Otherwise it would keep the sum
- * of the offset and each distance in a register of its own, and there are too few registers. */
+ * of the offset and the distance of each vector in a register of its own, and there are too few
+ * registers. */
 static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
     const char *data = *row;

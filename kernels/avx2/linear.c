@@ -210,7 +210,7 @@ add_input(const enum type type, struct tile_reader reader[FEW_TILES], const floa
     }
 }
 
-/* Returns whether a sum of few rows is NaN, like has_nan. */
+/* Returns whether a sum of few rows is NaN, as has_nan does for many rows. */
 static inline __attribute__((always_inline)) bool
 has_few_nan(__m256 acc[FEW_TILES][FEW_ROWS][TILE_VECTORS], const int rows, const int tiles)
 {

@@ -37,7 +37,7 @@ void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
     static const uint32_t places[1 << QUAD] = {0x0,   0x0,     0x1,     0x100,    0x2,   0x200,
                                                0x201, 0x20100, 0x3,     0x300,    0x301, 0x30100,
                                                0x302, 0x30200, 0x30201, 0x3020100};
-    float *to = line; /* stores behind the keys hit only numbers that have been read */
+    float *to = line; /* a store overwrites only numbers that have been read */
     for (int key = 0; key < KEY_BLOCK; key += QUAD) {
         const unsigned quad = keys[key / 64] >> key % 64 & 0xf;
         const __m128i from = _mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)places[quad]));
@@ -66,8 +66,8 @@ void attnkit_avx2_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *
         uint64_t bits = keys[i], own_bits = own[i];
         for (int j = 0; j < 64; j += VECTOR, bits >>= VECTOR, own_bits >>= VECTOR) {
             const uint64_t these = bits & 0xff;
-            /* At most 64 i + j numbers have been read before, one for each key, so reading a whole
-             * vector stays in the line. */
+            /* At most 64 i + j numbers have been used before, so a whole vector lies within the
+             * KEY_BLOCK floats of `numbers`. */
             __m256 x = _mm256_loadu_ps(numbers);
             if (these != 0xff)
                 x = spread(x, these);

@@ -57,7 +57,7 @@ static bool unmasked_f32(const float *numbers, uint64_t words[KEY_BLOCK / 64])
 }
 
 /* Does the work of `unmasked` for numbers of 16 bits, two vectors at a time: sets the bits, and
- * returns whether a number that masks no key is not 0. -0 counts as 0. */
+ * returns whether any number other than -inf is nonzero. -0 counts as 0. */
 static bool unmasked_half(const uint16_t *numbers, int minus_infinity,
                           uint64_t words[KEY_BLOCK / 64])
 {

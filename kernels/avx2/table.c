@@ -3,4 +3,6 @@
  * The tiles of AVX2, FMA and F16C.
  */
 #include "kernels/avx2/avx2.h"
+
+#define KERNEL_INTEGERS attnkit_avx2_integers
 #include "kernels/vectors/table.h"

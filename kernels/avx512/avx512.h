@@ -150,7 +150,7 @@ static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const 
         for (int i = 0; i < n; i++)
             p[i] = _mm512_fmadd_ps(p[i], x[i], _mm512_set1_ps(coefficients[k]));
     for (int i = 0; i < n; i++) {
-        /* A NaN is not less, so it stays. */
+        /* NaN is not less than LEAST_POWER, so it stays. */
         const __mmask16 not_less =
             _mm512_cmp_ps_mask(rounded[i], _mm512_set1_ps(LEAST_POWER), _CMP_NLT_UQ);
         x[i] = _mm512_maskz_scalef_ps(not_less, p[i], rounded[i]);

@@ -2,8 +2,8 @@
  *
  * One block of keys for some query rows: scores (decode_k.c, decode_tiled_k.c), softmax, and
  * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. decode.c of
- * kernels/attention calls `decode`. Rows are split into panels of at most 4, which share the loads
- * of K and V.
+ * kernels/attention calls `decode`. Rows are split into panels of at most 4 rows. The rows of a
+ * panel share the loads of K and V.
  */
 #include "kernels/avx512/decode.h"
 
@@ -21,13 +21,14 @@ static inline __m128 max_of_each(const __m512 x[PANEL_ROWS])
 }
 
 /* Stores the weights of VECTOR keys in `weights`, transposed: p has a vector for each row,
- * `weights` a line for each key. Returns the sums of the rows with these weights added. */
+ * `weights` has PANEL_ROWS numbers for each key. Returns the sums of the rows with these weights
+ * added. */
 static inline __m128 store_weights(const __m512 p[PANEL_ROWS], float (*weights)[PANEL_ROWS],
                                    __m128 sum)
 {
     const __m512 low_01 = _mm512_unpacklo_ps(p[0], p[1]), high_01 = _mm512_unpackhi_ps(p[0], p[1]);
     const __m512 low_23 = _mm512_unpacklo_ps(p[2], p[3]), high_23 = _mm512_unpackhi_ps(p[2], p[3]);
-    /* key_i holds the lines of keys i, i + 4, i + 8 and i + 12. Each of the vectors after these
+    /* key_i holds the weights of keys i, i + 4, i + 8 and i + 12. Each of the next four vectors
      * holds half of two key_i. */
     const __m512 key_0 = _mm512_shuffle_ps(low_01, low_23, 0x44);
     const __m512 key_1 = _mm512_shuffle_ps(low_01, low_23, 0xee);

@@ -20,11 +20,12 @@ struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
     const char *stop;  /* the end of the current row, or of the page if that comes first */
-    bool pages;        /* each new row or page also prefetches a line two pages further on */
-    bool apart;        /* rows of 16-bit types with gaps between them, in K and V larger than L2 */
+    bool pages;        /* at the beginning of a row or page, also prefetch two pages further on */
+    bool apart;        /* the rows are of a 16-bit type, with gaps between them, and K and V are
+                        * larger than L2 */
     int64_t bytes;     /* bytes of each row */
-    int64_t due, pace; /* due: lines to prefetch now; pace: lines that each call adds; in 256ths of
-                          a cache line */
+    int64_t due, pace; /* in 256ths of a cache line; due: to prefetch now; pace: added to `due` by
+                        * each call */
 };
 
 /* Spreads the prefetches of the first `count` rows of `row` over `times` calls of prefetch_ahead.
@@ -52,10 +53,10 @@ static inline struct ahead ask_for(const struct panel *panel, const struct key_r
 
 /* Prefetches the next cache lines into L2, or into L1 if `to_first`. The lines need not exist,
  * because a prefetch never faults. Prefetches are spread evenly, because prefetches under way delay
- * loads from L2. If ahead->pages, the beginning of a row or page also prefetches a line two pages
- * further on. Finding the address of a page takes longer than loading a line, even more so in a
- * virtual machine. The function is always inlined, because gcc drops calls of a function that does
- * nothing but prefetch. */
+ * loads from L2. If ahead->pages, the beginning of a row or page also prefetches a cache line two
+ * pages further on. Finding the address of a page takes longer than loading a line, even more so in
+ * a virtual machine. The function is always inlined, because gcc drops calls of a function that
+ * does nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead,
                                                                  const bool to_first)
 {
@@ -86,7 +87,7 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
 }
 
 /* Returns whether to prefetch the rows into L1. Rows of 16-bit types with gaps between them then
- * take 0.9 of the time, while all other rows take longer. */
+ * take 0.9 times as long, while all other rows take longer. */
 static inline bool gains_by_first(const enum type type, const struct ahead *ahead)
 {
     return (type == TYPE_F16 || type == TYPE_BF16) && ahead->apart;

@@ -25,188 +25,16 @@
  * Nothing is rounded: q * scale takes 8 + 11 bits, c * scale takes 10 + 11 bits, and both are
  * normal or 0. Only the sign of a zero may differ from the product q * scale. A chain that begins
  * at +0 keeps that sign only in a sum that is zero, and the sign of a zero sum does not reach a
- * result (README.md, 3 and 11). NaN becomes NaN either way. A byte of TYPE_I8 is converted as the
- * upper byte of 32 bits, and the scale is divided by 2^24. This is not exact if a scale is infinite
- * or very small. A tile that has one of these scales is recomputed with conversion and product.
+ * result (steps 3 and 11 of kernels/README.md). NaN becomes NaN either way. A byte of TYPE_I8 is
+ * converted as the upper byte of 32 bits, and the scale is divided by 2^24. This is not exact if a
+ * scale is infinite or very small. A tile that has one of these scales is recomputed with
+ * conversion and product.
  */
-#include "kernels/avx512/decode.h"
-
-enum {
-    STEP = 32,      /* bytes of each key */
-    UNITS = 8,      /* units of 32 bits in STEP bytes */
-    PARTS = 4,      /* parts of the work of transposing a step */
-    MAX_TILE = 2,   /* vectors of keys */
-    MAX_BLOCKS = 4, /* blocks of TYPE_Q8_0 whose scales are loaded together */
-};
+#include "kernels/avx512/steps.h"
 
 #define UPPER_BYTE 0x1p24f /* the value of 1 in the upper byte of 32 bits */
 
-/* Returns the number of elements in a unit of 32 bits. */
-static inline int elements_of_unit(const enum type type)
-{
-    return type == TYPE_F32 ? 1 : type == TYPE_F16 || type == TYPE_BF16 ? 2 : 4;
-}
-
-/* Returns the number of elements in STEP bytes. */
-static inline int elements_of_step(const enum type type)
-{
-    return UNITS * elements_of_unit(type);
-}
-
-/* ----------------------------------------------------------------------------- transposing */
-
-/* The place of a step. */
-struct place {
-    const char *const *key; /* the first key of the tile */
-    int64_t at;             /* bytes from the beginnings of rows */
-};
-
-/* A step of all keys of a tile, transposed: unit i of vector j of the keys is unit[i][j]. For
- * TYPE_F16, unit[i][j] holds element 2 i of all keys, then element 2 i + 1. */
-struct step {
-    __m512i unit[UNITS][MAX_TILE];
-};
-
-static inline __m512i load_two(const char *const *low, const char *const *high, int64_t at)
-{
-    return _mm512_inserti64x4(
-        _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(*low + at))),
-        _mm256_loadu_si256((const __m256i *)(*high + at)), 1);
-}
-
-/* Interleaves, in each 128 bits, pieces of a and b of `bits` bits. The first half of the result
- * goes to a, the second half to b. */
-static inline __attribute__((always_inline)) void interleave(const int bits, __m512i *a, __m512i *b)
-{
-    const __m512i x = *a, y = *b;
-    *a = bits == 16   ? _mm512_unpacklo_epi16(x, y)
-         : bits == 32 ? _mm512_unpacklo_epi32(x, y)
-                      : _mm512_unpacklo_epi64(x, y);
-    *b = bits == 16   ? _mm512_unpackhi_epi16(x, y)
-         : bits == 32 ? _mm512_unpackhi_epi32(x, y)
-                      : _mm512_unpackhi_epi64(x, y);
-}
-
-/* Interleaves x[i] and x[i + apart], for all pairs. */
-static inline __attribute__((always_inline)) void interleave_pairs(const int bits, __m512i x[UNITS],
-                                                                   const int apart)
-{
-    for (int i = 0; i < UNITS; i++)
-        if (i / apart % 2 == 0)
-            interleave(bits, x + i, x + i + apart);
-}
-
-/* Joins the halves of TYPE_F16. Each 64 bits of a and b are an element of 4 keys. An element of all
- * 16 keys is the 64 bits at `at` and at + 4 of a, each followed by the 64 bits at the same place of
- * b. In the result, the next element of all keys follows. */
-static inline __m512i join_keys(__m512i a, const int at, __m512i b)
-{
-    const __m512i from =
-        _mm512_setr_epi64(at, at + 8, at + 4, at + 12, at + 1, at + 9, at + 5, at + 13);
-    return _mm512_permutex2var_epi64(a, from, b);
-}
-
-/* Does a part of the transposition of vector j of the keys. x holds the state between parts. */
-static inline __attribute__((always_inline)) void transpose_part(const enum type type,
-                                                                 const int part, struct place place,
-                                                                 __m512i x[UNITS],
-                                                                 struct step *step, const int j)
-{
-    const bool halves = type == TYPE_F16;
-    const char *const *const key = place.key + j * VECTOR;
-    switch (part) {
-    case 0:
-        for (int i = 0; i < UNITS; i++) {
-            const char *const *const low = halves ? key + i : key + i % 4 + i / 4 * 8;
-            x[i] = load_two(low, low + (halves ? 8 : 4), place.at);
-        }
-        break;
-    case 1:
-        interleave_pairs(halves ? 16 : 32, x, 1);
-        break;
-    case 2:
-        interleave_pairs(halves ? 32 : 64, x, 2);
-        break;
-    default: /* the bits of an index are in reverse order now */
-        for (int i = 0; i < 4; i++) {
-            const int unit = i / 2 + i % 2 * 2;
-            step->unit[unit][j] =
-                halves ? join_keys(x[i], 0, x[i + 4]) : _mm512_shuffle_i64x2(x[i], x[i + 4], 0x88);
-            step->unit[unit + 4][j] =
-                halves ? join_keys(x[i], 2, x[i + 4]) : _mm512_shuffle_i64x2(x[i], x[i + 4], 0xdd);
-        }
-        break;
-    }
-}
-
-static inline __attribute__((always_inline)) void
-transpose_step(const enum type type, struct place place, struct step *step, const int vectors)
-{
-    __m512i x[UNITS];
-    for (int j = 0; j < vectors; j++)
-#pragma GCC unroll 4
-        for (int part = 0; part < PARTS; part++)
-            transpose_part(type, part, place, x, step, j);
-}
-
 /* --------------------------------------------------------------------------------- scales */
-
-static inline short f16_at(const char *const *key, int64_t at)
-{
-    short bits;
-    memcpy(&bits, *key + at, sizeof bits);
-    return bits;
-}
-
-/* The scales with which the bytes of the keys of a tile are widened. */
-struct scales {
-    __m512 of[MAX_TILE];
-    int64_t next; /* TYPE_I8: the element at which the next group begins */
-    bool exact;   /* all scales so far give exact products */
-};
-
-/* Scales of the next blocks of TYPE_Q8_0, as binary16. They are collected in memory, because moving
- * a binary16 number into a vector takes an FMA port. They are collected a step or more before they
- * are needed, because the load of all scales waits until each store has reached the cache. */
-struct next_blocks {
-    _Alignas(64) short scale[MAX_BLOCKS][MAX_TILE * VECTOR];
-};
-
-static inline __attribute__((always_inline)) void
-copy_blocks(struct place place, short scale[][MAX_TILE * VECTOR], const int keys, const int blocks)
-{
-    for (int i = 0; i < keys; i++)
-        for (int b = 0; b < blocks; b++)
-            scale[b][i] = f16_at(place.key + i, place.at - 2 + b * Q8_BLOCK_BYTES);
-}
-
-/* Loads the scales of the next blocks of TYPE_Q8_0, at most MAX_BLOCKS, as far as they are among
- * the `elements` elements from `place` on. */
-static inline __attribute__((always_inline)) void
-load_blocks(struct place place, int64_t elements, struct next_blocks *next, const int vectors)
-{
-    if (elements >= MAX_BLOCKS * Q8_BLOCK)
-        copy_blocks(place, next->scale, vectors * VECTOR, MAX_BLOCKS);
-    else
-        for (int b = 0; b * Q8_BLOCK < elements; b++, place.at += Q8_BLOCK_BYTES)
-            copy_blocks(place, next->scale + b, vectors * VECTOR, 1);
-}
-
-/* Takes the scales of the TYPE_Q8_0 block at element d. The block after it is at `place`. */
-static inline __attribute__((always_inline)) void
-take_block(int64_t d, int64_t dim, struct place place, struct next_blocks *next,
-           struct scales *scales, const int vectors)
-{
-    const int block = (int)(d / Q8_BLOCK % MAX_BLOCKS);
-    for (int j = 0; j < vectors; j++) {
-        const short *const halves = next->scale[block] + j * VECTOR;
-        scales->of[j] = _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)halves));
-        scales->exact &= _mm512_fpclass_ps_mask(scales->of[j], 0x18) == 0; /* infinite */
-    }
-    const int64_t then = d + Q8_BLOCK < dim ? d + Q8_BLOCK : 0;
-    if (then == 0 || block == MAX_BLOCKS - 1)
-        load_blocks(place, dim - then, next, vectors);
-}
 
 /* Takes the scales of the TYPE_I8 group at element d. */
 static inline __attribute__((always_inline)) void take_group(const struct key_rows *k,
@@ -301,15 +129,17 @@ enum hints {
 };
 
 /* Returns whether to prefetch K into L1. A cache line of a 16-bit type takes twice the work. If K
- * was in a cache, these prefetches made 16-bit types up to 5 % slower. Bytes gain nothing. */
+ * was in a cache of the CPU, these prefetches made 16-bit types up to 5 % slower. Bytes gain
+ * nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;
     return panel->far && (type == TYPE_F32 || (half && panel->block->large));
 }
 
-/* Prefetches lines from L2 to L1, because loads from L2 would wait behind lines that come from
- * memory. A line has two steps, so each step prefetches the lines of every second key. */
+/* Prefetches cache lines from L2 to L1, because loads from L2 would wait behind cache lines that
+ * come from memory. A cache line has two steps, so each step prefetches the cache lines of every
+ * second key. */
 static inline __attribute__((always_inline)) void bring_near(struct place place, const int odd,
                                                              const int vectors)
 {
@@ -326,40 +156,12 @@ static inline int asks_of_step(const enum type type)
 
 /* ---------------------------------------------------------------------------------- tiles */
 
-/* Returns the place `steps` steps after element d. After the last whole step of a row, the place is
- * in the rows from `next` on. */
-static inline __attribute__((always_inline)) struct place
-place_after(const enum type type, const struct key_rows *k, const char *const *key,
-            const char *const *next, int64_t d, const int steps)
-{
-    const int step = elements_of_step(type), scale = type == TYPE_Q8_0 ? 2 : 0;
-    const int64_t end = k->dim / step * step, then = d + steps * step;
-    if (then < end)
-        return (struct place){key, bytes_of(type, then) + scale};
-    return (struct place){next, bytes_of(type, then - end) + scale};
-}
-
 /* Returns whether a step is transposed during the FMAs of the step before it. This is not done for
  * binary32, which has more shuffles than FMAs, and whose shuffles wait longer for memory. */
 static inline bool is_transposed_before(const enum type type)
 {
     return type != TYPE_F32;
 }
-
-/* Two steps. One is in use while the other is filled. */
-struct steps {
-    struct step step[2];
-    int now; /* index of the complete step */
-};
-
-/* A tile of keys, and the buffers that one tile passes to the next. */
-struct scored_tile {
-    const struct panel *panel;
-    const char *const *key, *const *next; /* the first keys of this tile and of the next tile */
-    int first;                            /* index of the tile's first key */
-    struct steps *steps;
-    struct next_blocks *blocks;
-};
 
 /* Adds the products of a step, the elements from d on. If is_transposed_before, the next step is
  * transposed meanwhile. After the last step of a tile, the next step is the first step of the next

@@ -23,7 +23,7 @@ static inline int keys_of_step(const enum type type)
 
 /* The columns of V in a tile. */
 struct columns {
-    int64_t offset; /* bytes from the start of a row to the columns; TYPE_Q8_0: past the scale */
+    int64_t offset; /* bytes from the start of a row to the elements of the columns */
     int64_t scale;  /* TYPE_I8: index of the scale */
     int64_t width;  /* elements of each vector; less than VECTOR only where there is one vector */
 };
@@ -38,8 +38,8 @@ static inline struct columns columns_at(const enum type type, const struct key_r
 }
 
 /* Returns the address of the columns in a row. The assembly hides where the address comes from.
- * Otherwise the compiler would keep the sum of the offset and each distance in a register of its
- * own, and there are too few registers. */
+ * Otherwise the compiler would keep the sum of the offset and the distance of each vector in a
+ * register of its own, and there are too few registers. */
 static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
     const char *data = *row + columns->offset;

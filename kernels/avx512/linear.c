@@ -51,7 +51,7 @@ add_input(const enum type type, struct tile_reader reader[FEW_TILES], const floa
     }
 }
 
-/* Returns whether a sum of few rows is NaN, like has_nan. */
+/* Returns whether a sum of few rows is NaN, as has_nan does for many rows. */
 static inline __attribute__((always_inline)) bool has_few_nan(__m512 acc[FEW_ROWS][FEW_TILES],
                                                               const int rows)
 {

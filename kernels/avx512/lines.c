@@ -30,7 +30,7 @@ static inline floats numbers_from(int first)
 
 void attnkit_avx512_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
 {
-    float *to = line; /* stores behind the keys hit only numbers that have been read */
+    float *to = line; /* a store overwrites only numbers that have been read */
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         const __mmask16 bits = bits_at(keys, key);
         _mm512_storeu_ps(to, _mm512_maskz_compress_ps(bits, _mm512_loadu_ps(line + key)));
@@ -43,8 +43,8 @@ void attnkit_avx512_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float
 {
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         const __mmask16 bits = bits_at(keys, key);
-        /* At most `key` numbers have been read before, one for each key, so reading a whole vector
-         * stays in the line. */
+        /* At most `key` numbers have been used before, so a whole vector lies within the KEY_BLOCK
+         * floats of `numbers`. */
         const __m512 x = _mm512_maskz_expand_ps(bits, _mm512_loadu_ps(numbers));
         _mm512_storeu_ps(line + key,
                          _mm512_mask_mov_ps(_mm512_set1_ps(none), bits_at(own, key), x));

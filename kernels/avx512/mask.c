@@ -24,8 +24,8 @@ void attnkit_avx512_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY
     }
 }
 
-/* Does the work of `unmasked` for binary32: sets the bits, and returns whether a number that masks
- * no key is not 0. -0 counts as 0. */
+/* Does the work of `unmasked` for binary32: sets the bits, and returns whether any number other
+ * than -inf is nonzero. -0 counts as 0. */
 static bool unmasked_f32(const float *numbers, uint64_t words[KEY_BLOCK / 64])
 {
     const __m512i minus_infinity = _mm512_set1_epi32((int)0xff800000);

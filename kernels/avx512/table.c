@@ -3,4 +3,6 @@
  * The tiles of AVX-512 F, BW, DQ and VL.
  */
 #include "kernels/avx512/avx512.h"
+
+#define KERNEL_INTEGERS attnkit_avx512_integers
 #include "kernels/vectors/table.h"

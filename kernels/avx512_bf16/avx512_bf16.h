@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * AVX512_BF16: the multiply-adds of pairs of bf16, and the prototypes of the tiles. kernels.h says
- * what a pair is, and has the contract of each tile. All other tiles are in
- * kernels/avx512.
+ * what a pair is, and has the contract of each tile. All other tiles are in kernels/avx512.
  */
 #ifndef ATTNKIT_AVX512_BF16_H
 #define ATTNKIT_AVX512_BF16_H
@@ -26,7 +25,7 @@ static inline __attribute__((always_inline)) __m512 multiply_step(__m512 x, __m5
     return sum;
 }
 
-/* Does the same with a single pair of x, which the instruction reads and broadcasts. */
+/* Returns sum + *x * w for a single pair *x, which the instruction reads and broadcasts. */
 static inline __attribute__((always_inline)) __m512 multiply_step_one(const float *x, __m512 w,
                                                                       __m512 sum)
 {

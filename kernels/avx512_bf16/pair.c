@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes words of pairs from rows and from tiles of a matrix. The loops call these tiles when
- * they put q, K, x or a matrix into scratch. Each 64 bytes take a load, a rotation or a
- * permutation, a store, and three instructions for the least magnitude. Memory is the bound.
+ * Makes words of pairs from rows and from tiles of a matrix. The loops call these tiles when they
+ * put q, K, x or a matrix into scratch. Each 64 bytes take a load, a rotation or a permutation, a
+ * store, and three instructions for the least magnitude. Memory is the bound.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The two forms of VDPBF16PS that the tiles use, each as a function of one instruction, which
- * dispatch/cpu/probe.c tries.
+ * The tiles use two forms of VDPBF16PS. Each function here runs one of these forms once, so that
+ * dispatch/cpu/probe.c can try it.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores of a panel of bf16, in pairs of dimensions. The loops are in
- * kernels/vectors/scores.h and scores_tile.h.
+ * Scores of a panel of bf16, in pairs of dimensions. The loops are in kernels/vectors/scores.h and
+ * scores_tile.h.
  *
  * A register tile has 6 keys x 4 vectors. 24 accumulators, 4 vectors of q and 1 broadcast take 29
  * of 32 zmm. Each pair of dimensions takes 24 VDPBF16PS and 10 loads. The VDPBF16PS are the bound:

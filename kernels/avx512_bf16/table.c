@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tiles of AVX-512 with the unit AVX512_BF16: the tiles of kernels/avx512, and tiles for
- * pairs.
+ * The tiles of AVX-512 with the unit AVX512_BF16: the tiles of kernels/avx512, tiles for pairs, and
+ * the tiles for integers of kernels/avx512_vnni. Every CPU with AVX512_BF16 has AVX512_VNNI, too.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 
@@ -17,6 +17,7 @@ static const struct pair_kernels pairs = {
 };
 
 #define KERNEL_PAIRS &pairs
+#define KERNEL_INTEGERS attnkit_avx512_vnni_integers
 #undef KERNEL
 #define KERNEL(entry) attnkit_avx512_##entry
 #include "kernels/vectors/table.h"

@@ -17,8 +17,8 @@ struct append {
     const char *src;
     char *dst, *scales; /* scales for TYPE_I8 */
     bool tiled;         /* dst is tiled, as K in struct key_rows */
-    /* Field batch is the stride of pages if dst is paged. Field row is the stride of tiles if dst
-     * is tiled. */
+    /* `batch` is the stride from page to page if dst is paged, and `row` is the stride from tile to
+     * tile if dst is tiled. */
     struct strides src_stride, dst_stride, scale_stride;
     struct ints starts; /* none: 0 */
     struct ints lens;   /* none: len */

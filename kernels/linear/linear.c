@@ -19,10 +19,12 @@ enum {
     PANEL = 3 * TILE_KEYS,     /* outputs, as wide as the widest register tile of many rows */
     FEW_PANEL = 4 * TILE_KEYS, /* outputs, as wide as the widest register tile of few rows */
     SUMS = FEW_PANEL,          /* floats of a row of outputs in scratch */
-    CUT = 512,                 /* inputs: a group of rows is 16 KB, a panel 96 KB, a block 512 KB */
+    CUT = 512,                 /* inputs; a cut of a group of rows has 16 KiB, of a panel 96 KiB, of
+                                * a block 512 KiB */
     INPUTS_AT_ONCE = 64,       /* inputs converted at once, a multiple of Q8_BLOCK */
-    GATHER_PARTS = 2,     /* number of parts that take as long as putting their rows into scratch */
-    NEAR_BYTES = 1 << 22, /* bytes; a matrix with more bytes is neither in L1 nor in L2 */
+    GATHER_PARTS = 2,          /* number of parts that take as long as putting a block of rows into
+                                * scratch */
+    NEAR_BYTES = 1 << 22,      /* bytes; a matrix with more bytes is neither in L1 nor in L2 */
 };
 
 /* -------------------------------------------------------------------------------- packing */
@@ -105,8 +107,8 @@ struct scratch {
     uint32_t x_least; /* with `paired`: the least magnitude of x */
 };
 
-/* Returns whether many rows are multiplied in pairs, as long as this gives the bits of the chain.
- */
+/* Returns whether x of many rows is stored as words of pairs. run_pairs decides for each cut
+ * whether products in pairs give the bits of the chain. */
 static bool has_pairs(const struct linear *l, const struct kernels *kernels)
 {
     return kernels->pairs && l->x_type == TYPE_BF16 && l->w_type == TYPE_BF16;
@@ -232,8 +234,9 @@ static const float *pair_x(const struct linear *l, const struct kernels *kernels
     return words;
 }
 
-/* Writes inputs d .. d + n - 1 of some rows to a group of struct product, in steps_of(n) steps. n
- * is at most INPUTS_AT_ONCE. With pairs, lowers *least to the least magnitude of these inputs. */
+/* Writes inputs d .. d + n - 1 of some rows to a group of struct product, as steps_of(n) floats of
+ * each row. n is at most INPUTS_AT_ONCE. With pairs, lowers *least to the least magnitude of these
+ * inputs. */
 static void gather_inputs(const struct linear *l, const struct kernels *kernels, int64_t row,
                           int rows, int64_t d, int64_t n, float *group, uint32_t *least)
 {
@@ -352,9 +355,9 @@ static void split_x(const struct linear *l, struct scratch *s, int rows)
     s->paired = false;
 }
 
-/* Multiplies a cut in pairs and returns true, if this gives the bits of the chain. Otherwise turns
- * x into binary32 for this and all later products of the block, because the sums then may be
- * subnormal. */
+/* Multiplies a cut in pairs and returns true, if this gives the bits of the chain. Otherwise
+ * products or sums in pairs could be subnormal: turns x into binary32 for this and all later
+ * products of the block, and returns false. */
 static bool run_pairs(const struct linear *l, const struct kernels *kernels, struct scratch *s,
                       const struct part *part, int64_t d, struct product product)
 {

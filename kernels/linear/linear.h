@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A linear map y = x Wᵀ + bias and the packing of its matrix: the problems after dispatch/ has
- * checked them, and the loops over their parts. A packed matrix has tiles of TILE_KEYS outputs,
- * without gaps between them. Each tile is [inputs][TILE_KEYS], as in tiled K. Strides are in bytes.
+ * A linear map y = x Wᵀ + bias and the packing of its matrix: the structs that dispatch/ fills
+ * after its checks, and the loops that compute them part by part. A packed matrix has tiles of
+ * TILE_KEYS outputs, without gaps between them. Each tile is [inputs][TILE_KEYS], as in tiled K.
+ * Strides are in bytes.
  */
 #ifndef ATTNKIT_KERNELS_LINEAR_H
 #define ATTNKIT_KERNELS_LINEAR_H

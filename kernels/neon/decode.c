@@ -2,8 +2,8 @@
  *
  * One block of keys for some query rows: scores (decode_k.c, decode_tiled_k.c), softmax, and
  * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. decode.c of
- * kernels/attention calls `decode`. Rows are split into panels of at most 4, which share the loads
- * of K and V.
+ * kernels/attention calls `decode`. Rows are split into panels of at most 4 rows. The rows of a
+ * panel share the loads of K and V.
  */
 #include "kernels/neon/decode.h"
 

@@ -8,7 +8,8 @@
 #include "kernels/neon/neon.h"
 #include "kernels/vectors/decode/panel.h"
 
-/* The scaled scores of a panel, for whole vectors of keys. They are -inf from key visible[r] on. */
+/* The scaled scores of a panel, for whole vectors of keys. The scores of row r are -inf from key
+ * visible[r] on. */
 struct scores {
     float s[PANEL_ROWS][KEY_BLOCK];
     float scale_log2;

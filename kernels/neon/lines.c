@@ -51,7 +51,7 @@ void attnkit_neon_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
     static const uint32_t places[1 << VECTOR] = {0x0,   0x0,     0x1,     0x100,    0x2,   0x200,
                                                  0x201, 0x20100, 0x3,     0x300,    0x301, 0x30100,
                                                  0x302, 0x30200, 0x30201, 0x3020100};
-    float *to = line; /* stores behind the keys hit only numbers that have been read */
+    float *to = line; /* a store overwrites only numbers that have been read */
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         const uint32_t bits = bits_at(keys, key);
         vst1q_f32(to, permute(vld1q_f32(line + key), places[bits]));
@@ -64,8 +64,8 @@ void attnkit_neon_spread_line(const uint64_t keys[KEY_BLOCK / 64], const float *
 {
     for (int key = 0; key < KEY_BLOCK; key += VECTOR) {
         const uint32_t bits = bits_at(keys, key);
-        /* At most `key` numbers have been read before, one for each key, so reading a whole vector
-         * stays in the line. */
+        /* At most `key` numbers have been used before, so a whole vector lies within the KEY_BLOCK
+         * floats of `numbers`. */
         float32x4_t x = vld1q_f32(numbers);
         if (bits != 0xf) {
             /* The bits become bytes, and each byte then becomes the count of set bits before it. */

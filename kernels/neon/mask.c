@@ -63,8 +63,8 @@ void attnkit_neon_same_ids(const int32_t *ids, int32_t own, uint64_t words[KEY_B
     }
 }
 
-/* Does the work of `unmasked` for binary32: sets the bits, and returns whether a number that masks
- * no key is not 0. -0 counts as 0. */
+/* Does the work of `unmasked` for binary32: sets the bits, and returns whether any number other
+ * than -inf is nonzero. -0 counts as 0. */
 static bool unmasked_f32(const uint32_t *numbers, uint64_t words[KEY_BLOCK / 64])
 {
     const uint32x4_t minus_infinity = vdupq_n_u32(0xff800000);

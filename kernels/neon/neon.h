@@ -23,11 +23,11 @@ enum {
     LANES = VECTORS * VECTOR,
     FULL = 8, /* keys or value columns in a register tile: with at most 24 sums it takes 29 of 32
                  registers */
-    MAX_HEIGHT = 16, /* the same if the panel is a single vector: 16 sums keep 4 pipes with a
-                        latency of 4 busy */
+    MAX_HEIGHT = 16, /* keys or value columns if the panel is a single vector: 16 sums keep 4 pipes
+                        with a latency of 4 busy */
     DECODE_ROWS = 8,
     F32_DECODE_ROWS = 8,
-    MATRIX_ROWS = 6, /* rows of a linear map: 24 sums with the 4 vectors of a tile */
+    MATRIX_ROWS = 6, /* rows of few_product: 24 sums with the 4 vectors of a tile */
     F32_MATRIX_ROWS = MATRIX_ROWS,
 };
 

@@ -4,4 +4,6 @@
  * keys or value columns x 12 query rows. Decode takes rows in panels of 4.
  */
 #include "kernels/neon/neon.h"
+
+#define KERNEL_INTEGERS attnkit_neon_integers
 #include "kernels/vectors/table.h"

@@ -10,6 +10,7 @@
 
 #include "kernels/attention/keys.h"
 #include "kernels/attention/mask.h"
+#include "kernels/integers.h"
 #include "kernels/scalar/scalar.h"
 
 /* The buffers for one row. */
@@ -173,11 +174,82 @@ static float bias_of(const struct attention *a, struct place place, int64_t key,
     return bias;
 }
 
+/* --- Step 16: integers ---------------------------------------------------------------------- */
+
+/* A group of numbers as integers with a common scale. */
+struct integer_group {
+    int32_t n[KEY_BLOCK];
+    float scale;
+};
+
+/* Rounds `count` numbers, at most KEY_BLOCK. */
+static void round_numbers(const float *x, int count, struct integer_group *group)
+{
+    uint32_t largest = 0;
+    for (int i = 0; i < count; i++)
+        largest = magnitude_bits(x[i]) > largest ? magnitude_bits(x[i]) : largest;
+    const struct integer_scale s = integer_scale_of(largest);
+    group->scale = s.scale;
+    for (int i = 0; i < count; i++)
+        group->n[i] = isnan(s.scale) ? 0 : (int32_t)rintf(x[i] * s.inverse);
+}
+
+/* Returns the block of TYPE_Q8_0 with element i of a row, and its scale. */
+static const char *block_of(const struct attention *a, const struct cache *c, int64_t batch,
+                            int64_t kv_head, int64_t key, int64_t i, float *scale)
+{
+    const char *const row = key_row(a, c, batch, kv_head, key).data;
+    const char *const block = row + i / Q8_BLOCK * Q8_BLOCK_BYTES;
+    *scale = float_from_f16(half_at(block, 0));
+    return block + sizeof(uint16_t);
+}
+
+static float integer_dot(const struct attention *a, int64_t kv_head, struct place place,
+                         int64_t key, const struct buffers *b)
+{
+    float s = 0.0f;
+    for (int64_t d = 0; d < a->head_dim; d += Q8_BLOCK) {
+        struct integer_group q;
+        float scale;
+        int64_t sum = 0;
+        const char *const k = block_of(a, &a->k, place.batch, kv_head, key, d, &scale);
+        round_numbers(b->q + d, Q8_BLOCK, &q);
+        for (int i = 0; i < Q8_BLOCK; i++)
+            sum += (int64_t)q.n[i] * (int8_t)k[i];
+        s = fmaf((float)sum, q.scale * scale, s);
+    }
+    return s;
+}
+
+/* Sets b->column_sums to the weighted sums of V over the first `keys` keys of b->key. */
+static void add_integers(const struct attention *a, int64_t batch, int64_t kv_head, int keys,
+                         struct buffers *b)
+{
+    for (int64_t c = 0; c < a->value_dim; c++) {
+        float weight[KEY_BLOCK], scale;
+        struct integer_group w;
+        int64_t sum = 0;
+        for (int i = 0; i < keys; i++) {
+            block_of(a, &a->v, batch, kv_head, b->key[i], c, &scale);
+            weight[i] = b->weight[i] * scale;
+        }
+        round_numbers(weight, keys, &w);
+        for (int i = 0; i < keys; i++)
+            sum += (int64_t)w.n[i] *
+                   (int8_t)block_of(a, &a->v, batch, kv_head, b->key[i], c, &scale)[c % Q8_BLOCK];
+        b->column_sums[c] = (float)sum * w.scale;
+    }
+}
+
+/* --- The row ---------------------------------------------------------------------------------- */
+
 /* Computes the score s_j of step 2. */
 static float dot(const struct attention *a, int64_t kv_head, struct place place, int64_t key,
                  const struct buffers *b)
 {
     float s = 0.0f;
+    if (a->integers)
+        return integer_dot(a, kv_head, place, key, b);
     widen_key(a, &a->k, place.batch, kv_head, key, b->k);
     for (int64_t d = 0; d < a->head_dim; d++)
         s = fmaf(b->q[d], b->k[d], s);
@@ -253,10 +325,14 @@ static void add_block(const struct attention *a, int64_t kv_head, struct place p
     memset(b->column_sums, 0, (size_t)a->value_dim * sizeof *b->column_sums);
     for (int i = 0; i < keys; i++) {
         sum += b->p[i];
+        if (a->integers)
+            continue;
         widen_key(a, &a->v, place.batch, kv_head, b->key[i], b->v);
         for (int64_t c = 0; c < a->value_dim; c++)
             b->column_sums[c] = fmaf(b->weight[i], b->v[c], b->column_sums[c]);
     }
+    if (a->integers)
+        add_integers(a, place.batch, kv_head, keys, b);
     for (int64_t c = 0; c < a->value_dim && keys > 0; c++)
         b->chunk[c] = fmaf(b->chunk[c], rescale, b->column_sums[c]);
     if (keys > 0)
@@ -314,10 +390,11 @@ static void settle_chunk(const struct attention *a, int64_t kv_head, struct plac
     bool finite = true;
     for (int64_t c = 0; c < a->value_dim; c++)
         finite &= isfinite(b->chunk[c]) != 0;
-    if (!finite && isfinite(row_sum))
+    const bool is_exact = !finite && isfinite(row_sum) && !a->integers;
+    if (is_exact)
         exact_mean(a, kv_head, place, first, end, b);
     for (int64_t c = 0; c < a->value_dim; c++)
-        if (isfinite(b->chunk[c]) || !isfinite(row_sum))
+        if (isfinite(b->chunk[c]) || !is_exact)
             b->exact[c] = (double)b->chunk[c];
         else
             b->exact[c] *= (double)row_sum;

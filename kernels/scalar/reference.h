@@ -9,10 +9,10 @@
 #include "kernels/attention/attention.h"
 #include "kernels/linear/linear.h"
 
-/* Computes the whole problem, row by row, in the canonical order of kernels/README.md. */
+/* Computes all rows of the call, one by one, in the canonical order of kernels/README.md. */
 void attnkit_reference(const struct attention *a);
 
-/* Computes one row of the problem. out has value_dim floats. lse may be NULL. */
+/* Computes one row of the call. out has value_dim floats. lse may be NULL. */
 void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row,
                            float *out, float *lse);
 

@@ -64,7 +64,7 @@ static inline float scalar_exp2(float x)
 
 /* Returns log x for x = 0, NaN, +inf or a normal x > 0, within 1.0 ulp. x is split into 2^e m with
  * 0.75 <= m < 1.5. The result is e ln 2 + 2 atanh(y) with y = (m - 1) / (m + 1). The larger parts
- * of this sum are kept as sums of two numbers. */
+ * of this sum are sums of two numbers. */
 static inline float scalar_log(float x)
 {
     if (x == 0.0f)
@@ -99,8 +99,8 @@ static inline float scalar_log(float x)
 /* Returns tanh x, within 3 ulp: E / (E + 1) with 2 E = e^2a - 1 and a = |x|. Let 2a = n ln 2 + 2f
  * with |f| < 0.174. A polynomial f + f^2 q(f) gives h = (e^2f - 1) / 2. Then E = 2^n h + (2^n - 1)
  * / 2 has a small relative error for a small x, where n = 0. If tanh x is near 1, an error of E
- * hardly changes the result. No step underflows unless x does, because x below 2^-25 is its own
- * tanh. If a is at least 10, E + 1 rounds to E. */
+ * hardly changes the result. No step underflows unless x is subnormal. If a is at least 10, E + 1
+ * rounds to E. */
 static inline float scalar_tanh(float x)
 {
     const float distance = fabsf(x), a = distance > 10.0f ? 10.0f : distance;

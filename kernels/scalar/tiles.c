@@ -4,6 +4,7 @@
  * other folder has kernels. They are built without auto-vectorization, so that "scalar" in a
  * benchmark means scalar code. fma.h has the multiply-adds.
  */
+#include "kernels/integers.h"
 #include "kernels/scalar/scalar.h"
 
 enum {
@@ -327,18 +328,27 @@ static float weighted_column(const float *p, const struct key_rows *v, int keys,
     }
 }
 
-static void decode_row(const struct decode_block *block, int r, float scale_log2)
+/* Turns the scores of row r into weights, after dropout. Returns the factor of o. */
+static float weigh_row(const struct decode_block *block, int r, float scale_log2, float *s)
 {
     const int visible = block->visible[r];
-    float s[KEY_BLOCK], rescale;
-    for (int key = 0; key < visible; key++)
-        s[key] = score(block->q[r], &block->k, key);
+    float rescale;
     if (block->adjust)
         adjust(block->adjust, block->bias ? block->bias[r] : NULL, (size_t)visible, s);
     softmax_row(s, 1, visible, visible, block->adjust ? 1.0f : scale_log2, &block->st->row_max[r],
                 &block->st->row_sum[r], &rescale);
     for (int key = 0; block->keep && key < visible; key++)
         s[key] *= block->keep[r][key];
+    return rescale;
+}
+
+static void decode_row(const struct decode_block *block, int r, float scale_log2)
+{
+    const int visible = block->visible[r];
+    float s[KEY_BLOCK];
+    for (int key = 0; key < visible; key++)
+        s[key] = score(block->q[r], &block->k, key);
+    const float rescale = weigh_row(block, r, scale_log2, s);
     float *const o = block->st->out + r * block->v.dim;
     for (int64_t c = 0; c < block->v.dim; c++)
         o[c] = fma_once(o[c], rescale, weighted_column(s, &block->v, visible, c));
@@ -349,6 +359,77 @@ static void decode(const struct decode_block *block, int rows, float scale_log2)
     for (int r = 0; r < rows; r++)
         decode_row(block, r, scale_log2);
 }
+
+/* --- Integers: step 16 of README.md ---------------------------------------------------------- */
+
+/* Returns the scale of the block of TYPE_Q8_0 with element i of a row. Sets *bytes to the block's
+ * elements. */
+static float block_at(const char *row, int64_t i, const int8_t **bytes)
+{
+    const char *const block = row + bytes_of(TYPE_Q8_0, i);
+    uint16_t half;
+    memcpy(&half, block, sizeof half);
+    *bytes = (const int8_t *)block + sizeof half;
+    return float_from_f16(half);
+}
+
+static float integer_score(const float *q, const struct key_rows *k, int key)
+{
+    const int16_t *n = integers_of(q, k->dim);
+    float s = 0.0f;
+    for (int64_t d = 0; d < k->dim; d += Q8_BLOCK, n += Q8_BLOCK) {
+        const int8_t *x;
+        const float scale = block_at(k->row[key], d, &x) * q[d / Q8_BLOCK];
+        int32_t sum = 0;
+        for (int i = 0; i < Q8_BLOCK; i += 4)
+            sum += n[i] * x[i] + n[i + 1] * x[i + 2] + n[i + 2] * x[i + 1] + n[i + 3] * x[i + 3];
+        s = fma_once((float)sum, scale, s);
+    }
+    return s;
+}
+
+/* Sets sums[i] to the weighted sum of column c + i of V, for Q8_BLOCK columns. */
+static void integer_columns(const float *p, const struct key_rows *v, int keys, int64_t c,
+                            float *sums)
+{
+    int32_t sum[Q8_BLOCK] = {0};
+    float weight[KEY_BLOCK];
+    const int8_t *x;
+    uint32_t largest = 0;
+    for (int key = 0; key < keys; key++) {
+        weight[key] = p[key] * block_at(v->row[key], c, &x);
+        const uint32_t bits = magnitude_bits(weight[key]);
+        largest = bits > largest ? bits : largest;
+    }
+    const struct integer_scale s = integer_scale_of(largest);
+    for (int key = 0; key < keys && !isnan(s.scale); key++) {
+        const int32_t n = (int32_t)rintf(weight[key] * s.inverse);
+        block_at(v->row[key], c, &x);
+        for (int i = 0; i < Q8_BLOCK; i++)
+            sum[i] += n * x[i];
+    }
+    for (int i = 0; i < Q8_BLOCK; i++)
+        sums[i] = (float)sum[i] * s.scale;
+}
+
+static void decode_integers(const struct decode_block *block, int rows, float scale_log2)
+{
+    for (int r = 0; r < rows; r++) {
+        const int visible = block->visible[r];
+        float s[KEY_BLOCK], sums[Q8_BLOCK];
+        for (int key = 0; key < visible; key++)
+            s[key] = integer_score(block->q[r], &block->k, key);
+        const float rescale = weigh_row(block, r, scale_log2, s);
+        float *const o = block->st->out + r * block->v.dim;
+        for (int64_t c = 0; c < block->v.dim; c++) {
+            if (c % Q8_BLOCK == 0)
+                integer_columns(s, &block->v, visible, c, sums);
+            o[c] = fma_once(o[c], rescale, sums[c % Q8_BLOCK]);
+        }
+    }
+}
+
+static const struct integer_kernels integers = {.round_row = round_row, .decode = decode_integers};
 
 static uint64_t decode_finish(const struct state *st, int rows, int64_t value_dim,
                               float *const *out, float *const *lse)
@@ -441,4 +522,5 @@ const struct kernels attnkit_scalar = {
     .product = attnkit_scalar_product,
     .few_product = attnkit_scalar_few_product,
 #endif
+    .integers = &integers,
 };

@@ -3,7 +3,7 @@
  * Turns scores into t where this takes more than one multiplication: a softcap, a bias, or both
  * (struct adjust). prefill.c calls `adjust` between scores and softmax, and the decode tile calls
  * it for each of its rows. The adjust.c of an instruction set includes this file after it has
- * defined operations on signs.
+ * defined magnitude, with_sign_of, min_with_nan, power_of_two and unless_masked.
  */
 #ifndef ATTNKIT_VECTORS_ADJUST_H
 #define ATTNKIT_VECTORS_ADJUST_H

@@ -81,7 +81,7 @@ static inline __attribute__((always_inline)) void prefetch(struct rows rows, int
                                0, 2);
 }
 
-/* Returns l, or 1 where a row saw no key. The o of that row is 0, so that its result is 0. */
+/* Returns l, or 1 where l is 0, so that a row that saw no key gets the result 0 and not NaN. */
 static inline floats divisor(floats row_sum)
 {
     return select_v(equal_v(row_sum, broadcast(0.0f)), broadcast(1.0f), row_sum);

@@ -59,7 +59,7 @@ static inline __attribute__((always_inline)) void scores_tile(const float *q_t,
     const int lanes = vectors * VECTOR;
     const float *const key = row_at(*k, first);
     const int64_t dim = k->dim;
-    int64_t asked = 0; /* columns of `ahead` that are prefetched */
+    int64_t asked = 0; /* columns of `ahead` that have been prefetched */
     floats acc[MAX_HEIGHT][VECTORS];
     for (int i = 0; i < height; i++)
         for (int j = 0; j < vectors; j++)

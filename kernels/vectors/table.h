@@ -2,11 +2,14 @@
  *
  * The table of an instruction set, included by its table.c. It has the shapes of the tiles, which
  * are constants in the header of the instruction set, and the functions that entries.h declares.
+ * KERNEL_INTEGERS names the tiles for integers.
  */
 #ifndef ATTNKIT_TABLE_H
 #define ATTNKIT_TABLE_H
 
 #include "kernels/vectors/entries.h"
+
+extern const struct integer_kernels KERNEL_INTEGERS;
 
 const struct kernels KERNEL_TABLE = {
     .name = KERNEL_NAME,
@@ -57,6 +60,7 @@ const struct kernels KERNEL_TABLE = {
 #ifdef KERNEL_PAIRS
     .pairs = KERNEL_PAIRS,
 #endif
+    .integers = &KERNEL_INTEGERS,
 };
 
 #endif

@@ -136,14 +136,18 @@ class KVCache:
                 self._taken[b] -= 1
                 self._free.append(int(self._table[b, self._taken[b]]))
 
-    def attend(self, q: Any, *, causal: Any = "bottom-right", **options: Any) -> Any:
+    def attend(self, q: Any, *, causal: Any = "bottom-right", integers: bool = False, **options: Any) -> Any:
         """Computes attention over all keys of each sequence.
 
         q is [batch, q_heads, q_len, head_dim], the last rows of each sequence. Row i sees the keys up to its
         own: causal is 'bottom-right', unless causal or q_offsets are given. Options, result and exceptions are
-        as for attention(), without seeds and weights: mask, bias, causal, q_offsets, window, softcap, sinks,
-        alibi_slopes, scale, return_lse, out and threads. A mask may have fewer columns than the capacity: keys
-        after them are masked. A mask of one column is repeated for all keys."""
+        as for attention(), without kv_lens and return_weights: mask, bias, causal, q_offsets, window, softcap, sinks,
+        alibi_slopes, scale, dropout, seeds, return_lse, out and threads. A mask may have fewer columns than the
+        capacity: keys after them are masked. A mask of one column is repeated for all keys.
+
+        integers, for caches of q8_0 that are not tiled, multiplies the integers of keys and values. q and the
+        weights are then rounded to integers of 16 bits. The result has other bits than without integers. For
+        other caches, integers raises NotImplementedError."""
         if causal == "bottom-right" and options.get("q_offsets") is not None:
             causal = True
-        return _core.attend_cache(q, self._cache, causal=causal, kv_lens=self._lens, **options)
+        return _core.attend_cache(q, self._cache, causal=causal, kv_lens=self._lens, integers=integers, **options)

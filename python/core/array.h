@@ -18,7 +18,7 @@ namespace attnkit_python
 
 constexpr int most_dims = 8;
 
-// Types of elements that attnkit lacks.
+// Types of elements that attnkit_type lacks.
 constexpr int32_t INT32 = 1000, INT64 = 1001, UINT64 = 1002, UINT8 = 1003, FLOAT64 = 1004,
                   OTHER = 1005;
 
@@ -46,8 +46,8 @@ class array
 
     // Repeats dimensions of length 1, as NumPy does; refuses a shape that cannot be broadcast.
     void broadcast(const int64_t *shape, int ndim);
-    // Copies the array unless the elements of a row are adjacent and all strides are whole
-    // elements.
+    // Copies the array unless it is aligned, the elements of a row are adjacent, and all strides
+    // are whole elements.
     void make_rows();
     // Turns any shape into [batch][heads][rows][elements]. The dimensions before the heads become
     // one dimension, with a copy if a single stride cannot describe it.

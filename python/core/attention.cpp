@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of attention: their names, and the order in which a call is filled.
+// The functions of attention: the names of their arguments, and the steps of a call.
 #include "python/core/call.h"
 #include "python/core/functions.h"
 
@@ -71,6 +71,7 @@ constexpr name_list cache_names = {"attend",
                                     {"scale", SCALE},
                                     {"dropout", DROPOUT},
                                     {"seeds", SEEDS},
+                                    {"integers", INTEGERS},
                                     {"return_lse", RETURN_LSE},
                                     {"out", OUT},
                                     {"threads", THREADS}}};

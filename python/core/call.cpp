@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tensors of an attention, its outputs and its run. Shapes follow torch: elements are the last
-// dimension, before it come rows, then heads, and all dimensions before the heads are the batch.
+// The tensors of an attention, its outputs and its run. Shapes follow torch: [..., heads, rows,
+// elements], where all dimensions before the heads are the batch.
 #include "python/core/call.h"
 
 #include <cstring>
@@ -21,7 +21,7 @@ void read_input(array &a, PyObject *object, const char *name)
                   ": must have 2 to 6 dimensions, [..., heads, rows, elements]");
 }
 
-// Refuses k or v unless it has the batch of q and as many dimensions.
+// Refuses k or v unless it has the batch of q, and as many dimensions as q.
 void expect_batch_of(const array &a, const char *name, const int64_t *shape, int ndim)
 {
     bool is_same = a.ndim == ndim;
@@ -32,7 +32,7 @@ void expect_batch_of(const array &a, const char *name, const int64_t *shape, int
                   ": must have as many dimensions as q, and its batch");
 }
 
-// Refuses an array that has not the shape which the call states.
+// Refuses an array that does not have the given shape.
 void expect_shape(const array &a, const char *name, const int64_t *shape, int ndim)
 {
     if (a.ndim == ndim && memcmp(a.shape, shape, sizeof *shape * (size_t)ndim) == 0)

@@ -31,7 +31,8 @@ struct description {
 // Makes args point to the groups that are used, and these groups to `pages` and `window`.
 void link(description &d);
 
-// Integers of a call, from an array, a list or a single number. `own_` holds the numbers of a list.
+// Integers of a call, from an array, a list or a single number. `own_` holds the numbers unless
+// they come from an array.
 class integers
 {
   public:
@@ -68,7 +69,8 @@ class call
     void read_storage(PyObject *cache);
     // Reads the options and the cache of a layer, whose shape attnkit knows.
     void read_layer(const layer_shape &shape, PyObject *const *values);
-    // Reads everything else: masks, score mods, states, threads.
+    // Reads the other options: threads, scale, positions, lengths, window, mask, bias, score mods
+    // and states.
     void read_options(PyObject *const *values);
     // Reads out, lse and weights, and makes the arrays that the caller has not given.
     void read_outputs(PyObject *const *values);
@@ -108,7 +110,7 @@ class call
 // meanwhile.
 void run_planned(description &d);
 
-// The same for a caller that may have no Python lock, with its own threads. Throws `refused`.
+// The same for a caller that may not hold Python's lock, on the caller's threads. Throws `refused`.
 using parallel_for_function = void(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
                                    void *arg);
 void run_without_lock(description &d, parallel_for_function *threads);

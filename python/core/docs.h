@@ -23,8 +23,8 @@ Attention: softmax(scale * q k^T) v over the keys that a row may see.
 Shapes: q [..., q_heads, q_len, head_dim], k [..., kv_heads, kv_len, head_dim] and v [..., kv_heads,
 kv_len, value_dim], of float32, float16 or bfloat16 each. The dimensions before the heads are the
 batch, which is the same for q, k and v. q_heads is a multiple of kv_heads: consecutive query heads
-share one. An array is read where it lies if the elements of its last dimension are adjacent,
-whatever the other strides; else it is copied first.
+share one. An array is read where it lies if it is aligned, the elements of its last dimension are
+adjacent, and one stride describes the batch; else it is copied first.
 
 mask           bool, true where a row sees a key; repeats to [..., q_heads, q_len, kv_len]
 bias           float32, float16 or bfloat16, added to the scores; repeats as a mask; -inf masks
@@ -52,8 +52,8 @@ tuple (result, lse, weights) of what was asked for. A row that sees no key is 0,
 -inf.
 
 Raises TypeError for an array of a wrong type, ValueError for a wrong value, shape or device,
-NotImplementedError for what attnkit does not do, OverflowError for sizes beyond the memory. The
-text names the argument and its value.)";
+NotImplementedError for what attnkit does not do, OverflowError for numbers and sizes that are too
+large.)";
 
 constexpr const char *torch =
     R"(scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, )"
@@ -71,7 +71,7 @@ dropout_p    must be 0: attention() has dropout, with seeds
 is_causal    row i sees the keys up to i
 scale        1 / sqrt(E) by default
 enable_gqa   heads may be a multiple of kv_heads
-out, threads as of attention()
+out, threads as in attention()
 
 Returns [..., heads, L, Ev] in the type of query. A row that sees no key is 0.
 
@@ -88,7 +88,7 @@ Attention over sequences that are packed one after the other.
 Shapes: q [rows, q_heads, head_dim], k [keys, kv_heads, head_dim], v [keys, kv_heads, value_dim].
 cu_seqlens_q and cu_seqlens_kv, int32, int64 or a list, have one element more than there are
 sequences: sequence b has the rows cu_seqlens_q[b] to cu_seqlens_q[b + 1] - 1, and keys in the same
-way. All else is as of attention(); lse is float32 [q_heads, rows].
+way. The other arguments are as in attention(). lse is float32 [q_heads, rows].
 
 Returns [rows, q_heads, value_dim] in the type of q, or out; with return_lse a tuple of the result
 and lse. A sequence has the same bits as in a call without the other sequences.
@@ -107,15 +107,15 @@ that a row saw no key in a part.
 Returns float32 [..., rows, value_dim], the result of attention over all keys, though not bit for
 bit (State gives the same bits); with return_lse a tuple of the result and the lse over all keys.
 
-Raises TypeError for other types, ValueError for shapes that are not alike.)";
+Raises TypeError for other types, ValueError for other numbers of arrays or other shapes.)";
 
 constexpr const char *info = R"(info()
 --
 
 Returns a dictionary: the library's version, the instruction sets that are chosen for many rows
 (prefill) and few (decode), the unit that is used with them or None (unit), the reason for this
-choice, and for each instruction set (isas) its name, what it needs, whether it is built and can
-run, and why.
+choice, and for each instruction set (isas) its name, what it needs, whether it is built, whether
+it can run, and the reason.
 
 Raises RuntimeError if the environment variable ATTNKIT_ISA names an instruction set that cannot
 run.)";

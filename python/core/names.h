@@ -27,6 +27,7 @@ enum argument {
     SCALE,
     DROPOUT,
     SEEDS,
+    INTEGERS,
     RETURN_LSE,
     RETURN_WEIGHTS,
     OUT,
@@ -72,7 +73,7 @@ template <int count> struct values {
 void read_names(const name_list &list, PyObject *const *args, Py_ssize_t positional,
                 PyObject *names, PyObject **values);
 
-// Returns the value of a single number; `name` is for errors.
+// Returns the value of a single number; `name` is for error messages.
 int64_t integer(PyObject *object, const char *name);
 double number(PyObject *object, const char *name);
 bool truth(PyObject *object);

@@ -236,6 +236,8 @@ void call::read_options(PyObject *const *values)
         d.args.flags |= ATTNKIT_SCALE_GIVEN;
         d.args.scale = number(values[SCALE], "scale");
     }
+    if (truth(values[INTEGERS]))
+        d.args.flags |= ATTNKIT_INTEGERS;
     read_positions(values);
     if (values[KV_LENS]) {
         kv_lens_.read(values[KV_LENS], "kv_lens", d.args.batch);

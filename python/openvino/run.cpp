@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tensors of OpenVINO are read in place: their strides go to attnkit, and a dimension of size 1
-// that repeats has the stride 0. Only a mask with a single column is written out. The threads are
-// the threads of the TBB arena in which OpenVINO runs the model.
+// that repeats has the stride 0. Only a mask with a single column is copied to memory with all
+// columns. The threads are the threads of the TBB arena in which OpenVINO runs the model.
 #include "python/openvino/run.h"
 
 #include <attnkit.hpp>
@@ -75,7 +75,7 @@ struct request {
     attnkit_attention_args args = attnkit::make<attnkit_attention_args>();
     attnkit_visibility visibility = attnkit::make<attnkit_visibility>();
     attnkit_score_mods scores = attnkit::make<attnkit_score_mods>();
-    std::vector<unsigned char> columns; // a mask with a single column, written out
+    std::vector<unsigned char> columns; // all columns of a mask that has a single column
 };
 
 void describe_shape(const ov::TensorVector &inputs, request &made)
@@ -161,7 +161,7 @@ void describe_mask(const ov::Tensor &given, request &made)
     }
 }
 
-// Sets the shape of the result. It has as many dimensions as q, k or v has at most.
+// Sets the shape of the result, which has the largest number of dimensions of q, k and v.
 void set_shape(ov::Tensor &out, const ov::TensorVector &inputs, const attnkit_attention_args &args)
 {
     const dims all{args.batch, args.q_heads, args.q_len, args.value_dim};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of the module attnkit._core for attnkit.torch: they find torch, define the op, and
-// put attnkit's function in the place of torch's and back.
+// The functions of the module attnkit._core for attnkit.torch: they find torch, define the op, put
+// attnkit's function in the place of torch's, and put torch's function back.
 #include "python/core/functions.h"
 #include "python/torch/ops.h"
 #include "python/torch/run.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A client of the shared library. It compiles against any version of the public header, and makes
- * every call directly and by a plan, with every group of options of attention. It prints a hash of
- * each result, which must be the same with every pair of header and library.
+ * A client of the shared library. It compiles against any version of the public header. It makes
+ * every public call, and runs a plan of each call that can be planned. Its attention calls use
+ * every group of options. It prints a hash of each result, which must be the same for every pair of
+ * header and library.
  */
 #include <attnkit.h>
 
@@ -107,7 +108,7 @@ static void list_instruction_sets(void)
 
 /* --- A cache, and attention over it with every group ---------------------------------------- */
 
-/* A cache with K in tiles of signed bytes and V in rows of 16 bits, both in pages. */
+/* A cache with K in tiles of signed bytes and V in rows of 16-bit elements, both in pages. */
 struct cache {
     int32_t block_table[PAGES];
     attnkit_pages pages;

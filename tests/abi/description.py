@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Compares the library, as compiled programs see it, with its stored description. A description has the functions,
-their versions, and every struct and enumeration that they use. abidw and abidiff of libabigail (Debian: abigail-tools)
-write and compare descriptions. Also checks that abidiff notices changes of a description.
+their versions, and every struct and enumeration that the functions use. abidw and abidiff of libabigail (Debian:
+abigail-tools) write and compare descriptions. Also checks that abidiff notices changes of a description.
 
     tests/abi/description.py LIBRARY            compares
     tests/abi/description.py LIBRARY --write    stores the description anew (README.md says when)

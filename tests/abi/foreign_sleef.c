@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Functions with SLEEF's names. Another library in the process, such as PyTorch, may bring
- * functions with these names, too. They are the nine functions that attnkit once imported. Here
- * they end the process. client.c is linked with them and shows that no call reaches them.
+ * Nine functions with SLEEF's names, which attnkit once imported. Another library in the process,
+ * such as PyTorch, may bring functions with these names, too. The functions here end the process.
+ * One build of client.c is linked with these functions. Its test fails if a call reaches one of
+ * them.
  */
 #include <stdlib.h>
 

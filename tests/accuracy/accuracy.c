@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The accuracy of the canonical order, on twelve distributions that are hard for attention in
- * different ways. Every element of the scalar reference is inside its derived bound, and
+ * different ways. Every element of a result of the scalar reference is inside its derived bound,
+ * and
  *
  *     E = max |error| / (u A (1 + S) + (kv_len + 4) 2^-149) <= 4        (tests/oracle/oracle.h)
  *
  * for kv_len up to 16384, or up to 131072 with ATTNKIT_TEST_LONG in the environment. The results of
  * every instruction set are compared with the reference bit by bit, so the figures hold for every
- * instruction set. K and V of other types must meet the same limit. For them, the oracle computes
- * with the stored numbers, and E is measured in the unit of each element. Finally, attentions with
- * a deliberate fault must be outside the bound.
+ * instruction set. Calls with K and V of other types must meet the same limit. For these calls the
+ * oracle computes with the stored numbers, and E is measured in the unit of each element. Finally,
+ * attentions with a deliberate fault must be outside the bound.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -114,8 +115,8 @@ static void sums_beyond_binary32_are_inside_the_bound(void **state)
     assert_inside_bound("V = FLT_MAX", judge_lengths(&largest, 64, 4, 16384));
 }
 
-/* With one dimension, scores can be nearly equal. Then all roundings for V + 1000 have the same
- * sign. */
+/* With head_dim 1, scores can be nearly equal. All roundings of the distribution "V + 1000" then
+ * have the same sign, so only the derived bound limits the error. */
 static void one_dimension_is_inside_the_bound(void **state)
 {
     (void)state;
@@ -133,7 +134,8 @@ static void set_strides(attnkit_tensor *t, int64_t batch, int64_t head, int64_t 
     t->strides[2] = row;
 }
 
-/* The calls have groups, lengths, offsets, strides and a negative scale. Some rows see no key. */
+/* The calls have grouped query heads, lengths, offsets, strides and a negative scale. Some rows see
+ * no key. */
 static void options_are_inside_the_bound(void **state)
 {
     (void)state;
@@ -169,7 +171,7 @@ static void options_are_inside_the_bound(void **state)
 
 /* --- Every instruction set ------------------------------------------------------------------- */
 
-/* Compares the first and the last row of the public call with the reference. */
+/* Compares the first and the last row of a result of the public call with the reference. */
 static void assert_same_bits(const struct distribution *d, const struct shape *shape, int64_t rows,
                              const char *isa)
 {
@@ -221,10 +223,10 @@ static struct worst judge_stored_lengths(const struct storage *as, const struct 
     return w;
 }
 
-/* Quantised V is often exactly 0, even for the key that has nearly all the weight. With the unit of
- * each element, E is at most 4. "rising maximum" is an exception: a score of row 0 is large, and
- * nearly all its products have the same sign. For most seeds E is then between 4 and 8, for every
- * type, including f32. */
+/* Quantised V is often exactly 0, even for the key that has nearly all the weight. So E is measured
+ * in the unit of each element, and is at most 4 for the seeds in settings.c. For most other seeds,
+ * E of "rising maximum" is between 4 and 8, for every type, including f32, because a score of row 0
+ * is large and nearly all its products have the same sign. */
 static void storage_is_accurate(void **state)
 {
     const struct storage *as = *state;

@@ -30,7 +30,7 @@ struct worst judge(const struct oracle_row *row, const struct oracle_element *tr
 
 struct attention problem_of(const attnkit_attention_args *args);
 
-/* Computes every row of a problem by the scalar reference, and compares it with the oracle. */
+/* Computes every row of a call by the scalar reference, and compares it with the oracle. */
 struct worst judge_reference(const attnkit_attention_args *args);
 
 /* Makes the public call on an instruction set. If isa is NULL, the library chooses. */

@@ -6,9 +6,9 @@
  * roundings have the same sign. The error is then at most 1.25 times the error at 512 keys. It
  * would be larger if chunk states were added in binary32.
  *
- * The scalar reference computes K and V in binary32. The public call computes K and V of other
- * types, on the instruction set that the library chooses. accuracy.c and tests/promises show that
- * all instruction sets have the bits of the reference.
+ * The scalar reference computes the rows whose K and V are binary32. The public call computes the
+ * rows whose K and V have other types, on the instruction set that the library chooses. accuracy.c
+ * and tests/promises test that all instruction sets have the bits of the reference.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -179,7 +179,8 @@ static double worst_error(const struct errors *errors)
     return worst;
 }
 
-/* Returns the largest quotient of the errors of one constant in one row. */
+/* Returns the largest ratio of an error in `longer` to the error of the same row and constant in
+ * `shorter`. */
 static double growth_from(const struct errors *shorter, const struct errors *longer)
 {
     double growth = 0.0;
@@ -206,7 +207,7 @@ static void error_of_a_constant_v_does_not_grow(void **state)
             keys[i] < 16384 ? worst / worst_error(&at_512) : growth_from(&at_512, &errors);
         printf(
             "# constant V, %7lld keys: scores of 0 and V = 0.1 %.1f u A, worst %.1f u A; at most "
-            "%.2f times that at 512 keys\n",
+            "%.2f times the error at 512 keys\n",
             (long long)keys[i], errors.of[0][0], worst, growth);
         has_grown |= growth > MOST_GROWTH;
     }
@@ -250,7 +251,7 @@ static double bound_of_zeros(int64_t keys)
     return most;
 }
 
-/* Nearly the whole bound covers the roundings in a chunk of 512 keys. */
+/* The bound does not grow, because nearly all of it covers the roundings in a chunk of 512 keys. */
 static void bound_does_not_grow(void **state)
 {
     (void)state;
@@ -276,8 +277,9 @@ static double growth_of_zeros(const struct errors *at_512, bool folds_in_binary3
             error_of(attend_zeros(constants[c], (1 << 20) / CHUNK_KEYS, folds_in_binary32), c);
         growth = fmax(growth, ratio(error[c], at_512->of[0][c]));
     }
-    printf("# chunks added in binary%d: V = 0.1 %.1f u A; at most %.2f times that at 512 keys\n",
-           folds_in_binary32 ? 32 : 64, error[0], growth);
+    printf(
+        "# chunks added in binary%d: V = 0.1 %.1f u A; at most %.2f times the error at 512 keys\n",
+        folds_in_binary32 ? 32 : 64, error[0], growth);
     return growth;
 }
 

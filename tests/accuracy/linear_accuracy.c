@@ -28,7 +28,7 @@ static const double U = 0x1p-24; /* half the distance from 1 to the next float *
 #define COUNT(table) ((int64_t)(sizeof(table) / sizeof(table)[0]))
 
 enum data {
-    CENTRED,    /* normal numbers */
+    CENTRED,    /* normally distributed numbers */
     POSITIVE,   /* all terms are positive, so sums only grow */
     WIDE,       /* exponents are far apart */
     CANCELLING, /* sums are far below their terms */
@@ -47,7 +47,7 @@ struct map {
     float *x, *w, *bias, *y;
 };
 
-/* --- Making it -------------------------------------------------------------------------------- */
+/* --- The map ---------------------------------------------------------------------------------- */
 
 static float *new_floats(int64_t count)
 {
@@ -162,7 +162,7 @@ static void free_map(struct map *m)
     free(m->y);
 }
 
-/* --- How far it is off ------------------------------------------------------------------------ */
+/* --- The error -------------------------------------------------------------------------------- */
 
 /* The true value of an element, and the sum of the magnitudes of its terms without the bias.
  * Products of two floats are exact in binary64. The sum is off by at most in_dim * 2^-53 times
@@ -184,10 +184,10 @@ static struct truth truth_of(const struct map *m, int64_t row, int64_t out)
 }
 
 /* Returns the bound of an element. A sum by n fused multiply-adds is off by n u / (1 - n u) times
- * the magnitudes, and by the underflow of each multiply-add: half the smallest subnormal number,
- * which later roundings let grow by less than twice. So the code adds 2^-149 for each.
- * The sum with the bias cannot underflow, and is off by u times itself. The rounding to a 16-bit
- * result adds half a unit in the last place. */
+ * the magnitudes, and by the underflow of each multiply-add. An underflow loses at most 2^-150,
+ * half the smallest subnormal number, and later roundings make this loss less than 2^-149. The sum
+ * with the bias cannot underflow, and is off by u times itself. The rounding to a 16-bit result
+ * adds half a unit in the last place. */
 static double bound(const struct map *m, struct truth t)
 {
     const double n = (double)m->in_dim;
@@ -253,8 +253,9 @@ static void errors_are_few_roundings(void **state)
         struct map positive = done_map(floats, 20, in_dims[i], 60, POSITIVE, *state);
         const double root = sqrt((double)in_dims[i]);
         const double e = check_bound(&centred), e_positive = check_bound(&positive);
-        printf("# %s: in_dim %d: largest error %.2f roundings, of positive numbers %.2f sqrt\n",
-               (const char *)*state, (int)in_dims[i], e, e_positive / root);
+        printf(
+            "# %s: in_dim %d: largest error %.2f roundings, for positive terms %.2f sqrt(in_dim)\n",
+            (const char *)*state, (int)in_dims[i], e, e_positive / root);
         assert_true(e <= 4.0);
         assert_true(e_positive <= root);
         free_map(&centred);

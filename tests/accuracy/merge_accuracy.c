@@ -3,10 +3,11 @@
  * The error of attnkit_merge. It is inside the bound that attnkit.h states and this comment
  * derives, for random parts and for parts that attnkit_attention has computed. Merges with a
  * deliberate fault are outside the bound. Only the instruction set that the library chooses is
- * tested, because tests/promises/merge.c shows that all have the same bits.
+ * tested, because tests/promises/merge.c tests that all have the same bits.
  *
- * A hat marks a computed value. u = 2^-24 is the relative error of a rounding to binary32, and
- * 2^-53 of a rounding to binary64. There are n parts, none of them absent, with |lse_i| < 2^23.
+ * The steps "Merging", "Chunks" and "Result" of kernels/README.md define t, M, l and o. A hat marks
+ * a computed value. u = 2^-24 is the relative error of a rounding to binary32, and 2^-53 of a
+ * rounding to binary64. There are n parts, none of them absent, with |lse_i| < 2^23.
  *
  * Weights. t^ is off by 2^-52 |t|. The difference t - M is within [-1, 0] and is off by u / 2 more.
  * exp2 is off by 1 ulp of a result in [1/2, 1], at most 2 u. So l^_i = l_i (1 + a_i) with |a_i| <=
@@ -58,7 +59,7 @@ typedef long double real;
 
 static const real U = 0x1p-24L;
 
-/* --- What is true ------------------------------------------------------------------------------
+/* --- The true merge ----------------------------------------------------------------------------
  */
 
 /* The parts of one row. */
@@ -144,7 +145,7 @@ static struct worst worst_of(struct worst a, struct worst b)
 /* --- Random parts ------------------------------------------------------------------------------
  */
 
-/* lse = centre + spread * [-1, 1), out = (offset + [-1, 1)) * magnitude. */
+/* With random numbers r in [-1, 1): lse = centre + spread * r, out = (offset + r) * magnitude. */
 static const struct distribution {
     const char *name;
     float centre, spread, offset, magnitude;

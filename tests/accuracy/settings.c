@@ -136,7 +136,7 @@ static void add_to_scores(const struct distribution *d, const struct shape *shap
                 (float)(d->added(j, shape->kv_len) * sqrt((double)dim) / square * q[i]);
 }
 
-/* Makes a setting from the given numbers, which it then owns. */
+/* Makes a setting from the given numbers. The setting then owns the numbers. */
 static struct setting make_setting(const struct distribution *d, const struct shape *shape,
                                    int64_t rows, struct draw own)
 {

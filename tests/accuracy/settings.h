@@ -12,8 +12,8 @@
 
 #include "attnkit.h"
 
-/* A way to make the data. All numbers are drawn from the normal distribution. Members that are not
- * 0 then change them. */
+/* A way to make the data. All numbers are drawn from the normal distribution. Members of this
+ * struct that are not 0 then change these numbers. */
 struct distribution {
     const char *name;
     float q_times;

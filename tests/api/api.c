@@ -42,7 +42,7 @@ enum {
     PATTERN = 0xa5,
 };
 
-/* A call and all its memory except the workspace. A refused call may change none of it. */
+/* A call and all its memory except the workspace. A refused call may change none of this memory. */
 struct call {
     attnkit_attention_args args;
     attnkit_exec exec;
@@ -409,10 +409,11 @@ static void unknown_flags_aligns_and_types_are_unsupported(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"flags is 0x4: bits 0x4 are not known", {SET(args.flags, 4)}},
+        {"flags is 0x8: bits 0x8 are not known", {SET(args.flags, 8)}},
         {"flags is 0x40: bits 0x40", {SET(args.flags, 64)}},
+        {"flags is 0xc: bits 0x8 are not known", {SET(args.flags, ATTNKIT_INTEGERS | 8)}},
         {"flags is 0x80000001: bits 0x80000000", {SET(args.flags, 0x80000001)}},
-        {"flags is 0xffffffff: bits 0xfffffffc", {SET(args.flags, -1)}},
+        {"flags is 0xffffffff: bits 0xfffffff8", {SET(args.flags, -1)}},
         {"align is 4", {SET(args.align, 4)}},
         {"align is -1", {SET(args.align, -1)}},
         {"align is 2147483647", {SET(args.align, INT32_MAX)}},
@@ -428,7 +429,7 @@ static void unknown_flags_aligns_and_types_are_unsupported(void **state)
         {"out.type is -1", {SET(args.out.type, -1)}},
         {"lse.type is 1: must be ATTNKIT_F32 (0)", {SET(args.lse.type, ATTNKIT_F16)}},
         {"lse.type is -1", {SET(args.lse.type, -1)}},
-        /* a type that only masks have */
+        /* types that only masks have */
         {"q.type is 64", {SET(args.q.type, ATTNKIT_BOOL)}},
         {"k.type is 64", {SET(args.k.type, ATTNKIT_BOOL)}},
         {"v.type is 65", {SET(args.v.type, ATTNKIT_BITS)}},
@@ -553,8 +554,8 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
     expect_shape_refusals(table, COUNT(table), ATTNKIT_OVERFLOW);
 }
 
-/* Makes all rows of a tensor the same row of memory. No size is then refused because of the memory
- * that the tensor spans. */
+/* Gives all rows of a tensor the same address, by strides of 0. A huge shape is then not refused
+ * for the memory that its tensors span. */
 static void repeat(attnkit_tensor *t)
 {
     t->layout = ATTNKIT_STRIDED;
@@ -897,9 +898,9 @@ static void without_lse_there_is_only_out(void **state)
         assert_int_equal(((unsigned char *)c->lse)[4 * i], PATTERN);
 }
 
-/* The library checks that the workspace does not overlap lse. Before planning, the
- * memory of the plan is full of a pattern. For an absent lse, the library must not take this
- * pattern for an address. */
+/* A run checks that the workspace does not overlap lse. Before planning, the memory of the plan is
+ * full of a pattern. If lse is absent, the run must not take this pattern for the address of lse.
+ */
 static void an_absent_lse_lies_nowhere(void **state)
 {
     (void)state;
@@ -1168,8 +1169,8 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     assert_int_equal(workspace_needed(c), needed);
 }
 
-/* The workspace must not shrink as lengths grow. Then a workspace for the longest of several calls
- * is enough for all of them. */
+/* The workspace must not shrink as lengths grow, so that a workspace for the longest of several
+ * calls is enough for all of them. */
 static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 {
     (void)state;
@@ -1215,8 +1216,8 @@ static void the_workspace_does_not_shrink_as_kv_len_grows(void **state)
         }
 }
 
-/* The workspace does not shrink even for lengths at which row blocks times chunks exceed 63
- * bits. */
+/* The workspace does not shrink even for lengths at which the number of row blocks times the number
+ * of chunks exceeds 63 bits. */
 static void the_workspace_does_not_shrink_as_lengths_grow_huge(void **state)
 {
     (void)state;
@@ -1745,8 +1746,8 @@ static void heads_may_lie_gigabytes_apart(void **state)
     munmap(memory, bytes);
 }
 
-/* Expects the right result with dense K and V that have room for `room` keys in each of 3 entries'
- * 2 heads. At most 7 keys are in use. */
+/* Expects the right result with dense K and V that have room for `room` keys in each of the 2 heads
+ * of 3 batch entries. At most 7 keys are in use. */
 static void expect_result_in_room(int64_t room)
 {
     enum { DIM = 64, HEADS = 2 };
@@ -1785,7 +1786,7 @@ static void tensors_of_more_than_2_to_the_32_elements_are_right(void **state)
     expect_result_in_room(INT64_C(1) << 25);
 }
 
-/* --- The rest ---------------------------------------------------------------------------- */
+/* --- Names of statuses -------------------------------------------------------------------- */
 
 static void every_status_has_a_name_and_other_numbers_do_too(void **state)
 {

@@ -44,7 +44,7 @@ enum {
     PATTERN = 0xa5,
 };
 
-/* A call and all its memory except the workspace. A refused call may change none of it. */
+/* A call and all its memory except the workspace. A refused call may change none of this memory. */
 struct call {
     attnkit_attention_args args;
     struct groups groups;
@@ -59,7 +59,7 @@ struct call {
 
 static char workspace[1 << 20];
 
-/* Fills memory with bytes that make numbers from 0 to 1 in every type. */
+/* Fills memory with bytes that make finite numbers in every type. */
 static void fill(char *memory, uint64_t seed)
 {
     for (int i = 0; i < ROOM; i++)
@@ -132,6 +132,13 @@ static void make_blocks(struct call *c)
     c->args.k.type = c->args.v.type = ATTNKIT_Q8_0;
 }
 
+/* Makes a call that multiplies K and V as integers. */
+static void make_integers(struct call *c)
+{
+    make_blocks(c);
+    c->args.flags |= ATTNKIT_INTEGERS;
+}
+
 static void make_paged(struct call *c)
 {
     c->groups.pages.block_table = c->block_table;
@@ -168,9 +175,9 @@ static void make_tiled_bytes(struct call *c)
     make_tiled(c);
 }
 
-static const maker makers[] = {make_halves,      make_bytes, make_value_bytes,
-                               make_blocks,      make_paged, make_paged_bytes,
-                               make_tiled_bytes, make_tiled, make_tiled_pages};
+static const maker makers[] = {make_halves,   make_bytes,      make_value_bytes, make_blocks,
+                               make_integers, make_paged,      make_paged_bytes, make_tiled_bytes,
+                               make_tiled,    make_tiled_pages};
 
 static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t row_bytes)
 {
@@ -188,8 +195,8 @@ static void make_strided(struct call *c)
     const bool tiled = a->k.layout & ATTNKIT_TILED, paged = c->groups.pages.block_table;
     const int64_t rows = paged ? c->groups.pages.page_size : KV_LEN;
     const int64_t k_rows = tiled ? 1 : rows,
-                  keys = tiled ? TILE_KEYS
-                               : 1; /* keys in a "row" of K: in tiles, a row is a whole tile */
+                  keys = tiled ? TILE_KEYS : 1; /* keys for each row stride of K, which leads to the
+                                                   next tile if K is tiled */
     set_strides(&a->q, Q_HEADS, Q_LEN, bytes_of((enum type)a->q.type, HEAD_DIM));
     set_strides(&a->k, KV_HEADS, k_rows, keys * bytes_of((enum type)a->k.type, HEAD_DIM));
     set_strides(&a->v, KV_HEADS, rows, bytes_of((enum type)a->v.type, VALUE_DIM));
@@ -415,6 +422,33 @@ static void unknown_types_are_unsupported(void **state)
     expect_shape_refusals(bytes, COUNT(bytes), make_bytes, ATTNKIT_UNSUPPORTED);
 }
 
+static void integers_need_rows_of_q8_0_and_no_weights(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"flags has ATTNKIT_INTEGERS, but k.type is 0: must be ATTNKIT_Q8_0 (4)",
+         {SET(args.k.type, ATTNKIT_F32)}},
+        {"flags has ATTNKIT_INTEGERS, but k.type is 2: must be ATTNKIT_Q8_0 (4)",
+         {SET(args.k.type, ATTNKIT_BF16), SET(args.v.type, ATTNKIT_BF16)}},
+        {"flags has ATTNKIT_INTEGERS, but k.type is 5: must be ATTNKIT_Q8_0 (4)",
+         {SET(args.k.type, ATTNKIT_Q4_0)}},
+        {"flags has ATTNKIT_INTEGERS, but v.type is 0: must be ATTNKIT_Q8_0 (4)",
+         {SET(args.v.type, ATTNKIT_F32)}},
+        {"flags has ATTNKIT_INTEGERS, but v.type is 7: must be ATTNKIT_Q8_0 (4)",
+         {SET(args.v.type, ATTNKIT_Q5_0)}},
+        {"flags has ATTNKIT_INTEGERS, but k.layout has ATTNKIT_TILED: K must lie in rows",
+         {SET(args.k.layout, ATTNKIT_TILED)}},
+        {"flags has ATTNKIT_INTEGERS, but v.type is 1", /* also if there is nothing to do */
+         {SET(args.v.type, ATTNKIT_F16), SET(args.q_len, 0)}},
+    };
+    expect_shape_refusals(table, COUNT(table), make_integers, ATTNKIT_UNSUPPORTED);
+    struct call *const c = made_call(make_integers);
+    c->groups.weights.weights.data = c->lse + MARGIN;
+    c->groups.weights.kind = ATTNKIT_WEIGHTS_SOFTMAX;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED,
+                   "flags has ATTNKIT_INTEGERS, but weights is given: they do not go together");
+}
+
 static void scales_without_bytes_are_refused(void **state)
 {
     (void)state;
@@ -580,7 +614,7 @@ static void set_data(struct call *c, int tensor, const char *data)
     tensor_of(c, tensor)->data = data;
 }
 
-/* The alignment of each type's elements. */
+/* The alignment of each type's elements in bytes. */
 static const struct {
     attnkit_type type;
     int bytes;
@@ -838,8 +872,8 @@ static void pages_may_be_shared(void **state)
 
 /* --- Cells -------------------------------------------------------------------------------- */
 
-/* Makes cells. The cache of the first entry is a ring. In the second entry, every other cell is
- * empty. */
+/* Puts the keys into cells. The cache of the first entry is a ring. In the second entry, every
+ * other cell is empty. */
 static void make_cells(struct call *c)
 {
     for (int cell = 0; cell < KV_LEN; cell++) {
@@ -1365,8 +1399,8 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     }
 }
 
-/* The workspace must not shrink as q_len grows. Then a workspace for the longest of several calls
- * is enough for all of them. */
+/* The workspace must not shrink as q_len grows, so that a workspace for the longest of several
+ * calls is enough for all of them. */
 static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 {
     (void)state;
@@ -1452,6 +1486,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_good_calls_are_right),
         cmocka_unit_test(unknown_types_are_unsupported),
+        cmocka_unit_test(integers_need_rows_of_q8_0_and_no_weights),
         cmocka_unit_test(scales_without_bytes_are_refused),
         cmocka_unit_test(groups_that_do_not_divide_a_row_are_refused),
         cmocka_unit_test(every_group_that_divides_a_row_is_taken),

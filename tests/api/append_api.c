@@ -34,7 +34,7 @@ enum {
     PATTERN = 0xa5,
 };
 
-/* A call and all its memory except the workspace. A refused call may change none of it. */
+/* A call and all its memory except the workspace. A refused call may change none of this memory. */
 struct call {
     attnkit_append_args args;
     attnkit_rotation rotation;
@@ -746,7 +746,7 @@ static void missing_and_misaligned_tensors_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "block_table is 0x");
 }
 
-/* Only the length of the first entry is in mapped memory, so that reading any other length
+/* Only the length of the first batch entry is in mapped memory, so that reading any other length
  * faults. */
 static void a_missing_tensor_is_refused_before_entries_are_read(void **state)
 {
@@ -872,7 +872,7 @@ static void a_place_that_is_not_the_same_is_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
     c = good_call();
     make_in_place(c);
-    c->args.capacity = LEN + 1; /* other strides */
+    c->args.capacity = LEN + 1; /* dst then has other strides than src */
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
     c = good_call();
     make_in_place(c);

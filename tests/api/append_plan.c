@@ -61,7 +61,7 @@ static void expect_ok(attnkit_status status, const char *message)
         fail_msg("%s: %s", attnkit_status_string(status), message);
 }
 
-/* The features of a case, as bits. A case without any appends rows of floats. */
+/* The features of a case, as bits. A case without features appends rows of floats. */
 enum { ROTATED = 1, PAGED = 2, QUANTISED = 4, TILED = 8, STRIDED = 16, ALL = 31 };
 
 /* Gives src the layout [batch][row][head], with a gap after every row. */
@@ -546,7 +546,7 @@ static void bad_addresses_of_a_run_are_refused(void **state)
         good_plan(ROTATED | PAGED | QUANTISED, *state);
         address = workspace;
         memcpy((char *)&c->data + fields[i], &address, sizeof address);
-        memset(workspace, 0, 4096); /* as an array, zeros are valid */
+        memset(workspace, 0, 4096); /* zeros are valid in every array */
         snprintf(text, sizeof text, "overlaps %s", names[i]);
         expect_run_refusal(c, c->plan, ATTNKIT_BAD_WORKSPACE, text);
         if (i == 0)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests the faults that a run of an attention plan refuses. A run refuses the faults that a call
- * refuses, with the same messages. A run also refuses a pointer that was not planned, and names the
- * pointer in its message. It refuses memory that holds no plan, or a plan of another kind. Planning
- * refuses the faults that a call refuses. The tests run on every instruction set, or on the one
- * that is named.
+ * Tests the faults that a run of an attention plan refuses. A run refuses wrong addresses, lengths,
+ * arrays and workspaces with the messages of a call. A run also refuses a pointer that was not
+ * planned, and names the pointer in its message. It refuses memory that holds no plan, or a plan of
+ * another kind. Planning refuses the faults that a call refuses. The tests run on every instruction
+ * set, or on the one that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,8 +47,8 @@ static void end_ready(struct ready *r)
     call_free(r->c);
 }
 
-/* Fails the test unless a run of the plan is refused with the status and a message that has the
- * words, and changes nothing. */
+/* Fails the test unless a run of the plan is refused with this status, and with a message that has
+ * the words. The run must change nothing. */
 static void refuse_plan(const struct ready *r, const void *plan, attnkit_status expected,
                         const char *words)
 {
@@ -136,7 +136,7 @@ static void pointers_other_than_the_planned_ones_are_refused_by_name(void **stat
         end_ready(&r);
     }
     for (int i = 0; i < POINTERS; i++) /* each pointer is planned in at least one call, and all but
-                                          q, k and v are left out in at least one */
+                                          q, k and v are left out in at least one call */
         assert_in_range(planned[i], 1, i < 3 ? FULL_CALLS : FULL_CALLS - 1);
 }
 
@@ -205,7 +205,7 @@ static void structs_of_no_version_are_refused(void **state)
     end_ready(&r);
 }
 
-/* Each of these functions makes a plan of another kind. */
+/* Each of these functions makes a plan of a call other than attention. */
 static void plan_append(void *plan, size_t size)
 {
     const attnkit_append_args args = {.size = sizeof args,

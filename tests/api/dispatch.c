@@ -4,7 +4,7 @@
  * ATTNKIT_ISA only once, so every test of this variable runs in its own process, a fork of the
  * first process. The first process must therefore make no automatic choice itself. A process
  * started by exec would not serve: exec limits a variable to 128 KiB, and emulators of other CPUs
- * do not follow it.
+ * do not follow exec.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -402,7 +402,7 @@ static const char *unit_for(const char *name, const char **isa)
     return choice.unit;
 }
 
-/* Returns the unit that attnkit_unit_get calls used with an instruction set, or NULL. */
+/* Returns the unit that an instruction set uses according to attnkit_unit_get, or NULL. */
 static const char *used_unit(int isa)
 {
     const char *name = NULL;
@@ -463,19 +463,23 @@ static void a_named_unit_is_used_or_refused(void **state)
     }
 }
 
-static void tables_of_units_differ_only_in_pairs(void **state)
+static void tables_of_units_differ_only_in_pairs_and_integers(void **state)
 {
     (void)state;
     const int count = attnkit_units(&units);
     for (int u = 0; u < count; u++) {
         if (!units[u].kernels)
             continue;
+        const struct kernels *const without = isas[units[u].isa].kernels;
         struct kernels table = *units[u].kernels;
         assert_string_equal(table.name, units[u].name);
-        assert_non_null(table.pairs);
-        table.name = isas[units[u].isa].kernels->name;
+        assert_true(table.pairs || table.integers != without->integers);
+        /* Tiles with an instruction of the unit say how the library can try it. */
+        assert_int_equal(table.integers != without->integers, table.integers->add != NULL);
+        table.name = without->name;
         table.pairs = NULL;
-        assert_memory_equal(&table, isas[units[u].isa].kernels, sizeof table);
+        table.integers = without->integers;
+        assert_memory_equal(&table, without, sizeof table);
     }
 }
 
@@ -483,27 +487,52 @@ static void tables_of_units_differ_only_in_pairs(void **state)
 
 typedef void (*entry)(void);
 
-enum { ENTRIES = 34 };
+enum { OWN_ENTRIES = 34, ENTRIES = OWN_ENTRIES + 2 };
 
 _Static_assert(offsetof(struct kernels, pairs) - offsetof(struct kernels, exp2) ==
-                   ENTRIES * sizeof(entry),
+                   OWN_ENTRIES * sizeof(entry),
                "every entry of struct kernels belongs into list_entries");
+_Static_assert(offsetof(struct integer_kernels, add) == (ENTRIES - OWN_ENTRIES) * sizeof(entry),
+               "every entry of struct integer_kernels belongs into list_entries, too");
 
 static void list_entries(const struct kernels *k, entry entries[ENTRIES])
 {
-    const entry all[ENTRIES] = {
-        (entry)k->exp2,         (entry)k->widen,        (entry)k->unpack,
-        (entry)k->widen_tile,   (entry)k->narrow,       (entry)k->rotate,
-        (entry)k->pack_q,       (entry)k->scores,       (entry)k->softmax,
-        (entry)k->adjust,       (entry)k->weighted_v,   (entry)k->fold,
-        (entry)k->finish,       (entry)k->decode,       (entry)k->decode_finish,
-        (entry)k->head_scores,  (entry)k->head_out,     (entry)k->nonzero,
-        (entry)k->widen_matrix, (entry)k->product,      (entry)k->few_product,
-        (entry)k->same_ids,     (entry)k->unmasked,     (entry)k->bias_line,
-        (entry)k->keep_line,    (entry)k->compact_line, (entry)k->spread_line,
-        (entry)k->mean,         (entry)k->multiply,     (entry)k->begin_total,
-        (entry)k->finish_total, (entry)k->fold_row,     (entry)k->quotient_row,
-        (entry)k->fill_pointers};
+    const entry all[ENTRIES] = {(entry)k->exp2,
+                                (entry)k->widen,
+                                (entry)k->unpack,
+                                (entry)k->widen_tile,
+                                (entry)k->narrow,
+                                (entry)k->rotate,
+                                (entry)k->pack_q,
+                                (entry)k->scores,
+                                (entry)k->softmax,
+                                (entry)k->adjust,
+                                (entry)k->weighted_v,
+                                (entry)k->fold,
+                                (entry)k->finish,
+                                (entry)k->decode,
+                                (entry)k->decode_finish,
+                                (entry)k->head_scores,
+                                (entry)k->head_out,
+                                (entry)k->nonzero,
+                                (entry)k->widen_matrix,
+                                (entry)k->product,
+                                (entry)k->few_product,
+                                (entry)k->same_ids,
+                                (entry)k->unmasked,
+                                (entry)k->bias_line,
+                                (entry)k->keep_line,
+                                (entry)k->compact_line,
+                                (entry)k->spread_line,
+                                (entry)k->mean,
+                                (entry)k->multiply,
+                                (entry)k->begin_total,
+                                (entry)k->finish_total,
+                                (entry)k->fold_row,
+                                (entry)k->quotient_row,
+                                (entry)k->fill_pointers,
+                                (entry)k->integers->round_row,
+                                (entry)k->integers->decode};
     memcpy(entries, all, sizeof all);
 }
 
@@ -518,6 +547,7 @@ static void tables_are_complete_and_within_the_limits_of_the_loops(void **state)
         list_entries(k, entries);
         for (int e = 0; e < ENTRIES; e++)
             assert_non_null(entries[e]);
+        assert_non_null(k->integers);
         assert_string_equal(k->name, isas[i].name);
         assert_in_range(k->vector, 4, MAX_VECTOR);
         assert_in_range(k->lanes, k->vector, MAX_LANES);
@@ -567,7 +597,7 @@ int main(void)
         cmocka_unit_test(units_that_are_not_there_are_refused),
         cmocka_unit_test(a_unit_is_used_if_it_is_worth_it),
         cmocka_unit_test(a_named_unit_is_used_or_refused),
-        cmocka_unit_test(tables_of_units_differ_only_in_pairs),
+        cmocka_unit_test(tables_of_units_differ_only_in_pairs_and_integers),
         cmocka_unit_test(tables_are_complete_and_within_the_limits_of_the_loops),
         cmocka_unit_test(no_table_borrows_from_another),
     };

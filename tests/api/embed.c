@@ -3,7 +3,7 @@
  * Token embeddings. For all types and layouts, each row of out must be, byte for byte, a row of the
  * table converted element by element, or zeros. No byte outside the rows may be written. The
  * library refuses a call that it cannot carry out: its message names the argument and its value,
- * and it writes nothing.
+ * and nothing is written.
  *
  * Usage: embed [ISA]
  */
@@ -154,8 +154,8 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
         task(arg, n);
 }
 
-/* Runs the call. 2 threads run in a parallel-for. With more threads, each thread makes the call
- * itself. */
+/* Runs the call. 2 threads run in a parallel-for. For any other number of threads, the test makes
+ * one call for each thread, one after the other. */
 static void run(const struct lookup *l, const char *isa, int64_t threads)
 {
     attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};
@@ -268,7 +268,7 @@ static void a_table_without_rows_has_the_padding(void **state)
 
 enum { ROWS = 5, VOCAB = 6, DIM = 32, ROOM = 512 };
 
-/* A call and all its memory. A refused call may change none of it. */
+/* A call and all its memory. A refused call may change none of this memory. */
 struct call_memory {
     attnkit_embed_args args;
     attnkit_exec exec;

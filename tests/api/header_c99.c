@@ -113,8 +113,9 @@ static int call_others(const attnkit_exec *exec, char *message)
     return attnkit_embed(&embed, exec, message) == ATTNKIT_OK;
 }
 
-/* Calls a layer of one head with one element. Its memory is too small, so that the call is
- * refused. */
+/* Asks for the packed sizes of a matrix and of a layer whose matrices have one element. The library
+ * refuses to pack them without memory, and refuses a layer without arguments.
+ */
 static int call_layer(const attnkit_exec *exec, char *message)
 {
     static const float one = 1.0f;

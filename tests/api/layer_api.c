@@ -95,6 +95,22 @@ static void structs_are_checked(void **state)
     expect_refusal(c, ATTNKIT_BAD_ISA, "avx9000");
 }
 
+/* The flag is refused without a cache, with a cache of binary32, and with a cache whose type an
+ * attention call multiplies as integers. */
+static void integers_are_unsupported(void **state)
+{
+    (void)state;
+    static const char text[] = "attention->flags has ATTNKIT_INTEGERS: a layer does not multiply";
+    struct small_layer *c = small_cross_layer();
+    c->attention.flags |= ATTNKIT_INTEGERS;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, text);
+    c = small_layer();
+    c->attention.flags |= ATTNKIT_INTEGERS;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, text);
+    c->attention.k.type = c->attention.v.type = ATTNKIT_Q8_0;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, text);
+}
+
 static void dims_are_checked(void **state)
 {
     (void)state;
@@ -126,7 +142,7 @@ static void dims_are_checked(void **state)
     c->args.q_len = INT64_MAX;
     expect_refusal(c, ATTNKIT_OVERFLOW, "batch x q_len is 2 x 9223372036854775807");
     for (int64_t len = INT64_MAX; len > 1 << 20; len /= 4) {
-        c = small_cross_layer(); /* strides of inputs have no bound */
+        c = small_cross_layer(); /* x may repeat one row, by a stride of 0 */
         c->args.x.layout = c->args.out.layout = ATTNKIT_STRIDED;
         c->attention.lse.data = NULL;
         c->args.batch = 1;
@@ -207,7 +223,7 @@ static void keys_without_rows_are_appended(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "cached[1] is 12");
 }
 
-/* A row that sees no key gives the bias of the output projection. */
+/* If a row sees no key, its result is the bias of the output projection. */
 static void no_keys_give_the_bias(void **state)
 {
     (void)state;
@@ -623,10 +639,10 @@ static void weights_are_checked(void **state)
     expect_no_packing(c, ATTNKIT_UNSUPPORTED, "bias_type is 4");
     c = small_layer();
     c->weights.w_qkv = c->w[0];
-    expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "w_q is given, but w_qkv, too");
+    expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "w_q and w_qkv are both given");
     c = small_layer();
     c->weights.b_qkv = c->b[0];
-    expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "b_q is given, but b_qkv, too");
+    expect_no_packing(c, ATTNKIT_BAD_ARGUMENT, "b_q and b_qkv are both given");
     c = small_layer();
     c->weights.w_q = c->weights.w_k = c->weights.w_v = NULL;
     c->weights.w_qkv = c->w[0];
@@ -692,6 +708,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_calls_are_good),
         cmocka_unit_test(structs_are_checked),
+        cmocka_unit_test(integers_are_unsupported),
         cmocka_unit_test(dims_are_checked),
         cmocka_unit_test(nothing_to_do_is_done),
         cmocka_unit_test(keys_without_rows_are_appended),

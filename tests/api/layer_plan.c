@@ -3,8 +3,9 @@
  * Tests planned layers. The result and the cache of a run have the bits of a single call. A run has
  * as many batch entries, rows, keys and threads as planned, or fewer, and its plan lies at any
  * address. Several threads may run one plan at once. A refused run writes nothing, and its message
- * names the argument. Planning follows only one pointer: to the description of the packed weights.
- * The tests run on every instruction set, or on the one that is named.
+ * names the argument. Planning reads no tensor and no array. Of the packed weights it reads only
+ * the description. The tests run on every instruction set, or on the one that the first argument
+ * names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,8 +85,8 @@ static void make_memory(void)
         abort();
 }
 
-/* A call, the arguments of a plan for a larger shape without addresses, and the data of a run. The
- * run should have the results of the call. */
+/* A call; the arguments of a plan for a larger shape, without addresses; and the data of a run,
+ * which must have the results of the call. */
 struct pair {
     attnkit_layer_args call, plan;
     attnkit_layer_data run;
@@ -102,7 +103,7 @@ static attnkit_tensor rows_of(const float *data)
     return (attnkit_tensor){data, {LEN * MODEL * 4, 0, MODEL * 4}, 0, ATTNKIT_STRIDED};
 }
 
-/* Makes a rotation by tables. Some builds have no rotation by angles. */
+/* Makes a rotation by tables, because some builds have no rotation by angles. */
 static attnkit_rotation new_rotation(const float *cos, const float *sin, const void *positions)
 {
     return (attnkit_rotation){.size = sizeof(attnkit_rotation),
@@ -642,8 +643,8 @@ static void pointers_other_than_the_planned_ones_are_refused_by_name(void **stat
         in_all += planned[i] == KINDS;
         in_none += planned[i] == 0;
     }
-    assert_int_equal(in_all, IN_ALL);   /* packed, x, out */
-    assert_int_equal(in_none, IN_NONE); /* value, the mean, q, lse */
+    assert_int_equal(in_all, IN_ALL);   /* these are packed, x and out */
+    assert_int_equal(in_none, IN_NONE); /* these are value, the mean, q and lse */
 }
 
 int main(int argc, char **argv)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs of planned layers with bad and odd arguments: pointers that are planned but missing, or
- * passed but not planned, packed weights of another layer, overlaps, bad workspaces, and bad
- * numbers in arrays. One thread checks the arrays for all threads. A refused run writes nothing.
+ * passed but not planned; packed weights of another layer; overlaps; bad workspaces; bad numbers in
+ * arrays. One thread checks the arrays for all threads. A refused run writes nothing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,7 +35,7 @@ static struct ready plan_of(struct small_layer *c)
     struct ready r = {.c = c, .plan = layer_plan_new(&c->args, NULL, 3)};
     layer_bring(&c->args, &r.brought);
     r.brought.data.attention =
-        NULL; /* struct ready is returned by value, and its address changes */
+        NULL; /* a pointer into r would dangle, because r is returned by value */
     return r;
 }
 
@@ -360,7 +360,8 @@ static void a_workspace_in_a_tensor_is_refused(void **state)
     end(&r);
 }
 
-/* A plan needs the same workspace as a call with its lengths. No run needs more. */
+/* A plan needs the same workspace as a call with the planned lengths. No run needs more workspace.
+ */
 static void a_plan_needs_what_the_call_needs(void **state)
 {
     (void)state;

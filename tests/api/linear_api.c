@@ -28,8 +28,8 @@ enum {
     PATTERN = 0xa5,
 };
 
-/* A call of each kind, and all their memory except the workspace. A refused call may change none of
- * this memory. */
+/* A linear map, a call that packs its matrix, and all memory of both except the workspace. A
+ * refused call may change none of this memory. */
 struct call {
     attnkit_pack_args pack;
     attnkit_linear_args args;

@@ -76,7 +76,8 @@ static void twice_and_backwards(void *pool, int64_t n, void (*task)(void *arg, i
 }
 
 /* Runs the plan in a workspace of exactly the bytes that it asks for. 2 threads run in a
- * parallel-for. With any other number of threads, each thread makes the call itself. */
+ * parallel-for. For any other number of threads, the test makes one run for each thread, one after
+ * the other. */
 static void run_plan(const struct linear_call *c, const void *plan, int64_t threads)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -101,8 +102,8 @@ static void expect_reference(const struct linear_call *c)
     free(y);
 }
 
-/* The runs have all matrix types, some types of x and y, and all layouts. Their plans are for more
- * rows and threads. */
+/* The runs have all matrix types, some types of x and y, and all layouts. Their plans are for as
+ * many rows and threads as the runs have, or for more. */
 static void a_run_has_the_bits_of_a_call(void **state)
 {
     static const int64_t rows[] = {1, 2, 9, 33, 257}, more[] = {0, 1, 300};
@@ -376,12 +377,13 @@ static void what_is_no_plan_is_refused(void **state)
     assert_int_equal(attnkit_linear_plan_workspace(NULL, &bytes, NULL), bad);
     assert_int_equal(attnkit_linear_plan_workspace(c->plan, NULL, NULL), bad);
     assert_int_equal(bytes, 12345);
-    /* A plan of another kind. */
+    /* The plan of an append is no plan of a linear map. */
     const attnkit_append_args args = {
         .size = sizeof args, .batch = 1, .heads = 1, .len = 1, .dim = 1, .capacity = 1};
     assert_int_equal(attnkit_append_plan(&args, &c->exec, other, sizeof other, NULL), ATTNKIT_OK);
     expect_run_refusal(c, other, bad, text);
-    /* A plan of another version or process has other first bytes. */
+    /* The first 12 bytes of a plan say which library wrote the plan, for which call and for which
+     * unit. */
     for (int i = 0; i < 12; i++) {
         memcpy(other, c->plan, sizeof other);
         other[i] ^= 64;

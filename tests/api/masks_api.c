@@ -65,7 +65,8 @@ static const char *const tensor_names[TENSORS] = {
     "mask",        "mask_bits", "bias",         "q_segment_ids", "kv_segment_ids", "alibi_slopes",
     "bias_scales", "sinks",     "dropout_seeds"};
 
-/* The size of each dense tensor in bytes, with an f32 bias, and its alignment in bytes. */
+/* The size of each dense tensor in bytes, if the bias is f32. `alignments` has the alignment of
+ * each tensor in bytes. */
 static const int64_t tensor_bytes[TENSORS] = {4 * Q_ROWS * VALUE_DIM,
                                               4 * Q_ROWS,
                                               4 * Q_ROWS *KV_LEN,
@@ -83,7 +84,7 @@ static const int64_t tensor_bytes[TENSORS] = {4 * Q_ROWS * VALUE_DIM,
                                               8 * BATCH};
 static const int alignments[TENSORS] = {4, 4, 4, 4, 8, 8, 1, 1, 4, 4, 4, 4, 4, 4, 8};
 
-/* A call and all its memory except the workspace. A refused call may change none of it. */
+/* A call and all its memory except the workspace. A refused call may change none of this memory. */
 struct call {
     attnkit_attention_args args;
     struct groups groups;
@@ -449,7 +450,7 @@ static void expect_call_refusals(const struct refusal *table, size_t count, make
     }
 }
 
-/* --- All of them ------------------------------------------------------------------------- */
+/* --- All options together ---------------------------------------------------------------- */
 
 static void each_extra_is_taken_alone_and_with_all_others(void **state)
 {
@@ -1419,8 +1420,8 @@ static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
             }
 }
 
-/* The workspace must not shrink as lengths grow. Then a workspace for the longest of several calls
- * is enough for all of them. */
+/* The workspace must not shrink as lengths grow, so that a workspace for the longest of several
+ * calls is enough for all of them. */
 static void the_workspace_does_not_shrink_as_lengths_grow(void **state)
 {
     (void)state;

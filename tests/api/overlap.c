@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The overlap checks of dispatch/common/overlap.c. The test draws small layouts of every kind, and
- * marks their bytes in a map one by one. The checks must agree with the maps. The addresses are
- * only numbers: no memory belongs to them.
+ * marks their bytes in a map one by one. The checks must agree with the map. The addresses are only
+ * numbers: no memory belongs to them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -287,8 +287,8 @@ static void interleaved_tensors_cost_a_step_for_each_row(void **state)
     assert_true(attnkit_layouts_overlap(&a, &b));
 }
 
-/* Scales lie next to their elements, in more rows than a search could visit one by one. The search
- * needs only a single step for all rows. */
+/* Scales lie next to their elements, in more rows than a search could visit one by one. The library
+ * compares all rows at once, modulo the common period of the strides. */
 static void rows_at_one_place_of_a_period_cost_nothing(void **state)
 {
     (void)state;

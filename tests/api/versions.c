@@ -2,9 +2,9 @@
  *
  * The sizes of public structs. Each struct with a `size` field is passed as other versions of the
  * header would pass it. The library must refuse a struct that is shorter than the first version,
- * and accept a longer one whose further bytes are zero. If one of these bytes is set, the library
- * must refuse the struct by name. In structs that the library fills, it sets the fields of a newer
- * header to zero.
+ * and accept a longer one whose further bytes are zero. If one of these bytes is not zero, the
+ * library must refuse the call with a message that names the struct. In structs that the library
+ * fills, it sets the fields of a newer header to zero.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -245,8 +245,8 @@ static void fill_row(char *row, int64_t count, const struct test_case *c, uint64
     }
 }
 
-/* Fills rows 0 to seen - 1 of a head. The other rows keep their signalling NaN. In slots they are
- * unmapped. */
+/* Fills rows 0 to seen - 1 of a head. The other rows are unmapped if they lie in slots, and
+ * otherwise keep their signalling NaN. */
 static void fill_rows(int tensor, int64_t b, int64_t h, int64_t seen, const struct setting *s,
                       const struct test_case *c)
 {

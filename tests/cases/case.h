@@ -16,7 +16,7 @@
 #include "tests/support/groups.h"
 #include "tests/support/random.h"
 
-/* The layout of rows. All tensors of a case have the same kind. */
+/* The layout of rows. All tensors of a case have the same kind of layout. */
 enum layout_kind {
     DENSE,        /* [batch][head][row] */
     TOKEN_MAJOR,  /* [batch][row][head] */
@@ -40,7 +40,7 @@ enum mask_kind {
 
 enum data_kind {
     DATA_UNIFORM,  /* in [-1, 1) */
-    DATA_PEAKED,   /* q is so large that few keys have nearly all the weight, and the maxima move */
+    DATA_PEAKED,   /* large q: few keys have nearly all the weight, and later keys raise maxima */
     DATA_TINY,     /* v is subnormal, and products underflow */
     DATA_SPECIAL,  /* NaN, infinities and signed zeros here and there */
     DATA_INTEGERS, /* many scores are equal, and sums are exact */
@@ -147,9 +147,10 @@ struct runner {
 /* Fails the test on any status but ATTNKIT_OK. */
 void run_attention(const attnkit_attention_args *args, struct runner runner);
 
-/* Lays out and runs a case, and compares the result with the expected result, or, if there is none,
- * with its hash. Then calls `then`, unless it is NULL, for further checks of the setting and the
- * result. This function and `then` return NULL, or a message that describes the fault. */
+/* Lays out and runs a case, and compares the result with `expected` or, if `expected` is NULL, the
+ * hash of the result with `hash`. Then calls `then`, unless it is NULL, for further checks of the
+ * setting and the result. This function and `then` return NULL, or a message that describes the
+ * fault. */
 typedef const char *(*further_check)(const struct setting *s, const struct result *got,
                                      const struct test_case *c, struct runner runner);
 

@@ -23,8 +23,9 @@ struct axes {
 /* Returns all axes with all their values. */
 struct axes all_axes(void);
 
-/* Draws at least `least` cases that cover every pair. The axes of a case that do not belong to its
- * pair get cheap values if possible. So a case seldom has a case_cost above `cost_limit`. */
+/* Draws at least `least` cases that cover every pair. A case that is drawn to cover a pair gets
+ * cheap values on its other axes if possible. So a case seldom has a case_cost above `cost_limit`.
+ */
 struct cases covering_cases(uint64_t seed, int least, double cost_limit);
 
 /* Draws `count` cases that take the values of every axis in turn (1,742 cases contain all values of

@@ -91,6 +91,8 @@ static void draw_shape(struct drawn *c)
     a->k.type = draw_type(c, WRITTEN_TYPES);
     a->v.type = draw_type(c, WRITTEN_TYPES);
     a->out.type = draw_type(c, ROUNDED_TYPES);
+    if (a->flags & ATTNKIT_INTEGERS)
+        a->k.type = a->v.type = ATTNKIT_Q8_0;
     a->head_dim = draw_dim(c, a->k.type, &c->groups.storage.k_scale_group);
     a->value_dim = draw_dim(c, a->v.type, &c->groups.storage.v_scale_group);
     do {
@@ -146,7 +148,8 @@ static void draw_storage(struct drawn *c)
         c->kv_lens[b] = below(c, a->kv_len + 1);
     if (one_in(c, 3))
         c->groups.visibility.kv_lens.data = c->kv_lens;
-    if (one_in(c, 4) && !is_only_widened((enum type)a->k.type))
+    const bool has_tiles = !is_only_widened((enum type)a->k.type) && !(a->flags & ATTNKIT_INTEGERS);
+    if (one_in(c, 4) && has_tiles)
         a->k.layout |= ATTNKIT_TILED;
     if (one_in(c, 4))
         draw_pages(c);
@@ -407,7 +410,7 @@ static void take_outputs(struct drawn *c)
     c->lse_bytes = (size_t)rows * sizeof(float);
     a->out.data = c->out = take(c, c->out_bytes);
     a->lse.data = c->lse = take(c, c->lse_bytes);
-    if (!one_in(c, 3))
+    if (!one_in(c, 3) || (a->flags & ATTNKIT_INTEGERS))
         return;
     c->groups.weights.kind = (attnkit_weights_kind)(1 + below(c, 4));
     c->weights_bytes = (size_t)(rows * a->kv_len) * sizeof(float);
@@ -636,11 +639,12 @@ static void draw_keys(struct drawn *c)
 }
 
 /* Draws a call. Returns NULL if in_cells is true and the call cannot have cells. */
-static struct drawn *new_drawn(int number, bool in_cells)
+static struct drawn *new_drawn(int number, bool in_cells, uint32_t flags)
 {
     struct drawn *const c = calloc(1, sizeof *c);
     c->random = (uint64_t)number * 7919;
     attnkit_attention_args_init(&c->args);
+    c->args.flags = flags;
     groups_init(&c->groups);
     groups_hang(&c->args, &c->groups);
     draw_shape(c);
@@ -665,12 +669,18 @@ static struct drawn *new_drawn(int number, bool in_cells)
 
 struct drawn *drawn_new(int number)
 {
-    return new_drawn(number, false);
+    return new_drawn(number, false, 0);
 }
 
 struct drawn *drawn_in_cells(int number)
 {
-    return new_drawn(number, true);
+    return new_drawn(number, true, 0);
+}
+
+struct drawn *drawn_with_integers(int number)
+{
+    struct drawn *const c = number % 4 == 3 ? new_drawn(number, true, ATTNKIT_INTEGERS) : NULL;
+    return c ? c : new_drawn(number, false, ATTNKIT_INTEGERS);
 }
 
 void drawn_free(struct drawn *c)

@@ -48,6 +48,9 @@ void drawn_free(struct drawn *c);
  * NULL if the call has tiles, pages or packed keys, which cannot be combined with cells. */
 struct drawn *drawn_in_cells(int number);
 
+/* Draws a call that multiplies K and V as integers. Some of these calls have cells. */
+struct drawn *drawn_with_integers(int number);
+
 /* Replaces the 64-bit integers of the call by 32-bit integers. Returns false if the call has no
  * integers, or if one does not fit 32 bits. */
 bool drawn_narrow(struct drawn *c);

@@ -11,8 +11,8 @@
 
 enum { FULL_KEYS = 150, FULL_DIM = 32, FULL_HEADS = 4, FULL_CALLS = 4 };
 
-/* Makes a call with every option but states and packed keys. K and V are bytes with scales in
- * pages, and K is in tiles. Two packed sequences have `rows` rows together. */
+/* Makes a call with every option but states, packed keys and cells. K and V are bytes with scales
+ * in pages, and K is in tiles. Two packed sequences have `rows` rows together. */
 struct call *full_call_new(int64_t rows);
 
 /* Functions that make the four calls: full_call_new; packed keys with states; only q, k, v and out;

@@ -251,7 +251,7 @@ double kinds_bias(const struct call *c, struct at at)
 /* Stores -infinity if masked, else floats[n], in the type of the bias. */
 static void put_bias(const struct call *c, char *to, bool masked, int n)
 {
-    static const uint16_t halves[] = {0, 0x4000, 0xc000}; /* in binary16 and bfloat16 */
+    static const uint16_t halves[] = {0, 0x4000, 0xc000}; /* 0, 2, -2 in both 16-bit types */
     const float x = masked ? -INFINITY : floats[n];
     const attnkit_type type = c->groups.scores.bias.type;
     uint16_t half = halves[n];

@@ -82,8 +82,7 @@ static void there_may_be_nothing(void **state)
     }
 }
 
-/* The file has a scalar and tensors without elements. Some empty tensors lie inside other
- * tensors. */
+/* One tensor of the file has no elements, and the elements of one tensor have 4 bits. */
 static void shapes_of_all_ranks_are_read(void **state)
 {
     (void)state;

@@ -597,7 +597,7 @@ class Refusals(LayerTest):
 
     def test_tensors_that_a_layer_has_nothing_for(self):
         for name in ("bias_k", "bias_v", "q_norm.weight", "k_layernorm.weight"):
-            self.refuse_weights(f"has {name}: attnkit layer has nothing that takes it",
+            self.refuse_weights(f"has {name}: attnkit layer does not support it",
                                 **{name.replace(".", "__"): (8,)})
 
     def test_shapes(self):
@@ -610,13 +610,13 @@ class Refusals(LayerTest):
                  {"k_proj__weight": (24, 32)}),
                 (r"v_proj.weight is \[15, 32\]: its first size must be a multiple of 2, the KV",
                  {"v_proj__weight": (15, 32)}),
-                (r"v_proj.weight is \[16, 31\]: its last size must be 32, as of the weights of k",
+                (r"v_proj.weight is \[16, 31\]: its last size must be 32, the last size of the weights of k",
                  {"v_proj__weight": (16, 31)}),
                 (r"o_proj.weight is \[32, 33\]: its last size must be 32, --heads times value_dim",
                  {"o_proj__weight": (32, 33)}),
-                (r"x.npy is \[2, 5, 32\]: its last size must be 33, that of q_proj.weight",
+                (r"x.npy is \[2, 5, 32\]: its last size must be 33, the last size of q_proj.weight",
                  {"q_proj__weight": (32, 33)}),
-                (r"x.npy is \[2, 5, 32\]: its last size must be 24, that of k_proj.weight",
+                (r"x.npy is \[2, 5, 32\]: its last size must be 24, the last size of k_proj.weight",
                  {"k_proj__weight": (16, 24), "v_proj__weight": (16, 24)}),
                 *((rf"{n}_proj.bias is \[7\]: its first size must be {rows}, one for each row",
                    {f"{n}_proj__bias": (7,)}) for n, rows in zip("qkvo", (32, 16, 16, 32))),
@@ -663,7 +663,7 @@ class Refusals(LayerTest):
         for context, pattern in (
                 (normal(7, D_MODEL), r"x.npy is \[2, 5, 32\] and c.npy is \[7, 32\]: must"),
                 (normal(3, 7, D_MODEL), r"and c.npy is \[3, 7, 32\]: must have one rank"),
-                (normal(2, 7, 30), r"c.npy is \[2, 7, 30\]: its last size must be 32, that of k"),
+                (normal(2, 7, 30), r"c.npy is \[2, 7, 30\]: its last size must be 32, the last size of k"),
                 (normal(2, 7, D_MODEL).astype(np.float16),
                  "x.npy is '<f4' and c.npy is '<f2': must have one dtype")):
             self.refuse(pattern, "--context", self.store("c", context))

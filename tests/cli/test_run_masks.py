@@ -238,7 +238,7 @@ class Masks(RunTest):
                    visible=visible, bias=np.where(visible, bias, 0))
 
     def test_lower_ranks(self):
-        """With q of rank 3, a mask has up to three dimensions. It may have more if these have size 1."""
+        """With q of rank 3, a mask has up to three dimensions. Further dimensions are allowed if their size is 1."""
         arrays = {name: array[0] for name, array in self.arrays.items()}
         self.save(**arrays)
         for shape in ((KEYS,), (ROWS, KEYS), (HEADS, ROWS, KEYS), (1, HEADS, 1, KEYS)):
@@ -272,7 +272,7 @@ class Masks(RunTest):
 
 
 class Visible(RunTest):
-    """Tests windows, lengths and documents."""
+    """Tests windows, lengths and segment ids."""
 
     def window(self, offsets, left, right, first=0, causal=False):
         keys, row = np.arange(KEYS), positions(offsets)
@@ -300,7 +300,7 @@ class Visible(RunTest):
             self.check(["--align", form])
 
     def test_summary(self):
-        """The summary's work counts the keys that positions and lengths let rows see."""
+        """The work in the summary counts the keys that positions and lengths let rows see."""
         flops = 2 * (DIM + DIM) * HEADS
         for options, visible, line in (
                 ((), np.ones((BATCH, 1, ROWS, KEYS)), None),
@@ -527,6 +527,21 @@ class Types(RunTest):
                 with self.subTest(kv_type=name, isa=isa):
                     self.assertEqual(self.run_tool("--kv-type", name, "--isa", isa).tobytes(), bits)
 
+    def test_integers(self):
+        """--integers gives other bits, close to the bits without it, and the same bits on each instruction set."""
+        for options in ((), ("--causal", "30", "--softcap", "5", "--lse", "lse.npy")):
+            options = ("--kv-type", "q8_0", *options)
+            plain = self.run_tool(*options)
+            bits = self.run_tool(*options, "--integers", "--isa", "scalar")
+            self.assertNotEqual(bits.tobytes(), plain.tobytes())
+            np.testing.assert_allclose(bits, plain, rtol=0, atol=2e-4)
+            for isa in ISAS:
+                with self.subTest(isa=isa, options=options):
+                    out = self.run_tool("--integers", *options, "--isa", isa, "--threads", 2)
+                    self.assertEqual(out.tobytes(), bits.tobytes())
+        self.assertRegex(self.summary, r"(?m)^k +\[1, 40, 64\] k\.npy, q8_0, as integers$")
+        self.assertRegex(self.summary, r"(?m)^v +\[1, 40, 96\] v\.npy, q8_0, as integers$")
+
     def test_out_type(self):
         wide = self.run_tool()
         for name, expected in (("f32", wide), ("f16", wide.astype(np.float16)),
@@ -673,7 +688,7 @@ class Refusals(RunTest):
                 (("--keep-first", "1", "--align", "0"), "--window"),
                 (("--q-docs", "q_docs.npy"), "--kv-docs"),
                 (("--kv-docs", "kv_docs.npy"), "--q-docs"),
-                (("--weights-kind", "softmax"), "--weights")):
+                (("--weights-kind", "softmax"), "--weights"), (("--integers",), "--kv-type")):
             with self.subTest(options=options):
                 self.refuse(f"option {options[0]} needs option {needed}$", *options, code=2)
 
@@ -681,6 +696,10 @@ class Refusals(RunTest):
         self.refuse("both say where", "--causal", "0", "--align", "0", code=2)
         self.refuse("both add a mask", "--mask", "bias.npy", "--mask-kind", "add", "--bias",
                     "bias.npy", code=2)
+        self.refuse("--integers needs --kv-type q8_0: --kv-type is f16$", "--integers", "--kv-type",
+                    "f16", code=2)
+        self.refuse("options --integers and --weights do not go together$", "--integers",
+                    "--kv-type", "q8_0", "--weights", "w.npy", code=2)
 
     def test_bad_words_and_numbers(self):
         for option, values, more in (

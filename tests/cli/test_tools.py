@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the command attnkit as a user runs it. They give it files, and check its result files, messages and exit
-codes.
+"""Tests of the command attnkit as a user runs it. The tests give the command files, and check its result files,
+messages and exit codes.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_tools.py
 
@@ -27,7 +27,7 @@ COMMAND[-1] = os.path.abspath(COMMAND[-1])
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "ATTNKIT_ISA"}
 TIME_LIMIT = 120
 RUN_OPTIONS = ("--q", "--k", "--v", "-o", "--lse", "--weights", "--weights-kind", "--out-type",
-               "--kv-type", "--key-index", "--causal", "--align", "--window", "--keep-first",
+               "--kv-type", "--integers", "--key-index", "--causal", "--align", "--window", "--keep-first",
                "--kv-len",
                "--q-docs", "--kv-docs", "--mask", "--mask-kind", "--mask-dims", "--mask-bits",
                "--mask-bits-kind", "--mask-bits-dims", "--bias", "--bias-dims", "--bias-scales",
@@ -577,8 +577,12 @@ class Usage(ToolTest):
 
     def test_options_want_their_arguments(self):
         for option in RUN_OPTIONS[:-1]:
+            if option == "--integers":
+                continue
             self.usage_error(f"option {option} needs an argument", "run", option)
             self.usage_error(f"option {option} is given twice", "run", option, "1", option, "1")
+        self.usage_error("option --integers takes no argument", "run", "--integers=1")
+        self.usage_error("option --integers is given twice", "run", "--integers", "--integers")
         self.usage_error("option --help takes no argument", "run", "--help=1")
         self.usage_error("option --isas takes no argument", "info", "--isas=1")
 

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests that projects outside the tree can use attnkit by CMake, pkg-config, meson and plain lists of files. Each
-project builds program.c, or a copy of it in C++, and runs it. All get the same results. The projects see only the
-folders of the library and its build files. The script also compares the files that CMake builds and installs with
-meson's files.
+project compiles program.c, as C or as C++, and runs the program. All programs must print the same results. The projects
+see only the folders and build files of the library. The script also compares the files that CMake builds and installs
+with meson's files.
 
     tests/consumers/consumers.py BUILD_FOLDER MESON
 
-All files are made in build-consumers/, so that a later run does not build again the files that have not changed. Prints
-TAP.
+All files are made in build-consumers/, so that a later run compiles only the files that have changed. Prints TAP.
 """
 
 import json
@@ -263,7 +262,7 @@ def commands(folder):
     for entry in json.loads((folder / "compile_commands.json").read_text()):
         path = (Path(entry["directory"]) / entry["file"]).resolve()
         target = entry.get("output", entry["command"])
-        if not re.search(r"(libattnkit(_avx2|_avx512|_avx512_bf16|_neon|_scalar)?\.(a|so[\d.]*)\.p|attnkit_objects\.dir)/", target):
+        if not re.search(r"(libattnkit(_avx2|_avx512|_avx512_vnni|_avx512_bf16|_neon|_scalar)?\.(a|so[\d.]*)\.p|attnkit_objects\.dir)/", target):
             continue
         for tree in (TREE, ROOT):
             if path.is_relative_to(tree):

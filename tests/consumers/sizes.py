@@ -41,7 +41,7 @@ def skip(why):
 
 
 def objects_of(build):
-    """Returns a dict of the shared library's sources: path from the top -> (command, object)."""
+    """Returns a dict of the shared library's sources: path in the tree -> (command, object)."""
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if re.search(r"/libattnkit(_\w+)?\.(a|so[\d.]*)\.p/", entry.get("output", "")):

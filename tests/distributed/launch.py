@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the ranks of a test: processes that meet over gloo, or mpiexec. Every start has a time-out, after which the
-processes are killed."""
+"""Starts the ranks of a test: as processes that meet over gloo, or by mpiexec. After a time-out, the processes are
+killed."""
 
 import json
 import os
@@ -15,7 +15,8 @@ HELPERS = HERE.parent / "python"  # distributed_cases.py
 
 
 def mpiexec(size, *options):
-    """Returns the command that starts `size` ranks, also on fewer cores and by root, as containers need it."""
+    """Returns the command that starts `size` ranks. It also works on fewer cores than ranks, and as root, which is
+    usual in containers."""
     command = [shutil.which("mpiexec") or "mpiexec", "--oversubscribe", *options]
     if os.getuid() == 0:
         command.append("--allow-run-as-root")
@@ -28,7 +29,7 @@ def environment():
 
 
 def end(process):
-    """Kills a process with all its children, stopped or not. Returns its output."""
+    """Kills a process with all its children, even if they are stopped. Returns the output of the process."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -54,8 +55,8 @@ def start(command, **more):
 
 
 def over_gloo(size, command, seconds, lost=()):
-    """Runs a command on each rank. Returns their exit statuses, and one text. Ranks that are lost need not end: they
-    are killed after the others."""
+    """Runs a command on each rank. Returns the exit status of each rank, and the output of all ranks as one text. The
+    ranks in `lost` need not end: they are killed after the others."""
     with tempfile.TemporaryDirectory() as folder:
         processes = [start(command, env=dict(environment(), RANK=str(rank), WORLD_SIZE=str(size),
                                              MEETING=f"{folder}/meeting")) for rank in range(size)]
@@ -68,7 +69,8 @@ def over_gloo(size, command, seconds, lost=()):
 
 
 def over_mpi(size, command, seconds, *options):
-    """Runs a command on each rank, by mpiexec. Returns a list with mpiexec's exit status, and one text."""
+    """Runs a command on each rank, by mpiexec. Returns a list with mpiexec's exit status, and the output of all ranks
+    as one text."""
     process = start([*mpiexec(size, *options), *command], env=environment())
     text = finish(process, seconds)
     return [process.returncode], text

@@ -4,10 +4,9 @@ Prints the table of docs/distributed.md.
 
     measure.py [gloo|mpi]
 
-Without an argument this program starts the ranks; with one it is a rank. Between two calls of all ranks, rank 0 makes
-the same call alone, so that both times are of the same minutes. Ranks of one machine share its cores and its memory. So
-the model gets the time of one process times ranks / cores where there are more ranks than cores.
-"""
+Without an argument this program starts the ranks; with an argument it is a rank. Between two calls of all ranks, rank 0
+makes the same call alone, so that both times are measured in the same minutes. Ranks of one machine share its cores and
+its memory. So if there are more ranks than cores, the model gets the time of one process times ranks / cores."""
 
 import json
 import os
@@ -38,8 +37,8 @@ def seconds_of(work):
 
 
 def measure_call(group, function, shape, kv_heads, keys):
-    """Returns the least seconds of the slowest rank, and of rank 0 alone. The first call, in new memory, does not
-    count. Other programs only add to a time."""
+    """Returns the least time of the slowest rank, and of rank 0 alone, in seconds. The least time of several calls is
+    taken, because other programs only add to a time. The first call, in new memory, does not count."""
     import attnkit
     from attnkit import distributed
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the programs of docs/distributed.md on 2 ranks, by the commands that the page names. Each must print the text
-that follows it.
+"""Runs the programs of docs/distributed.md on 2 ranks, by the commands that the page names. Each program must print the
+text that follows the program on the page.
 
     page.py PYTHON
 
@@ -26,7 +26,8 @@ q, k, v = (np.ones((1, 2, n, 16), np.float32) for n in (3, 512, 512))
 
 
 def command_of(text):
-    """Returns the words of a command of the page, with this Python and with mpiexec as this machine needs it."""
+    """Returns the words of a command of the page, but with PYTHON as the interpreter, and with the options of mpiexec
+    that this machine needs."""
     words = text.split()
     if words[0] == "mpiexec":
         return [*launch.mpiexec(int(words[2])), sys.argv[1], *words[4:]]

@@ -3,8 +3,8 @@
 
     ranks.py gloo|mpi TASK[,TASK ...] [ARGUMENT ...]
 
-suite.py starts as many of them as a test has ranks. For gloo, the environment says RANK, WORLD_SIZE and MEETING, a file
-by which the ranks find each other. Each rank prints one line of JSON, in which `failed` lists what was wrong.
+suite.py starts this program once for each rank of a test. For gloo, the environment has RANK, WORLD_SIZE and MEETING, a
+file by which the ranks find each other. Each rank prints one line of JSON, in which `failed` lists what was wrong.
 """
 
 import datetime
@@ -36,7 +36,7 @@ def begin(transport, timeout=60.0):
 
 
 def task_bits(transport):
-    """The bits of one process, and a tree near them."""
+    """chain_attention must have the bits of one process, and tree_attention must be near them."""
     group = begin(transport)
     failed = [f"chain: {name}" for name in CASES if not chain_has_the_bits(group, name)]
     for name, case in CASES.items():
@@ -46,7 +46,7 @@ def task_bits(transport):
 
 
 def task_costs(transport):
-    """Sums up messages and bytes over the ranks, beside those of the cost model."""
+    """Compares the messages and bytes of all ranks with the numbers of the cost model."""
     group, sums = begin(transport), []
     for function, name in ((chain_attention, "prefill of a prompt"), (chain_attention, "decode"),
                            (tree_attention, "decode")):
@@ -63,7 +63,7 @@ def task_costs(transport):
 
 
 def task_tensors(transport):
-    """Tensors of torch go in as they are, in bfloat16 as well."""
+    """The functions take tensors of torch as they are, also in bfloat16."""
     import torch
 
     group, failed = begin(transport), []
@@ -83,7 +83,7 @@ def task_tensors(transport):
 
 
 def task_subgroup(transport):
-    """A group of the last ranks alone. The others are refused, and can go on."""
+    """Uses a group of all ranks but rank 0. Over gloo, rank 0 is refused. Over MPI, it has a group of its own."""
     if transport == "mpi":
         from mpi4py import MPI
 
@@ -109,8 +109,7 @@ def call(group, function=chain_attention, rows=200, **options):
 
 
 def task_disagree(transport):
-    """Shapes, types, options and functions that differ on rank 1: an error on every rank, after which the group
-    works."""
+    """If shapes, types, options or functions differ on rank 1, every rank gets an error. Afterwards the group works."""
     group, failed = begin(transport), []
     for text, other in {"disagree on q: float32 [1, 4, 200, 16] on rank 0, float32 [1, 4, 9, 16]": {"rows": 9},
                         "disagree on scale": {"scale": 0.5}, "disagree on causal": {"causal": "upper-left"},
@@ -129,9 +128,9 @@ def task_disagree(transport):
 
 
 def task_die(transport, how, what, timeout):
-    """Rank 1 is killed or stopped when it is about to send or receive its first message of a kind. The others print
-    their error and how long they waited. They stay alive, so that each of them has to find out by itself. A rank may
-    have its result before rank 1 ends, and then meets the error in its next call."""
+    """Rank 1 is killed or stopped when it is about to send or receive its first message of a kind. The other ranks
+    print their error and how long they waited. They stay alive, so that each of them has to find out by itself. A rank
+    may have its result before rank 1 ends, and then meets the error in its next call."""
     group = begin(transport, float(timeout))
     function = tree_attention if what == "part" else chain_attention
     call(group, function)
@@ -147,7 +146,7 @@ def task_die(transport, how, what, timeout):
     report["seconds"] = time.monotonic() - began
     print(json.dumps({"rank": group.rank, **report}), flush=True)
     time.sleep(2 * float(timeout))
-    os._exit(0)  # MPI would wait for rank 1
+    os._exit(0)  # a normal exit would wait for rank 1 in MPI
 
 
 def end_at(transport, tag, signal_number):

@@ -5,8 +5,8 @@
     tests/distributed/suite.py BUILD
 
 The package is built by pip into a new environment in build-distributed/ of the tree, with mpi4py and torch from PyPI.
-ATTNKIT_TEST_PYTORCH may name a Python that has torch; its version must be that of the Python that runs this program.
-Open MPI must be installed.
+ATTNKIT_TEST_PYTORCH may name a Python that has torch; its version must be the version of the Python that runs this
+program. Open MPI must be installed.
 """
 
 import os
@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build-distributed"
 PYTHON = FOLDER / "venv" / "bin" / "python"
 HERE = Path(__file__).resolve().parent
-TIMEOUT = 4.0  # of a group, in seconds, in the tests in which a rank ends
-SLACK = 10  # a waiting rank may need that many time-outs on a busy machine
+TIMEOUT = 4.0  # seconds; the time-out of a group in the tests in which a rank ends
+SLACK = 10  # a waiting rank may need this many time-outs on a busy machine
 LIMIT = 600  # seconds of a whole test
 
 sys.path.insert(0, str(ROOT / "tests" / "python"))
@@ -49,7 +49,7 @@ def make_environment(tap):
     if not tap.line("pip builds a wheel", ok and len(wheels) == 1, output):
         return False
     ok, output = run(PYTHON, "-m", "pip", "install", f"{wheels[0]}[bfloat16]", "mpi4py", *([] if torch else ["torch"]))
-    return tap.line("pip installs it, mpi4py and torch", ok, output)
+    return tap.line("pip installs the wheel, mpi4py and torch", ok, output)
 
 
 def run_ranks(transport, size, task, *arguments, options=(), lost=()):
@@ -60,7 +60,7 @@ def run_ranks(transport, size, task, *arguments, options=(), lost=()):
 
 
 def check(tap, transport, size, task):
-    """All ranks report, and none has found a mistake."""
+    """Checks that all ranks report, and that none has found a mistake."""
     statuses, text = run_ranks(transport, size, task)
     found = launch.reports(text)
     ok = not any(statuses) and len(found) == size and not any(report["failed"] for report in found.values())
@@ -78,7 +78,7 @@ def check_all(tap, transport):
 
 
 def check_death(tap, transport, how, what, options=()):
-    """Rank 1 of 4 ends in the middle of a call. All other ranks raise PeerError in time."""
+    """Rank 1 of 4 ends in the middle of a call. All other ranks must raise PeerError in time."""
     _, text = run_ranks(transport, 4, "die", how, what, TIMEOUT, options=options, lost=(1,))
     found = launch.reports(text)
     ok = set(found) == {0, 2, 3} and all(not report["failed"] and report["seconds"] < SLACK * TIMEOUT
@@ -99,7 +99,7 @@ def check_deaths(tap):
 
 
 def check_example(tap, library):
-    """The C program, built as a user builds it."""
+    """Builds the C program as a user does, and runs it."""
     program = FOLDER / "mpi_chain"
     ok, output = run("mpicc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}",
                      ROOT / "examples" / "mpi_chain.c", library, f"-Wl,-rpath,{library.parent}", "-o", program)
@@ -117,7 +117,7 @@ def check_page(tap):
 
 
 def measure(tap):
-    """Prints the times of calls, and what the cost model says. No time decides."""
+    """Prints the times of calls, and what the cost model says. No time makes the test fail."""
     ok, output = run(PYTHON, HERE / "measure.py", env=launch.environment())
     rows = re.findall(r"^\|.*$", output, re.M)
     tap.line("times beside the cost model", ok and len(rows) > 10, output)

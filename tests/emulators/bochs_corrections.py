@@ -14,7 +14,7 @@ LEAF_7 = r"::get_std_cpuid_leaf_7\("
 class Correction(NamedTuple):
     file: str
     start: str  # the place begins after the first match of this regular expression
-    end: str  # and ends before the next match of this one
+    end: str  # the place ends before the next match of this regular expression
     old: str
     new: str
     times: int
@@ -46,7 +46,7 @@ def correct(text, correction):
     end = start and re.compile(correction.end).search(text, start.end())
     found = text[start.end():end.start()].count(correction.old) if end else 0
     if found != correction.times:
-        raise ValueError(f"{correction.file}: '{correction.old}' stands {found} times where "
+        raise ValueError(f"{correction.file}: '{correction.old}' occurs {found} times where "
                          f"{correction.times} were expected")
     place = text[start.end():end.start()].replace(correction.old, correction.new)
     return text[:start.end()] + place + text[end.start():]

@@ -4,9 +4,9 @@
  * on the serial line and reports how the program ended. avx512_machine writes the command to
  * /machine, in three files of NUL-terminated strings: `mark` (one string), `argv` and `envp`.
  *
- * It writes MARK "begin\n" on the serial line before the output of the program, and MARK "end
- * STATUS\n" after it. The mark is random, so that no output of the program can look like the report
- * of its end. avx512_machine stops the machine once it has read the end.
+ * This process writes MARK "begin\n" on the serial line before the output of the program, and MARK
+ * "end STATUS\n" after the output. The mark is random, so that no output of the program can look
+ * like the report of its end. avx512_machine stops the machine once it has read the end.
  */
 #define _GNU_SOURCE
 #include <errno.h>

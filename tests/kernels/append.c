@@ -318,9 +318,9 @@ static void expect_ok(const attnkit_append_args *args, const attnkit_exec *exec)
         fail_msg("%s: %s", attnkit_status_string(status), message);
 }
 
-/* Runs the call on `threads` threads. Two threads run in a parallel-for. Any other number of
- * threads is played by one call for each thread, one call after the other. The workspace has
- * exactly the bytes that the workspace query returns. */
+/* Runs the call on `threads` threads. Two threads run in a parallel-for. For any other number of
+ * threads, the test makes one call for each thread, one after the other. The workspace has exactly
+ * the bytes that the workspace query returns. */
 static void run(const attnkit_append_args *args, const char *isa, int64_t threads)
 {
     attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};
@@ -596,7 +596,8 @@ static void rotation_keeps_lengths(void **state)
 /* Returns whether a cos or sin is within its bound: half an ulp of binary32 plus the error of the
  * angle. Let u = 2^-53. The exponent -i / pairs * log2(base) has 2 roundings and the error of log2,
  * 6 u. Its error times ln 2 is a relative error of the power. 2^x adds 3 u. The conversion of the
- * position and the product with it add u each. cos and sin have 5 u, rounded up to 8 u. */
+ * position and the product with it add u each. cos and sin have 5 u, which the code rounds up to 8
+ * u. */
 static bool is_near(float got, long double truth, double angle, double log2_base)
 {
     const double exponent_off = log2_base * 0x1p-50;
@@ -768,7 +769,7 @@ static void rounding_modes_do_not_matter(void **state)
     }
 }
 
-/* --- All of them -------------------------------------------------------------------------- */
+/* --- All tests ---------------------------------------------------------------------------- */
 
 static size_t add_isa_tests(struct CMUnitTest *tests, const struct isa *isa)
 {

@@ -139,8 +139,8 @@ static void groups_of_e4m3_have_their_scales(const struct kernels *kernels)
     }
 }
 
-/* Unpacks blocks to blocks of TYPE_Q8_0. These must widen to the same numbers, and no byte after
- * them may be written.
+/* Unpacks blocks to blocks of TYPE_Q8_0. The unpacked blocks must widen to the same numbers, and no
+ * byte after these blocks may be written.
  */
 static void blocks_are_unpacked(const struct kernels *kernels)
 {

@@ -34,7 +34,7 @@ enum {
     BATCH = 2,
     ROW_COUNTS = 3,
     CASES = 2 * KINDS, /* each kind; then each with a V whose sums overflow in some columns */
-    KIND_CAUSAL = 0,   /* numbers of kinds */
+    KIND_CAUSAL = 0,   /* numbers of kinds in `kinds` */
     KIND_WINDOW = 1,
     KIND_LENGTHS = 3,
 };
@@ -683,7 +683,7 @@ static void threads_at_once_change_no_bit(void **state)
     }
 }
 
-/* Runs the call by a plan that was made for more entries, keys and threads. */
+/* Runs the call by a plan that was made for more entries and threads, and for CELLS keys. */
 static void run_by_plan(struct call *c, const char *isa)
 {
     static _Alignas(16) char plan[1 << 14];

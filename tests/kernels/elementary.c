@@ -115,8 +115,8 @@ static struct walk negative_numbers(void)
     return (struct walk){bits_of(-0.0f), bits_of(-INFINITY) + 1, default_stride()};
 }
 
-/* Returns fewer arguments of the same range, for checks that already follow from comparisons with
- * scalar_tanh or SLEEF. */
+/* Returns a walk over the same range with fewer arguments than w, for checks that already follow
+ * from comparisons with scalar_tanh or SLEEF. */
 static struct walk sparse(struct walk w)
 {
     w.stride = w.stride == 1 ? 13 : 997;
@@ -391,8 +391,8 @@ static void tanh_of_the_opposite_is_the_opposite(void **state)
 
 /* Draws three numbers with random bits, among them subnormal numbers, infinities and NaN. In a
  * quarter of the cases the third number is minus the rounded product of the other two, so that
- * nearly all digits cancel. In another quarter it is 2^24 times the product. The product is then
- * between half a unit and one unit of the third number's last place. */
+ * nearly all digits cancel. In another quarter the third number is 2^24 times the product. The
+ * product is then between half a unit and one unit of the third number's last place. */
 static void draw_operands(uint64_t *random, float x[3])
 {
     uint32_t bits[3];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps. The packed matrix has the bytes that the header describes. y has the bits of the
- * scalar reference, which does not pack. The tests cover all types, shapes around every block size,
- * layouts with unmapped pages next to rows, and threads in any order. A row of y has the bits of a
- * call with this row alone.
+ * Linear maps. The packed matrix has the bytes that the public header describes. y has the bits of
+ * the scalar reference, which does not pack. The tests cover all types, shapes around every block
+ * size, layouts with unmapped pages next to rows, and threads in any order. A row of y has the bits
+ * of a call with this row alone.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -204,7 +204,7 @@ static void rows_have_the_bits_that_they_have_alone(void **state)
     check_parts(&plain, (struct linear_shape){300, 20, 17}, *state);
 }
 
-/* A stride of 0 makes one row of memory every row of x. */
+/* With a stride of 0, every row of x is the same row of memory. */
 static void rows_of_x_may_be_one_row(void **state)
 {
     struct linear_call *const c = linear_call_new(&plain, (struct linear_shape){67, 33, 50}, 1);

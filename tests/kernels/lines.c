@@ -144,8 +144,8 @@ static void bits_are_the_ids_that_are_the_own(void **state)
     }
 }
 
-/* Draws the bits of a number: -inf, its neighbours, NaN, infinity, 1, the smallest number, and
- * zeros. -inf and zeros of either sign are more frequent. A bfloat16 has the upper 16 bits of a
+/* Draws the bits of a number: -inf, its neighbours, NaN, infinity, 1, the smallest positive number,
+ * and zeros. -inf and zeros of either sign are more frequent. A bfloat16 has the upper 16 bits of a
  * binary32. */
 static uint32_t draw_number(uint64_t *random, enum type type)
 {
@@ -279,7 +279,8 @@ static void bias_lines_are_as_the_canonical_order_has_them(void **state)
     }
 }
 
-/* The distances are near the largest exact integers of binary32, of 32 bits and of 64 bits. */
+/* The distances are near the largest integers that binary32 represents exactly, and near the limits
+ * of 32-bit and 64-bit integers. */
 static void slopes_times_any_distance_are_rounded_once(void **state)
 {
     static const int64_t edges[] = {0,         1 << 24,   INT32_MAX,        INT32_MIN,

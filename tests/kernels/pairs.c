@@ -28,7 +28,7 @@
 enum {
     LONGEST_ROW = 150,
     PATTERN_WORD = 0x5a5a5a5a,
-    LEAST_SUM = 142, /* of two exponent fields: the limit of keep_bits_as_pairs */
+    LEAST_SUM = 142, /* sum of two exponent fields: the limit of keep_bits_as_pairs */
     MAX_UNITS = 8,
 };
 
@@ -187,7 +187,7 @@ static void with_one_rounding(float *sum, const float *x, const float *w)
     }
 }
 
-/* Rounds each product before it is added. Only a product beyond binary32 shows it. */
+/* Rounds each product before it is added. Only a product beyond binary32 shows the difference. */
 static void not_fused(float *sum, const float *x, const float *w)
 {
     for (int i = 0; i < MAX_VECTOR; i++) {
@@ -405,8 +405,8 @@ static void pairs_end_with_the_first_cut_out_of_range(void **state)
     }
 }
 
-/* If x of a block is out of range, only the first panel makes words of the matrix in vain. All
- * products then take the whole block, as without a unit. */
+/* If x of a block is out of range, only the first panel converts the matrix to words in vain. Each
+ * product then takes all rows of the block, as without a unit. */
 static void a_block_out_of_range_costs_little(void **state)
 {
     (void)state;

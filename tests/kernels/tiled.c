@@ -291,8 +291,9 @@ static struct drawn *new_case(int number)
     a->size = sizeof *a;
     groups_init(&c->groups);
     a->k.type = number % TYPES;
-    a->v.type = number / TYPES % (TYPES + 1) %
-                TYPES; /* half of the values are type 0, the type that prefill takes */
+    a->v.type =
+        number / TYPES % (TYPES + 1) %
+        TYPES; /* a third of the cases have V of type 0, binary32, which prefill takes as it is */
     a->head_dim = draw_dim(c, a->k.type, &c->groups.storage.k_scale_group);
     a->value_dim = draw_dim(c, a->v.type, &c->groups.storage.v_scale_group);
     draw_lengths(c);

@@ -349,8 +349,8 @@ static float odd_value(struct round *w)
     return float_from_bits(bits[random_below(&w->random, 8)]);
 }
 
-/* Returns whether to put a single odd value among finite values. The kernel must find it if it is
- * not finite. */
+/* Returns whether to put a single odd value among finite values. The kernel must find the odd value
+ * if it is not finite. */
 static bool is_one_odd(struct round *w)
 {
     return w->data != SPECIAL && random_below(&w->random, 2);
@@ -719,8 +719,8 @@ static struct adjust draw_adjust(struct round *w)
     return how;
 }
 
-/* Draws scores or a bias. Half of the calls put special numbers among them. Each such call draws
- * their share first. */
+/* Draws scores or a bias. Half of the calls put special numbers among them. Each of these calls
+ * first draws the share of the special numbers. */
 static void draw_scores(struct round *w, float *x, int count)
 {
     static const float specials[] = {-INFINITY, -INFINITY, NAN, INFINITY, -0x1p126f, -0.0f};
@@ -807,8 +807,8 @@ static void check_begin_total(struct round *w)
     expect_total(w, &got, &expected);
 }
 
-/* Makes some maxima equal to the other ones, or so different that a rescale factor is the least
- * power of 2 above 0, or is 0. */
+/* Makes some maxima equal to the maxima in `other`, or so different from them that a rescale factor
+ * is the least power of 2 above 0, or is 0. */
 static void draw_distances(struct round *w, float *row_max, const float *other)
 {
     for (int r = 0; r < w->lanes; r++)

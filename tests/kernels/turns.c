@@ -48,7 +48,8 @@ enum {
 
 static char k[1], v[1]; /* only their addresses are used */
 
-/* Makes an attention problem of `turns` heads, with `gap` bytes after the rows of each token. */
+/* Makes the struct attention of a call of `turns` heads, with `gap` bytes after the rows of each
+ * token. */
 static struct attention heads_side_by_side(int turns, int gap)
 {
     const struct strides strides = {.head = BYTES, .row = turns * BYTES + gap};

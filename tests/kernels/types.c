@@ -273,7 +273,7 @@ static uint16_t draw_half(struct source from, const struct format *f, int shift)
 {
     const uint16_t bits = (uint16_t)random_bits(from.random);
     const uint16_t sign = bits & 0x8000, fraction = bits & ((1 << f->fraction_bits) - 1);
-    if (is_special(from)) { /* NaN, infinity, the largest number, the smallest, -0 */
+    if (is_special(from)) { /* NaN, infinity, the largest and the smallest positive number, -0 */
         const uint16_t specials[] = {f->infinity | fraction | 1, f->infinity, f->infinity - 1, 1,
                                      0x8000};
         return sign | specials[random_below(from.random, 5)];
@@ -510,7 +510,8 @@ static void place_in_arena(struct tensor *t, enum tensor_index index, enum rows_
     t->strides[outer] = t->strides[inner] * t->count[inner] + gap;
     t->strides[0] = t->strides[outer] * t->count[outer] + gap;
     t->size = (size_t)(t->strides[0] * t->count[0] + t->row_bytes + 64) / 4 * 4;
-    t->memory = memory_arena(index < 5 ? (int)index : (int)index + 1, t->size); /* 5: workspace */
+    /* Arena 5 is the workspace. */
+    t->memory = memory_arena(index < 5 ? (int)index : (int)index + 1, t->size);
     t->first = t->memory + gap;
     for (int i = 0; layout == BACKWARDS && i < 3; i++) {
         t->first += t->count[i] > 0 ? (t->count[i] - 1) * t->strides[i] : 0;
@@ -853,8 +854,8 @@ static void every_layout_and_page_size_gives_the_same_bits(void **state)
     assert_int_equal(differing, 0);
 }
 
-/* Fills the rows of K, V or their scales that only query rows after `last` see with the 16 bits
- * `half`. */
+/* Fills rows of K, V or their scales with the 16 bits `half`: the rows of keys that only query rows
+ * after `last` see. */
 static void poison_unseen(const struct call *c, enum tensor_index t, int64_t last, uint16_t half)
 {
     const attnkit_attention_args *a = &c->args;

@@ -149,13 +149,20 @@ static void locate(const struct query *q, int64_t key, int64_t index[3])
     }
 }
 
+/* Sets count[] to the numbers of KV heads and of lines of a dense tensor. `lines` is the number of
+ * keys in a line, which is a tile or a row. */
+static void count_lines(const struct query *q, int64_t lines, int64_t count[2])
+{
+    const int64_t keys = q->groups.pages.block_table ? q->groups.pages.page_size : q->args->kv_len;
+    count[0] = q->args->kv_heads;
+    count[1] = (keys + lines - 1) / lines;
+}
+
 static void widen_stored(const struct query *q, const struct stored *s, int64_t key, float *out)
 {
-    const attnkit_attention_args *const a = q->args;
-    const int64_t lines = s->tiled ? ATTNKIT_TILE_KEYS : 1; /* keys in a tile, or in a row */
-    const int64_t keys = q->groups.pages.block_table ? q->groups.pages.page_size : a->kv_len;
-    const int64_t count[2] = {a->kv_heads, (keys + lines - 1) / lines};
-    int64_t index[3];
+    const int64_t lines = s->tiled ? ATTNKIT_TILE_KEYS : 1;
+    int64_t index[3], count[2];
+    count_lines(q, lines, count);
     locate(q, key, index);
     const int64_t at = index[2] % lines;
     index[2] /= lines;
@@ -185,6 +192,31 @@ void query_v(const struct query *q, int64_t key, float *out)
 {
     const struct stored v = stored_v(q);
     widen_stored(q, &v, key, out);
+}
+
+static struct q8_block block_of(const struct query *q, const struct stored *s, int64_t key,
+                                int64_t block)
+{
+    int64_t index[3], count[2];
+    count_lines(q, 1, count);
+    locate(q, key, index);
+    const char *const row = element_at(s->rows, count, bytes_of(TYPE_Q8_0, s->dim), index);
+    const char *const at = row + block * Q8_BLOCK_BYTES;
+    struct q8_block found = {.integers = (const int8_t *)at + sizeof(uint16_t)};
+    widen_row(TYPE_F16, at, NULL, 0, 1, &found.scale);
+    return found;
+}
+
+struct q8_block query_k_block(const struct query *q, int64_t key, int64_t block)
+{
+    const struct stored k = stored_k(q);
+    return block_of(q, &k, key, block);
+}
+
+struct q8_block query_v_block(const struct query *q, int64_t key, int64_t block)
+{
+    const struct stored v = stored_v(q);
+    return block_of(q, &v, key, block);
 }
 
 /* --- Masks ------------------------------------------------------------------------------------ */

@@ -33,6 +33,16 @@ void query_q(const struct query *q, float *out);
 void query_k(const struct query *q, int64_t key, float *out);
 void query_v(const struct query *q, int64_t key, float *out);
 
+/* A block of Q8_BLOCK elements of ATTNKIT_Q8_0: integers times `scale`. */
+struct q8_block {
+    float scale;
+    const int8_t *integers;
+};
+
+/* Return block `block` of a row of K or V. The tensor is ATTNKIT_Q8_0 in rows. */
+struct q8_block query_k_block(const struct query *q, int64_t key, int64_t block);
+struct q8_block query_v_block(const struct query *q, int64_t key, int64_t block);
+
 bool query_sees(const struct query *q, int64_t key);
 
 /* Returns the bias of a key that the row sees. Returns 0 without a bias. */

@@ -17,8 +17,8 @@
  * bias adds no further error, because the least bias has an error of u in log2, too. ALiBi's slope
  * is rounded once. The distance is rounded once if it is beyond 2^24, and the product of slope and
  * distance once. If there are a bias and a slope, their sum is rounded once. A fused multiply-add
- * adds it to the product of score and factor, so this product has no rounding of its own. dt_j is
- * the largest error of t_j after all these steps.
+ * adds this sum to the product of score and factor, so the product has no rounding of its own. dt_j
+ * is the largest error of t_j after all these steps.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
  * dt_j). No earlier maximum is larger. So for each maximum M', t^_j - M' is off by at most u (top +
@@ -48,8 +48,8 @@
  *
  * If an element of a chunk's o is not finite although the chunk's l is finite, the element is l P /
  * W with P and W in binary64. P and W are sums of the same weights, so the element has the h_l
- * roundings of l, and fewer than 4 * 512 roundings of 2^-53. h_o counts a rounding for the product
- * with v. It covers these smaller roundings.
+ * roundings of l, and fewer than 4 * 512 roundings of 2^-53. h_o also counts a rounding for the
+ * product with v, which covers these smaller roundings.
  *
  * Dropout. On its way into o, a weight is multiplied by a factor, which is at least 1 and has a
  * relative error of u. The product is rounded. The effect is the same as if v were multiplied by
@@ -65,13 +65,43 @@
  * binary32. lost_o and lost_l are the losses from above, times exp(h_o u), over W. W >= 2^(t_b -
  * top - 1) sum_j exp(x_j - x_b), where b is the key with the largest score x_b.
  *
+ * Groups of integers. ATTNKIT_INTEGERS rounds the numbers x of a group to integers n with a common
+ * scale S^. Let L be the largest |x|, and S = L / 32512. S^ has two roundings, one of them in the
+ * constant 1 / 32512. The inverse of the scale has one rounding. The product of x and the inverse
+ * is rounded to binary32, and then moves by at most 1/2 to an integer. So n S^ = x + y after at
+ * most 4 roundings of x and 2 of y, with |y| <= S / 2 = L / 65024. If the product with the inverse
+ * is subnormal, y grows by e S, which is far less than one rounding of y. No n is beyond
+ * 32512, because the roundings of 32512 do not reach 32512.5. If L < 2^-100, every n is 0, and
+ * each number loses |x|.
+ *
+ * Scores of integers. The scale of a block of K is S_k, and n_k are its integers. The sum of n n_k
+ * over a block is exact, and is then rounded to binary32. The product S^ S_k is rounded. It is so
+ * small that it can lose e, and the sum multiplies this loss by at most 32512 sum |n_k|. A fused
+ * multiply-add for each of the D / 32 blocks has one rounding. So with h = 6 + D / 32,
+ *     |s^ - s| <= (exp(hu) - 1) sum_d |q_d k_d|
+ *                 + exp(hu) (sum_d |y_d k_d| + 32512 e sum_d |n_kd| + h e).
+ * An infinite product S^ S_k makes the score infinite, or NaN if the sum of integers is 0. A number
+ * of q that is not finite makes the score NaN.
+ *
+ * Weighted sums of integers. For a block of keys and 32 columns of v, x_j is the weight of a seen
+ * key times the scale d_j of its v, rounded. x_j is 0 or at least 2^-101 2^-24, so it is not
+ * subnormal. The sum over the keys is rounded once, and its product with S^ once. Neither of them
+ * is subnormal. Together with the 4 roundings above, h_o thus counts 7 roundings instead of the
+ * additions within a block and the product with v. The y_j add at most exp(h_o u) L / 65024 sum_j
+ * |n_jc| to lost_o, over the keys with an x_j other than 0. If L < 2^-100, at most 2^-100 sum_j
+ * |n_jc| is lost. This limit is in units of the maximum at the block, and later rescales only make
+ * the loss smaller. So nothing is lost if L is above the limit in units of the last maximum. A d_j
+ * that is NaN or infinite makes its 32 columns NaN, even if the weight is 0. No o overflows, even
+ * with dropout, because |v_jc| is at most 2^23.
+ *
  * Logarithm. If l^ is a sum in binary64, it is first rounded to binary32. ln l^ has the error of
  * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI
  * and M LN2_LO. LN2_HI + LN2_LO is not quite ln 2. M is between t_b - dt_b and top + 1.
  *
- * Weights out. Scores have the errors above, but their factors are in natural units instead of
- * log2. The bias and the slope are then exactly the numbers that the caller gave. A weight of the
- * softmax is W_j (1 + a_j), or 0, divided by l^, which is rounded as for the logarithm.
+ * Weights as an output. Scores have the errors above, but their factors are in natural units
+ * instead of log2. The bias and the slope are then exactly the numbers that the caller gave. A
+ * weight of the softmax is W_j (1 + a_j), or 0, divided by l^, which is rounded as for the
+ * logarithm.
  *
  * Out of range. A t_j beyond binary32 counts as infinite: a negative t_j makes a weight of 0, a
  * positive t_j makes a row of NaN. The errors of scores near the limits of binary32 have no bound.
@@ -101,6 +131,8 @@ static const real C_ERROR = 0x1p-24L + 0x1p-50L;
 static const real OWN_ERROR = 1 + 0x1p-20L;
 static const real LN_2 = 0.693147180559945309417232121458176568L;
 static const real LEAST_BIAS = -0x1p126L;
+static const real MOST_INTEGER = 32512;
+static const real LEAST_LARGEST = 0x1p-100L;
 
 /* --- Scores ---------------------------------------------------------------------------------- */
 
@@ -140,18 +172,80 @@ static struct value tanh_of(struct value y)
 struct scoring {
     struct query query;
     real scale, cap;  /* cap: 0 without a softcap */
-    real chain, loss; /* exp(Du) - 1, D e exp(Du) */
+    real chain, loss; /* exp(hu) - 1 and h e exp(hu); h is D, or 6 + D / 32 for integers */
     float *q, *k;     /* the query row, and room for a key; both binary32 */
 };
 
 /* The steps from the product of q and k to the score that enters the softmax. */
 enum step { SCALED, CAPPED, BIASED };
 
+static bool has_integers(const struct query *q)
+{
+    return q->args->flags & ATTNKIT_INTEGERS;
+}
+
+/* Returns the largest magnitude of a group of q. Returns infinity if a number is not finite. */
+static float largest_of(const float *group)
+{
+    float largest = 0.0f;
+    for (int i = 0; i < Q8_BLOCK; i++)
+        largest = isnan(group[i]) ? INFINITY : fmaxf(fabsf(group[i]), largest);
+    return largest;
+}
+
+/* Returns the sum of a group of q times a block of K if the product of their scales is infinite.
+ * The integers of q then decide between the infinities and NaN. */
+static real infinite_product(const float *group, float largest, const struct q8_block *k)
+{
+    const float inverse = (float)MOST_INTEGER / largest;
+    real sum = 0;
+    for (int i = 0; i < Q8_BLOCK; i++)
+        sum += (real)rintf(group[i] * inverse) * k->integers[i];
+    return sum * k->scale * INFINITY;
+}
+
+/* Computes the product of a group of q and a block of K. Adds to *magnitude. */
+static struct value block_product(const struct scoring *s, int64_t key, int64_t block,
+                                  real *magnitude)
+{
+    const struct q8_block k = query_k_block(&s->query, key, block);
+    const float *const group = s->q + block * Q8_BLOCK;
+    const float largest = largest_of(group);
+    real x = 0, p = 0, integers = 0;
+    for (int i = 0; i < Q8_BLOCK; i++) {
+        const real product = (real)group[i] * k.integers[i] * k.scale;
+        x += product;
+        p += fabsl(product);
+        integers += abs(k.integers[i]);
+    }
+    *magnitude += p;
+    if (isinf(largest) || isnan(k.scale) || (isinf(k.scale) && largest < LEAST_LARGEST))
+        return (struct value){NAN, 0};
+    if (largest / MOST_INTEGER * fabsl(k.scale) > FLT_MAX)
+        return (struct value){infinite_product(group, largest, &k), 0};
+    if (largest < LEAST_LARGEST)
+        return (struct value){x, p};
+    const real moved = largest / (2 * MOST_INTEGER) * fabsl(k.scale) * integers;
+    const real lost = LOSS * MOST_INTEGER * integers;
+    return (struct value){x, s->chain * p + (1 + s->chain) * (moved + lost)};
+}
+
+static struct value dot_of_integers(const struct scoring *s, int64_t key, real *magnitude)
+{
+    struct value x = {0, s->loss};
+    *magnitude = 0;
+    for (int64_t block = 0; block < s->query.args->head_dim / Q8_BLOCK; block++)
+        x = sum(x, block_product(s, key, block, magnitude));
+    return x;
+}
+
 /* Computes the product s of the query row and a key. Sets *magnitude to sum_d |q_d k_d|. */
 static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
 {
     const int64_t dim = s->query.args->head_dim;
     real x = 0, p = 0;
+    if (has_integers(&s->query))
+        return dot_of_integers(s, key, magnitude);
     query_k(&s->query, key, s->k);
     for (int64_t d = 0; d < dim; d++) {
         const real product = (real)s->q[d] * s->k[d];
@@ -230,8 +324,9 @@ static struct scoring new_scoring(const attnkit_attention_args *args, struct que
     struct scoring s = {.query = query, .cap = query.groups.scores.softcap};
     s.scale =
         args->flags & ATTNKIT_SCALE_GIVEN ? (real)args->scale : 1 / sqrtl((real)args->head_dim);
-    s.chain = expm1l(args->head_dim * U);
-    s.loss = args->head_dim * LOSS * expl(args->head_dim * U);
+    const int64_t roundings = has_integers(&query) ? 6 + args->head_dim / Q8_BLOCK : args->head_dim;
+    s.chain = expm1l(roundings * U);
+    s.loss = roundings * LOSS * expl(roundings * U);
     s.q = malloc((size_t)(2 * args->head_dim) * sizeof *s.q);
     s.k = s.q + args->head_dim;
     query_q(&query, s.q);
@@ -256,7 +351,8 @@ struct key {
 struct row {
     struct key *keys; /* `count` keys, then the sink if there is one */
     int64_t count, terms;
-    float *v; /* [terms][value_dim]; 0 for the sink */
+    float *v;      /* [terms][value_dim]; 0 for the sink */
+    float *scales; /* [terms][value_dim / Q8_BLOCK], scales of V's blocks; NULL without integers */
     int64_t value_dim;
     bool drops;
     real score_magnitude;
@@ -275,6 +371,22 @@ struct row {
 static float *term_v(const struct row *r, int64_t term)
 {
     return r->v + term * r->value_dim;
+}
+
+static float *term_scales(const struct row *r, int64_t term)
+{
+    return r->scales + term * (r->value_dim / Q8_BLOCK);
+}
+
+/* Reads the scales of a key's V. A scale that is not finite makes its elements NaN. */
+static void read_scales(const struct row *r, const struct query *q, int64_t key, int64_t term)
+{
+    float *const v = term_v(r, term), *const scales = term_scales(r, term);
+    for (int64_t block = 0; block < r->value_dim / Q8_BLOCK; block++) {
+        scales[block] = query_v_block(q, key, block).scale;
+        for (int i = 0; i < Q8_BLOCK && !isfinite(scales[block]); i++)
+            v[block * Q8_BLOCK + i] = NAN;
+    }
 }
 
 /* Adds a term to the row and returns it. A score below the range of binary32 counts as
@@ -303,6 +415,8 @@ static void add_key(struct row *r, const struct scoring *s, int64_t j)
     const struct value product = dot(s, j, &made_of);
     const struct value t = score(s, product, j, BIASED, true);
     query_v(&s->query, j, term_v(r, r->terms));
+    if (r->scales)
+        read_scales(r, &s->query, j, r->terms);
     struct key *const key = add_term(r, j, t, score_magnitude(s, j, made_of));
     key->keep = query_drops(&s->query, j) ? 0 : 1 / (1 - (real)s->query.groups.scores.dropout);
 }
@@ -323,6 +437,8 @@ static struct row see_keys(const struct scoring *s)
     struct row r = {.value_dim = s->query.value_dim, .drops = mods->dropout > 0.0};
     r.keys = malloc((size_t)room * sizeof *r.keys);
     r.v = malloc((size_t)(room * r.value_dim) * sizeof *r.v);
+    if (has_integers(&s->query))
+        r.scales = malloc((size_t)(room * (r.value_dim / Q8_BLOCK)) * sizeof *r.scales);
     r.best_x = r.top = -INFINITY;
     for (int64_t j = 0; j < s->query.keys; j++)
         if (query_sees(&s->query, j))
@@ -396,11 +512,18 @@ static void count_roundings(struct row *r)
         most_blocks = larger(most_blocks, in_chunk);
     }
     const int64_t additions = most_keys - 1 + most_blocks - 1;
+    const int64_t to_o = r->scales ? 1 + 4 + 2 + most_blocks - 1 : additions + 1;
     const int64_t folds = larger(r->terms - r->count + chunks - 1, 0);
     r->g = expm1l(additions * U + folds * U_64);
-    r->f = expm1l((additions + 1) * U + folds * U_64 + (r->drops ? U + C_ERROR : 0));
+    r->f = expm1l(to_o * U + folds * U_64 + (r->drops ? U + C_ERROR : 0));
     r->lost_by_sums = blocks * LOSS + folds * LOSS_64;
     r->is_folded = folds > 0;
+}
+
+/* Returns the larger one of f and g. With integers, o can have fewer roundings than l. */
+static real larger_growth(const struct row *r)
+{
+    return fmaxl(r->f, r->g);
 }
 
 /* Returns the largest loss of a weight: the whole weight if it may be so small that it counts as 0,
@@ -408,13 +531,13 @@ static void count_roundings(struct row *r)
 static real lost_weight(const struct row *r, const struct key *key)
 {
     const bool may_be_0 = key->low <= r->loss_unit * WEIGHT_LOSS;
-    return may_be_0 ? fminl((1 + r->f) * key->high, r->loss_unit * WEIGHT_LOSS) : 0;
+    return may_be_0 ? fminl((1 + larger_growth(r)) * key->high, r->loss_unit * WEIGHT_LOSS) : 0;
 }
 
 static void bound_sum(struct row *r)
 {
     real low = 0, high = 0;
-    r->loss_unit = (1 + r->f) * expl(LN_2 * (r->top + 1) - r->best_x - r->log_sum);
+    r->loss_unit = (1 + larger_growth(r)) * expl(LN_2 * (r->top + 1) - r->best_x - r->log_sum);
     r->lost_l = r->loss_unit * r->lost_by_sums;
     for (int64_t j = 0; j < r->terms; j++) {
         struct key *const key = &r->keys[j];
@@ -518,6 +641,60 @@ static void add_errors(const struct row *r, int64_t first, int64_t end, double *
     }
 }
 
+/* The weights of a block of keys, times the scales of 32 columns. */
+struct group {
+    real low, high;           /* the largest weight times scale is between these two; units of W */
+    real integers[Q8_BLOCK];  /* sums of the magnitudes of V's integers */
+    real magnitude[Q8_BLOCK]; /* at least the sums of w_j |v_j| */
+};
+
+static struct group group_of(const struct row *r, int64_t first, int64_t end, int64_t block)
+{
+    struct group group = {0};
+    for (int64_t j = first; j < end; j++) {
+        const struct key *const key = &r->keys[j];
+        const float *const v = term_v(r, j) + block * Q8_BLOCK;
+        const real scale = fabsl((real)term_scales(r, j)[block]), factor = key->keep * scale;
+        const real high = factor * clamped(key->high);
+        if (!(high > 0))
+            continue;
+        group.high = fmaxl(group.high, high);
+        group.low = fmaxl(group.low, factor * (key->low - key->lost));
+        for (int c = 0; c < Q8_BLOCK; c++) {
+            group.integers[c] += fabsl((real)v[c]) / scale;
+            group.magnitude[c] += high * (fabsl((real)v[c]) / scale);
+        }
+    }
+    return group;
+}
+
+/* Adds the errors of the weights as integers to 32 columns. The keys from `first` to `end` are the
+ * seen keys of one block. */
+static void add_group(const struct row *r, int64_t first, int64_t end, int64_t block,
+                      struct column *columns)
+{
+    const struct group group = group_of(r, first, end, block);
+    const real limit = r->loss_unit * LEAST_LARGEST;
+    const bool may_be_0 = group.low / (1 + r->f) <= limit;
+    for (int c = 0; c < Q8_BLOCK; c++) {
+        struct column *const column = &columns[block * Q8_BLOCK + c];
+        column->error += (1 + r->f) * group.high / (2 * MOST_INTEGER) * group.integers[c];
+        if (may_be_0)
+            column->lost += fminl((1 + r->f) * group.magnitude[c], limit * group.integers[c]);
+    }
+}
+
+static void add_groups(const struct row *r, struct column *columns)
+{
+    for (int64_t first = 0, end = 0; first < r->count; first = end) {
+        const int64_t keys = r->keys[first].index / KEY_BLOCK;
+        while (end < r->count && r->keys[end].index / KEY_BLOCK == keys)
+            end++;
+        for (int64_t block = 0; block < r->value_dim / Q8_BLOCK; block++)
+            add_group(r, first, end, block, columns);
+    }
+}
+
 static void sum_columns(const struct row *r, struct column *columns)
 {
     double *const sums = malloc((size_t)(4 * r->value_dim + 1) * sizeof *sums);
@@ -525,6 +702,8 @@ static void sum_columns(const struct row *r, struct column *columns)
         add_means(r, j, smaller(j + PIECE, r->terms), sums, columns);
     for (int64_t j = 0; j < r->terms; j += PIECE)
         add_errors(r, j, smaller(j + PIECE, r->terms), sums, columns);
+    if (r->scales)
+        add_groups(r, columns);
     free(sums);
 }
 
@@ -653,6 +832,7 @@ struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, 
         weights_of(&s, &r, weights);
     free(r.keys);
     free(r.v);
+    free(r.scales);
     free(s.q);
     return results;
 }

@@ -8,7 +8,8 @@
  *
  * Inputs may be anything as long as no score of finite inputs leaves the range of binary32. A value
  * that is NaN or infinite has a bound of 0. Infinite elements of out are the exception: the result
- * may be any infinity, or NaN, and the bound is infinite. Calls with states are not supported.
+ * may be any infinity, or NaN, and the bound is infinite. Calls with states or with cells are not
+ * supported.
  */
 #ifndef ATTNKIT_TEST_ORACLE_H
 #define ATTNKIT_TEST_ORACLE_H
@@ -30,19 +31,19 @@ struct oracle_row {
 
 /* Computes row `row` of query head `head` of batch entry `batch`. `out` has value_dim elements, not
  * yet rounded to the type of out. `weights` is NULL or has kv_len elements, of the kind that args
- * ask for. Each key takes 0.2 us plus 4 ns for each element of head_dim and value_dim. It takes 200
- * bytes of memory plus 4 bytes for each element of value_dim. */
+ * ask for. Each key takes 0.2 us plus 4 ns for each element of head_dim and value_dim. It also
+ * takes 200 bytes of memory plus 4 bytes for each element of value_dim. */
 struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, int64_t head,
                              int64_t row, struct oracle_element *out,
                              struct oracle_element *weights);
 
-/* Returns the unit of accuracy, u A (1 + S) + (keys + 4) 2^-149. It stands for about one rounding
- * of every score, weight and product, and one of every subnormal product. This unit assumes that
- * |V| is about the same for all keys. If the key with nearly all the weight has a V of 0, the
- * element comes from the other keys. Then S hardly counts the scores of these keys, and the unit
- * does not count weights that are too small to be kept. element->unit covers this case. In
+/* Returns the unit of accuracy, u A (1 + S) + (keys + 4) 2^-149. It is about the error of one
+ * rounding of every score, weight and product, and of one of every subnormal product. This unit
+ * assumes that |V| is about the same for all keys. If the key with nearly all the weight has a V of
+ * 0, the element comes from the other keys. Then S hardly counts the scores of these keys, and the
+ * unit does not count weights that are too small to be kept. element->unit covers this case. In
  * element->unit, u (A + max(A S, sum_j w_j |v_j| S_j)) takes the place of u A (1 + S), and the
- * largest loss of the small weights is added. */
+ * largest loss of the small weights is added. No unit counts the errors of ATTNKIT_INTEGERS. */
 double oracle_unit(const struct oracle_row *row, const struct oracle_element *element);
 
 /* Returns a result's error divided by its bound. The bound includes the rounding to `type`. The

@@ -28,8 +28,8 @@ static void drop(const struct worker_memory *memory, void *block)
     assert_true(memory->give_back(memory->owner, block));
 }
 
-/* A block that a point's set-up allocates. `salt` means that its content differs between copies of
- * a library. */
+/* A block that a point's set-up allocates. `has_salt` means that the content of the block differs
+ * from one set-up to the next. */
 struct wanted {
     size_t bytes;
     char fill;

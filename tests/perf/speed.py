@@ -5,10 +5,10 @@ commit that the build is based on, and checks the floors of the benches.
 
     tests/perf/speed.py BUILD [--limit SECONDS]
 
-The script prints the results of both. No time makes the test fail (docs/ci.md). The test fails if a program could not
-do its work. It also fails if a point's result differs from the base, unless a commit since the base ends with a trailer
-`Bits-change: REASON`. Prints TAP. `# SKIP` means that there is no commit to compare with, that the benches are not
-built, or that the time was up, as on a busy machine."""
+The script prints the results of both programs. No time makes the test fail (docs/ci.md). The test fails if a program
+could not do its work. It also fails if a point's result differs from the base, unless a commit since the base ends with
+a trailer `Bits-change: REASON`. Prints TAP. `# SKIP` means that there is no commit to compare with, that the benches
+are not built, or that the time was up, as on a busy machine."""
 
 import argparse
 import json
@@ -51,7 +51,7 @@ class Report:
 
 
 def stop(process):
-    """Stops a process like Ctrl-C, so that it removes its files and its children end."""
+    """Stops a process as Ctrl-C does, so that it removes its files and its children end."""
     os.killpg(process.pid, signal.SIGINT)
     try:
         return process.communicate(timeout=CLEAN_UP)[0]

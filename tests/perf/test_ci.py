@@ -80,7 +80,7 @@ def options_of(*command):
 
 
 class ProjectTest(unittest.TestCase):
-    """Makes a project with two commits, and a branch that changes its attnkit."""
+    """Makes a project with two commits, and a branch that changes the project's attnkit."""
 
     @classmethod
     def setUpClass(cls):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the command attnkit compare as a user runs it. It compares a build with itself, libraries that have one
-fault each, and git revisions of these libraries. The libraries and their workers are compiled from compare/. The times
-of the two sides differ by a factor of two or not at all.
+"""Tests of the command attnkit compare as a user runs it. The tests compare a build with itself, libraries that have
+one fault each, and git revisions of these libraries. The libraries and their workers are compiled from compare/. The
+times of the two sides differ by a factor of two or not at all.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 
@@ -255,7 +255,7 @@ class Refusals(CompareTest):
                 ("--core is 'x'", base, base, "--core", "x"),
                 ("--patience is nan: must be more", base, base, "--patience", "nan"),
                 ("--patience is -1: must be more", base, base, "--patience", "-1"),
-                ("no row is left", base, base, "--filter", "no such point"),
+                ("no point is left", base, base, "--filter", "no such point"),
                 (r"--filter is '\('", base, base, "--filter", "(")):
             with self.subTest(pattern):
                 self.refuse(BAD_COMMAND, pattern, *arguments)
@@ -285,7 +285,7 @@ class Refusals(CompareTest):
         base, head = self.library(), self.library("WRONG")
         head.with_name(WORKER).unlink()
         where = re.escape(str(head.parent))
-        self.refuse(NOT_BUILT, f"HEAD: {where}/libattnkit.so has no worker, which is to call it: no "
+        self.refuse(NOT_BUILT, f"HEAD: {where}/libattnkit.so has no worker to call it: no "
                     f"{where}/{WORKER} and no {where}/../bench/worker/{WORKER}", base, head)
         build = self.folder / "build"
         (build / "dispatch").mkdir(parents=True)
@@ -304,7 +304,7 @@ class Refusals(CompareTest):
                     f"version {worker_version()}", self.library(), self.library("WORKER=7"))
 
     def test_a_worker_that_is_none(self):
-        self.refuse(NOT_COMPARABLE, "the worker of BASE is none: it has no attnkit_worker",
+        self.refuse(NOT_COMPARABLE, "the worker of BASE has no symbol attnkit_worker",
                     self.library("NO_WORKER"), self.library())
 
     def test_a_worker_of_another_library(self):
@@ -418,7 +418,7 @@ class Revisions(CompareTest):
         (self.repository / "bench" / "worker" / "meson.build").unlink()
         (self.repository / "bench" / "worker" / "worker.h").unlink()
         self.commit("older")
-        self.refuse(NOT_BUILT, "'older' has no worker, and is too old for today's: it has no "
+        self.refuse(NOT_BUILT, "'older' has no worker, and is too old for the current one: it has no "
                     "bench/compare/append.c", "good", "older", "--repository", self.repository)
 
     def test_ctrl_c_while_building(self):

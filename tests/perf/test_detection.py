@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/detection.py: what it counts over runs of a stand-in for `attnkit compare` with known verdicts, and
-its error messages. The points that it chooses must exist.
+"""Tests of tools/detection.py. They check its error messages, and the numbers that it counts over runs of a stand-in
+for `attnkit compare` with known verdicts. The points that tools/detection.py chooses must exist.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_detection.py
 """
@@ -40,8 +40,8 @@ compile) ;;
 esac
 """
 
-# A stand-in for `attnkit`. It returns the next run of RUNS for the percentage in HEAD. A run is the verdict on the job
-# and the verdicts on the points. The run "hang" does not end.
+# A stand-in for `attnkit`. It returns the next run of RUNS for the percentage in HEAD. A run is the verdict on the
+# whole comparison and the verdicts on the points. The run "hang" does not end.
 COMMAND = """#!{python}
 import json, pathlib, sys, time
 base, head, words = sys.argv[2], sys.argv[3], sys.argv[4:]

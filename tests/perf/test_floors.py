@@ -231,7 +231,8 @@ class Families(FloorsTest):
         self.write(before)
         self.assertEqual(self.raised(zen4), before.replace("zen4=60.0\n", "zen4=81.0\n")
                          .replace("zen4=60.0 e", "zen4=86.4 e"))
-        # With results of all families, each gets its own column, and the lowest is the floor for all other machines.
+        # With results of all families, each family gets its own column, and the lowest is the floor for all other
+        # machines.
         self.write(before)
         self.assertEqual(self.raised(zen4, emerald), f"{FIRST} 72.0 zen4=81.0\n"
                          f"{SECOND} 76.8 zen4=86.4 emerald_rapids=76.8\n")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of tools/report.py. Changes in made-up series are found at the right runs, and nowhere else. The page of a
-made-up history has all its contents. A real browser, headless Chromium, shows them at the width of a desktop and of a
-phone. Bad files are refused.
+made-up history has all its contents. A real browser, headless Chromium, shows the page at the width of a desktop and of
+a phone. Bad files are refused.
 
     python3 tests/perf/test_report.py [Changes] [Page] [Browser]
     python3 tests/perf/test_report.py --keep FOLDER       # keeps history, page and screenshots there
@@ -383,7 +383,7 @@ class Browser(WithFolder):
         self.assertGreater((triangle == FALL_COLOUR).all(axis=-1).sum(), 15)
         fell = next(figure for figure in look["figures"] if figure["words"] == FELL)
         left, _, plot_width, _ = fell["svg"]
-        expected = (44 + (FALL_AT - 0.5) / (RUNS - 1) * (360 - 56)) / 360  # in units of the viewBox
+        expected = (44 + (FALL_AT - 0.5) / (RUNS - 1) * (360 - 56)) / 360  # a part of the viewBox, whose width is 360
         self.assertAlmostEqual((x - left) / plot_width, expected, delta=0.01)
 
     def test_a_phone(self):

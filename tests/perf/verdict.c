@@ -33,7 +33,7 @@ static struct point outcome(enum outcome outcome)
 
 static const struct point none; /* a point that the second process did not measure */
 
-/* Returns the verdict on a job with two points: one that did not change, and one that the two
+/* Returns the verdict on a comparison of two points: one that did not change, and one that the two
  * processes measured as `first` and `second`. */
 static enum verdict verdict_of(struct point first, struct point second,
                                const struct control *control)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Several copies of the library in one process, as if a program and its plugins each had their own.
- * The test is linked with the static library. It loads two copies of the shared library from files
- * of their own, one of them with global symbols, and a third copy into another namespace of the
- * loader. All copies give the same bits, and each chooses its instruction set itself. If the
+ * Several copies of the library in one process, as if a program and its plugins each had their own
+ * copy. The test is linked with the static library. It loads two copies of the shared library from
+ * files of their own, one of them with global symbols, and a third copy into another namespace of
+ * the loader. All copies give the same bits, and each chooses its instruction set itself. If the
  * library is loaded and unloaded a thousand times, the process holds no more resources than before.
  *
  *   copies SHARED_LIBRARY

@@ -2,8 +2,9 @@
  *
  * Tests which weights dropout drops. There is a test for each sentence of docs/semantics.md on
  * dropout. The tests run on every instruction set, or on the named one, and compare with the
- * Philox4x32-10 of tests/support. Every score is 0 and V is the unit matrix, so that a row of n
- * keys is 1 / (1 - rate) / n at each key that is kept, and 0 at all others.
+ * Philox4x32-10 of tests/support. Every score is 0 and V is the unit matrix. So the result of a row
+ * that sees n keys is 1 / (1 - rate) / n in the column of each key that is kept, and 0 in all other
+ * columns.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@
 
 enum { KEYS = 150, ROW_COUNTS = 3 };
 
-/* One row and three, for decode, and many, for prefill. */
+/* One row and three rows, for decode, and many rows, for prefill. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 70};
 
 static const uint64_t seeds[] = {UINT64_C(0x0123456789abcdef), 0, UINT64_MAX};
@@ -181,7 +182,8 @@ static void word_at_the_rate_keeps_its_key(void **state)
         }
 }
 
-/* One word in 2^13 is below 2^-13; only the word 0 is below 2^-60. */
+/* A word counts as a fraction of 2^32. One word in 2^13 is below 2^-13; only the word 0 is below
+ * 2^-60. */
 static void tiny_rate_drops_next_to_nothing(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {

@@ -72,7 +72,7 @@ static void equal_keys_give_their_value(void **state)
     }
 }
 
-/* With arbitrary weights, roundings could lift a mean above its largest value. */
+/* With arbitrary weights, the roundings of a mean could lift it above FLT_MAX, to infinity. */
 static void a_mean_of_the_largest_number_is_finite(void **state)
 {
     for (int shape = 0; shape < SHAPES; shape++) {
@@ -137,7 +137,7 @@ static void visible_nan_and_infinity_stay(void **state)
     }
 }
 
-/* The masked keys are the last ones, which a causal row does not see. */
+/* The masked keys are the last keys, which a causal row does not see. */
 static void what_a_masked_key_holds_is_absent(void **state)
 {
     const float garbage[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, NAN};

@@ -28,7 +28,7 @@
 enum {
     FLUSH = 0x8040, /* subnormal results are flushed to zero, and subnormal operands are taken as
                        zero */
-    STICKY_FLAGS = 0x3f, /* no modes */
+    STICKY_FLAGS = 0x3f, /* bits of MXCSR that are flags, not modes */
 };
 
 static uint64_t get_modes(void)

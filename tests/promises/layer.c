@@ -323,7 +323,7 @@ static void a_cache_can_be_left_as_it_is(void **state)
     attnkit_layer_args *const a = &cache.args;
     cached_layer_begin(&cache, &s, &storages[2]);
     memset(s.out, 0, bytes);
-    run(a, NULL, 1); /* appends them */
+    run(a, NULL, 1); /* appends the keys of the encoder */
     assert_memory_equal(s.out, want, bytes);
     char *const before = malloc(cache.bytes);
     memcpy(before, cache.k, cache.bytes);

@@ -245,7 +245,8 @@ static void nan_in_q_makes_that_row_nan_and_no_other(void **state)
     }
 }
 
-/* The key takes each place in its block, so that no instruction for the maximum loses the NaN. */
+/* The key takes 100 places in turn, because an instruction for the maximum may lose a NaN only at
+ * some places of a vector. */
 static void nan_in_a_visible_k_makes_the_row_nan(void **state)
 {
     for (size_t n = 0; n < ROW_COUNTS; n++)

@@ -180,7 +180,7 @@ static struct outputs outputs_of(const struct drawn *c)
     return o;
 }
 
-/* Runs the case with integers of 32 bits. Returns whether it has any integers. */
+/* Runs the case with integers of 32 bits. Returns whether the case has any integers. */
 static bool check_narrow(int number, const char *isa)
 {
     struct drawn *const c = drawn_new(number);
@@ -209,7 +209,7 @@ static void integers_of_32_bits_have_the_bits_of_64(void **state)
     assert_true(checked > 0 || options.only >= 0);
 }
 
-/* Runs the case with its keys in cells. Returns whether it can have them. */
+/* Runs the case with its keys in cells. Returns whether the case can have cells. */
 static bool check_cells(int number, const char *isa)
 {
     struct drawn *const c = drawn_in_cells(number);

@@ -448,7 +448,8 @@ static bool take_result(struct trial *s)
     return right;
 }
 
-/* Returns whether nothing but the outputs was written. take_result has put their old rows back. */
+/* Returns whether nothing but the outputs was written. take_result has put the old rows of the
+ * outputs back. */
 static bool is_all_as_before(const struct trial *s)
 {
     size_t size;
@@ -755,7 +756,7 @@ static void a_nan_in_out_makes_its_column_nan(void **state)
         float out[2][DIM] = {{1.0f, 2.0f, 3.0f, 4.0f, 5.0f}, {1.0f, 2.0f, 3.0f, 4.0f, 5.0f}};
         float lse[2] = {0.0f, 0.0f};
         out[place][2] = NAN;
-        lse[place] = -1000.0f; /* its weight is 0 */
+        lse[place] = -1000.0f; /* the weight of this part is 0 */
         const struct small_result r = merge_row(2, out, lse);
         for (int c = 0; c < DIM; c++)
             assert_true(c == 2 ? isnan(r.out[c]) : r.out[c] == (float)(c + 1));
@@ -853,7 +854,7 @@ static void results_of_16_bits_are_those_of_32_rounded_once(void **state)
         }
 }
 
-/* --- All of it ---------------------------------------------------------------------------------
+/* --- All tests ---------------------------------------------------------------------------------
  */
 
 static const struct {

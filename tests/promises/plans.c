@@ -103,6 +103,12 @@ static void runs_with_cells_have_the_bits_of_the_call(void **state)
     }
 }
 
+static void runs_with_integers_have_the_bits_of_the_call(void **state)
+{
+    for (int i = 0; i < sampled(CASES, 4); i++)
+        check_runs_of_a_case(drawn_with_integers(i), i, *state);
+}
+
 /* --- Fewer entries, rows and keys ------------------------------------------------------------- */
 
 /* A case, and the same case with fewer entries, rows and keys. */
@@ -214,9 +220,8 @@ static void shorten(const struct drawn *c, uint64_t *random, struct shorter *s)
 }
 
 /* The shorter call has the strides of the plan, but its segment ids lie without gaps. */
-static void check_shorter_runs_of_a_case(int number, const char *isa)
+static void check_shorter_runs_of_a_case(struct drawn *c, int number, const char *isa)
 {
-    struct drawn *const c = drawn_new(number);
     const struct plan plan = plan_call(&c->args, isa, c->threads);
     uint64_t random = (uint64_t)number;
     /* Cases in slots are left out. Their keys that no row of the whole call sees are unmapped, but
@@ -245,7 +250,19 @@ static void check_shorter_runs_of_a_case(int number, const char *isa)
 static void shorter_runs_have_the_bits_of_shorter_calls(void **state)
 {
     for (int i = 0; i < sampled(CASES, 4); i++)
-        check_shorter_runs_of_a_case(i, *state);
+        check_shorter_runs_of_a_case(drawn_new(i), i, *state);
+}
+
+/* The room for rounded rows of q in the planned workspace must be enough for each shorter run. */
+static void shorter_runs_with_integers_have_the_bits_of_shorter_calls(void **state)
+{
+    for (int i = 0; i < sampled(CASES, 4); i++) {
+        struct drawn *const c = drawn_with_integers(i);
+        if (c->groups.storage.key_index.data)
+            drawn_free(c); /* cells are not shortened */
+        else
+            check_shorter_runs_of_a_case(c, i, *state);
+    }
 }
 
 /* --- States, and packed keys ------------------------------------------------------------------ */
@@ -476,7 +493,9 @@ int main(int argc, char **argv)
     static const struct CMUnitTest promises[] = {
         cmocka_unit_test(runs_have_the_bits_of_the_call),
         cmocka_unit_test(runs_with_cells_have_the_bits_of_the_call),
+        cmocka_unit_test(runs_with_integers_have_the_bits_of_the_call),
         cmocka_unit_test(shorter_runs_have_the_bits_of_shorter_calls),
+        cmocka_unit_test(shorter_runs_with_integers_have_the_bits_of_shorter_calls),
         cmocka_unit_test(states_and_packed_keys_have_the_bits_of_the_call),
         cmocka_unit_test(shorter_runs_have_the_states_of_shorter_calls),
         cmocka_unit_test(many_threads_run_one_plan_at_once),

@@ -32,7 +32,7 @@
 enum {
     ROWS = 70,
     DIM = 24,
-    NOBODY = 65534, /* a user other than ours */
+    NOBODY = 65534, /* a user other than the one that runs the tests */
 };
 
 static int exit_status_of(pid_t child)
@@ -294,7 +294,7 @@ enum {
 static struct held_up {
     struct attention problem;
     const struct kernels *real;
-    struct kernels kernels; /* the kernels of the instruction set, with our `decode` */
+    struct kernels kernels; /* the kernels of the instruction set, with the test's `decode` */
     struct schedule schedule;
     struct steal steal;
     char *shared; /* the memory that the processes share, then the scratch of each process */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests score mods, sinks and weights out. There is a test for each sentence of docs/semantics.md
- * on these options. The tests run on every instruction set, or on the named one. Scores are small
- * integers where the result must be exact.
+ * Tests score mods, sinks and the weights as an output. There is a test for each sentence of
+ * docs/semantics.md on these options. The tests run on every instruction set, or on the named one.
+ * Scores are small integers where the result must be exact.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
 
 enum { KEYS = 9, ROW_COUNTS = 3 };
 
-/* One row and three, for decode, and many, for prefill. */
+/* One row and three rows, for decode, and many rows, for prefill. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 70};
 
 /* Makes a call over KEYS keys. Key j has the score `scores[j]` in every row. */
@@ -603,7 +603,7 @@ static void scale_that_is_nan_or_infinite_makes_the_rows_of_its_head_nan(void **
 }
 
 /* A finite bias masks no key. A product of bias and scale below the least bias, -2^126, counts as
- * -2^126. If all products of a row are below it, the row is the mean of V. */
+ * -2^126. If all products of a row are below -2^126, the result of the row is the mean of V. */
 static void product_below_the_least_bias_counts_as_it(void **state)
 {
     static const float products[][2] = {

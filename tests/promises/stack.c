@@ -98,9 +98,9 @@ static void print_used(const char *isa, const char *what)
            most_used);
 }
 
-/* --- Jobs ------------------------------------------------------------------------------------- */
+/* --- Arguments -------------------------------------------------------------------------------- */
 
-/* The arguments of a call. The function that gets them decides which call it is. */
+/* The arguments of a call. The function that gets the arguments decides which call is made. */
 struct job {
     const void *args, *data; /* arguments of the call, and of a run of its plan */
     void *plan;
@@ -120,7 +120,7 @@ struct calls {
     size_t (*plan_size)(void);
 };
 
-static const struct calls *running; /* the functions of the job on the small stack */
+static const struct calls *running; /* the functions that run on the small stack */
 
 static void *run_all(void *arg)
 {
@@ -161,7 +161,8 @@ static struct job new_job(const void *args, const void *data, const char *isa, i
                                  .parallel_for = threads > 1 ? backwards : NULL}};
 }
 
-/* Runs all calls of a job on the small stack. Memory for them is allocated on the large stack. */
+/* Makes all calls with the arguments j on the small stack. The thread of the test allocates their
+ * memory. */
 static void run_calls(const struct calls *calls, struct job j)
 {
     size_t bytes = 0;
@@ -246,6 +247,17 @@ static void attention_with_cells_needs_64_kb(void **state)
     print_used(*state, "attention with cells, drawn");
 }
 
+static void attention_with_integers_needs_64_kb(void **state)
+{
+    begin_measuring();
+    for (int i = 0; i < sampled(CASES, 4); i++) {
+        struct drawn *const c = drawn_with_integers(i);
+        attend(&c->args, *state, c->threads);
+        drawn_free(c);
+    }
+    print_used(*state, "attention with integers, drawn");
+}
+
 /* The calls have one row (a decoding step), few rows, and several blocks of 256 rows for each KV
  * head. */
 static void attention_with_every_option_needs_64_kb(void **state)
@@ -262,8 +274,9 @@ static void attention_with_every_option_needs_64_kb(void **state)
     print_used(*state, "attention with every option");
 }
 
-/* The calls have wide rows, as many KV heads as decode interleaves, and more threads than heads. If
- * some of many rows see no NaN, the rows are computed again one by one, deeper in the stack. */
+/* The calls have wide rows, as many KV heads as decode interleaves, and more threads than heads.
+ * Only some of the many rows see a NaN in V, so the rows are computed again one by one, deeper in
+ * the stack. */
 static void attention_over_many_keys_needs_64_kb(void **state)
 {
     begin_measuring();
@@ -698,7 +711,7 @@ static void layers_with_any_cache_need_64_kb(void **state)
     print_used(*state, "layers with caches");
 }
 
-/* --- The rest --------------------------------------------------------------------------------- */
+/* --- Other calls ------------------------------------------------------------------------------ */
 
 /* Makes calls that succeed and calls that fail, because failing calls format messages. */
 static void *ask(void *arg)
@@ -731,6 +744,7 @@ int main(int argc, char **argv)
     static const struct CMUnitTest promises[] = {
         cmocka_unit_test(attention_with_any_options_needs_64_kb),
         cmocka_unit_test(attention_with_cells_needs_64_kb),
+        cmocka_unit_test(attention_with_integers_needs_64_kb),
         cmocka_unit_test(attention_with_every_option_needs_64_kb),
         cmocka_unit_test(attention_over_many_keys_needs_64_kb),
         cmocka_unit_test(appends_need_64_kb),

@@ -319,7 +319,7 @@ static void threads_beyond_the_chunks_have_nothing_to_do(void **state)
 struct hold_up {
     struct attention problem;
     const struct kernels *real;
-    struct kernels kernels; /* the kernels of the instruction set, with our `decode` */
+    struct kernels kernels; /* the kernels of the instruction set, with the test's `decode` */
     struct schedule schedule;
     struct steal steal;
     char *shared;
@@ -459,7 +459,7 @@ static void heads_that_go_together_are_split(void **state)
     free_call(c);
 }
 
-/* --- All of it -------------------------------------------------------------------------------- */
+/* --- All tests -------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;

@@ -604,9 +604,9 @@ static void at_once(void *pool, int64_t n, task_function *task, void *arg)
 }
 
 /* A task also takes parts from the queues of tasks that have not begun. So the last task alone can
- * do all the work, unless the map has more than 256 rows. Then a task takes nothing from the queue
- * of another task if this queue has at most two parts left, because putting their rows into its own
- * scratch would take as long as the parts. */
+ * do all the work of a map of at most 256 rows. In a larger map, a task begins on another task's
+ * queue only if more than two parts are left in it, because putting the rows of the parts into the
+ * task's own scratch takes as long as two parts. */
 static void check_linear_parallel_for(const struct linear_call *c, attnkit_exec exec,
                                       const char *expected, int64_t rows)
 {

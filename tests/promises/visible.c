@@ -2,8 +2,8 @@
  *
  * Tests which keys a row sees. There is a test for each sentence of docs/semantics.md on
  * visibility. The tests run on every instruction set, or on the named one. Every score is 0 and V
- * is the unit matrix, so that a row that sees n keys is exactly 1 / n at each of them and 0 at all
- * other keys.
+ * is the unit matrix. So the result of a row that sees n keys is exactly 1 / n in the column of
+ * each of these keys, and 0 in all other columns.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +46,7 @@ static bool is_close(double x, double y)
     return fabs(x - y) <= 4e-7 * (1.0 + fabs(y));
 }
 
-/* Returns whether a row is the mean of the keys it should see. */
+/* Returns whether the result of a row is the mean of V over the keys that the row should see. */
 static bool is_right(const struct call *c, struct at at, const bool *expected)
 {
     const float *const out = call_out(c, at);
@@ -524,7 +524,7 @@ static void keys_after_the_columns_of_a_mask_are_masked(void **state)
             }
 }
 
-/* The last byte has bits beyond the 11 columns, which are set. */
+/* The bits of the last byte beyond the 11 columns are set. */
 static void bits_after_the_columns_mean_nothing(void **state)
 {
     for (int64_t rows = 1; rows <= 33; rows += 32) {
@@ -660,7 +660,7 @@ static void packed_sequences_have_packed_masks_and_segments(void **state)
     }
 }
 
-/* --- All of them ------------------------------------------------------------------------------ */
+/* --- All masks together ----------------------------------------------------------------------- */
 
 static void every_kind_alone_hides_what_it_says(void **state)
 {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls whose keys lie over several ranks: prefill and decoding, with all options, in several types. Every transport is
-tested with them. The result of each has to have the bits of attention() over all keys in one process."""
+"""Calls whose keys lie on several ranks: prefill and decoding, with all options, in several types. Every transport is
+tested with these calls. The result of chain_attention must have the bits of attention() over all keys in one
+process."""
 
 import attnkit
 import ml_dtypes
@@ -80,8 +81,7 @@ def chain_has_the_bits(group, name, keys=None, **more):
 
 
 def tree_error(group, name):
-    """Returns the largest error of tree_attention beside attention() of one process, in out, and in lse if it has
-    one."""
+    """Returns the largest difference of tree_attention from attention() in one process, for out and for lse."""
     q, k, v, options = make(name)
     keys = spread(k.shape[-2], group.size, group.rank)
     out, lse = tree_attention(q, k[..., keys, :], v[..., keys, :], group,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that are threads of one process: a transport over queues. So whole calls of attnkit.distributed can be tested
-without MPI and without torch. A rank can be silent, as if its process had ended."""
+"""Ranks that are threads of one process, and send their messages over queues. With these ranks, whole calls of
+attnkit.distributed can be tested without MPI and without torch. A rank can be silent, as if its process had ended."""
 
 import queue
 import threading
@@ -36,8 +36,8 @@ class Transport:
 
 
 def run_ranks(size, work, timeout=60.0, silent=()):
-    """Calls work(group) on each rank. Returns a list of results, in which an exception stands for itself. Ranks that
-    are silent do nothing."""
+    """Calls work(group) on each rank. Returns a list of the results. If work() raised an exception on a rank, the
+    exception is the result of the rank. The ranks in `silent` do nothing, and their result is None."""
     queues, results = {}, [None] * size
     groups = [Group(Transport(rank, size, queues), timeout) for rank in range(size)]
 

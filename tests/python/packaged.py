@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the suites of the Python package share: a wheel that pip builds from this tree, the tests of a folder that run
-with it, and TAP."""
+"""The functions that the suites of the Python package share. They build a wheel of this tree by pip, run the tests of a
+folder with this wheel, and print TAP."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# A test, perhaps its docstring, what it prints, and its result.
+# A test in the output of unittest: its name, perhaps its docstring, the text that it prints, and its result.
 RESULT = re.compile(r"^(test_\w+) \([^)]*\)(?:\n[^\n]*)? \.\.\. (?:[^\n]*\n)*?(ok|ERROR|FAIL|skipped.*)$", re.M)
 
 
@@ -52,7 +52,7 @@ def notes(output):
 
 
 def run_tests(tap, python, tests, environment):
-    """Runs the test_*.py of a folder, and prints their notes."""
+    """Runs the files test_*.py of a folder, and prints the notes in their output."""
     for test in sorted(tests.glob("test_*.py")):
         done = subprocess.run([str(python), "-W", "ignore", "-m", "unittest", "-v", test.stem], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1200, cwd=tests,

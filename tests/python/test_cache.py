@@ -59,6 +59,26 @@ class KVCache(unittest.TestCase):
         small = attnkit.KVCache(B, G, K, D, E, type="q4_0").nbytes
         self.assertEqual(small, B * G * K * (D + E) // 32 * 18)
 
+    def test_integers(self):
+        """Integers give the same bits in every layout, in one call and row by row, and nearly the result without
+        them."""
+        layouts_in_rows = [layout for layout in layouts() if not layout.get("tiled")]
+        results = set()
+        for layout in layouts_in_rows:
+            cache = self.filled(attnkit.KVCache(B, G, K, D, E, type="q8_0", **layout), 33, K)
+            plain = cache.attend(self.q)
+            self.assertEqual(cache.attend(self.q, integers=False).tobytes(), plain.tobytes())
+            out = cache.attend(self.q, integers=True, threads=2)
+            self.assertNotEqual(out.tobytes(), plain.tobytes())
+            self.assertLess(np.abs(out - plain).max(), 2e-4)
+            self.assertEqual(cache.attend(self.q[:, :, -1:], integers=True).tobytes(), out[:, :, -1:].tobytes())
+            results.add(out.tobytes())
+        self.assertEqual(len(results), 1)
+        for layout, text in (({"type": "float16"}, "k.type is 1"), ({"type": "q8_0", "tiled": True}, "ATTNKIT_TILED")):
+            cache = self.filled(attnkit.KVCache(B, G, K, D, E, **layout), K)
+            with self.assertRaisesRegex(NotImplementedError, f"ATTNKIT_INTEGERS, but .*{text}"):
+                cache.attend(self.q, integers=True)
+
     def test_lengths_of_each_sequence(self):
         cache = attnkit.KVCache(B, G, K, D, E, paged=8)
         cache.append(self.k[:, :, :20], self.v[:, :, :20], [20, 7])

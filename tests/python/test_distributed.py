@@ -64,7 +64,7 @@ class Tree(unittest.TestCase):
                     self.assertLess(errors[0][1], 3e-6)
 
     def test_error_is_inside_the_bound(self):
-        """The errors of the parts are measured, so that the bound of the merge is what is tested."""
+        """The errors of the parts are measured, so that only the bound of the merge is tested."""
         unit = 2.0**-24
         worst = 0.0
         for seed in range(20):
@@ -88,7 +88,7 @@ class Tree(unittest.TestCase):
             self.assertLess(ratio, 1.0)
             self.assertTrue(all(same(result, results[0]) for result in results))
         print(f"# worst error / bound of tree_attention: {worst:.2f}")
-        self.assertGreater(worst, 0.01)  # a bound that is never near would say little
+        self.assertGreater(worst, 0.01)  # errors far below the bound would show little
 
 
 class Costs(unittest.TestCase):
@@ -133,7 +133,8 @@ class Costs(unittest.TestCase):
 
 class BadInput(unittest.TestCase):
     def expect(self, work, kind, *texts, size=3):
-        """Every rank raises an error of this kind with these texts. Afterwards the group still works."""
+        """Checks that every rank raises an error of this kind with these texts, and that the group still works
+        afterwards."""
         def both(group):
             try:
                 work(group)

@@ -119,7 +119,7 @@ class Views(unittest.TestCase):
             self.assertEqual(result.tobytes(), RESULT)
 
     def test_no_array_is_kept(self):
-        """Neither a call that succeeds nor one that fails keeps a reference, which would keep the memory."""
+        """Neither a call that succeeds nor a call that fails keeps a reference, which would keep the memory."""
         q, k, out = Q.copy(), K.copy(), np.empty(Q.shape, np.float32)
         foreign, before = Foreign(q), [sys.getrefcount(x) for x in (q, k, out)]
         for _ in range(5):

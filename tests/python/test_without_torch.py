@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit.torch where PyTorch is missing or does not fit: the import says so, and attnkit itself stays usable.
-tools/test torch tests attnkit.torch with PyTorch."""
+"""If PyTorch is missing or does not fit, the import of attnkit.torch must raise an error that says so, and attnkit
+itself must stay usable. tools/test torch tests attnkit.torch with PyTorch."""
 
 import subprocess
 import sys
@@ -8,13 +8,15 @@ import tempfile
 import unittest
 from pathlib import Path
 
-TRY = "try:\n    import attnkit.torch\nexcept ImportError as error:\n    print(error)\nimport attnkit; attnkit.info()"
+TRY = "try:\n    import attnkit.{}\nexcept ImportError as error:\n    print(error)\nimport attnkit; attnkit.info()"
 
 
-def said(before="", path=None):
-    """Returns what the import prints, in a new process. `before`, or the folder `path`, decides what torch is there."""
+def said(before="", path=None, module="torch"):
+    """Returns what the import prints, in a new process. The code `before`, or the folder `path`, decides which torch is
+    found."""
     start = f"import sys; sys.path[:0] = {[path] if path else []!r}\n{before}\n"
-    done = subprocess.run([sys.executable, "-c", start + TRY], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", start + TRY.format(module)], capture_output=True, text=True,
+                          check=True)
     return done.stdout.strip()
 
 
@@ -23,6 +25,10 @@ class WithoutTorch(unittest.TestCase):
 
     def test_missing(self):
         self.assertEqual(said("sys.modules['torch'] = None"), "attnkit.torch needs PyTorch: pip install torch")
+
+    def test_transformers_says_so_too(self):
+        self.assertEqual(said("sys.modules['torch'] = None", module="transformers"),
+                         "attnkit.torch needs PyTorch: pip install torch")
 
     def stand_in(self, registry):
         folder = tempfile.TemporaryDirectory()

@@ -21,7 +21,7 @@ import wheels  # noqa: E402
 
 
 class Part:
-    """Prints the lines of one version of Python, which begin with its name, by another Tap."""
+    """A Tap for one version of Python. It prints by another Tap, and every line begins with the name of the version."""
 
     def __init__(self, tap, name):
         self.tap, self.name = tap, name
@@ -48,7 +48,7 @@ def test(tap, wheel, version, library):
 
 
 def build(tap, folder):
-    """Returns the wheels, or those before the first that cannot be built."""
+    """Returns the wheels, or, if a wheel cannot be built, the wheels before it."""
     made = []
     try:
         for wheel in wheels.build_all(folder, wheels.default_pythons()):

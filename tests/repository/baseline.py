@@ -14,9 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Instructions beyond baseline x86-64, which the compiler must not use: all VEX and EVEX instructions (the mnemonic
-# begins with v, or belongs to BMI), and instructions on mask registers. xgetbv is allowed, because the library uses it
-# only after CPUID has reported it.
+# Instructions beyond baseline x86-64, which the compiler must not use: SSE3 to SSE4.2, all VEX and EVEX instructions
+# (the mnemonic begins with v, or belongs to BMI), and instructions on mask registers. xgetbv is allowed, because the
+# library uses it only after CPUID has reported it.
 SSE3_TO_SSE42 = ("addsubp[sd] haddp[sd] hsubp[sd] lddqu movddup movs[hl]dup pabs[bwd] palignr "
                  "ph(?:add|sub)s?[wd] pmaddubsw pmulhrsw pshufb psign[bwd] blendv?p[sd] dpp[sd] "
                  "extractps insertps movntdqa mpsadbw packusdw pblend(?:vb|w) pcmpeqq pcmp[ei]str[im] "
@@ -28,8 +28,11 @@ BEYOND_X86_64 = re.compile(
     r"|%[yz]mm|%k[0-7]")
 BEYOND_AVX2 = re.compile(r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])")
 BEYOND_AVX512 = re.compile(r"\t(v(?:dp|cvtne)\w*bf16\w*|vpdp\w+|tdp\w+)(\s|$)")
-# Other folders may use any instructions, because the library checks for them at run time.
-FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2, "avx512": BEYOND_AVX512}
+BEYOND_VNNI = re.compile(r"\t(v(?:dp|cvtne)\w*bf16\w*|vpdp(?!busds?\s|wssds?\s)\w+|tdp\w+)(\s|$)")
+# Folders of other instruction sets and of units may use any instructions, because the library checks at run time that
+# the CPU has these instructions.
+FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2, "avx512": BEYOND_AVX512,
+             "avx512_vnni": BEYOND_VNNI}
 
 
 def objects_of(library, folder):
@@ -44,8 +47,8 @@ def objects_of(library, folder):
 
 
 def isa_of(path):
-    """Returns the instruction set or unit that an object belongs to, or None. It is a folder of kernels/ that has a
-    table.c."""
+    """Returns the instruction set or unit that an object belongs to, or None. The folder of each set or unit in
+    kernels/ has a table.c."""
     names = [table.parent.name for table in (ROOT / "kernels").glob("*/table.c")]
     return next((name for name in sorted(names, key=len, reverse=True) if path.name.startswith(name + "_")), None)
 
@@ -75,9 +78,9 @@ def main():
             for line in lines[:3]:
                 print(f"{path.name}: {line}")
     wide = sum(isa_of(path) == "avx512" for path in paths)
-    pairs = sum(isa_of(path) == "avx512_bf16" for path in paths)
+    units = {isa_of(path) for path in paths} >= {"avx512_bf16", "avx512_vnni"}
     print(f"{len(paths)} objects, {bad} with instructions of another instruction set")
-    return 1 if bad or not paths or not wide or not pairs else 0
+    return 1 if bad or not paths or not wide or not units else 0
 
 
 if __name__ == "__main__":

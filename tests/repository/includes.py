@@ -48,8 +48,8 @@ def includes(root):
 
 
 def instruction_set(root, parts):
-    """Returns the instruction set or unit that a path belongs to, or None. It is a folder of kernels/ that has a
-    table.c."""
+    """Returns the instruction set or unit that a path belongs to, or None. The folder of each set or unit in kernels/
+    has a table.c."""
     is_one = len(parts) > 2 and parts[0] == "kernels" and (root / "kernels" / parts[1] / "table.c").exists()
     return parts[1] if is_one else None
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that no function of the tree has more than 9 parameters, because more are hard to tell apart at a call. The
 script counts the parameters of declarations, definitions and function pointers, including function pointers in structs
-and parameters. Before that, it tests its own counting."""
+and parameters. First it tests its own counting."""
 
 import re
 import tempfile

@@ -3,7 +3,7 @@
 """Checks that texts of the tree agree. The example in README.md and attnkit.h must be part of examples/attention.c, and
 the example in attnkit.hpp part of examples/attention.cpp. All places that state the version must agree. README.md must
 show where things are before any long table. Every promise of docs/semantics.md must name tests that exist and run. The
-full name of every kernel must stand in the folder of its instruction set."""
+full name of every kernel must occur in a file in the folder of its instruction set."""
 
 import re
 import sys
@@ -61,7 +61,7 @@ def unnamed_kernels():
     for folder in folders:
         text = "".join(path.read_text() for path in folder.rglob("*.[ch]"))
         names = [f"attnkit_{folder.name}_{entry}" for entry in entries]
-        wrong += [f"{name} stands in no file of kernels/{folder.name}/" for name in names
+        wrong += [f"{name} occurs in no file of kernels/{folder.name}/" for name in names
                   if not re.search(rf"\b{name}\b", text)]
     return wrong
 

@@ -38,7 +38,8 @@ struct guarded {
     size_t mapping_size;
 };
 
-/* Allocates guarded memory. The `beyond` bytes after it stay unmapped and reserved. */
+/* Allocates guarded memory. The `beyond` bytes after the usable memory stay unmapped and reserved.
+ */
 struct guarded memory_guarded(size_t size, size_t beyond, bool at_end);
 void memory_unguard(struct guarded *memory);
 

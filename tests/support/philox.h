@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Philox4x32-10 as Salmon, Moraes, Dror and Shaw (2011) define it, for tests of dropout. A round
- * multiplies c0 by M0 to high0 and low0, and c2 by M1 to high1 and low1. The words (c0, c1, c2, c3)
- * then become (high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0).
+ * multiplies c0 by M0, which gives the words high0 and low0, and c2 by M1, which gives high1 and
+ * low1. The words (c0, c1, c2, c3) then become (high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0).
  */
 #ifndef ATTNKIT_TEST_PHILOX_H
 #define ATTNKIT_TEST_PHILOX_H

@@ -47,7 +47,7 @@ char *tensor_copy(const struct tensor *t);
 
 bool tensor_is_as_in(const struct tensor *t, const char *copy);
 
-/* Returns the address in the copy of a byte of the tensor's memory. */
+/* Returns where a byte of the tensor's memory lies in the copy. */
 char *tensor_in_copy(const struct tensor *t, char *copy, const char *byte);
 
 #endif

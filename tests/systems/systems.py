@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests attnkit with compilers and systems other than this machine's. Each check builds attnkit without warnings, then
-runs as much as the programs of this system allow, and prints what it has shown. docs/systems.md has a table of the
+runs as much as the emulators of this machine allow, and prints what it has tested. docs/systems.md has a table of the
 results.
 
     tests/systems/systems.py BUILD_FOLDER MESON [CHECK...]
 
-Everything is built in build-systems/, so that another run does not build again the files that have not changed. Files
-from Debian and PyPI are kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME). A check whose programs are missing is
-skipped, with the name of the package. Prints TAP.
+Everything is built in build-systems/, so that another run compiles only the files that have changed. Files from Debian
+and PyPI are kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME). A check whose programs are missing is skipped, and
+its line of TAP names the package that has them. Prints TAP.
 """
 
 import sys

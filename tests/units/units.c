@@ -2,7 +2,7 @@
  *
  * Compares the instructions for bf16 and bytes that this CPU has with their models, bit for bit, on
  * crafted and random numbers. Any NaN equals any NaN. The program reports each instruction that the
- * CPU lacks as skipped. A last test shows for which numbers the model of VDPBF16PS has the bits of
+ * CPU lacks as skipped. A last test checks for which numbers the model of VDPBF16PS has the bits of
  * the chain of fused multiply-adds that the library uses.
  *
  *   units [CASES | --list]

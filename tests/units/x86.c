@@ -2,7 +2,7 @@
  *
  * Vector instructions of AVX512_BF16, AVX512_VNNI and AVX-VNNI, and tile instructions of AMX. CPUID
  * tells whether the CPU has them. A program needs Linux's permission to use tiles. Under Bochs,
- * Linux cannot give it, but tiles work without permission.
+ * Linux cannot give this permission, but tiles work without it.
  */
 #include <cpuid.h>
 #include <immintrin.h>

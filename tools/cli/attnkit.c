@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The command `attnkit` computes attention on NumPy files, and prints facts about this machine and
- * the library.
+ * The command `attnkit` computes attention and attention layers on NumPy files, and prints the
+ * instruction sets. `attnkit bench` and `attnkit compare` are separate programs.
  */
 #include <attnkit.h>
 
@@ -27,6 +27,7 @@ static const char usage[] =
     "  attnkit --version   the library's version\n"
     "\n"
     "Exit codes: 0 success, 1 a file or a call was refused, 2 the command was not understood.\n"
+    "attnkit compare has exit codes of its own.\n"
     "The environment variable ATTNKIT_ISA names the instruction set to be used.\n";
 
 /* Prints the text of --help or --version, which take no further argument. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A parallel-for without a pool. Threads are started for every call and joined at its end. This
- * takes about 20 us for each thread, which is little compared with a call that is worth more than
- * one thread. In return, there is no pool to keep or to stop.
+ * takes about 20 us for each thread, which is little compared with the time of a call that is
+ * worth several threads. In return, there is no pool to keep or to stop.
  */
 #include "tools/cli/parallel.h"
 

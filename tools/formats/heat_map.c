@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Draws heat maps. If there is room, a weight is a square of several pixels. Otherwise, a pixel is
- * the mean of a square of weights. Rows and keys have the same scale, unless the panel would be too
- * flat or too thin.
+ * the mean of a square block of weights. Rows and keys have the same scale, unless the panel would
+ * be too flat or too thin.
  */
 #include "tools/formats/heat_map.h"
 
@@ -152,7 +152,7 @@ static struct colour colour_of(float part)
     return (struct colour){mixed[0], mixed[1], mixed[2]};
 }
 
-/* Returns the mean of a square of weights. At the edge, only the existing part of the square
+/* Returns the mean of a square block of weights. At the edge, only the existing part of the block
  * counts. */
 static float mean(const struct heat_map *map, const struct layout *layout, int64_t head, int64_t y,
                   int64_t x)

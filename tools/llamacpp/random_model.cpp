@@ -129,7 +129,7 @@ uint64_t seed_of(const char *name)
 // Sets random weights. The weights of norms are near 1, biases near 0. The elements of a matrix are
 // scaled so that its output has about the magnitude of its input. The matrices of q and k are
 // larger, so that the softmax is sharper.
-void set_weights(ggml_tensor *t, void *)
+void set_weights(ggml_tensor *t)
 {
     const bool is_vector = t->ne[1] == 1, is_bias = std::strstr(t->name, ".bias") != nullptr;
     const bool is_of_scores = std::strstr(t->name, "attn_q") || std::strstr(t->name, "attn_k");
@@ -144,6 +144,26 @@ void set_weights(ggml_tensor *t, void *)
     ggml_backend_tensor_set(t, values.data(), 0, ggml_nbytes(t));
 }
 
+void set_own_weights(ggml_tensor *t, void *)
+{
+    set_weights(t);
+}
+
+// Lets a matrix or vector of a layer ("blk.7.attn_q.weight") lie in the memory of the same matrix
+// of the layer whose weights were set first. `first` is a map from the name without the layer to
+// this memory.
+void share_weights(ggml_tensor *t, void *first)
+{
+    std::string name = t->name;
+    if (name.compare(0, 4, "blk.") == 0)
+        name.erase(0, name.find('.', 4));
+    const auto [place, is_first] =
+        static_cast<std::map<std::string, void *> *>(first)->emplace(name, t->data);
+    t->data = place->second;
+    if (is_first)
+        set_weights(t);
+}
+
 } // namespace
 
 void fail(const std::string &what)
@@ -152,13 +172,15 @@ void fail(const std::string &what)
     std::exit(1);
 }
 
-llama_model *random_model(const std::string &architecture, uint32_t layers)
+llama_model *random_model(const std::string &architecture, uint32_t layers, bool layers_are_same)
 {
     ggml_backend_load_all();
     llama_backend_init();
     gguf_context *const metadata = describe(architecture, layers);
+    std::map<std::string, void *> first;
     llama_model *const model =
-        llama_model_init_from_user(metadata, set_weights, nullptr, llama_model_default_params());
+        llama_model_init_from_user(metadata, layers_are_same ? share_weights : set_own_weights,
+                                   &first, llama_model_default_params());
     if (!model)
         fail("no model");
     gguf_free(metadata);

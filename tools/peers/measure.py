@@ -19,7 +19,8 @@ from libraries.forms import Cannot, Setting
 from remote import Worker
 
 TURN = 0.02
-DISTURBED = 0.03  # share of its time; a measurement is disturbed if its threads wait longer for a processor
+# A measurement is disturbed if its threads wait for a processor for more than this share of its time.
+DISTURBED = 0.03
 
 
 def say(text):

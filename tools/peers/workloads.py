@@ -10,8 +10,8 @@ SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "q8_0": "q8_0"}
 
 @dataclass(frozen=True)
 class Workload:
-    """Attention: dense tensors [batch, heads, rows, dim], all of one type. A causal workload is square. If K and V are
-    q8_0, q and the result are float32."""
+    """Attention: dense tensors [batch, heads, rows, dim], all of one type. A causal workload has as many keys as query
+    rows. If K and V are q8_0, q and the result are float32."""
     name: str
     batch: int
     q_heads: int
@@ -69,8 +69,8 @@ class Workload:
 
     @property
     def flops(self):
-        """Returns the FLOPs as `attnkit bench` counts them. Causal attention counts half, whether by a flag or by the
-        mask `half`. Other masks do not change the count."""
+        """Returns the FLOPs as `attnkit bench` counts them. Causal attention counts half of the pairs of a row and a
+        key, whether by a flag or by the mask `half`. Other masks do not change the count."""
         is_half = self.causal or self.mask == "half"
         pairs = sum(self.q_len * n for n in self.kv_lens) * (0.5 if is_half else 1)
         return 4 * self.dim * self.q_heads * pairs

@@ -197,7 +197,7 @@ def rooflines(machine):
     if not cards:
         return ""
     words = (f"The calls of the newest run on one thread, {code(machine.last.commit)}, under the two roofs "
-             "of the machine: multiply-adds alone, and memory reads alone. Calls whose data the caches hold can "
+             "of the machine: multiply-adds alone, and memory reads alone. Calls whose data fit into caches can "
              "be above the slope.")
     return part("Rooflines", words, cards, "cards wide", family_key())
 

@@ -120,8 +120,8 @@ def understand(path, content):
 
 
 def check_words(context):
-    """Raises Unusable for results of other programs, which have no version of attnkit, and for results of older
-    versions, which lack some of these words."""
+    """Refuses results of other programs, which have no version of attnkit, and words that are not text. Results of
+    older versions may lack the other words. read_json turns the exceptions into Unusable."""
     for key in "attnkit", "cpu", "cpu_model", "commit", "compiler", "isas":
         if not isinstance(context[key] if key == "attnkit" else context.get(key, ""), str):
             raise ValueError(f"{key} is {context[key]}")

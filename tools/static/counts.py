@@ -12,7 +12,8 @@ these instruction sets.
 Fails if a row has over 0.5 % more instructions than in tools/static/counts/, or if only the build or only
 tools/static/counts/ has the row. Also prints every other difference, even improvements. `tools/figures --write` stores
 the new counts. The counts depend on the compiler and on glibc, whose memcpy follows the CPU that valgrind emulates.
-The exit status is 77 if no counts are stored for the compiler and glibc in use, or if valgrind is missing."""
+The exit status is 77 if nothing is compared: no counts are stored for this compiler, glibc and valgrind, valgrind is
+missing, the CPU lacks AVX2, or the build is no plain release build."""
 
 import argparse
 import json

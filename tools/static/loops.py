@@ -83,7 +83,7 @@ MACHINES = {
 # blocks that may follow.
 Block = namedtuple("Block", "texts fmas next")
 
-# A loop. `kernel` is its kernel and type. `cycles` has the cycles of an iteration for each model.
+# A loop. `kernel` names the kernel and the type. `cycles` has the cycles of an iteration for each model.
 Loop = namedtuple("Loop", "kernel fmas instructions loads spills cycles text")
 
 

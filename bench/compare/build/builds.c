@@ -166,7 +166,7 @@ static bool compile(const struct revision *revision)
     return step(revision, words) && step(revision, worker);
 }
 
-/* Moves the library and its worker to their folder: both files or none. */
+/* Copies the library and its worker to their folder: both files or none. */
 static bool store(const struct revision *revision, const char *folder)
 {
     char built[FILES][PATH_MAX], stored[FILES][PATH_MAX], part[PATH_MAX];
@@ -255,7 +255,7 @@ static bool find_build(const char *side, const char *folder, char files[FILES][P
                         strerror(errno));
     return !access(files[WORKER], R_OK) ||
            complain("%s: the folder %s has no worker: %s: %s; `meson compile -C %s worker` builds "
-                    "it, and a revision from before workers is given by its name",
+                    "it; give a revision that is older than workers by its name",
                     side, folder, files[WORKER], strerror(errno), folder);
 }
 
@@ -271,9 +271,8 @@ static bool find_beside(const char *side, const char *library, char files[FILES]
         return false;
     if (access(files[WORKER], R_OK) && (!path_join(folder, "..", build) ||
                                         !name_built(build, files) || access(files[WORKER], R_OK)))
-        return complain("%s: %s has no worker, which is to call it: no %s/" WORKER_FILE
-                        " and no %s",
-                        side, library, folder, files[WORKER]);
+        return complain("%s: %s has no worker to call it: no %s/" WORKER_FILE " and no %s", side,
+                        library, folder, files[WORKER]);
     snprintf(files[LIBRARY], PATH_MAX, "%s", library);
     return true;
 }

@@ -57,8 +57,9 @@ void command_show_log(const char *log, FILE *stream)
     fseek(file, 0, SEEK_END);
     const long size = ftell(file), from = size > SHOWN ? size - SHOWN : 0;
     fseek(file, from, SEEK_SET);
+    /* Skips the rest of the line in which `from` lies. */
     if (from > 0 && !fgets(line, sizeof line, file))
-        line[0] = '\0'; /* the rest of a line */
+        line[0] = '\0';
     while (fgets(line, sizeof line, file))
         fprintf(stream, "    %s%s", line, strchr(line, '\n') ? "" : "\n");
     fclose(file);

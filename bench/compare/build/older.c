@@ -37,8 +37,9 @@ static const char meson_build[] =
     "  override_options: ['b_lto=false'])\n"
     "alias_target('worker', worker)\n";
 
-/* Up to ffe4faa all files were directly in bench/ and tools/, and included each other by relative
- * paths. These folders become links to bench/ and tools/. */
+/* Up to ffe4faa the files of these folders were directly in bench/ and tools/, and included each
+ * other by relative paths. bench/rows and bench/measure become links to bench/, and tools/cli
+ * becomes a link to tools/. */
 static const char *const rooms[] = {"bench/rows", "bench/measure", "tools/cli"};
 
 static bool fails(const char *path)
@@ -81,7 +82,7 @@ static bool find_sources(char folder[PATH_MAX])
             !access(file, R_OK))
             return true;
     }
-    return complain("there are no files of a worker for a revision that has none: no "
+    return complain("the sources of the worker are not installed: there is no "
                     "%s/attnkit-worker/worker.c",
                     own);
 }
@@ -112,7 +113,7 @@ bool older_add_worker(const char *source, const char *what)
     if (!access(its_build, F_OK))
         return true;
     if (access(append, F_OK))
-        return complain("'%s' has no worker, and is too old for today's: it has no "
+        return complain("'%s' has no worker, and is too old for the current one: it has no "
                         "bench/compare/append.c",
                         what);
     if (mkdir(worker, 0777))

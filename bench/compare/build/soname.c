@@ -92,8 +92,8 @@ static uint64_t value_of(const ElfW(Dyn) * entry, ElfW(Sxword) tag)
     return entry->d_tag == tag ? entry->d_un.d_val : 0;
 }
 
-/* Returns the string at offset `place` of the string table, or NULL if the offset is not in the
- * file. */
+/* Returns the string at offset `place` of the string table, or NULL if no string of the table
+ * begins there. */
 static char *string_at(const struct image *image, const ElfW(Dyn) * entries, uint64_t place)
 {
     const uint64_t table = value_of(entries, DT_STRTAB), bytes = value_of(entries, DT_STRSZ);

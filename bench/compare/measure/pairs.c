@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Times pairs of calls. Both sides set up the same call in the same memory, and make it directly
- * after each other, in random order. A timing covers at least 150 us of calls. A disturbance that
- * lasts longer than a pair affects both timings. A timing measures the thread's processor time,
- * which does not grow while other programs have the processor. If a side's calls wait, the timing
- * measures wall clock time.
+ * after each other, in random order. A timing covers as many calls as BASE makes in 150 us or
+ * more. A disturbance that lasts longer than a pair affects both timings. A timing measures the
+ * thread's processor time, which does not grow while other programs have the processor. If a side's
+ * calls wait, the timing measures wall clock time.
  */
 #include "bench/compare/measure/pairs.h"
 
@@ -296,7 +296,7 @@ static void time_pairs(void)
         add_round(&series, &timing);
     point->outcome = MEASURED;
     if (timing.clock == CLOCK_MONOTONIC && !point->note[0])
-        snprintf(point->note, sizeof point->note, "waits, timed by the clock on the wall");
+        snprintf(point->note, sizeof point->note, "waits: timed by wall clock time");
     point->head = estimate(series.head, series.count);
     if (point->with_aa) {
         memcpy(point->again, series.again, (size_t)series.count * sizeof *point->again);

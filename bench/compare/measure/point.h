@@ -19,7 +19,7 @@ enum outcome {
     DIFFERENT,    /* the results have different bits, or, if that is allowed, are not close */
     ONLY_IN_BASE, /* only BASE can make the call: HEAD has no such row, or refuses */
     ONLY_IN_HEAD,
-    IN_NEITHER, /* neither side can, or the machine has no memory for it */
+    IN_NEITHER, /* neither side can make the call, or the machine has no memory for it */
     CRASHED,    /* HEAD crashed */
 };
 

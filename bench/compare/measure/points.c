@@ -147,7 +147,7 @@ static bool add_all(struct names *names, const struct choice *choice)
                 if (is_chosen(&tables[t].list[w], isas[i], isas[isa_count - 1], choice) &&
                     !add(names, &tables[t].list[w], isas[i], tables[t].suffix))
                     return false;
-    return names->count > 0 || complain("no row is left; --list has their names");
+    return names->count > 0 || complain("no point is left; --list prints all names");
 }
 
 int points_choose(const struct choice *choice, char (*list)[POINT_NAME], int max)

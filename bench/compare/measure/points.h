@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The calls that are compared: about seventy calls of all kinds. Each takes a few tenths of a
- * millisecond or less.
+ * The points: about sixty calls of all kinds, some of them for several instruction sets. Each takes
+ * a few tenths of a millisecond or less.
  */
 #ifndef ATTNKIT_COMPARE_POINTS_H
 #define ATTNKIT_COMPARE_POINTS_H
@@ -13,7 +13,7 @@
 /* The user's choice of points. */
 struct choice {
     const char
-        *isa;   /* points of this instruction set; NULL: of the best one, some of AVX2, scalar */
+        *isa;   /* points of this instruction set; NULL: of the best one, and some of the others */
     bool quick; /* only the main points */
     const char *filter; /* a regular expression for names, or NULL */
 };

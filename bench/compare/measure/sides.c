@@ -61,8 +61,7 @@ static const struct worker *find_worker(void *module, const char *side, char pro
 {
     const struct worker *const worker = dlsym(module, "attnkit_worker");
     if (!worker)
-        snprintf(problem, SIDES_PROBLEM, "the worker of %s is none: it has no attnkit_worker",
-                 side);
+        snprintf(problem, SIDES_PROBLEM, "the worker of %s has no symbol attnkit_worker", side);
     else if (worker->version != WORKER_VERSION)
         snprintf(problem, SIDES_PROBLEM,
                  "the worker of %s is of version %d, this attnkit-compare knows version %d", side,
@@ -96,8 +95,8 @@ static bool load(const char *folder, int index, int copy, char problem[SIDES_PRO
     return !problem[0];
 }
 
-/* Returns whether all sides have loaded different libraries. The loader may reuse a library that it
- * has already loaded.
+/* Returns whether all copies of all sides are different libraries. The loader may reuse a library
+ * that it has already loaded.
  */
 static bool are_apart(char problem[SIDES_PROBLEM])
 {

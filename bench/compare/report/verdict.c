@@ -10,7 +10,7 @@ const double slower_from = 1.01;
 static const double faster_to = 0.99, unlikely = 0.001;
 static const double unlikely_again = 0.01;
 static const double unclear_from =
-    1.03; /* a point is unclear if the upper end of its interval is at least this */
+    1.03; /* a point is unclear if the upper end of its interval is above this */
 
 bool estimate_is_slower(const struct estimate *estimate)
 {
@@ -32,7 +32,7 @@ static bool is_unclear(const struct point *point)
     return point->outcome == MEASURED && !is_slower(point) && point->head.high > unclear_from;
 }
 
-/* Returns whether a point is wrong, no matter what its times are. */
+/* Returns whether a point has a wrong result or none in HEAD, no matter what its times are. */
 static bool is_wrong(const struct point *point)
 {
     return point->outcome == DIFFERENT || point->outcome == CRASHED ||
@@ -44,7 +44,8 @@ bool point_is_suspect(const struct point *first)
     return is_slower(first) || is_unclear(first);
 }
 
-/* Needs less evidence from the second process, because it measures only few points. */
+/* p < 0.01 is enough in the second process, which measures so few points that chance rarely makes
+ * one look slower. */
 bool point_is_confirmed(const struct judged *point)
 {
     const struct point *const second = point->second;

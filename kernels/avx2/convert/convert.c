@@ -19,9 +19,9 @@ static inline uint16_t f16_from_float(float x)
 }
 
 /* Converts bytes of TYPE_F8_E4M3 to binary16 numbers that are 2^-8 times as large. The biases of
- * the exponents differ by 8, and both types have numbers without a hidden bit. The NaN of E4M3 has
- * all bits set except the sign. The sum below carries into bit 14 only for this NaN. The carry sets
- * bit 14 of the result, which makes the result a NaN of binary16. */
+ * the exponents differ by 8, and both types have subnormal numbers. The NaN of E4M3 has all bits
+ * set except the sign. The sum below carries into bit 14 only for this NaN. The carry sets bit 14
+ * of the result, which makes the result a NaN of binary16. */
 static inline __m256i f16_from_e4m3(__m128i bytes)
 {
     const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7); /* bit 14: the sign */
@@ -108,7 +108,7 @@ static inline __m128i narrowed(const enum type type, __m256 x, float scale)
     }
 }
 
-/* Stores the first n numbers as elements at .. at + n - 1 of a row, and writes no byte after them.
+/* Stores the first n of `elements` in a row, from element `at` on, and writes no byte after them.
  */
 static inline __attribute__((always_inline)) void
 store_elements(const enum type type, void *row, int64_t at, int64_t n, __m128i elements)

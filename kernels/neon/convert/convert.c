@@ -20,9 +20,9 @@ static inline uint16_t f16_from_float(float x)
 }
 
 /* Converts bytes of TYPE_F8_E4M3 to binary16 numbers that are 2^-8 times as large. The biases of
- * the exponents differ by 8, and both types have numbers without a hidden bit. The NaN of E4M3 has
- * all bits set except the sign. The sum below carries into bit 14 only for this NaN. The carry sets
- * bit 14 of the result, which makes the result a NaN of binary16. */
+ * the exponents differ by 8, and both types have subnormal numbers. The NaN of E4M3 has all bits
+ * set except the sign. The sum below carries into bit 14 only for this NaN. The carry sets bit 14
+ * of the result, which makes the result a NaN of binary16. */
 static inline float16x8_t f16_from_e4m3(int8x8_t bytes)
 {
     const uint16x8_t wide = vreinterpretq_u16_s16(vshll_n_s8(bytes, 7)); /* bit 14: the sign */

@@ -11,8 +11,8 @@
 
 enum { PANEL_ROWS = 4 };
 
-/* Some query rows of a block. The struct is filled in place and passed by address: a copy of a
- * struct that was just stored in pieces would wait for the stores. */
+/* Some query rows of a struct decode_block. A panel is filled in place and passed by address: a
+ * copy of a struct that was just stored in pieces would wait for the stores. */
 struct panel {
     const struct decode_block *block;
     const float *q[PANEL_ROWS]; /* after `rows` rows, the last row is repeated */
@@ -25,7 +25,7 @@ struct panel {
 };
 
 /* The weights of a panel, and the factors of o. The weights of all rows for a key lie next to each
- * other. A weight is 0 from key visible[r] on. */
+ * other. Row r has weights of 0 from key visible[r] on. */
 struct weights {
     _Alignas(sizeof(floats)) float p[KEY_BLOCK][PANEL_ROWS];
     float rescale[PANEL_ROWS];
@@ -36,5 +36,18 @@ static inline int computed_rows(const struct panel *panel)
 {
     return panel->rows <= 2 ? panel->rows : PANEL_ROWS;
 }
+
+struct scores;
+
+/* The two parts of a decode tile that read K and V. */
+struct decode_parts {
+    void (*scores)(const struct panel *panel, struct scores *scores);
+    void (*weighted_v)(const struct panel *panel, const struct weights *weights);
+};
+
+/* Does the work of `decode` of struct kernels, but K and V are read by `parts`, which know what the
+ * rows of q hold. */
+void KERNEL(decode_by)(const struct decode_parts *parts, const struct decode_block *block, int rows,
+                       float scale_log2);
 
 #endif

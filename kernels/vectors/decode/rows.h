@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One block of keys for some query rows: scores, softmax, and weighted V. Row r sees the first
- * visible[r] keys of the block. Rows are split into panels of at most 4, which share the loads of K
- * and V. decode.c of kernels/attention calls `decode`. The decode.c of an instruction set includes
- * this file after it has defined softmax_rows.
+ * visible[r] keys of the block. Rows are split into panels of at most 4 rows. The rows of a panel
+ * share the loads of K and V. decode.c of kernels/attention calls `decode`. The decode.c of an
+ * instruction set includes this file after it has defined softmax_rows.
  */
 #ifndef ATTNKIT_DECODE_ROWS_H
 #define ATTNKIT_DECODE_ROWS_H
@@ -64,7 +64,8 @@ static void keep_weights(const struct panel *panel, struct weights *weights)
     }
 }
 
-void KERNEL(decode)(const struct decode_block *block, int rows, float scale_log2)
+void KERNEL(decode_by)(const struct decode_parts *parts, const struct decode_block *block, int rows,
+                       float scale_log2)
 {
     for (int first = 0; first < rows; first += PANEL_ROWS) {
         struct panel panel;
@@ -74,17 +75,21 @@ void KERNEL(decode)(const struct decode_block *block, int rows, float scale_log2
         if (panel.most == 0)
             continue;
         scores.scale_log2 = block->adjust ? 1.0f : scale_log2;
-        if (block->k.tiled)
-            KERNEL(decode_tiled_k)(&panel, &scores);
-        else
-            KERNEL(decode_k)(&panel, &scores);
+        parts->scores(&panel, &scores);
         if (block->adjust)
             adjust_scores(&panel, &scores);
         softmax(&panel, &scores, &weights);
         if (block->keep)
             keep_weights(&panel, &weights);
-        KERNEL(decode_v)(&panel, &weights);
+        parts->weighted_v(&panel, &weights);
     }
+}
+
+void KERNEL(decode)(const struct decode_block *block, int rows, float scale_log2)
+{
+    static const struct decode_parts in_rows = {KERNEL(decode_k), KERNEL(decode_v)};
+    static const struct decode_parts in_tiles = {KERNEL(decode_tiled_k), KERNEL(decode_v)};
+    KERNEL(decode_by)(block->k.tiled ? &in_tiles : &in_rows, block, rows, scale_log2);
 }
 
 #endif

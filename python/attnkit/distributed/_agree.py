@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Before any keys are looked at, all ranks exchange a record of their call: its shapes, types and options, and how many
-keys they hold. If records differ in anything but the keys, or a rank has refused its arguments, every rank raises an
-error, and the group can be used again."""
+keys they hold. If records differ in anything but the number of keys, or a rank has refused its arguments, every rank
+raises an error, and the group can be used again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def array_of(x: Any) -> numpy.ndarray:
     """Returns an array of NumPy, without a copy if x has memory on the CPU. The elements of torch's bfloat16, which
     NumPy does not know, become integers."""
     if hasattr(x, "element_size") and type_name(x) == "bfloat16":
-        import torch  # x is a tensor of it
+        import torch  # can be imported, because x is a tensor of torch
 
         x = x.view(torch.int16)
     return numpy.asarray(x)

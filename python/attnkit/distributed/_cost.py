@@ -103,7 +103,7 @@ def chain_cost(q_shape: Sequence[int], value_dim: int, ranks: int, *, compute: f
 
 
 def tree_cost(q_shape: Sequence[int], value_dim: int, ranks: int, *, compute: float, link: Link) -> Cost:
-    """Returns the cost of tree_attention, with the arguments of chain_cost."""
+    """Returns the cost of tree_attention. The arguments mean the same as in chain_cost."""
     part = 4 * _count(q_shape) * (value_dim + 1)
     seconds = _gather_seconds(ranks, RECORD_BYTES, link) + compute / ranks + _gather_seconds(ranks, part, link)
     rounds, have = 0, 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A group of ranks, over any transport: messages with a time-out, and the two collectives that attention needs. All
-messages go from one rank to one other rank, and every wait ends after the time-out, whatever the other ranks do."""
+messages go from one rank to one other rank. Every wait ends within the time-out, whatever the other ranks do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ContextManager, Dict, Iterator, List, Optional
 
 import numpy
 
-_abandoned: List[Any] = []  # messages of groups that cannot be used any more: a late one may still be written to memory
+_abandoned: List[Any] = []  # messages of broken groups: they keep their memory, to which a late message may still write
 MOST_BYTES = 1 << 30  # of a message; a longer one is sent in pieces, because MPI counts bytes in 32 bits
 
 
@@ -37,10 +37,10 @@ class Pending:
 
 
 class Group:
-    """The ranks of a call, over a transport: an object with `rank`, `size`, send(to, data, tag) and
-    receive(source, data, tag). Both start a message, whose data is an array of bytes, and return an object with
-    wait(seconds). wait returns when the message is complete, and raises an exception if the message fails or takes
-    longer. Messages between two ranks that have the same tag arrive in order. If messages move only inside calls of the
+    """The ranks of a call, over a transport: an object with `rank`, `size`, send(to, data, tag) and receive(source,
+    data, tag). Both start a message, whose data is an array of bytes, and return an object with wait(seconds). wait
+    returns when the message is complete, and raises an exception if the message fails or takes longer than that.
+    Messages between two ranks that have the same tag arrive in order. If messages move only inside calls of the
     transport, the transport also has progress(), a context in which they move by themselves.
 
     timeout is in seconds. A wait that takes longer ends with PeerError. The timeout has to cover the longest time in
@@ -56,7 +56,7 @@ class Group:
         self._open: Dict[int, Pending] = {}
 
     def forget(self, pending: Pending) -> None:
-        """Lets go of a message that is complete."""
+        """Removes a complete message from the messages on their way."""
         self._open.pop(id(pending), None)
 
     def _break(self, why: str) -> None:
@@ -74,8 +74,8 @@ class Group:
 
     @contextmanager
     def whole_call(self) -> Iterator[None]:
-        """A context for the part of a call in which ranks send. If an exception ends it on this rank, others may still
-        send to this rank, so the group cannot be used any more."""
+        """A context for the part of a call in which ranks send. If an exception ends this part on this rank,
+        others may still send to this rank, so the group cannot be used any more."""
         try:
             yield
         except BaseException as error:

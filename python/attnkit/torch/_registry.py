@@ -34,8 +34,8 @@ def _call_torch(keys, *arguments, **options):
 def activate() -> None:
     """Lets scaled_dot_product_attention of PyTorch run on attnkit, for CPU tensors of float32, float16 and bfloat16.
 
-    Does the same as torch.nn.attention.activate_flash_attention_impl("attnkit"). It holds for the whole process, and
-    deactivates any other implementation. PyTorch's own backward op computes the gradients."""
+    Does the same as torch.nn.attention.activate_flash_attention_impl("attnkit"): attnkit is then active in the whole
+    process, in the place of any other implementation. PyTorch's own backward op computes the gradients."""
     registry.activate_flash_attention_impl(NAME)
 
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Computes the logits of each token of a text by a model with random weights. The tokens of the
-// text are given to the model (teacher forcing). models.py runs this program with the backend
-// (GGML_BACKEND_PATH) and without it, each time in a new process, because a process cannot unload a
-// backend.
+// Computes the logits of each token of a text by a model with random weights. The model is given
+// the tokens of the text, not its own predictions (teacher forcing). models.py runs this program
+// with the backend (GGML_BACKEND_PATH) and without it, each time in a new process, because a
+// process cannot unload a backend.
 //
 //     model ARCH TEXT OUT TOKENS THREADS UBATCH FLASH KV_TYPE [cells-go-round]
 //

@@ -3,14 +3,14 @@
 """Runs whole models with random weights on a stock llama.cpp, with the backend for ggml and without it. The script
 measures how far the logits are from the logits with an f32 cache, and the perplexity of a text of bytes. It checks that
 a sequence has the same bits on any number of threads and with any ubatch. In stock builds, llamafile's tiles give
-products of a single row other bits than products of several rows, so bits are compared in a plain build.
+products of a single row other bits than products of several rows. So bits are compared in a build without llamafile.
 
     tests/interop/llamacpp/models.py [BUILD] [MODEL ...]     prints TAP
 
-The text is the first bytes of docs/semantics.md, and its tokens are given to the model (teacher forcing).
-tools/llamacpp/random_model.cpp makes the models. If the cells of a cache are reused (a sliding window without
-swa_full), the cell of a key depends on the ubatch, and so does the order of attnkit's sums. For these caches the script
-prints the result, but does not require equal bits."""
+The text is the first bytes of docs/semantics.md, and the model is given the tokens of the text, not its own predictions
+(teacher forcing). tools/llamacpp/random_model.cpp makes the models. If the cells of a cache are reused (a sliding
+window without swa_full), the cell of a key depends on the ubatch, and so does the order of attnkit's sums. For these
+caches the script prints the result, but does not require equal bits."""
 
 import array
 import math
@@ -28,7 +28,7 @@ VOCABULARY = 256
 MODELS = ("llama", "qwen3", "gemma2", "gemma3", "gpt-oss", "mpt", "deepseek2")
 WITH_EXPERTS = ("gpt-oss", "deepseek2")
 WITH_WINDOW = ("gemma2", "gemma3", "gpt-oss")
-SLACK = 1.01  # the largest allowed ratio to stock's error; both errors come from the f16 cache, and differ by chance
+SLACK = 1.01  # largest allowed ratio of attnkit's error to stock's; both come from the f16 cache, and differ by chance
 
 
 class Model:
@@ -38,7 +38,7 @@ class Model:
         self.name, self.program, self.library, self.folder = name, program, library, folder
 
     def run(self, ours, flash, kv, threads=1, ubatch=512, *more, plain=False):
-        """Runs the model and returns the logits. With the backend, no op may be left to the CPU backend."""
+        """Runs the model and returns the logits. With the backend, no attention may be left to the CPU backend."""
         out = self.folder / "logits"
         environment = {"GGML_BACKEND_PATH": str(self.library)} if ours else {}
         environment["LD_LIBRARY_PATH"] = str(builds.libraries(plain))
@@ -129,9 +129,9 @@ def compare_bits(model, report):
     if model.name in WITH_WINDOW:
         ring = runs((1, 512, "cells-go-round"), (3, 512, "cells-go-round"), (1, 64, "cells-go-round"))
         report.check(f"{model.name}: cells go round: the same bits on any threads", ring[0] == ring[1])
-        print(f"# {model.name}: cells go round: the bits of ubatch 512 are "
-              f"{'those' if ring[0] == ring[2] else 'not those'} of ubatch 64, and "
-              f"{'those' if ring[0] == several[0] else 'not those'} of a cache that keeps all cells")
+        print(f"# {model.name}: cells go round: the bits of ubatch 512 "
+              f"{'equal' if ring[0] == ring[2] else 'differ from'} the bits of ubatch 64, and "
+              f"{'equal' if ring[0] == several[0] else 'differ from'} the bits of a cache that keeps all cells")
 
 
 def main():

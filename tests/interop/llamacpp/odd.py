@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the backend for ggml in unusual cases. odd_ops.cpp runs ops that the backend computes with the result of the
-CPU backend, or leaves to the CPU backend with a line in the log. ggml's threads run with OpenMP and without it. Further
-tests load a backend that was built with headers of a ggml that differs from the program's.
+"""Tests the backend for ggml in unusual cases. odd_ops.cpp runs odd ops. The backend must compute an op with the result
+of the CPU backend, or leave the op to the CPU backend and log the reason. graphs.cpp computes graphs with attention and
+other ops. ggml's threads run with OpenMP and without it. Further tests load a backend that was built with headers of
+another ggml than the program's.
 
     tests/interop/llamacpp/odd.py [BUILD]     prints TAP
 """
 
+import itertools
 import shutil
 import sys
 from pathlib import Path
@@ -41,13 +43,13 @@ def check_log(number, name, library, *wanted):
     return ok
 
 
-def run_odd_ops(number, build, library, plain):
-    status, out, log = builds.output(builds.ops_program(build, "tests/interop/llamacpp/odd_ops.cpp"), library,
+def run_program(number, build, library, name, plain):
+    status, out, log = builds.output(builds.ops_program(build, f"tests/interop/llamacpp/{name}.cpp"), library,
                                      LD_LIBRARY_PATH=str(builds.libraries(plain)))
     failed = [line for line in out.splitlines() if not line.startswith("ok ")]
     ok = status == 0 and len(failed) == 1 and failed[0].startswith("1..")
     print(("" if ok else "\n".join([*failed, log, ""])) +
-          f"{'ok' if ok else 'not ok'} {number} - odd: ops on threads by {'a pool' if plain else 'OpenMP'}",
+          f"{'ok' if ok else 'not ok'} {number} - odd: {name} on threads by {'a pool' if plain else 'OpenMP'}",
           flush=True)
     return ok
 
@@ -55,19 +57,20 @@ def run_odd_ops(number, build, library, plain):
 def main():
     build = Path(sys.argv[1] if len(sys.argv) > 1 else builds.ROOT / "build")
     library = builds.backend(build)
-    print("1..5")
-    ok = run_odd_ops(1, build, library, False)
-    ok &= run_odd_ops(2, build, library, True)
+    print("1..7")
+    ok = True
+    for number, (name, plain) in enumerate(itertools.product(("odd_ops", "graphs"), (False, True)), 1):
+        ok &= run_program(number, build, library, name, plain)
     api = (builds.llamacpp.source() / "ggml/src/ggml-backend-impl.h").read_text().split(API)[1].split()[0]
     newer = str(int(api) + 1)
-    ok &= check_log(3, "odd: another GGML_BACKEND_API_VERSION is refused, and the log names both versions",
+    ok &= check_log(5, "odd: another GGML_BACKEND_API_VERSION is refused, and the log names both versions",
                     other_ggml(build, "other-api", "src/ggml-backend-impl.h", API + api, API + newer),
                     f"(backend: {newer}, current: {api})")
-    ok &= check_log(4, "odd: other numbers of ops are refused",
+    ok &= check_log(6, "odd: a ggml that numbers its ops in another way is refused",
                     other_ggml(build, "other-ops", "include/ggml.h", "GGML_OP_FLASH_ATTN_EXT,",
                                "GGML_OP_OF_ANOTHER_GGML, GGML_OP_FLASH_ATTN_EXT,"),
                     "built for ggml", "whose tensor struct differs")
-    ok &= check_log(5, "odd: tensors of another layout are refused",
+    ok &= check_log(7, "odd: tensors of another layout are refused",
                     other_ggml(build, "other-tensors", "include/ggml.h", "int64_t ne[GGML_MAX_DIMS];",
                                "int64_t another; int64_t ne[GGML_MAX_DIMS];"),
                     "built for ggml", "whose tensor struct differs")

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs several sequences in one llama.cpp, and each sequence alone, and compares the bits of their
-// logits. The sequences have separate streams, or share one cache. The program also computes the
-// attention over the shared cache by key_index, which gives the order of the keys of a sequence.
-// ggml's op cannot express this order.
+// Runs several sequences in one context of llama.cpp, and each sequence alone, and compares the
+// bits of their logits. The sequences have separate streams, or share one cache. The program also
+// computes the attention over the shared cache by key_index, which gives the order of the keys of a
+// sequence. ggml's op cannot express this order.
 //
 //     sequences     prints TAP; sequences.py runs it with the backend
 #include "tools/llamacpp/random_model.h"
@@ -41,14 +41,15 @@ template <class T> std::vector<T> rows_of(const ggml_tensor *t)
     return all;
 }
 
-// llama.cpp calls this function for each tensor: first with `asks`, to ask whether it should show
-// the tensor, then to show it.
+// llama.cpp calls this function for each tensor: first with `asks` true, to ask whether this
+// program wants to see the tensor, then, if so, to show the tensor.
 bool see(ggml_tensor *t, bool asks, void *to)
 {
     const bool wanted =
         t->op == GGML_OP_FLASH_ATTN_EXT && std::strstr(t->src[1]->name, "cache_k_l0");
     if (asks || !wanted)
-        return wanted || !asks; // true means: continue the graph
+        // The answer to the question, or true, which means that llama.cpp may go on.
+        return wanted || !asks;
     attention &a = *static_cast<attention *>(to);
     a.q = rows_of<float>(t->src[0]);
     a.k = rows_of<uint16_t>(t->src[1]);

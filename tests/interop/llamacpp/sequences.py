@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs several sequences in one llama.cpp with the backend for ggml, together and alone (sequences.cpp). The build of
-ggml is plain, so that products of many rows have the bits of products of single rows.
+"""Runs several sequences in one context of llama.cpp with the backend for ggml, together and alone (sequences.cpp).
+ggml is built without llamafile, so that products of many rows have the bits of products of single rows.
 
     tests/interop/llamacpp/sequences.py [BUILD]     prints TAP
 """
@@ -20,7 +20,7 @@ def main():
     status, out, log = builds.output(program, GGML_BACKEND_PATH=str(builds.backend(build)),
                                      LD_LIBRARY_PATH=str(builds.libraries(plain=True)))
     if "loaded ATTNKIT backend" not in log or "left to the CPU" in log:
-        sys.exit(f"sequences.py: the backend did not compute all\n{log}")
+        sys.exit(f"sequences.py: the backend did not compute every operator\n{log}")
     print(out if status == 0 else out + log, end="")
     return status
 

@@ -241,7 +241,7 @@ static void bad_fields_are_refused(void **state)
     (void)state;
     static const char *const messages[] = {
         "\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x02",     /* a varint of more than 64 bits */
-        "\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", /* or of 11 bytes */
+        "\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", /* a varint of 11 bytes */
         "\x0b\x01",                                         /* a group */
         "\x02\x01",                                         /* field 0 */
         "\x80\x80\x80\x80\x80\x01\x01",                     /* a field beyond 2^29 */

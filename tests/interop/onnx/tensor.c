@@ -259,7 +259,7 @@ void tensor_free(struct tensor *tensor)
 
 /* --------------------------------------------------------------------------------------- files */
 
-/* Returns the size of a file in bytes, or -1 if it has none. Leaves the read position at the
+/* Returns the size of a file in bytes, or -1 on an error. Leaves the read position at the
  * beginning. */
 static long size_of(FILE *file)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * ONNX tensors in memory and in files. A file is a TensorProto message of onnx.proto, which stores
- * elements as raw bytes or as numbers. The element types are those that the Attention operator
- * takes.
+ * elements as raw bytes or as numbers. Only the element types of the Attention operator are
+ * supported.
  */
 #ifndef ATTNKIT_TEST_ONNX_TENSOR_H
 #define ATTNKIT_TEST_ONNX_TENSOR_H
@@ -15,7 +15,7 @@
 
 enum { TENSOR_MAX_RANK = 4 };
 
-/* The numbers are those of TensorProto.DataType. */
+/* The types have the numbers of TensorProto.DataType. */
 enum tensor_type {
     TENSOR_FLOAT = 1,
     TENSOR_INT64 = 7,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two small models with random weights: in OpenVINO's operations, and in float64 with NumPy."""
+"""Small models with random weights in OpenVINO's operations. The encoder and the decoder are also computed in float64,
+with NumPy."""
 
 import numpy as np
 import openvino
@@ -17,7 +18,7 @@ def weights(kv_heads, seed):
 
 
 def heads_of(rows, weight, heads):
-    """Returns [batch, heads, rows, DIM], as models have it after a projection."""
+    """Projects rows by a matrix. Returns the result as [batch, heads, rows, DIM]."""
     flat = op.matmul(rows, op.constant(weight), False, False)
     split = op.reshape(flat, op.constant(np.array([0, 0, heads, DIM])), True)
     return op.transpose(split, op.constant(np.array([0, 2, 1, 3])))
@@ -31,7 +32,8 @@ def repeated(x, heads):
 
 
 def stack(layers, kv_heads, attend, extra):
-    """Returns a model of attention layers with residual connections. `attend` adds the attention of q, k and v."""
+    """Returns a model of attention layers with residual connections. `attend` returns the node that computes the
+    attention of q, k and v."""
     x = op.parameter([-1, -1, WIDTH], np.float32, "x")
     rows = x
     for layer in layers:
@@ -75,8 +77,8 @@ def state(name, rows, beams):
 
 
 def cached(with_beams):
-    """A model of one attention whose keys and values are states: each call appends to them. With beams, it reads them
-    as exported language models do."""
+    """A model of one attention whose keys and values are states: each call appends to the states. With beams, the model
+    gathers the states by beam_idx, as exported language models do."""
     inputs = [op.parameter([-1, HEADS, -1, DIM], np.float32, name) for name in "qkv"]
     beams = op.parameter([-1], np.int32, "beam_idx") if with_beams else None
     (k, k_sink), (v, v_sink) = state("k", inputs[1], beams), state("v", inputs[2], beams)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the pass on a model in memory: an attention that attnkit takes and one that it does not
-// take, because it has five dimensions. Prints TAP.
+// Runs the pass on a model in memory. The model has an attention that attnkit takes, and an
+// attention that attnkit does not take, because its tensors have five dimensions. Prints TAP.
 #include "python/openvino/replace.h"
 
 #include <openvino/core/model.hpp>
@@ -47,10 +47,10 @@ int main()
     const ov::Node *const second = model->get_results()[1]->get_input_node_ptr(0);
     check(first->get_type_info().version_id == std::string("attnkit"),
           "pass: attention is replaced");
-    check(first->get_friendly_name() == "taken", "pass: it keeps its name");
+    check(first->get_friendly_name() == "taken", "pass: the new node keeps the name");
     check(first->get_output_partial_shape(0) == taken->get_output_partial_shape(0),
-          "pass: it keeps its shape");
-    check(second == left.get(), "pass: what attnkit does not take is left alone");
+          "pass: the new node keeps the shape");
+    check(second == left.get(), "pass: an attention that attnkit does not take is left alone");
     std::printf("1..%d\n", count);
     return failures != 0;
 }

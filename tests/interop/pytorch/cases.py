@@ -228,7 +228,8 @@ class Case:
             self.fields["sinks"] = self.sinks
 
     def draw_flex(self):
-        """Draws options that flex_attention has, too: a softcap that is applied before anything is added."""
+        """Draws options that flex_attention can express, too. Among them is a softcap, which is applied before anything
+        is added."""
         self.draw_positional()
         if self.one_in(3):
             self.draw_documents()

@@ -6,8 +6,8 @@ behaviour.
 
     tests/interop/pytorch/compare.py [BUILD] [--seed N] [--case NUMBER] [--isa NAME] ...
 
-Like tools/peers.py, the first run makes a virtual environment with PyTorch in the user's cache folder. It downloads 2.6
-GB and takes 4.3 GB on the disk. ATTNKIT_TEST_PYTORCH may name a Python that has the packages. Prints TAP.
+The first run makes a virtual environment with PyTorch in the user's cache folder, as tools/peers.py does. This
+downloads 2.6 GB and takes 4.3 GB on the disk. ATTNKIT_TEST_PYTORCH may name a Python that has the packages. Prints TAP.
 """
 
 import os
@@ -29,7 +29,7 @@ def python_with_torch():
     folder = compare_options.environment_folder()
     folder.parent.mkdir(parents=True, exist_ok=True)
     return environment.complete(folder, ["torch", "flex", "compile"],
-                                lambda _: "The first run needs PyPI; because it installs PyTorch.")
+                                lambda _: "The first run needs PyPI, because it installs PyTorch.")
 
 
 def main():

@@ -49,7 +49,7 @@ class Layer:
                   ctypes.c_size_t(bytes.value), self.exec)
 
     def call(self, name, *arguments):
-        """Calls a function with structs and, if the function returns a size, with a reference for it. If attnkit
+        """Calls a function with structs and, if the function returns a size, with a reference for the size. If attnkit
         refuses the call, raises an exception with its message."""
         message = ctypes.create_string_buffer(MESSAGE_SIZE)
         answered = name.endswith(("_size", "_workspace"))

@@ -87,7 +87,7 @@ def rotate(x, rope, positions):
 
 def behind(cached, old, new):
     """Returns the keys or values of the cache `old` [batch, heads, room, dim] after `new` was appended: in entry b, the
-    rows of `new` begin at key cached[b]. They are rounded to the type of the cache."""
+    rows of `new` begin at key cached[b]. The error includes the rounding of these rows to the type of the cache."""
     relative, least = reference.ROUNDING[str(old.dtype)]
     value, error = doubles(old), torch.zeros(old.shape, dtype=torch.float64)
     rows = new.value.shape[2]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers of PyTorch, and the arguments with which attnkit computes the same results: nn.MultiheadAttention, blocks like
-Llama's with grouped heads, RoPE and a cache, and forms in between. Seeds are fixed. PyTorch computes in float64 from
-the same numbers. docs/semantics.md describes these arguments."""
+Llama's with grouped heads, RoPE and a cache, and layers with some of these features. Seeds are fixed. PyTorch computes
+in float64 from the same numbers. docs/semantics.md describes these arguments."""
 
 import numpy as np
 import torch

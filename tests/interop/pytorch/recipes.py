@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The intended differences between attnkit and PyTorch. Each recipe shows both behaviours, and the fields with which
 attnkit gives PyTorch's result. docs/semantics.md has a table of these differences. A recipe takes call.attention for
-one instruction set. The tensors are small and float32. PyTorch computes in float32 where the type matters."""
+one instruction set. The tensors are small and float32. PyTorch also computes in float32, because some recipes depend on
+it, such as the recipe with a bias of -1e9."""
 
 import numpy as np
 import torch
@@ -123,7 +124,7 @@ def no_keys_at_all_give_0(attention):
 
 def a_mask_of_minus_1e9_is_numbers_and_not_a_mask(attention):
     """If all keys of a row have a bias of -1e9, the row is the mean of v in both libraries, because the float32 sums
-    lose the scores. If a row also sees keys without this bias, a key with it has a weight of 0, as if it were
+    lose the scores. If a row also sees keys without this bias, each key with this bias has a weight of 0, as if it were
     masked."""
     q, k, v = tensors()
     mask = mask_with_an_empty_row()
@@ -159,7 +160,7 @@ def lse_is_a_natural_logarithm(attention):
 
 
 def a_float_mask_of_0_and_1_is_added(attention):
-    """PyTorch adds such a mask, too. The bytes 0 and 1 of a Boolean mask are false and true."""
+    """PyTorch adds a float mask of 0 and 1, too. The bytes 0 and 1 of a Boolean mask are false and true."""
     q, k, v = tensors()
     mask = np.random.default_rng(10).random((Q_LEN, KV_LEN)) < 0.6
     numbers = mask.astype(np.float32)

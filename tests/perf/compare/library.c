@@ -34,7 +34,7 @@ void toy_set_up(struct toy_cache *cache)
 #endif
 }
 
-/* Does WORK steps, which no compiler can optimize away. */
+/* Multiplies and adds WORK times. No compiler can optimize this away. */
 static float work(void)
 {
     volatile float sum = 0.0f;

@@ -153,8 +153,8 @@ static int64_t pages_each(const struct append *a)
     return (a->capacity + a->page_size - 1) / a->page_size;
 }
 
-/* Returns the number of rows of a head, or of a head in a page. In tiles, it is rounded up to whole
- * tiles. */
+/* Returns the number of rows of a head, or of a head in a page. In tiles, this number is rounded up
+ * to whole tiles. */
 static int64_t room_of(const struct append *a)
 {
     const int64_t rows = a->page_size ? a->page_size : a->capacity;

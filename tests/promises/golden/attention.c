@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Golden cases of attention. They have K and V of each type in each layout, each mask alone and
- * with each other mask, every set of score mods, weights out, and all of these together.
+ * with each other mask, every set of score mods, the weights as an output, and all of these
+ * together. A kind of its own multiplies K and V as integers.
  */
 #include <stddef.h>
 
@@ -32,7 +33,8 @@ static int64_t draw_dim(attnkit_type type, int64_t *group, uint64_t *random)
     return PICK(dims, random);
 }
 
-/* Draws a shape that the types of K and V allow. Every eighth case has several chunks of keys. */
+/* Draws a shape that the types of K and V allow. Every eighth case has many keys, mostly several
+ * chunks. */
 static void draw_shape(struct golden_attention *w, int number, uint64_t *random)
 {
     const bool is_long = number % 8 == 7;
@@ -205,7 +207,7 @@ static void draw_mask(struct golden_attention *w, int mask, uint64_t *random)
     }
 }
 
-/* Draws the options that depend on other options of the case. */
+/* Draws what is left: the columns of masks, and positions if another option needs them. */
 static void finish(struct golden_attention *w, uint64_t *random)
 {
     const bool needs_positions = w->has_window || w->has_slopes || w->dropout > 0.0;
@@ -298,7 +300,8 @@ static void describe_options(int number, struct golden_attention *w)
 
 /* --- Factors of a bias ------------------------------------------------------------------------ */
 
-/* Describes a bias of each type, with every option that may be combined with it. */
+/* Describes a bias of each type with factors, together with types, layouts, score mods, causal,
+ * lengths and weights. */
 static void describe_bias_scales(int number, struct golden_attention *w)
 {
     uint64_t random = begin(w, 19, number);
@@ -341,6 +344,31 @@ static void describe_cells(int number, struct golden_attention *w)
     finish(w, &random);
 }
 
+/* --- Integers --------------------------------------------------------------------------------- */
+
+/* Describes a call that multiplies K and V as integers: in each layout without tiles and in cells,
+ * half of the cases with masks and score mods. */
+static void describe_integers(int number, struct golden_attention *w)
+{
+    static const int layouts[] = {0, 1, 3, 5, 6, 7, 0, 5};
+    enum { WITH_CELLS = 6, WAYS = 8 };
+    uint64_t random = begin(w, 31, number);
+    draw_types(w, &random);
+    w->k = w->v = ATTNKIT_Q8_0;
+    w->integers = true;
+    w->cells = number % WAYS >= WITH_CELLS;
+    draw_layout(w, layouts[number % WAYS], &random);
+    draw_shape(w, number / WAYS, &random);
+    draw_numbers(w, &random);
+    draw_causal(w, &random);
+    if (number / WAYS % 2) {
+        draw_scores(w, (int)random_below(&random, SCORE_SETS), &random);
+        for (int64_t masks = random_below(&random, 3); masks > 0; masks--)
+            draw_mask(w, (int)random_below(&random, MASKS), &random);
+    }
+    finish(w, &random);
+}
+
 /* --- Kinds ------------------------------------------------------------------------------------ */
 
 static uint64_t hash_of(const struct golden_kind *kind, int number, int way, const char *isa)
@@ -374,6 +402,7 @@ static const struct golden_kind kinds[] = {
     {"attention-bias-scales", 210, 1, hash_of, print, describe_bias_scales},
     {"attention-cells", 240, 1, hash_of, print, describe_cells},
     {"attention-blocks", 256, 1, hash_of, print, describe_blocks},
+    {"attention-integers", 320, 1, hash_of, print, describe_integers},
 };
 
 const struct golden_kinds golden_attention = {kinds, sizeof kinds / sizeof kinds[0]};

@@ -308,6 +308,7 @@ struct golden_call *golden_call_new(const struct golden_attention *what)
     a->kv_len = what->kv_len;
     a->head_dim = what->head_dim;
     a->value_dim = what->value_dim;
+    a->flags = what->integers ? ATTNKIT_INTEGERS : 0;
     c->rows = row_entries(what) * a->q_heads * what->q_len;
     make_rows(c);
     make_packed(c);
@@ -372,7 +373,7 @@ void golden_attention_print(const struct golden_attention *w)
            (int)w->page_size, (int)w->k_group, (int)w->v_group, w->align,
            w->has_window ? (int)w->left : -2, (int)w->right, (int)w->keep_first, w->bytes, w->bits,
            w->has_bias ? w->bias : -1, w->weights);
-    printf(", scale %g softcap %g dropout %g%s%s%s%s%s%s%s%s%s%s%s%s\n", w->scale, w->softcap,
+    printf(", scale %g softcap %g dropout %g%s%s%s%s%s%s%s%s%s%s%s%s%s\n", w->scale, w->softcap,
            w->dropout, w->tokens ? " tokens" : "",
            w->cells   ? " cells"
            : w->tiled ? " tiled"
@@ -381,5 +382,6 @@ void golden_attention_print(const struct golden_attention *w)
            w->is_causal ? " causal" : "", w->has_lens ? " lens" : "",
            w->has_segments ? " segments" : "", w->short_columns ? " short" : "",
            w->shared_columns ? " shared" : "", w->has_slopes ? " slopes" : "",
-           w->has_sinks ? " sinks" : "", w->has_bias_scales ? " bias_scales" : "");
+           w->has_sinks ? " sinks" : "", w->has_bias_scales ? " bias_scales" : "",
+           w->integers ? " integers" : "");
 }

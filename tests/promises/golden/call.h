@@ -50,6 +50,7 @@ struct golden_attention {
     double scale, softcap, dropout;
     bool has_slopes, has_sinks, has_bias_scales;
     attnkit_weights_kind weights;
+    bool integers; /* K and V are multiplied as integers */
 };
 
 enum { GOLDEN_PIECES = 24, GOLDEN_BATCH = 3 };
@@ -100,7 +101,8 @@ uint64_t golden_stream(const struct golden_attention *what, enum golden_tensor t
 /* Draws a number for a tensor. */
 float golden_number(enum golden_numbers numbers, uint64_t *random);
 
-/* Puts K and V with their scales, pages and lengths into a call. Its code is in stored.c. */
+/* Puts K and V with their scales, pages and lengths into a call. The code of this function is in
+ * stored.c. */
 void golden_store(struct golden_call *c);
 
 /* Runs any call on an instruction set. Fails the test on any status but ATTNKIT_OK. */

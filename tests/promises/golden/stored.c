@@ -28,8 +28,8 @@ static int64_t entries_of(const struct golden_call *c)
     return c->what.packed_kv ? 1 : c->what.batch;
 }
 
-/* Returns the number of rows of a head, or of a head in a page. In tiles, it is rounded up to whole
- * tiles. */
+/* Returns the number of rows of a head, or of a head in a page. In tiles, this number is rounded up
+ * to whole tiles. */
 static int64_t room_of(const struct plane *p)
 {
     const struct golden_attention *const what = &p->call->what;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors for the tests, and the formula of attention in float64, by torch's plainest function, with its gradients."""
+"""Tensors for the tests, and the formula of attention with its gradients, in float64 by PyTorch's backend MATH."""
 
 import contextlib
 
@@ -31,7 +31,8 @@ def formula(q, k, v, **options):
 
 
 def leaves_for(function, *tensors):
-    """Returns copies of the tensors that need gradients. For the formula they are in float64, as its gradients."""
+    """Returns copies of the tensors that need gradients. For the formula, the copies are in float64, so that its
+    gradients are, too."""
     tensors = [tensor.double() if function is formula else tensor for tensor in tensors]
     return [tensor.detach().clone().requires_grad_() for tensor in tensors]
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compares the functions of torch's stable C ABI as python/torch/shim.h declares them with torch's
-// own headers. test_shim.py compiles this file.
+// Checks that python/torch/shim.h declares the functions of torch's stable C ABI with the types of
+// torch's own headers. test_shim.py compiles this file.
 #include <torch/csrc/stable/c/shim.h>
 
 #include "python/torch/shim.h"

@@ -25,7 +25,7 @@ def in_python(q, k, v, *_, **__):
 
 
 class PythonOverride:
-    """attnkit in the place of PyTorch's function by Python code."""
+    """Puts attnkit in the place of PyTorch's function, by Python code."""
 
     def __init__(self):
         self.library = torch.library.Library("aten", "IMPL")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.compile with whole graphs and dynamic shapes, torch.export, and AOTInductor: compiled programs give the bits of
-eager mode, and run on attnkit where the page says so."""
+"""torch.compile with whole graphs and dynamic shapes, torch.export, and AOTInductor: a compiled program gives the
+result of eager mode, with the same bits if both run on attnkit. docs/pytorch.md says which programs run on attnkit."""
 
 import io
 import tempfile
@@ -103,8 +103,8 @@ class Compile(unittest.TestCase):
             yield "AOTInductor", torch._inductor.aoti_load_package(file)
 
     def test_ahead_of_time(self):
-        """Such programs call PyTorch's function by its address: attnkit's op runs on attnkit, and
-        scaled_dot_product_attention stays PyTorch's."""
+        """A program that is compiled ahead of time calls PyTorch's function by its address. So attnkit's op runs on
+        attnkit, and scaled_dot_product_attention stays PyTorch's."""
         tensors = drawn_qkv(kv_heads=2)
         for function, calls in ((with_options, 1), (by_sdpa, 0)):
             for name, program in self.programs(function, tensors):

@@ -83,7 +83,7 @@ class SameBits(unittest.TestCase):
             self.assertTrue(torch.equal(lse, torch.full((batch, 4, q_len), -torch.inf)))
 
     def test_the_signature_of_torch(self):
-        """Covers what activate() does not reach: values of another length, and few or many dimensions."""
+        """Covers what activate() does not reach: a value_dim other than head_dim, and few or many dimensions."""
         ours = attnkit.torch.scaled_dot_product_attention
         q, k, v = drawn_qkv()
         seen = drawn(4, 5, 7) < 0.6
@@ -272,7 +272,7 @@ class WrongArguments(unittest.TestCase):
         self.assertEqual((out.shape, out.device.type), (q.shape, "meta"))
 
     def test_negative_strides(self):
-        """PyTorch has none: it refuses such an array itself."""
+        """PyTorch has no negative strides: it refuses such an array itself."""
         with self.assertRaisesRegex(ValueError, "negative"):
             torch.from_numpy(np.ones((2, 4, 5, 16), np.float32)[:, :, ::-1])
 

@@ -16,7 +16,7 @@ NAMES = ("nn.functional.scaled_dot_product_attention", "torch.ops.aten._scaled_d
 
 
 def tolerances(op, dtype):
-    """Returns the tolerances that the database sets for a type, or those of assert_close."""
+    """Returns the tolerances that the database sets for a type, or the tolerances of assert_close."""
     for info in op.decorators:
         for decorator in getattr(info, "decorators", ()):
             if isinstance(decorator, toleranceOverride) and dtype in decorator.d:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the snippets of docs/pytorch.md one after the other. Each must print the text that follows it."""
+"""Runs the snippets of docs/pytorch.md one after the other. Each snippet must print the text that follows the snippet
+on the page."""
 
 import contextlib
 import io

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scaled_dot_product_attention of PyTorch on attnkit: the same meaning as on PyTorch's own functions, in forward and
-backward, for all calls that are reached, and PyTorch's own bits for all others."""
+"""scaled_dot_product_attention of PyTorch on attnkit. The calls that attnkit computes must have the meaning of
+PyTorch's own functions, in forward and backward. All other calls must have PyTorch's own bits."""
 
 import os
 import subprocess
@@ -34,7 +34,8 @@ class Reached(unittest.TestCase):
     """Calls that attnkit computes."""
 
     def check(self, dtype, kv_heads, options):
-        """The result and each gradient have at most twice the error of PyTorch's functions, or 8 roundings."""
+        """Checks that the result and each gradient have at most twice the error of PyTorch's functions, or 8
+        roundings."""
         q, k, v = drawn_qkv(dtype, kv_heads=kv_heads)
         wanted = with_gradients(formula, q, k, v, enable_gqa=True, **options)
         theirs = with_gradients(sdpa, q, k, v, enable_gqa=True, **options)
@@ -209,13 +210,13 @@ class LeftToTorch(unittest.TestCase):
             q, k = torch.ones(batch, 4, q_len, 16), torch.ones(batch, 4, kv_len, 16)
             with self.subTest(batch=batch, q_len=q_len, kv_len=kv_len):
                 self.same_bits(lambda: sdpa(q, k, k))
-                with active():  # where PyTorch's function divides by 0, and ends the process
+                with active():  # without attnkit, PyTorch's function divides by 0 here, and ends the process
                     out, lse = FLASH(q, k, k)
                 self.assertTrue(torch.equal(out, torch.zeros_like(q)))
                 self.assertTrue(torch.equal(lse, torch.zeros(batch, 4, q_len)))
 
     def test_errors_are_those_of_torch(self):
-        """What PyTorch's function refuses, it refuses with its own words."""
+        """A call that PyTorch's function refuses is refused in PyTorch's words, also while attnkit is active."""
         q, k, v = drawn_qkv()
         for call, words in ((lambda: FLASH(q, k, v, 0.3), "dropout"),
                             (lambda: FLASH(q, k, v, attn_mask=torch.ones(5, 7, dtype=torch.bool)), "same data type"),

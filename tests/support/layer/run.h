@@ -16,7 +16,7 @@
 enum { LAYER_THREADS = 3 /* the largest number of the caller's threads */ };
 
 /* The instruction set and the threads that run a layer. 0 threads mean one. Several threads run in
- * a parallel-for of the test. With own_threads, each of them makes the call itself. */
+ * a parallel-for of the test. With own_threads, each thread makes the call itself. */
 struct layer_way {
     const char *isa;
     int64_t threads;

@@ -22,7 +22,7 @@ enum {
     SMALL_WORKSPACE = 1 << 20, /* bytes; more than any of these calls needs */
 };
 
-/* A call and all its memory except the workspace. A refused call may change none of it. */
+/* A call and all its memory except the workspace. A refused call may change none of this memory. */
 struct small_layer {
     attnkit_layer_weights weights;
     attnkit_layer_args args;

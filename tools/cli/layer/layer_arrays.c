@@ -19,7 +19,7 @@ static bool check_length(const char *name, const struct npy *array, int64_t leng
 {
     char shape[NPY_SHAPE_TEXT];
     return array->shape[array->rank - 1] == length ||
-           complain("%s is %s: its last size must be %lld, that of %s", name,
+           complain("%s is %s: its last size must be %lld, the last size of %s", name,
                     npy_shape(array, shape), (long long)length, weights);
 }
 

@@ -47,8 +47,8 @@ static int prefix_length(const char *name)
     return -1;
 }
 
-/* Writes the first prefixes of the file's layers to `text` and returns how many there are. Names
- * are sorted, so that names with equal prefixes lie next to each other. */
+/* Writes the first prefixes of the file's layers to `text`, and returns the number of all prefixes.
+ * Names are sorted, so that names with equal prefixes lie next to each other. */
 static size_t list_prefixes(const struct weights_file *file, char text[LIST_TEXT], char **first)
 {
     size_t count = 0, used = 0;
@@ -147,7 +147,7 @@ static bool read_role(struct weights_file *file, enum role role, struct layer *l
     return ok && check_tensor(&layer->tensors[role], role < B_Q ? 2 : 1);
 }
 
-/* Refuses a file that has further tensors of the layer, which would change its result. */
+/* Refuses a file that has further tensors of the layer, which would change the layer's result. */
 static bool check_others(const struct weights_file *file, const char *prefix)
 {
     static const char *const others[] = {"bias_k",
@@ -160,7 +160,7 @@ static bool check_others(const struct weights_file *file, const char *prefix)
         char *const name = join(prefix, others[i]);
         const bool there = name && weights_has(file, name);
         if (there)
-            complain("%s has %s: attnkit layer has nothing that takes it", file->path, name);
+            complain("%s has %s: attnkit layer does not support it", file->path, name);
         free(name);
         if (there || !name)
             return false;
@@ -281,7 +281,7 @@ static bool shape_separate(const struct tensor *t, struct layer *layer)
     return divide_rows(&t[W_Q], w->q_heads, "--heads", &w->head_dim) &&
            find_kv_heads(&t[W_K], layer) &&
            divide_rows(&t[W_V], w->kv_heads, "the KV heads", &w->value_dim) &&
-           check_columns(&t[W_V], w->d_key, "as of the weights of k");
+           check_columns(&t[W_V], w->d_key, "the last size of the weights of k");
 }
 
 static bool check_biases(const struct tensor *t, const attnkit_layer_weights *w)

@@ -11,7 +11,7 @@
 
 #include "tools/cli/files.h"
 
-enum { OWN_OPTIONS = 10 };
+enum { OWN_OPTIONS = 11 };
 
 static attnkit_status workspace(const void *args, const attnkit_exec *exec, size_t *bytes,
                                 char *message)
@@ -93,6 +93,10 @@ int run_command(int argc, char **argv)
          "convert k and v before attention: f32, f16, bf16, q8_0, q4_0, q5_0, or i8\n"
          "with a scale for each row",
          &values.kv_type},
+        {"--integers", NULL,
+         "with --kv-type q8_0: round q and the weights to integers of 16 bits, too,\n"
+         "and multiply integers; the result has other bits. Not with --weights",
+         &values.integers},
         {"--key-index", "FILE",
          "the rows of k and v are the cells of a cache, whose keys lie in any order.\n"
          "The file has the index of each cell's key, or -1 for an empty cell: int32\n"

@@ -24,7 +24,7 @@ struct run_options {
     const char *q, *k, *v, *out, *lse, *weights; /* names of files */
     const char *weights_kind, *kv_type, *out_type;
     const char *causal, *align, *window, *keep_first, *kv_len, *q_docs, *kv_docs;
-    const char *key_index;
+    const char *key_index, *integers;
     struct mask_options mask, bits, bias;
     const char *bias_scales, *scale, *softcap, *alibi, *sinks, *dropout, *seed;
     const char *isa, *threads, *repeat, *help;
@@ -82,7 +82,7 @@ struct run_call {
     attnkit_status (*run)(const void *args, const attnkit_exec *exec, char *message);
 };
 
-/* Lists the options from --causal on, which other commands share (run_options.c). */
+/* Lists the options from --causal on, which `attnkit layer` has, too (run_options.c). */
 void run_share_options(struct run_options *values, struct option options[RUN_SHARED_OPTIONS]);
 
 /* Reads the options that are numbers or words (run_words.c). Returns false on a usage error. */

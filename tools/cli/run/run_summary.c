@@ -103,8 +103,9 @@ void run_print_array(const char *label, const char *name, const struct npy *arra
 static void print_inputs(const struct run_options *options, const struct run *run)
 {
     run_print_array("q", options->q, &run->q, NULL);
-    run_print_array("k", options->k, &run->k, options->kv_type);
-    run_print_array("v", options->v, &run->v, options->kv_type);
+    const char *const kv_note = options->integers ? "q8_0, as integers" : options->kv_type;
+    run_print_array("k", options->k, &run->k, kv_note);
+    run_print_array("v", options->v, &run->v, kv_note);
     run_print_array("mask", run->bytes.file, &run->bytes.array, options->mask.kind);
     run_print_array("bits", run->bits.file, &run->bits.array, options->bits.kind);
     run_print_array("bias", run->bias.file, &run->bias.array, NULL);

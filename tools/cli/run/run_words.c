@@ -37,6 +37,7 @@ static bool check_needed(const struct run_options *options)
         {"--dropout", options->dropout, "--seed", options->seed},
         {"--seed", options->seed, "--dropout", options->dropout},
         {"--weights-kind", options->weights_kind, "--weights", options->weights},
+        {"--integers", options->integers, "--kv-type", options->kv_type},
     };
     return options_go_together(pairs, sizeof pairs / sizeof *pairs);
 }
@@ -186,6 +187,19 @@ static bool read_types(const struct run_options *options, struct run *run)
     return true;
 }
 
+static bool read_integers(const struct run_options *options, struct run *run)
+{
+    if (!options->integers)
+        return true;
+    if (run->kv_type != ATTNKIT_Q8_0)
+        return complain("option --integers needs --kv-type q8_0: --kv-type is %s",
+                        options->kv_type);
+    if (options->weights)
+        return complain("options --integers and --weights do not go together");
+    run->args.flags |= ATTNKIT_INTEGERS;
+    return true;
+}
+
 static bool read_execution(const struct run_options *options, struct run *run)
 {
     run->repeat = 1;
@@ -218,5 +232,6 @@ bool run_read_words(const struct run_options *options, struct run *run)
 {
     begin_args(run);
     return check_needed(options) && read_visible(options, run) && read_masks(options, run) &&
-           read_scores(options, run) && read_types(options, run) && read_execution(options, run);
+           read_scores(options, run) && read_types(options, run) && read_integers(options, run) &&
+           read_execution(options, run);
 }

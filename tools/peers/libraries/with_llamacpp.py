@@ -81,7 +81,7 @@ class Graph:
         assert size == array.nbytes, (size, array.shape)
         buffer = ggml.backend_cpu_buffer_from_ptr(array.ctypes.data, size)
         assert ggml.backend_tensor_alloc(buffer, tensor, array.ctypes.data) == 0
-        self.arrays.append(array)  # the library keeps only its address
+        self.arrays.append(array)  # the library keeps only the address of the array
         return tensor
 
     def tensor(self, array, type):

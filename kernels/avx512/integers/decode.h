@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tile of decode that multiplies integers, from its parts. A file includes this header after it
+ * has defined dot (pairs.h), and puts decode_integers into its table.
+ */
+#ifndef ATTNKIT_AVX512_INTEGER_DECODE_H
+#define ATTNKIT_AVX512_INTEGER_DECODE_H
+
+#include "kernels/avx512/integers/scores.h"
+#include "kernels/avx512/integers/weighted_v.h"
+
+static void scores(const struct panel *panel, struct scores *s)
+{
+    score_integers(panel, s);
+}
+
+static void weighted_v(const struct panel *panel, const struct weights *weights)
+{
+    weigh_integers(panel, weights);
+}
+
+static void decode_integers(const struct decode_block *block, int rows, float scale_log2)
+{
+    static const struct decode_parts parts = {scores, weighted_v};
+    attnkit_avx512_decode_by(&parts, block, rows, scale_log2);
+}
+
+#endif

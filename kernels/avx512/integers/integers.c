@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tiles that multiply integers, by VPMADDWD and an addition of AVX-512 BW.
+ */
+#include "kernels/avx512/integers/pairs.h"
+
+static inline __m512i dot(__m512i sum, __m512i a, __m512i b)
+{
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b));
+}
+
+#include "kernels/avx512/integers/decode.h"
+
+const struct integer_kernels attnkit_avx512_integers = {
+    .round_row = round_row,
+    .decode = decode_integers,
+};

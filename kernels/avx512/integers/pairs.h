@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pairs of integers for the tiles of decode that multiply integers (step 16 of ../../README.md).
+ * The tiles take a product of pairs from the file that includes them: a function dot, which adds
+ * the sum of the two products of each 32 bits. AVX-512 BW takes two instructions for dot, and the
+ * unit VNNI takes one.
+ */
+#ifndef ATTNKIT_AVX512_PAIRS_H
+#define ATTNKIT_AVX512_PAIRS_H
+
+#include "kernels/avx512/avx512.h"
+#include "kernels/integers.h"
+
+/* Returns the bytes 0 and 2 of each 32 bits, plus EVEN_OFFSET, as integers of 16 bits. */
+static inline __m512i even_bytes(__m512i bytes)
+{
+    return _mm512_ternarylogic_epi32(bytes, _mm512_set1_epi16(EVEN_OFFSET), _mm512_set1_epi16(0xff),
+                                     0x28); /* (bytes ^ EVEN_OFFSET) & 0xff */
+}
+
+/* Returns the bytes 1 and 3 of each 32 bits as integers of 16 bits. */
+static inline __m512i odd_bytes(__m512i bytes)
+{
+    return _mm512_srai_epi16(bytes, 8);
+}
+
+/* Returns the two integers at `pair` in each 32 bits. */
+static inline __m512i broadcast_pair(const int16_t *pair)
+{
+    int32_t bits;
+    memcpy(&bits, pair, sizeof bits);
+    return _mm512_set1_epi32(bits);
+}
+
+#endif

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rounds the weights of a panel, times the scales of V, to integers (step 16 of ../../README.md),
+ * for 4 blocks of columns of V together. Then the scales of all rows and blocks fit one vector, and
+ * take one division. A file includes this header after it has defined dot (pairs.h).
+ *
+ * A vector of 16 keys takes, for each row and block, 3 instructions for the largest weight, and
+ * then 5 for its integers.
+ */
+#ifndef ATTNKIT_AVX512_ROUNDING_H
+#define ATTNKIT_AVX512_ROUNDING_H
+
+#include "kernels/avx512/decode.h"
+#include "kernels/avx512/integers/pairs.h"
+
+enum {
+    FOUR = 4,           /* keys whose integers lie together */
+    BLOCKS = 4,         /* blocks of columns that are rounded together */
+    TILES = BLOCKS / 2, /* tiles of weighted V; a tile has two blocks */
+    VECTORS_OF_KEYS = KEY_BLOCK / VECTOR,
+};
+
+/* The weights of a panel and the scales of V, in lines of keys. */
+struct weight_lines {
+    _Alignas(64) float p[PANEL_ROWS][KEY_BLOCK];
+    _Alignas(64) float scales[BLOCKS][KEY_BLOCK];
+    __mmask16 seen[PANEL_ROWS][VECTORS_OF_KEYS]; /* the keys that a row sees */
+};
+
+/* The integers of each tile, row and four keys, first of one block and then of the other. Of each
+ * four keys, keys 0, 2, 1 and 3 lie in this order. Scales are of row r and block b at BLOCKS r + b.
+ * `beginnings` has for each tile and row the numbers with which the sums of the two blocks begin,
+ * at index 0 and 2, because even_bytes adds EVEN_OFFSET. */
+struct rounded_weights {
+    _Alignas(64) int16_t n[TILES][PANEL_ROWS][KEY_BLOCK / FOUR][2][FOUR];
+    _Alignas(64) float scale[VECTOR];
+    _Alignas(64) float inverse[VECTOR];
+    _Alignas(16) int32_t beginnings[TILES][PANEL_ROWS][FOUR];
+};
+_Static_assert(PANEL_ROWS *BLOCKS == VECTOR, "the scales are one vector");
+
+/* Sets lines->p to the transposed weights, and lines->seen. */
+static inline __attribute__((always_inline)) void
+take_weights(const struct panel *panel, const struct weights *weights, struct weight_lines *lines)
+{
+    const __m512i rows_01 =
+        _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 1, 5, 9, 13, 17, 21, 25, 29);
+    const __m512i rows_23 = _mm512_add_epi32(rows_01, _mm512_set1_epi32(2));
+    for (int key = 0; key < panel->most; key += VECTOR) {
+        __m512 x[FOUR];
+        for (int i = 0; i < FOUR; i++)
+            x[i] = _mm512_load_ps(weights->p[key + FOUR * i]);
+        const __m512 low_01 = _mm512_permutex2var_ps(x[0], rows_01, x[1]);
+        const __m512 low_23 = _mm512_permutex2var_ps(x[0], rows_23, x[1]);
+        const __m512 high_01 = _mm512_permutex2var_ps(x[2], rows_01, x[3]);
+        const __m512 high_23 = _mm512_permutex2var_ps(x[2], rows_23, x[3]);
+        _mm512_store_ps(lines->p[0] + key, _mm512_shuffle_f32x4(low_01, high_01, 0x44));
+        _mm512_store_ps(lines->p[1] + key, _mm512_shuffle_f32x4(low_01, high_01, 0xee));
+        _mm512_store_ps(lines->p[2] + key, _mm512_shuffle_f32x4(low_23, high_23, 0x44));
+        _mm512_store_ps(lines->p[3] + key, _mm512_shuffle_f32x4(low_23, high_23, 0xee));
+        for (int r = 0; r < PANEL_ROWS; r++)
+            lines->seen[r][key / VECTOR] = first_mask(panel->visible[r] - key);
+    }
+}
+
+/* The places of BLOCKS blocks in the rows of V, in bytes. If fewer are left, the last is repeated.
+ */
+struct block_places {
+    int64_t at[BLOCKS];
+};
+
+/* Each 64 bits of `first` and `last` are the scales of a key, as binary16. Returns scale b of
+ * VECTOR keys, and then scale b + 1. */
+static inline __m512i two_lines(__m512i first, __m512i last, int b)
+{
+    const __m512i keys = _mm512_setr_epi32(
+        4 << 16, 12 << 16 | 8, 20 << 16 | 16, 28 << 16 | 24, 36 << 16 | 32, 44 << 16 | 40,
+        52 << 16 | 48, 60 << 16 | 56, 5 << 16 | 1, 13 << 16 | 9, 21 << 16 | 17, 29 << 16 | 25,
+        37 << 16 | 33, 45 << 16 | 41, 53 << 16 | 49, 61 << 16 | 57);
+    return _mm512_permutex2var_epi16(first, _mm512_add_epi16(keys, _mm512_set1_epi16((short)b)),
+                                     last);
+}
+
+/* Returns the scales of the blocks of a row as four binary16 numbers. Few stores are faster than
+ * a store for each scale. */
+static inline uint64_t four_scales(const char *row, const struct block_places *places)
+{
+    uint64_t all = 0;
+    for (int b = BLOCKS - 1; b >= 0; b--) {
+        uint16_t half;
+        memcpy(&half, row + places->at[b], sizeof half);
+        all = all << 16 | half;
+    }
+    return all;
+}
+
+/* Sets lines->scales to the scales of the blocks of each key. */
+static inline __attribute__((always_inline)) void take_scales(const struct panel *panel,
+                                                              const struct block_places *places,
+                                                              struct weight_lines *lines,
+                                                              struct ahead *ahead)
+{
+    _Alignas(64) uint64_t of_key[KEY_BLOCK];
+    const char *const *const row = panel->block->v.row;
+    for (int key = 0; key < panel->most; key += FOUR) {
+        prefetch_ahead(ahead, false);
+        for (int i = key; i < key + FOUR; i++)
+            of_key[i] = four_scales(row[i], places);
+    }
+    __asm__("" : "+m"(of_key));
+    for (int key = 0; key < panel->most; key += VECTOR) {
+        const __m512i first = _mm512_load_si512(of_key + key);
+        const __m512i last = _mm512_load_si512(of_key + key + VECTOR / 2);
+        for (int b = 0; b < BLOCKS; b += 2) {
+            const __m512i two = two_lines(first, last, b);
+            _mm512_store_ps(lines->scales[b] + key, _mm512_cvtph_ps(_mm512_castsi512_si256(two)));
+            _mm512_store_ps(lines->scales[b + 1] + key,
+                            _mm512_cvtph_ps(_mm512_extracti64x4_epi64(two, 1)));
+        }
+    }
+}
+
+/* Returns the weights of VECTOR keys of a row times the scales of a block of V, and 0 for keys that
+ * the row does not see. */
+static inline __m512 scaled_weights(const struct weight_lines *lines, int r, int b, int key)
+{
+    return _mm512_maskz_mul_ps(lines->seen[r][key / VECTOR], _mm512_load_ps(lines->p[r] + key),
+                               _mm512_load_ps(lines->scales[b] + key));
+}
+
+/* Computes the scales and their inverses from the bits of the largest magnitudes, as
+ * integer_scale_of does. */
+static inline void set_scales(__m512i bits, struct rounded_weights *w)
+{
+    const __m512 largest = _mm512_castsi512_ps(bits), most = _mm512_set1_ps(MOST_INTEGER);
+    const __mmask16 is_finite = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(FLT_MAX), _CMP_LE_OQ);
+    const __mmask16 counts = _mm512_cmp_ps_mask(largest, _mm512_set1_ps(LEAST_LARGEST), _CMP_GE_OQ);
+    const __m512 scale = _mm512_maskz_mul_ps(counts, largest, _mm512_set1_ps(1.0f / MOST_INTEGER));
+    _mm512_store_ps(w->scale, _mm512_mask_blend_ps(is_finite, _mm512_set1_ps(NAN), scale));
+    _mm512_store_ps(w->inverse, _mm512_maskz_div_ps(counts & is_finite, most, largest));
+}
+
+static inline __attribute__((always_inline)) void find_scales(const struct panel *panel,
+                                                              const struct weight_lines *lines,
+                                                              struct rounded_weights *w,
+                                                              const int rows)
+{
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    __m512 largest[VECTOR];
+    for (int i = 0; i < VECTOR; i++)
+        largest[i] = _mm512_setzero_ps();
+    for (int r = 0; r < rows; r++) {
+        __m512i most[BLOCKS];
+        for (int b = 0; b < BLOCKS; b++)
+            most[b] = _mm512_setzero_si512();
+        for (int key = 0; key < panel->most; key += VECTOR)
+            for (int b = 0; b < BLOCKS; b++) {
+                const __m512i bits = _mm512_castps_si512(scaled_weights(lines, r, b, key));
+                most[b] = _mm512_max_epu32(most[b], _mm512_and_si512(bits, magnitude));
+            }
+        for (int b = 0; b < BLOCKS; b++)
+            largest[BLOCKS * r + b] = _mm512_castsi512_ps(most[b]);
+    }
+    transpose(largest);
+    __m512i all = _mm512_setzero_si512();
+    for (int i = 0; i < VECTOR; i++)
+        all = _mm512_max_epu32(all, _mm512_castps_si512(largest[i]));
+    set_scales(all, w);
+}
+
+/* Rounds the weights of row r for a tile. */
+static inline __attribute__((always_inline)) void
+round_row_of_tile(const struct panel *panel, const struct weight_lines *lines, int tile, int r,
+                  struct rounded_weights *w, struct ahead *ahead)
+{
+    const __m512i order =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+    const __m512i ones = _mm512_set1_epi16(1);
+    __m512i sum = _mm512_setzero_si512();
+    for (int key = 0; key < panel->most; key += VECTOR) {
+        __m512i n[2];
+        if (key % (2 * VECTOR) == 0)
+            prefetch_ahead(ahead, false);
+        for (int b = 0; b < 2; b++) {
+            const __m512 x = scaled_weights(lines, r, 2 * tile + b, key);
+            n[b] = _mm512_cvtps_epi32(
+                _mm512_mul_ps(x, _mm512_set1_ps(w->inverse[BLOCKS * r + 2 * tile + b])));
+        }
+        const __m512i both = _mm512_shuffle_epi8(_mm512_packs_epi32(n[0], n[1]), order);
+        sum = dot(sum, both, ones);
+        _mm512_store_si512(w->n[tile][r][key / FOUR], both);
+    }
+    const __m256i half =
+        _mm256_add_epi32(_mm512_castsi512_si256(sum), _mm512_extracti64x4_epi64(sum, 1));
+    const __m128i all =
+        _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+    _mm_store_si128((__m128i *)w->beginnings[tile][r],
+                    _mm_mullo_epi32(all, _mm_set1_epi32(-EVEN_OFFSET)));
+}
+
+/* Rounds the weights for BLOCKS blocks of columns. */
+static inline __attribute__((always_inline)) void
+round_weights(const struct panel *panel, const struct block_places *places,
+              struct weight_lines *lines, struct rounded_weights *w, struct ahead *ahead,
+              const int tiles, const int rows)
+{
+    take_scales(panel, places, lines, ahead);
+    find_scales(panel, lines, w, rows);
+    for (int tile = 0; tile < tiles; tile++)
+        for (int r = 0; r < rows; r++)
+            round_row_of_tile(panel, lines, tile, r, w, ahead);
+}
+
+/* Returns how often round_weights prefetches. */
+static inline int64_t asks_of_rounding(const struct panel *panel, int rows)
+{
+    const int vectors = (panel->most + VECTOR - 1) / VECTOR;
+    return (panel->most + FOUR - 1) / FOUR + TILES * rows * ((vectors + 1) / 2);
+}
+
+#endif

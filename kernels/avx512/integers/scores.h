@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scores of decode with integers: s[r][key] = chain over the blocks of d of fma(sum of n[r][d]
+ * * k[key][d], scale of the block of q * scale of the block of K, s[r][key]). A file includes this
+ * header after it has defined dot (pairs.h), and calls score_integers.
+ *
+ * A step of K (steps.h) is a block of TYPE_Q8_0 of each of 16 keys. A unit of 4 bytes takes 3
+ * shuffles as in decode_k.c, 2 instructions that make pairs, and 2 dot for each row. A block then
+ * takes a conversion, a product of scales and an FMA for each row. Registers: 8 vectors of the next
+ * step, 8 integer sums, 4 pairs and a broadcast take 21 of 32 zmm; the scores stay in memory.
+ */
+#ifndef ATTNKIT_AVX512_INTEGER_SCORES_H
+#define ATTNKIT_AVX512_INTEGER_SCORES_H
+
+#include "kernels/avx512/integers/pairs.h"
+#include "kernels/avx512/steps.h"
+
+enum { ASKS = 4 }; /* prefetches of V in a step */
+
+/* Adds a block to the scores: the sums of its products times the scales of q and K. */
+static inline __attribute__((always_inline)) void
+add_block(const struct panel *panel, int64_t d, const struct scales *scales,
+          __m512i sum[][MAX_TILE], __m512 s[][MAX_TILE], const int vectors, const int rows)
+{
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++) {
+            const __m512 scale =
+                _mm512_mul_ps(_mm512_set1_ps(panel->q[r][d / Q8_BLOCK]), scales->of[j]);
+            s[r][j] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][j]), scale, s[r][j]);
+        }
+}
+
+/* Adds the products of the block at element d to the scores, and transposes the next step
+ * meanwhile. After the last step of a tile, the next step is the first step of the next tile. */
+static inline __attribute__((always_inline)) void
+add_integer_step(const struct scored_tile *tile, int64_t d, struct scales *scales,
+                 __m512 s[][MAX_TILE], struct ahead *ahead, const int vectors, const int rows)
+{
+    const struct panel *const panel = tile->panel;
+    const struct key_rows *const k = &panel->block->k;
+    const struct place place = place_after(TYPE_Q8_0, k, tile->key, tile->next, d, 1);
+    const struct step *const now = &tile->steps->step[tile->steps->now];
+    struct step *const next = &tile->steps->step[1 - tile->steps->now];
+    const int16_t *q[PANEL_ROWS];
+    __m512i x[UNITS], sum[PANEL_ROWS][MAX_TILE];
+    take_block(d, k->dim, place, tile->blocks, scales, vectors);
+    for (int r = 0; r < rows; r++) {
+        q[r] = integers_of(panel->q[r], k->dim) + d;
+        for (int j = 0; j < vectors; j++)
+            sum[r][j] = _mm512_set1_epi32(beginnings_of(panel->q[r], k->dim)[d / Q8_BLOCK]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < UNITS; i++) {
+        if (i % (UNITS / ASKS) == 0)
+            prefetch_ahead(ahead, false);
+        if (i / PARTS < vectors)
+            transpose_part(TYPE_Q8_0, i % PARTS, place, x, next, i / PARTS);
+        __m512i even[MAX_TILE], odd[MAX_TILE];
+        for (int j = 0; j < vectors; j++) {
+            even[j] = even_bytes(now->unit[i][j]);
+            odd[j] = odd_bytes(now->unit[i][j]);
+        }
+        for (int r = 0; r < rows; r++) {
+            const __m512i first = broadcast_pair(q[r] + 4 * i);
+            const __m512i second = broadcast_pair(q[r] + 4 * i + 2);
+            for (int j = 0; j < vectors; j++)
+                sum[r][j] = dot(dot(sum[r][j], even[j], first), odd[j], second);
+        }
+    }
+    add_block(panel, d, scales, sum, s, vectors, rows);
+}
+
+static inline __attribute__((always_inline)) void
+score_integer_tile(const struct scored_tile *tile, struct scores *scores, struct ahead *ahead,
+                   const int vectors, const int rows)
+{
+    struct scales scales = {.exact = true};
+    __m512 s[PANEL_ROWS][MAX_TILE];
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++)
+            s[r][j] = _mm512_setzero_ps();
+    for (int64_t d = 0; d < tile->panel->block->k.dim; d += Q8_BLOCK) {
+        add_integer_step(tile, d, &scales, s, ahead, vectors, rows);
+        tile->steps->now = 1 - tile->steps->now;
+    }
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++)
+            _mm512_store_ps(scores->s[r] + tile->first + j * VECTOR, s[r][j]);
+}
+
+/* Computes the scores from key `first` on, in tiles of `vectors` vectors. The last vector of each
+ * tile has at least one key. Returns the key after the last tile. */
+static inline __attribute__((always_inline)) int
+score_integer_tiles(const struct panel *panel, int first, struct scores *scores,
+                    struct ahead *ahead, const int vectors, const int rows)
+{
+    const struct key_rows *const k = &panel->block->k;
+    const int keys = vectors * VECTOR, last = panel->most - keys + VECTOR;
+    struct steps steps;
+    struct next_blocks blocks;
+    steps.now = 0;
+    if (first < last) {
+        const struct place place = place_after(TYPE_Q8_0, k, k->row + first, NULL, 0, 0);
+        transpose_step(TYPE_Q8_0, place, &steps.step[0], vectors);
+        load_blocks(place, k->dim, &blocks, vectors);
+    }
+    for (; first < last; first += keys) {
+        /* After the last tile there is no next tile, and any keys may stand for it. */
+        const char *const *const next = k->row + first + (first + keys < last ? keys : 0);
+        const struct scored_tile tile = {panel, k->row + first, next, first, &steps, &blocks};
+        score_integer_tile(&tile, scores, ahead, vectors, rows);
+    }
+    return first;
+}
+
+static inline __attribute__((always_inline)) void
+score_integer_keys(const struct panel *panel, struct scores *scores, const int rows)
+{
+    const int keys = MAX_TILE * VECTOR; /* keys of a tile */
+    const int64_t asks = panel->block->k.dim / Q8_BLOCK * ASKS;
+    struct ahead ahead = v_ahead(panel, 1 + asks * ((panel->most + keys - 1) / keys));
+    const int key = score_integer_tiles(panel, 0, scores, &ahead, MAX_TILE, rows);
+    score_integer_tiles(panel, key, scores, &ahead, 1, rows);
+    scores->v = ahead;
+}
+
+static inline __attribute__((always_inline)) void score_integers(const struct panel *panel,
+                                                                 struct scores *scores)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        score_integer_keys(panel, scores, 1);
+        break;
+    case 2:
+        score_integer_keys(panel, scores, 2);
+        break;
+    default:
+        score_integer_keys(panel, scores, PANEL_ROWS);
+    }
+}
+
+#endif

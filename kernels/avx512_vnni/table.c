@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tiles of AVX-512 with the unit AVX512_VNNI: the tiles of kernels/avx512, and tiles for
+ * integers.
+ */
+#include "kernels/avx512/avx512.h"
+
+#undef KERNEL_TABLE
+#define KERNEL_TABLE attnkit_avx512_vnni
+#undef KERNEL_NAME
+#define KERNEL_NAME "avx512+vnni"
+#define KERNEL_INTEGERS attnkit_avx512_vnni_integers
+#include "kernels/vectors/table.h"

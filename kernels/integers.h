@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rounding of numbers to integers of 16 bits with a common scale, by step 16 of README.md. q is
+ * rounded once for each row, so that this code needs no vectors. Weights are rounded by the tiles.
+ */
+#ifndef ATTNKIT_INTEGERS_H
+#define ATTNKIT_INTEGERS_H
+
+#include "kernels/kernels.h"
+
+#define MOST_INTEGER 32512.0f   /* the largest integer: 127 * 256 */
+#define LEAST_LARGEST 0x1p-100f /* numbers that are all smaller become 0 */
+
+enum {
+    EVEN_OFFSET = 128, /* what some tiles add to bytes 0 and 2 of each 4 bytes of K or V, because
+                          unsigned bytes take fewer instructions */
+};
+
+/* The numbers of a group are their integers times `scale`. An integer is a number times `inverse`,
+ * rounded to binary32 and then to the nearest integer, ties to even. */
+struct integer_scale {
+    float scale, inverse;
+};
+
+/* Returns the scale of a group of numbers. `bits` are the bits of the largest magnitude in the
+ * group. A NaN has larger bits than any number. */
+static inline struct integer_scale integer_scale_of(uint32_t bits)
+{
+    const struct integer_scale none = {0.0f, 0.0f}, not_finite = {NAN, 0.0f};
+    float largest;
+    memcpy(&largest, &bits, sizeof largest);
+    if (!(largest <= FLT_MAX))
+        return not_finite;
+    if (largest < LEAST_LARGEST)
+        return none;
+    return (struct integer_scale){largest * (1.0f / MOST_INTEGER), MOST_INTEGER / largest};
+}
+
+/* Returns the bits of |x|. */
+static inline uint32_t magnitude_bits(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits & 0x7fffffffu;
+}
+
+/* Rounds Q8_BLOCK numbers. If their scale is NaN, all integers are 0. Returns the scale. */
+static inline float round_group(const float *x, int16_t *integers)
+{
+    uint32_t bits = 0;
+    for (int i = 0; i < Q8_BLOCK; i++)
+        bits = magnitude_bits(x[i]) > bits ? magnitude_bits(x[i]) : bits;
+    const struct integer_scale s = integer_scale_of(bits);
+    for (int i = 0; i < Q8_BLOCK; i++)
+        integers[i] = isnan(s.scale) ? 0 : (int16_t)rintf(x[i] * s.inverse);
+    return s.scale;
+}
+
+/* Return the parts of a rounded row of n elements: see struct integer_kernels. */
+static inline const int32_t *beginnings_of(const float *row, int64_t n)
+{
+    return (const int32_t *)(const void *)(row + n / Q8_BLOCK);
+}
+
+static inline const int16_t *integers_of(const float *row, int64_t n)
+{
+    return (const int16_t *)(const void *)(row + 2 * (n / Q8_BLOCK));
+}
+
+/* Rounds a row of n elements as struct integer_kernels says. */
+static inline void round_row(const float *row, int64_t n, float *rounded)
+{
+    int32_t *const beginnings = (int32_t *)(void *)(rounded + n / Q8_BLOCK);
+    int16_t *const integers = (int16_t *)(void *)(rounded + 2 * (n / Q8_BLOCK));
+    for (int64_t d = 0; d < n; d += Q8_BLOCK) {
+        int16_t group[Q8_BLOCK];
+        int32_t even = 0;
+        rounded[d / Q8_BLOCK] = round_group(row + d, group);
+        for (int i = 0; i < Q8_BLOCK; i += 4) {
+            const int16_t four[4] = {group[i], group[i + 2], group[i + 1], group[i + 3]};
+            memcpy(integers + d + i, four, sizeof four);
+            even += group[i] + group[i + 2];
+        }
+        beginnings[d / Q8_BLOCK] = -EVEN_OFFSET * even;
+    }
+}
+
+#endif

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The tiles of decode that multiply integers (step 16 of ../../README.md), for NEON.
+ *
+ * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
+ * block of q * scale of the block of K, s[r][key]). The 32 products of a block and a key are
+ * added up along the lanes: 2 permutations and 4 widenings for a key, and 8 smlal for each row.
+ * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
+ * * v[key][c]). Lanes are columns, 16 in a tile: 2 widenings for a key, and 4 smlal for each row.
+ *
+ * Registers: scores take 4 vectors of K, 4 of q and a sum for each of 4 keys and 4 rows, 24 of 32.
+ * Weighted V takes 16 sums, 2 vectors of V and one of weights.
+ */
+#include "kernels/integers.h"
+#include "kernels/neon/decode.h"
+
+enum {
+    FOUR = 4,     /* keys of a tile of scores */
+    COLUMNS = 16, /* columns of a tile of weighted V */
+    SUMS = COLUMNS / 4,
+};
+
+/* Widens 16 bytes to two vectors of 16-bit integers. */
+static inline void widen_bytes(int8x16_t bytes, int16x8_t wide[2])
+{
+    wide[0] = vmovl_s8(vget_low_s8(bytes));
+    wide[1] = vmovl_high_s8(bytes);
+}
+
+static inline float scale_at(const char *block)
+{
+    uint16_t bits;
+    memcpy(&bits, block, sizeof bits);
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits))), 0);
+}
+
+/* ------------------------------------------------------------------------------------ scores */
+
+/* Loads a block of K. Of each four elements, elements 0, 2, 1 and 3 lie in this order, as in the
+ * rows of q. */
+static inline __attribute__((always_inline)) void load_block(const char *block, int16x8_t k[4])
+{
+    const uint8x16_t order = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};
+    const int8_t *const bytes = (const int8_t *)block + sizeof(uint16_t);
+    widen_bytes(vqtbl1q_s8(vld1q_s8(bytes), order), k);
+    widen_bytes(vqtbl1q_s8(vld1q_s8(bytes + 16), order), k + 2);
+}
+
+/* Returns the products of a block, added up to four sums. */
+static inline __attribute__((always_inline)) int32x4_t block_products(const int16x8_t k[4],
+                                                                      const int16_t *q)
+{
+    int32x4_t sum = vdupq_n_s32(0);
+    for (int i = 0; i < 4; i++) {
+        const int16x8_t n = vld1q_s16(q + 8 * i);
+        sum = vmlal_s16(sum, vget_low_s16(k[i]), vget_low_s16(n));
+        sum = vmlal_high_s16(sum, k[i], n);
+    }
+    return sum;
+}
+
+/* Adds the products of the block at element d to the scores of FOUR keys from `first` on. */
+static inline __attribute__((always_inline)) void add_block(const struct panel *panel, int first,
+                                                            int64_t d, float32x4_t s[PANEL_ROWS],
+                                                            const int rows)
+{
+    const struct key_rows *const k = &panel->block->k;
+    int32x4_t sum[PANEL_ROWS][FOUR];
+    float scales[FOUR];
+    for (int key = 0; key < FOUR; key++) {
+        const char *const block = k->row[first + key] + bytes_of(TYPE_Q8_0, d);
+        int16x8_t wide[4];
+        scales[key] = scale_at(block);
+        load_block(block, wide);
+        for (int r = 0; r < rows; r++)
+            sum[r][key] = block_products(wide, integers_of(panel->q[r], k->dim) + d);
+    }
+    for (int r = 0; r < rows; r++) {
+        const int32x4_t all =
+            vpaddq_s32(vpaddq_s32(sum[r][0], sum[r][1]), vpaddq_s32(sum[r][2], sum[r][3]));
+        const float32x4_t scale = vmulq_n_f32(vld1q_f32(scales), panel->q[r][d / Q8_BLOCK]);
+        s[r] = vfmaq_f32(s[r], vcvtq_f32_s32(all), scale);
+    }
+}
+
+static inline __attribute__((always_inline)) void score_rows(const struct panel *panel,
+                                                             struct scores *scores, const int rows)
+{
+    const float scale_log2 = scores->scale_log2;
+    for (int key = 0; key < panel->most; key += FOUR) {
+        float32x4_t s[PANEL_ROWS];
+        for (int r = 0; r < rows; r++)
+            s[r] = vdupq_n_f32(0.0f);
+        for (int64_t d = 0; d < panel->block->k.dim; d += Q8_BLOCK)
+            add_block(panel, key, d, s, rows);
+        for (int r = 0; r < rows; r++)
+            store_scores(panel, r, key, s[r], scale_log2, scores);
+    }
+}
+
+static void score(const struct panel *panel, struct scores *scores)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        score_rows(panel, scores, 1);
+        break;
+    case 2:
+        score_rows(panel, scores, 2);
+        break;
+    default:
+        score_rows(panel, scores, PANEL_ROWS);
+    }
+}
+
+/* ---------------------------------------------------------------------------------- rounding */
+
+/* Rounded weights for a block of columns. */
+struct rounded_weights {
+    int16_t n[KEY_BLOCK][PANEL_ROWS];
+    float scale[PANEL_ROWS];
+};
+
+/* Returns the weights of a key times the scale of V, and 0 for rows that do not see the key. */
+static inline float32x4_t scaled_weights(const struct panel *panel, const struct weights *weights,
+                                         const float *scales, int key)
+{
+    const uint32x4_t seen = vcltq_s32(vdupq_n_s32(key), vld1q_s32(panel->visible));
+    const float32x4_t product = vmulq_n_f32(vld1q_f32(weights->p[key]), scales[key]);
+    return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(product), seen));
+}
+
+static void round_weights(const struct panel *panel, const struct weights *weights, int64_t c,
+                          struct rounded_weights *w)
+{
+    float scales[KEY_BLOCK], inverse[PANEL_ROWS];
+    uint32_t bits[PANEL_ROWS];
+    uint32x4_t largest = vdupq_n_u32(0);
+    for (int key = 0; key < panel->most; key++) {
+        scales[key] = scale_at(panel->block->v.row[key] + bytes_of(TYPE_Q8_0, c));
+        const float32x4_t x = scaled_weights(panel, weights, scales, key);
+        largest = vmaxq_u32(largest, vreinterpretq_u32_f32(vabsq_f32(x)));
+    }
+    vst1q_u32(bits, largest);
+    for (int r = 0; r < PANEL_ROWS; r++) {
+        const struct integer_scale s = integer_scale_of(bits[r]);
+        w->scale[r] = s.scale;
+        inverse[r] = s.inverse;
+    }
+    for (int key = 0; key < panel->most; key++) {
+        const float32x4_t x = scaled_weights(panel, weights, scales, key);
+        vst1_s16(w->n[key], vqmovn_s32(vcvtnq_s32_f32(vmulq_f32(x, vld1q_f32(inverse)))));
+    }
+}
+
+/* -------------------------------------------------------------------------------------- sums */
+
+static inline __attribute__((always_inline)) int32x4_t multiply_add_lane(int32x4_t sum, int16x4_t v,
+                                                                         int16x4_t n, const int r)
+{
+    switch (r) {
+    case 0:
+        return vmlal_lane_s16(sum, v, n, 0);
+    case 1:
+        return vmlal_lane_s16(sum, v, n, 1);
+    case 2:
+        return vmlal_lane_s16(sum, v, n, 2);
+    default:
+        return vmlal_lane_s16(sum, v, n, 3);
+    }
+}
+
+/* Computes COLUMNS columns from column c on. */
+static inline __attribute__((always_inline)) void v_tile(const struct panel *panel,
+                                                         const struct weights *weights,
+                                                         const struct rounded_weights *w, int64_t c,
+                                                         const int rows)
+{
+    const struct key_rows *const v = &panel->block->v;
+    const int64_t at = bytes_of(TYPE_Q8_0, c) + 2 + c % Q8_BLOCK;
+    int32x4_t sum[PANEL_ROWS][SUMS];
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < SUMS; i++)
+            sum[r][i] = vdupq_n_s32(0);
+    for (int key = 0; key < panel->most; key++) {
+        const int16x4_t n = vld1_s16(w->n[key]);
+        int16x8_t x[2];
+        widen_bytes(vld1q_s8((const int8_t *)v->row[key] + at), x);
+        for (int r = 0; r < rows; r++)
+            for (int i = 0; i < SUMS; i++)
+                sum[r][i] = multiply_add_lane(
+                    sum[r][i], i % 2 ? vget_high_s16(x[i / 2]) : vget_low_s16(x[i / 2]), n, r);
+    }
+    for (int r = 0; r < rows && r < panel->rows; r++) {
+        float *const o = panel->block->st->out + (panel->first + r) * v->dim + c;
+        for (int i = 0; i < SUMS; i++) {
+            const float32x4_t x = vmulq_n_f32(vcvtq_f32_s32(sum[r][i]), w->scale[r]);
+            vst1q_f32(o + 4 * i, vfmaq_n_f32(x, vld1q_f32(o + 4 * i), weights->rescale[r]));
+        }
+    }
+}
+
+static inline __attribute__((always_inline)) void
+weigh_rows(const struct panel *panel, const struct weights *weights, const int rows)
+{
+    struct rounded_weights w;
+    for (int64_t c = 0; c < panel->block->v.dim; c += COLUMNS) {
+        if (c % Q8_BLOCK == 0)
+            round_weights(panel, weights, c, &w);
+        v_tile(panel, weights, &w, c, rows);
+    }
+}
+
+static void weigh(const struct panel *panel, const struct weights *weights)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        weigh_rows(panel, weights, 1);
+        break;
+    case 2:
+        weigh_rows(panel, weights, 2);
+        break;
+    default:
+        weigh_rows(panel, weights, PANEL_ROWS);
+    }
+}
+
+static void decode(const struct decode_block *block, int rows, float scale_log2)
+{
+    static const struct decode_parts parts = {score, weigh};
+    attnkit_neon_decode_by(&parts, block, rows, scale_log2);
+}
+
+const struct integer_kernels attnkit_neon_integers = {.round_row = round_row, .decode = decode};

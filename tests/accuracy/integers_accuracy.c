@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The accuracy of ATTNKIT_INTEGERS on the distributions of settings.h, with K and V in Q8_0. Every
+ * element must be inside its derived bound, and attentions with coarser integers must be outside.
+ * The errors of scores, of weighted sums and of out must be at most a fiftieth of the error that
+ * rounding K and V to Q8_0 makes, as attnkit.h says. All errors are against the oracle.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tests/accuracy/errors.h"
+#include "tests/accuracy/settings.h"
+#include "tests/support/formats.h"
+
+static const uint64_t SEED = 20261125;
+static const struct storage q8_0 = {.name = "q8_0", .type = ATTNKIT_Q8_0};
+static const double MOST_OF_STORAGE = 1.0 / 50.0;
+
+/* --- The bound -------------------------------------------------------------------------------- */
+
+static void distribution_is_inside_the_bound(void **state)
+{
+    static const int64_t lengths[] = {1, 2, 17, 100, 129, 513, 1000, 4096};
+    const struct distribution *const d = *state;
+    struct worst w = {0};
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
+        for (int64_t dim = 32; dim <= 128; dim *= 2) {
+            const struct shape shape = {dim, dim, lengths[i]};
+            struct setting s = setting_new(d, &shape, lengths[i] <= 1000 ? 3 : 1, SEED + i);
+            struct stored *const stored = stored_new(&q8_0, &s);
+            stored->args.flags |= ATTNKIT_INTEGERS;
+            w = worst_of(w, judge_call(&stored->args));
+            stored_free(stored);
+            setting_free(&s);
+        }
+    printf("# %-15s error / bound %.4f, of LSE %.4f, %lld elements\n", d->name, w.bound,
+           w.lse_bound, (long long)w.elements);
+    assert_true(w.bound <= 1.0);
+    assert_true(w.lse_bound <= 1.0);
+}
+
+/* --- The error of storage --------------------------------------------------------------------- */
+
+/* The sum of squares of errors. */
+struct errors {
+    double squares;
+    int64_t count;
+};
+
+static void add(struct errors *e, double error)
+{
+    e->squares += error * error;
+    e->count++;
+}
+
+static double rms(const struct errors *e)
+{
+    return sqrt(e->squares / (double)e->count);
+}
+
+/* One key for each query row, with a scale of 1: the lse is the score. */
+static void take_single_keys(attnkit_attention_args *args, int64_t pairs)
+{
+    args->flags |= ATTNKIT_SCALE_GIVEN;
+    args->scale = 1.0;
+    args->batch = pairs;
+    args->q_len = args->kv_len = 1;
+}
+
+static void scores_have_a_fiftieth_of_the_error_of_storage(void **state)
+{
+    (void)state;
+    enum { DIM = 128, PAIRS = 4000 };
+    const struct shape shape = {DIM, DIM, PAIRS};
+    struct setting s = setting_new(&distributions[0], &shape, PAIRS, SEED);
+    struct stored *const stored = stored_new(&q8_0, &s);
+    struct oracle_element out[DIM];
+    struct errors integers = {0}, storage = {0};
+    take_single_keys(&s.args, PAIRS);
+    take_single_keys(&stored->args, PAIRS);
+    stored->args.flags |= ATTNKIT_INTEGERS;
+    run(&stored->args, NULL);
+    for (int64_t i = 0; i < PAIRS; i++) {
+        const double truth = oracle_row(&stored->args, i, 0, 0, out, NULL).lse;
+        add(&integers, (double)s.lse[i] - truth);
+        add(&storage, truth - oracle_row(&s.args, i, 0, 0, out, NULL).lse);
+    }
+    printf("# scores, RMS error: of integers %.3g, of storage %.3g, 1/%.0f of it\n", rms(&integers),
+           rms(&storage), rms(&storage) / rms(&integers));
+    assert_true(rms(&integers) <= MOST_OF_STORAGE * rms(&storage));
+    stored_free(stored);
+    setting_free(&s);
+}
+
+/* Errors of the elements of out. `f32` and `integers` are errors of the arithmetic, against the
+ * true result of the stored K and V. */
+struct out_errors {
+    struct errors f32, integers;
+    struct errors v, both; /* of rounding V alone to Q8_0, and of rounding K and V */
+};
+
+static struct oracle_element *truth_of(const attnkit_attention_args *args)
+{
+    const int64_t dim = args->value_dim;
+    struct oracle_element *const truth = malloc((size_t)(args->q_len * dim) * sizeof *truth);
+    assert_non_null(truth);
+    for (int64_t i = 0; i < args->q_len; i++)
+        oracle_row(args, 0, 0, i, truth + i * dim, NULL);
+    return truth;
+}
+
+/* Runs the call and adds the errors of its out. */
+static void add_run(const attnkit_attention_args *args, const struct oracle_element *truth,
+                    struct errors *e)
+{
+    const float *const out = args->out.data;
+    run(args, NULL);
+    for (int64_t i = 0; i < args->q_len * args->value_dim; i++)
+        add(e, (double)out[i] - truth[i].value);
+}
+
+/* Adds the differences of true results. */
+static void add_difference(const attnkit_attention_args *args, const struct oracle_element *truth,
+                           struct errors *e)
+{
+    struct oracle_element *const other = truth_of(args);
+    for (int64_t i = 0; i < args->q_len * args->value_dim; i++)
+        add(e, truth[i].value - other[i].value);
+    free(other);
+}
+
+static void set_to_signs(float *q, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        q[i] = copysignf(1.0f, q[i]);
+}
+
+static struct out_errors measure_out(const struct distribution *d, bool signs)
+{
+    enum { DIM = 128, KEYS = 4096, ROWS = 16 };
+    const struct shape shape = {DIM, DIM, KEYS};
+    struct setting s = setting_new(d, &shape, ROWS, SEED);
+    if (signs)
+        set_to_signs(s.q, ROWS * DIM);
+    struct stored *const stored = stored_new(&q8_0, &s);
+    struct oracle_element *const truth = truth_of(&stored->args);
+    struct out_errors e = {0};
+    attnkit_attention_args args = stored->args;
+    add_run(&args, truth, &e.f32);
+    args.flags |= ATTNKIT_INTEGERS;
+    add_run(&args, truth, &e.integers);
+    args = stored->args;
+    args.v = s.args.v;
+    add_difference(&args, truth, &e.v);
+    add_difference(&s.args, truth, &e.both);
+    free(truth);
+    stored_free(stored);
+    setting_free(&s);
+    return e;
+}
+
+/* If all numbers of q are 1 or -1, their integers are exact. The scores then have only a few
+ * roundings, and the errors of out are errors of the weights. */
+static void weighted_sums_have_a_fiftieth_of_the_error_of_storage(void **state)
+{
+    (void)state;
+    const struct out_errors e = measure_out(&distributions[0], true);
+    printf("# weighted sums, RMS error: of integers %.3g, of storing V %.3g, 1/%.0f of it\n",
+           rms(&e.integers), rms(&e.v), rms(&e.v) / rms(&e.integers));
+    assert_true(rms(&e.integers) <= MOST_OF_STORAGE * rms(&e.v));
+}
+
+static void out_has_a_fiftieth_of_the_error_of_storage(void **state)
+{
+    const struct distribution *const d = *state;
+    const struct out_errors e = measure_out(d, false);
+    printf(
+        "# %-15s RMS error of out: in f32 %.3g, of integers %.3g, of storing K and V %.3g, 1/%.0f "
+        "of it\n",
+        d->name, rms(&e.f32), rms(&e.integers), rms(&e.both), rms(&e.both) / rms(&e.integers));
+    assert_true(rms(&e.integers) <= MOST_OF_STORAGE * rms(&e.both));
+}
+
+/* --- Attentions with coarser integers, which must be outside the bound ------------------------ */
+
+struct mutant {
+    const char *name;
+    double most_of_q, most_of_weights; /* the largest integers */
+};
+
+static double rounded(double x, double largest, double most)
+{
+    return largest > 0.0 ? rint(x * most / largest) * largest / most : 0.0;
+}
+
+/* Rounds the groups of a query row. */
+static void round_q(float *q, int64_t dim, double most)
+{
+    for (int64_t d = 0; d < dim; d += Q8_BLOCK) {
+        double largest = 0.0;
+        for (int i = 0; i < Q8_BLOCK; i++)
+            largest = fmax(largest, fabs((double)q[d + i]));
+        for (int i = 0; i < Q8_BLOCK; i++)
+            q[d + i] = (float)rounded((double)q[d + i], largest, most);
+    }
+}
+
+/* Computes exp(x_j - max) for the keys of row 0. Returns the LSE. */
+static double weigh(const attnkit_attention_args *args, const float *q, double *w)
+{
+    float *const k = floats(args->head_dim);
+    double max = -INFINITY, sum = 0.0;
+    for (int64_t j = 0; j < args->kv_len; j++) {
+        const char *const row =
+            (const char *)args->k.data + j * bytes_of(TYPE_Q8_0, args->head_dim);
+        widen_row(TYPE_Q8_0, row, NULL, 0, args->head_dim, k);
+        w[j] = 0.0;
+        for (int64_t d = 0; d < args->head_dim; d++)
+            w[j] += (double)q[d] * (double)k[d] / sqrt((double)args->head_dim);
+        max = fmax(max, w[j]);
+    }
+    for (int64_t j = 0; j < args->kv_len; j++)
+        sum += w[j] = exp(w[j] - max);
+    free(k);
+    return max + log(sum);
+}
+
+/* Adds the keys of a block to the 32 columns from `column` on. */
+static void add_block(const attnkit_attention_args *args, int64_t first, int64_t column,
+                      const double *w, double most, double *o)
+{
+    float one[Q8_BLOCK], v[KEY_BLOCK][Q8_BLOCK], scale[KEY_BLOCK];
+    double largest = 0.0;
+    const int64_t keys = args->kv_len - first < KEY_BLOCK ? args->kv_len - first : KEY_BLOCK;
+    for (int64_t j = 0; j < keys; j++) {
+        const char *const row =
+            (const char *)args->v.data + (first + j) * bytes_of(TYPE_Q8_0, args->value_dim);
+        const char *const block = row + column / Q8_BLOCK * Q8_BLOCK_BYTES;
+        widen_row(TYPE_F16, block, NULL, 0, 1, &scale[j]);
+        widen_row(TYPE_Q8_0, block, NULL, 0, Q8_BLOCK, one);
+        for (int c = 0; c < Q8_BLOCK; c++)
+            v[j][c] = scale[j] != 0.0f ? one[c] / scale[j] : 0.0f;
+        largest = fmax(largest, fabs(w[first + j] * (double)scale[j]));
+    }
+    for (int64_t j = 0; j < keys; j++) {
+        const double weight = rounded(w[first + j] * (double)scale[j], largest, most);
+        for (int c = 0; c < Q8_BLOCK; c++)
+            o[column + c] += weight * (double)v[j][c];
+    }
+}
+
+/* Computes row 0. Returns its LSE. */
+static float mutant_row(const struct mutant *m, const attnkit_attention_args *args, float *out)
+{
+    enum { MOST_DIM = 128 };
+    float q[MOST_DIM];
+    double o[MOST_DIM] = {0.0}, sum = 0.0;
+    double *const w = malloc((size_t)args->kv_len * sizeof *w);
+    assert_non_null(w);
+    widen_row(TYPE_F32, args->q.data, NULL, 0, args->head_dim, q);
+    round_q(q, args->head_dim, m->most_of_q);
+    const double lse = weigh(args, q, w);
+    for (int64_t j = 0; j < args->kv_len; j++)
+        sum += w[j];
+    for (int64_t first = 0; first < args->kv_len; first += KEY_BLOCK)
+        for (int64_t c = 0; c < args->value_dim; c += Q8_BLOCK)
+            add_block(args, first, c, w, m->most_of_weights, o);
+    for (int64_t c = 0; c < args->value_dim; c++)
+        out[c] = (float)(o[c] / sum);
+    free(w);
+    return (float)lse;
+}
+
+/* Returns the worst |error| / bound of a mutant's first row over the distributions. */
+static double judge_mutant(const struct mutant *m)
+{
+    enum { VALUES = 64 };
+    const struct shape shape = {64, VALUES, 1000};
+    struct worst w = {0};
+    for (int i = 0; i < DISTRIBUTIONS; i++) {
+        struct setting s = setting_new(&distributions[i], &shape, 1, SEED);
+        struct stored *const stored = stored_new(&q8_0, &s);
+        struct oracle_element truth[VALUES];
+        stored->args.flags |= ATTNKIT_INTEGERS;
+        const struct oracle_row row = oracle_row(&stored->args, 0, 0, 0, truth, NULL);
+        const float lse = mutant_row(m, &stored->args, s.out);
+        w = worst_of(w, judge(&row, truth, VALUES, s.out, lse));
+        stored_free(stored);
+        setting_free(&s);
+    }
+    printf("# %-15s error / bound %.4g, of LSE %.4g\n", m->name, w.bound, w.lse_bound);
+    return fmax(w.bound, w.lse_bound);
+}
+
+static void mutants_are_outside_the_bound(void **state)
+{
+    (void)state;
+    static const struct mutant sound = {"no mutant", 32512.0, 32512.0};
+    static const struct mutant mutants[] = {
+        {"q of 9 bits", 255.0, 32512.0},
+        {"weights of 9 bits", 32512.0, 255.0},
+    };
+    assert_true(judge_mutant(&sound) <= 1.0);
+    for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++)
+        assert_true(judge_mutant(&mutants[i]) > 1.0);
+}
+
+static struct CMUnitTest test(const char *name, CMUnitTestFunction function, const void *state)
+{
+    return (struct CMUnitTest){name, function, NULL, NULL, (void *)(uintptr_t)state};
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[2 * DISTRIBUTIONS + 3];
+    size_t count = 0;
+    for (int i = 0; i < DISTRIBUTIONS; i++)
+        tests[count++] =
+            test(distributions[i].name, distribution_is_inside_the_bound, &distributions[i]);
+    tests[count++] =
+        (struct CMUnitTest)cmocka_unit_test(scores_have_a_fiftieth_of_the_error_of_storage);
+    tests[count++] =
+        (struct CMUnitTest)cmocka_unit_test(weighted_sums_have_a_fiftieth_of_the_error_of_storage);
+    for (int i = 0; i < DISTRIBUTIONS; i++)
+        tests[count++] = test(distributions[i].name, out_has_a_fiftieth_of_the_error_of_storage,
+                              &distributions[i]);
+    tests[count++] = (struct CMUnitTest)cmocka_unit_test(mutants_are_outside_the_bound);
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    return _cmocka_run_group_tests("integers_accuracy", tests, count, NULL, NULL);
+}

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a model in float64. Models of transformers compute norms, rotations and softmax in float32 by name, also in a
+model of float64. Inside `Float64()`, float32 stands for float64."""
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+def _wider(value):
+    return torch.float64 if value is torch.float32 else value
+
+
+class Float64(TorchFunctionMode):
+    def __torch_function__(self, function, types, arguments=(), keywords=None):
+        if function is torch.Tensor.float:
+            return arguments[0].double()
+        return function(*(_wider(value) for value in arguments),
+                        **{name: _wider(value) for name, value in (keywords or {}).items()})
+
+
+def in_float64(model, call, *arguments):
+    """Returns call(model, *arguments), computed by this model in float64. Each argument is a dict of inputs. The model
+    keeps float64."""
+    model.config._experts_implementation = "eager"  # grouped products know no float64
+    def widen(value):
+        return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    wide = [{name: widen(value) for name, value in inputs.items()} for inputs in arguments]
+    with Float64():
+        return call(model.double(), *wide)

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products of integers: calls with ATTNKIT_INTEGERS, drawn from their numbers (drawn.h). On each
+ * instruction set and with each unit, out and lse must have the bits of the scalar reference, with
+ * one thread and with several. Every third call without cells is also compared with the oracle:
+ * each element of the reference must be inside the bound that tests/oracle/oracle.c derives.
+ * Calls with strange numbers do both: they have scales that are NaN, infinite, 0 or negative, and
+ * groups that are so small that they become 0.
+ *
+ *   integers [--isa NAME]
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dispatch/attention/attention.h"
+#include "dispatch/cpu/isa.h"
+#include "kernels/scalar/reference.h"
+#include "kernels/scalar/scalar.h"
+#include "tests/cases/case.h"
+#include "tests/cases/drawn.h"
+#include "tests/oracle/oracle.h"
+#include "tests/support/memory.h"
+#include "tests/support/random.h"
+#include "tests/support/sample.h"
+
+enum { CASES = 600, LONGER = 10, BOUND_EVERY = 3, MOST_NAMES = 8 };
+
+/* The names of instruction sets and units that run here. */
+static const char *names[MOST_NAMES];
+static int name_count;
+
+static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
+{
+    (void)pool;
+    while (n-- > 0)
+        task(arg, n);
+}
+
+static void attend(const attnkit_attention_args *args, const char *isa, int threads)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_exec exec = {
+        .size = sizeof exec, .isa = isa, .threads = threads, .parallel_for = backwards};
+    if (attnkit_attention_workspace(args, &exec, &exec.workspace_size, message) != ATTNKIT_OK)
+        fail_msg("%s", message);
+    struct guarded workspace = memory_guarded(exec.workspace_size, 0, true);
+    exec.workspace = workspace.data;
+    if (attnkit_attention(args, &exec, message) != ATTNKIT_OK)
+        fail_msg("%s", message);
+    memory_unguard(&workspace);
+}
+
+struct expected {
+    char *out;
+    float *lse;
+};
+
+static struct expected expect(const struct drawn *c)
+{
+    struct attention a;
+    const struct expected e = {malloc(c->out_bytes + 1), malloc(c->lse_bytes + 1)};
+    assert_int_equal(attnkit_attention_problem(&c->args, &a, NULL), ATTNKIT_OK);
+    a.out = e.out;
+    a.lse = (char *)e.lse;
+    if (c->lse_bytes > 0)
+        attnkit_reference(&a);
+    return e;
+}
+
+static void check(int number, const struct drawn *c, const char *isa, int threads,
+                  const struct expected *e)
+{
+    drawn_clear(c);
+    attend(&c->args, isa, threads);
+    const bool is_right = same_bits(e->lse, c->lse, c->lse_bytes / sizeof(float)) &&
+                          memcmp(e->out, c->out, c->out_bytes) == 0;
+    if (is_right)
+        return;
+    drawn_print_call(c);
+    fail_msg("case %d: %s with %d threads differs", number, isa, threads);
+}
+
+static void calls_have_the_bits_of_the_reference(void **state)
+{
+    (void)state;
+    for (int number = 0; number < CASES * (is_long_run() ? LONGER : 1); number++) {
+        struct drawn *const c = drawn_with_integers(number);
+        const struct expected e = expect(c);
+        for (int i = 0; i < name_count; i++) {
+            check(number, c, names[i], 1, &e);
+            if (c->threads > 1)
+                check(number, c, names[i], c->threads, &e);
+        }
+        free(e.out);
+        free(e.lse);
+        drawn_free(c);
+    }
+}
+
+/* --- The bound -------------------------------------------------------------------------------- */
+
+/* Results compared with the oracle: the largest shares of their bounds that errors use. The last
+ * rounding of a result of 16 bits uses up nearly all of the bound. */
+struct judged {
+    double out, out_of_16_bits, lse;
+    long long elements, unbounded, not_finite;
+};
+
+static double judge(struct judged *j, const struct oracle_element *truth, attnkit_type type,
+                    float result)
+{
+    j->elements++;
+    j->not_finite += !isfinite(truth->value);
+    j->unbounded += isfinite(truth->value) && isinf(truth->bound);
+    return oracle_judge(truth, type, (double)result);
+}
+
+static void judge_row(const struct drawn *c, const struct expected *e, const int64_t index[3],
+                      struct judged *j)
+{
+    const attnkit_attention_args *const a = &c->args;
+    const bool packed = c->groups.storage.cu_seqlens_q.data;
+    const int64_t outer = packed ? 0 : index[0], first = packed ? c->cu_seqlens_q[index[0]] : 0;
+    const int64_t line = (outer * a->q_heads + index[1]) * a->q_len + first + index[2];
+    const enum type type = (enum type)a->out.type;
+    struct oracle_element *const out = malloc((size_t)a->value_dim * sizeof *out);
+    float *const got = malloc((size_t)a->value_dim * sizeof *got);
+    const struct oracle_row row = oracle_row(a, index[0], index[1], index[2], out, NULL);
+    const struct oracle_element lse = {.value = row.lse, .bound = row.lse_bound};
+    attnkit_scalar_widen(type, e->out + bytes_of(type, line * a->value_dim), NULL, 0, a->value_dim,
+                         got);
+    double *const worst = type == TYPE_F32 ? &j->out : &j->out_of_16_bits;
+    for (int64_t i = 0; i < a->value_dim; i++)
+        *worst = fmax(*worst, judge(j, &out[i], a->out.type, got[i]));
+    j->lse = fmax(j->lse, judge(j, &lse, ATTNKIT_F32, e->lse[line]));
+    free(got);
+    free(out);
+}
+
+static void judge_call(const struct drawn *c, struct judged *j)
+{
+    const attnkit_attention_args *const a = &c->args;
+    const struct expected e = expect(c);
+    for (int64_t b = 0; b < a->batch; b++) {
+        const bool packed = c->groups.storage.cu_seqlens_q.data;
+        const int64_t rows = packed ? c->cu_seqlens_q[b + 1] - c->cu_seqlens_q[b] : a->q_len;
+        for (int64_t h = 0; h < a->q_heads; h++)
+            for (int64_t i = 0; i < rows; i++)
+                judge_row(c, &e, (const int64_t[3]){b, h, i}, j);
+    }
+    free(e.out);
+    free(e.lse);
+}
+
+static void reference_is_inside_the_bound(void **state)
+{
+    (void)state;
+    struct judged j = {0};
+    for (int number = 0; number < CASES * (is_long_run() ? LONGER : 1); number += BOUND_EVERY) {
+        struct drawn *const c = drawn_with_integers(number);
+        if (!c->groups.storage.key_index.data) /* the oracle knows no cells */
+            judge_call(c, &j);
+        const double worst = fmax(fmax(j.out, j.out_of_16_bits), j.lse);
+        if (worst > 1.0) {
+            drawn_print_call(c);
+            fail_msg("case %d: error / bound %.4g", number, worst);
+        }
+        drawn_free(c);
+    }
+    printf(
+        "# worst error / bound: %.3f of out, %.3f of out in 16 bits, %.3f of lse; %lld elements, "
+        "of which %lld are NaN or infinite, %lld have no bound\n",
+        j.out, j.out_of_16_bits, j.lse, j.elements, j.not_finite, j.unbounded);
+    assert_true(j.not_finite > 0 && j.unbounded <= j.elements / 100);
+}
+
+/* --- Strange numbers -------------------------------------------------------------------------- */
+
+enum { STRANGE = 600, STRANGE_DIM = 96, STRANGE_KEYS = 300, STRANGE_ROWS = 2 };
+
+/* A call of one head. */
+struct strange {
+    attnkit_attention_args args;
+    float q[STRANGE_ROWS * STRANGE_DIM], out[STRANGE_ROWS * STRANGE_DIM], lse[STRANGE_ROWS];
+    char k[STRANGE_KEYS * (STRANGE_DIM / Q8_BLOCK) * Q8_BLOCK_BYTES];
+    char v[STRANGE_KEYS * (STRANGE_DIM / Q8_BLOCK) * Q8_BLOCK_BYTES];
+};
+
+/* Draws rows of q. A group in four is small, or cannot be told from 0, and a row in twenty has a
+ * number that is not finite. */
+static void draw_q(float *q, int64_t dim, uint64_t *random)
+{
+    static const float sizes[] = {1.0f, 1e-3f, 10.0f, 0x1p-99f, 0x1p-101f, 0x1p-130f, 1.0f, 0.0f};
+    static const float not_finite[] = {NAN, INFINITY, -INFINITY};
+    for (int64_t d = 0; d < STRANGE_ROWS * dim; d += Q8_BLOCK) {
+        const float size = sizes[random_below(random, 8)];
+        for (int i = 0; i < Q8_BLOCK; i++)
+            q[d + i] = size * random_normal(random);
+    }
+    if (random_below(random, 10) == 0)
+        q[random_below(random, STRANGE_ROWS * dim)] = not_finite[random_below(random, 3)];
+}
+
+static uint16_t draw_scale(uint64_t *random)
+{
+    static const uint16_t scales[] = {0x0000, 0x0001, 0x8001, 0x03ff,
+                                      0x2000, 0xa000, 0x1800, 0x2400};
+    return scales[random_below(random, 8)];
+}
+
+/* Draws blocks of K or V. In half of the calls, one scale or two are not finite. */
+static void draw_blocks(char *blocks, int64_t count, uint64_t *random)
+{
+    static const uint16_t not_finite[] = {0x7c00, 0xfc00, 0x7e00, 0x7c01};
+    for (int64_t b = 0; b < count; b++) {
+        char *const block = blocks + b * Q8_BLOCK_BYTES;
+        const uint16_t scale = draw_scale(random);
+        const bool is_zero = random_below(random, 8) == 0;
+        memcpy(block, &scale, sizeof scale);
+        for (int i = 0; i < Q8_BLOCK; i++)
+            block[sizeof scale + (size_t)i] = is_zero ? 0 : (char)random_below(random, 256);
+    }
+    for (int64_t i = random_below(random, 4); i < 2; i++)
+        memcpy(blocks + random_below(random, count) * Q8_BLOCK_BYTES,
+               &not_finite[random_below(random, 4)], sizeof not_finite[0]);
+}
+
+/* Makes a call whose numbers are all 0. */
+static struct strange *new_zeros(int64_t dim, int64_t keys, double scale)
+{
+    struct strange *const s = calloc(1, sizeof *s);
+    s->args = (attnkit_attention_args){
+        .size = sizeof s->args,
+        .flags = ATTNKIT_INTEGERS | ATTNKIT_SCALE_GIVEN,
+        .scale = scale,
+        .batch = 1,
+        .q_heads = 1,
+        .kv_heads = 1,
+        .q_len = STRANGE_ROWS,
+        .kv_len = keys,
+        .head_dim = dim,
+        .value_dim = dim,
+        .q = {.data = s->q},
+        .k = {.data = s->k, .type = ATTNKIT_Q8_0},
+        .v = {.data = s->v, .type = ATTNKIT_Q8_0},
+        .out = {.data = s->out},
+        .lse = {.data = s->lse},
+    };
+    return s;
+}
+
+static struct strange *new_strange(int number)
+{
+    static const double scales[] = {1.0, 0.02, -1.0, 8.0, 0x1p100, 0x1p-20};
+    uint64_t random = (uint64_t)number * 7919;
+    const int64_t dim = Q8_BLOCK * (1 + random_below(&random, STRANGE_DIM / Q8_BLOCK));
+    const int64_t keys = 1 + random_below(&random, random_below(&random, 2) ? 4 : STRANGE_KEYS);
+    struct strange *const s = new_zeros(dim, keys, scales[random_below(&random, 6)]);
+    draw_q(s->q, dim, &random);
+    draw_blocks(s->k, keys * (dim / Q8_BLOCK), &random);
+    draw_blocks(s->v, keys * (dim / Q8_BLOCK), &random);
+    return s;
+}
+
+static void check_strange(int number, struct strange *s, struct judged *j)
+{
+    const int64_t dim = s->args.value_dim;
+    float out[STRANGE_ROWS * STRANGE_DIM], lse[STRANGE_ROWS];
+    struct oracle_element truth[STRANGE_DIM];
+    struct attention a;
+    assert_int_equal(attnkit_attention_problem(&s->args, &a, NULL), ATTNKIT_OK);
+    a.out = (char *)out;
+    a.lse = (char *)lse;
+    attnkit_reference(&a);
+    for (int64_t i = 0; i < STRANGE_ROWS; i++) {
+        const struct oracle_row row = oracle_row(&s->args, 0, 0, i, truth, NULL);
+        const struct oracle_element true_lse = {.value = row.lse, .bound = row.lse_bound};
+        for (int64_t c = 0; c < dim; c++)
+            j->out = fmax(j->out, judge(j, &truth[c], ATTNKIT_F32, out[i * dim + c]));
+        j->lse = fmax(j->lse, judge(j, &true_lse, ATTNKIT_F32, lse[i]));
+    }
+    if (j->out > 1.0 || j->lse > 1.0)
+        fail_msg("case %d: error / bound %.4g of out, %.4g of lse", number, j->out, j->lse);
+    for (int i = 0; i < name_count; i++) {
+        memset(s->out, 1, sizeof s->out);
+        memset(s->lse, 1, sizeof s->lse);
+        attend(&s->args, names[i], 1);
+        if (!same_bits(out, s->out, (size_t)(STRANGE_ROWS * dim)) ||
+            !same_bits(lse, s->lse, STRANGE_ROWS))
+            fail_msg("case %d: %s differs", number, names[i]);
+    }
+}
+
+static void strange_numbers_have_the_bits_of_the_reference_and_are_inside_the_bound(void **state)
+{
+    (void)state;
+    struct judged j = {0};
+    for (int number = 0; number < STRANGE * (is_long_run() ? LONGER : 1); number++) {
+        struct strange *const s = new_strange(number);
+        check_strange(number, s, &j);
+        free(s);
+    }
+    printf(
+        "# worst error / bound: %.3f of out, %.3f of lse; %lld elements, of which %lld are NaN or "
+        "infinite, %lld have no bound\n",
+        j.out, j.lse, j.elements, j.not_finite, j.unbounded);
+    assert_true(j.not_finite > 0 && j.not_finite < j.elements * 3 / 4);
+}
+
+static void put_block(char *block, uint16_t scale, int integer)
+{
+    memcpy(block, &scale, sizeof scale);
+    memset(block + sizeof scale, integer, Q8_BLOCK);
+}
+
+/* The second block of keys has one key, whose weight times scale is below 2^-100. */
+static void small_weights_become_0_inside_the_bound(void **state)
+{
+    (void)state;
+    struct strange *const s = new_zeros(Q8_BLOCK, KEY_BLOCK + 1, 1.0);
+    struct oracle_element truth[Q8_BLOCK];
+    struct judged j = {0};
+    s->q[0] = s->q[Q8_BLOCK] = 1.0f;
+    put_block(s->k + KEY_BLOCK * Q8_BLOCK_BYTES, 0x3c00, -62);
+    put_block(s->v + KEY_BLOCK * Q8_BLOCK_BYTES, 0x0001, 127);
+    check_strange(0, s, &j);
+    oracle_row(&s->args, 0, 0, 0, truth, NULL);
+    assert_true(s->out[0] == 0.0f);
+    assert_true(truth[0].value > 0.0 && truth[0].bound < 0x1p-90);
+    free(s);
+}
+
+/* The product of the scales of q and K is about 2^-138, with 11 bits. */
+static void subnormal_products_of_scales_are_inside_the_bound(void **state)
+{
+    (void)state;
+    struct strange *const s = new_zeros(Q8_BLOCK, 1, 0x1p110);
+    struct oracle_element truth[Q8_BLOCK];
+    struct judged j = {0};
+    for (int i = 0; i < STRANGE_ROWS * Q8_BLOCK; i++)
+        s->q[i] = 0x1.3a92fp-99f;
+    put_block(s->k, 0x0001, 127);
+    check_strange(0, s, &j);
+    const struct oracle_row row = oracle_row(&s->args, 0, 0, 0, truth, NULL);
+    const double error = fabs((double)s->lse[0] - row.lse);
+    assert_true(error > 0x1p-17 * fabs(row.lse) && row.lse_bound < 0x1p-7);
+    free(s);
+}
+
+/* --- The program ------------------------------------------------------------------------------ */
+
+/* Adds a name if the test was asked for it, or for all names. */
+static void add_name(const char *name, bool runs, const char *wanted)
+{
+    if (runs && (!wanted || strcmp(wanted, name) == 0))
+        names[name_count++] = name;
+}
+
+static void find_names(const char *wanted)
+{
+    const struct isa *isas;
+    const struct unit *units;
+    const int isa_count = attnkit_isas(&isas), unit_count = attnkit_units(&units);
+    for (int i = 0; i < isa_count; i++)
+        add_name(isas[i].has_units ? "avx512+none" : isas[i].name, attnkit_isa_can_run(&isas[i]),
+                 wanted);
+    for (int i = 0; i < unit_count; i++)
+        add_name(units[i].name, attnkit_unit_can_run(&units[i]), wanted);
+}
+
+int main(int argc, char **argv)
+{
+    find_names(argc == 3 && strcmp(argv[1], "--isa") == 0 ? argv[2] : NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_have_the_bits_of_the_reference),
+        cmocka_unit_test(reference_is_inside_the_bound),
+        cmocka_unit_test(strange_numbers_have_the_bits_of_the_reference_and_are_inside_the_bound),
+        cmocka_unit_test(small_weights_become_0_inside_the_bound),
+        cmocka_unit_test(subnormal_products_of_scales_are_inside_the_bound),
+    };
+    if (name_count == 0) {
+        printf("1..0 # SKIP %s cannot run here\n", argv[2]);
+        return 0;
+    }
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    memory_end();
+    return failed;
+}
