@@ -91,7 +91,11 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(_WIN32)
+/* Files of a DLL are compiled with ATTNKIT_EXPORTS, unless the linker has a list of what the DLL
+ * exports. Files of a static library and of a program are compiled without it. */
+#if defined(_WIN32) && defined(ATTNKIT_EXPORTS)
+#define ATTNKIT_API __declspec(dllexport)
+#elif defined(_WIN32)
 #define ATTNKIT_API
 #elif defined(__GNUC__)
 #define ATTNKIT_API __attribute__((visibility("default")))

@@ -11,6 +11,7 @@
 
 void KERNEL(widen_blocks)(enum type type, const char *row, int64_t n, float *out)
 {
+    require_built(TYPE_Q4_0); /* a build has all of these types or none */
     switch (type) {
     case TYPE_Q4_0:
         widen(TYPE_Q4_0, row, n, out);
@@ -40,6 +41,7 @@ void KERNEL(widen_blocks)(enum type type, const char *row, int64_t n, float *out
 
 void KERNEL(unpack)(enum type type, const struct rows *rows, int count, void *to)
 {
+    require_built(TYPE_Q4_0);
     switch (type) {
     case TYPE_Q4_0:
         unpack(TYPE_Q4_0, rows, count, to);
@@ -63,6 +65,7 @@ void KERNEL(unpack)(enum type type, const struct rows *rows, int count, void *to
 
 void KERNEL(narrow_blocks)(enum type type, const float *x, int64_t n, char *row)
 {
+    require_built(TYPE_Q4_0);
     for (int64_t i = 0; i < n; i += UNIT, row += block_bytes(type)) {
         if (type == TYPE_Q4_0)
             narrow_block(TYPE_Q4_0, x + i, row);

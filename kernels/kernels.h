@@ -16,6 +16,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(_MSC_VER) && !defined(__clang__)
+#error "Microsoft's compiler does not know the attributes used here: use clang-cl"
+#endif
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error "The order of every rounding is part of the format: build without -ffast-math and -Ofast"
 #endif
@@ -79,6 +82,53 @@ static const struct block_layout block_layouts[TYPE_COUNT] = {
     [TYPE_Q2_0] = {6, 18},
     [TYPE_F8_E4M3] = {0, 1},
 };
+
+/* The types that rows of K and V may have in this build, a bit for each. Of q, results and biases,
+ * every build has TYPE_F32, TYPE_F16 and TYPE_BF16. */
+enum {
+    BUILT_TYPES = 1 << TYPE_F32
+#ifndef ATTNKIT_WITHOUT_F16
+                  | 1 << TYPE_F16
+#endif
+#ifndef ATTNKIT_WITHOUT_BF16
+                  | 1 << TYPE_BF16
+#endif
+#ifndef ATTNKIT_WITHOUT_I8
+                  | 1 << TYPE_I8
+#endif
+#ifndef ATTNKIT_WITHOUT_Q8_0
+                  | 1 << TYPE_Q8_0
+#endif
+#ifndef ATTNKIT_WITHOUT_FEW_BITS
+                  | 1 << TYPE_Q4_0 | 1 << TYPE_Q4_1 | 1 << TYPE_Q5_0 | 1 << TYPE_Q5_1 |
+                  1 << TYPE_IQ4_NL | 1 << TYPE_Q1_0 | 1 << TYPE_Q2_0
+#endif
+#ifndef ATTNKIT_WITHOUT_F8_E4M3
+                  | 1 << TYPE_F8_E4M3
+#endif
+};
+
+#if defined(ATTNKIT_WITHOUT_Q8_0) && !defined(ATTNKIT_WITHOUT_FEW_BITS)
+#error "Decode tiles read the types of few bits as TYPE_Q8_0: leave out few_bits, too"
+#endif
+#ifndef ATTNKIT_WITHOUT_LINEAR
+_Static_assert(BUILT_TYPES == (1 << TYPE_COUNT) - 1,
+               "linear maps read rows of all types: leave out the part linear, too");
+#endif
+
+static inline bool is_built(enum type type)
+{
+    return BUILT_TYPES >> type & 1;
+}
+
+/* Ends the program if this build has no rows of K and V of the type. The type is a constant, so
+ * that the compiler drops the code after this call. No type that was left out comes this far,
+ * because attnkit_check_stored_row refuses it. */
+static inline void require_built(const enum type type)
+{
+    if (!is_built(type))
+        __builtin_trap();
+}
 
 static inline int64_t block_elements(enum type type)
 {

@@ -60,6 +60,9 @@ attnkit_status attnkit_check_stored_row(const struct stored_row *row, char *mess
     if ((int)row->type < ATTNKIT_F32 || (int)row->type >= TYPE_COUNT)
         return refuse(message, ATTNKIT_UNSUPPORTED, "%s is %d: not known", row->type_name,
                       (int)row->type);
+    if (!is_built((enum type)row->type))
+        return refuse(message, ATTNKIT_UNSUPPORTED, "%s is %d: this build has no rows of %s",
+                      row->type_name, (int)row->type, attnkit_type_name(row->type));
     if (row->tiled && is_only_widened((enum type)row->type))
         return refuse(message, ATTNKIT_UNSUPPORTED,
                       "%s is %d: there are no tiles (ATTNKIT_TILED) of %s", row->type_name,

@@ -159,6 +159,29 @@ scales_at(const enum type type, const struct key_rows *rows, const char *const *
                           scales[5][at], scales[6][at], scales[7][at]);
 }
 
+/* Returns n <= VECTOR elements of a row of any type from element d on, with zeros after them. For
+ * TYPE_Q8_0 the elements are in one block, for TYPE_I8 they share a scale. */
+static inline __attribute__((always_inline)) __m256
+load_part(const struct key_rows *rows, const char *const *row, int64_t d, int64_t n)
+{
+    switch (rows->type) {
+    case TYPE_F32:
+        return load_as_f32(TYPE_F32, *row, d, n);
+    case TYPE_F16:
+        return load_as_f32(TYPE_F16, *row, d, n);
+    case TYPE_BF16:
+        return load_as_f32(TYPE_BF16, *row, d, n);
+    case TYPE_Q8_0: {
+        const int64_t in_block = d % Q8_BLOCK, block = bytes_of(TYPE_Q8_0, d - in_block);
+        const __m256 scale = _mm256_cvtph_ps(_mm_broadcastw_epi16(scale_bits(*row + block)));
+        return _mm256_mul_ps(load_as_f32(TYPE_I8, *row + block + 2, in_block, n), scale);
+    }
+    default:
+        return _mm256_mul_ps(load_as_f32(TYPE_I8, *row, d, n),
+                             _mm256_set1_ps(scales_of_row(rows, row)[d / rows->scale_group]));
+    }
+}
+
 static inline bool is_finite(__m256 x)
 {
     const __m256 none = _mm256_sub_ps(x, x);

@@ -171,26 +171,6 @@ add_bytes(const enum type type, const struct panel *panel, const char *const *ke
     }
 }
 
-static __m256 load_any(const struct key_rows *k, const char *const *row, int64_t d, int64_t n)
-{
-    switch (k->type) {
-    case TYPE_F32:
-        return load_as_f32(TYPE_F32, *row, d, n);
-    case TYPE_F16:
-        return load_as_f32(TYPE_F16, *row, d, n);
-    case TYPE_BF16:
-        return load_as_f32(TYPE_BF16, *row, d, n);
-    case TYPE_Q8_0: {
-        const int64_t in_block = d % Q8_BLOCK, block = bytes_of(TYPE_Q8_0, d - in_block);
-        const __m256 scale = _mm256_cvtph_ps(_mm_broadcastw_epi16(scale_bits(*row + block)));
-        return _mm256_mul_ps(load_as_f32(TYPE_I8, *row + block + 2, in_block, n), scale);
-    }
-    default:
-        return _mm256_mul_ps(load_as_f32(TYPE_I8, *row, d, n),
-                             _mm256_set1_ps(scales_of_row(k, row)[d / k->scale_group]));
-    }
-}
-
 /* Continues the chains of the tile's scores from element d on. d is less than STEP bytes from the
  * end of the row, or 0 if the whole tile is recomputed. */
 static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
@@ -202,7 +182,7 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
         for (int key = first; key < first + keys; key += VECTOR) {
             __m256 k_t[VECTOR];
             for (int i = 0; i < VECTOR; i++)
-                k_t[i] = load_any(k, k->row + key + i, d, left);
+                k_t[i] = load_part(k, k->row + key + i, d, left);
             transpose(k_t);
             for (int r = 0; r < computed_rows(panel); r++) {
                 __m256 s = _mm256_load_ps(scores->s[r] + key);
@@ -235,7 +215,8 @@ static inline __attribute__((always_inline)) void take_lines(const char *const *
 
 /* If rows of TYPE_F32 share sets of L1, adds the products of all their whole cache lines, and reads
  * each line only once. Returns the number of elements that are done. Other types would gain
- * nothing, because arithmetic is their bound. */
+ * nothing, because arithmetic is their bound. The lines of a single vector of keys all fit into a
+ * set, so a tile of one vector does without. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct panel *panel, int first,
                                                                __m256 s[][MAX_TILE],
                                                                struct ahead *ahead,
@@ -270,7 +251,8 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             s[r][j] = _mm256_setzero_ps();
-    int64_t d = type == TYPE_F32 ? add_lines(panel, first, s, ahead, vectors, rows) : 0;
+    int64_t d =
+        type == TYPE_F32 && vectors > 1 ? add_lines(panel, first, s, ahead, vectors, rows) : 0;
     const int64_t group = type == TYPE_I8     ? k->scale_group
                           : type == TYPE_Q8_0 ? (int64_t)Q8_BLOCK
                                               : k->dim - d;

@@ -20,19 +20,16 @@ struct columns {
     int64_t offset; /* bytes from the start of a row to the columns */
     int64_t
         scale; /* TYPE_I8: index of the scale; TYPE_Q8_0: its place in bytes relative to `offset` */
-    int64_t width; /* elements of each vector; less than VECTOR only where there is one vector */
 };
 
 static inline struct columns columns_at(const enum type type, const struct key_rows *v,
-                                        int64_t first, int64_t width)
+                                        int64_t first)
 {
     if (type == TYPE_Q8_0) {
         const int64_t in_block = first % Q8_BLOCK;
-        return (struct columns){bytes_of(type, first - in_block) + 2 + in_block, -2 - in_block,
-                                width};
+        return (struct columns){bytes_of(type, first - in_block) + 2 + in_block, -2 - in_block};
     }
-    return (struct columns){bytes_of(type, first), type == TYPE_I8 ? first / v->scale_group : 0,
-                            width};
+    return (struct columns){bytes_of(type, first), type == TYPE_I8 ? first / v->scale_group : 0};
 }
 
 /* The scale of each key for a group of columns, and for TYPE_Q8_0 the numbers that are subtracted
@@ -130,13 +127,13 @@ load_pairs(const enum type type, const char *const *row, int key, const struct c
     }
 }
 
-/* Loads one vector of columns, or a part of a vector. */
+/* Loads one vector of columns. */
 static inline __attribute__((always_inline)) __m256
 load_single(const enum type type, const struct key_rows *v, int key, const struct columns *columns)
 {
     const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
     const char *const data = columns_of(v->row + key, columns);
-    const __m256 x = load_as_f32(scaled ? TYPE_I8 : type, data, 0, columns->width);
+    const __m256 x = load_as_f32(scaled ? TYPE_I8 : type, data, 0, VECTOR);
     return scaled ? _mm256_mul_ps(x, load_scale(type, v, key, data, columns->scale)) : x;
 }
 
@@ -168,12 +165,12 @@ add_key(const enum type type, const struct terms *terms, int key, const struct c
  * NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
-       const struct group_scales *scales, int64_t first, int64_t width, struct ahead *ahead,
-       const int vectors, const int rows)
+       const struct group_scales *scales, int64_t first, struct ahead *ahead, const int vectors,
+       const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
     const struct terms terms = {v, scales, weights};
-    const struct columns columns = columns_at(type, v, first, width);
+    const struct columns columns = columns_at(type, v, first);
     const int fewest = panel->fewest, most = panel->most;
     __m256 sum[PANEL_ROWS][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
@@ -186,11 +183,11 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         for (int i = 0; i < STEP; i++)
             add_key(type, &terms, key + i, &columns, sum, vectors, 0, rows);
     }
-    for (; key < fewest; key++)
+    for (const int64_t end = unbounded(fewest); key < end; key++)
         add_key(type, &terms, key, &columns, sum, vectors, 0, rows);
-    for (; key < most; key++)
+    for (; rows > 1 && key < most; key++)
         for (int r = 0; r < rows; r++)
-            if (key < panel->visible[r])
+            if (unbounded(key) < panel->visible[r])
                 add_key(type, &terms, key, &columns, sum, vectors, r, 1);
     for (int r = 0; r < rows && r < panel->rows; r++) {
         for (int j = 0; j + 1 < vectors && type == TYPE_BF16; j += 2)
@@ -198,8 +195,49 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         for (int j = 0; j < vectors; j++) {
             float *o = panel->block->st->out + (panel->first + r) * v->dim + first + j * VECTOR;
             const __m256 factor = _mm256_set1_ps(weights->rescale[r]);
-            store_first(o, width, _mm256_fmadd_ps(load_first(o, width), factor, sum[r][j]));
+            store_floats(o, _mm256_fmadd_ps(load_floats(o), factor, sum[r][j]));
         }
+    }
+}
+
+/* Computes the last columns, which are less than a vector. */
+static inline __attribute__((always_inline)) void
+part_tile(const struct panel *panel, const struct weights *weights, int64_t first, const int rows)
+{
+    const struct key_rows *const v = &panel->block->v;
+    const int64_t width = v->dim - first;
+    __m256 sum[PANEL_ROWS];
+    for (int r = 0; r < rows; r++)
+        sum[r] = _mm256_setzero_ps();
+    for (int key = 0; key < panel->most; key++) {
+        /* A constant width is loaded without a call of memcpy. Most such columns are four. */
+        const __m256 x = width == 4 ? load_part(v, v->row + key, first, 4)
+                                    : load_part(v, v->row + key, first, width);
+        for (int r = 0; r < rows; r++)
+            if (key < panel->visible[r])
+                sum[r] = _mm256_fmadd_ps(_mm256_set1_ps(weights->p[key][r]), x, sum[r]);
+    }
+    for (int r = 0; r < rows && r < panel->rows; r++) {
+        float *const o = panel->block->st->out + (panel->first + r) * v->dim + first;
+        const __m256 factor = _mm256_set1_ps(weights->rescale[r]);
+        store_first(o, width, _mm256_fmadd_ps(load_first(o, width), factor, sum[r]));
+    }
+}
+
+/* Does the work of part_tile for any number of rows. All types share this function, because hardly
+ * any model has such columns. */
+static __attribute__((noinline)) void weigh_part(const struct panel *panel,
+                                                 const struct weights *weights, int64_t first)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        part_tile(panel, weights, first, 1);
+        break;
+    case 2:
+        part_tile(panel, weights, first, 2);
+        break;
+    default:
+        part_tile(panel, weights, first, PANEL_ROWS);
     }
 }
 
@@ -213,8 +251,7 @@ static inline int64_t group_left(const enum type type, const struct key_rows *v,
     return group - c % group < left ? group - c % group : left;
 }
 
-/* Returns the number of vectors in the next tile of columns: `most`, 2 or 1. Only a tile of a
- * single vector may have a part of a vector. */
+/* Returns the number of vectors in the next tile of columns: `most`, 2 or 1. */
 static inline int tile_vectors(int64_t left, const int most)
 {
     return left >= most * VECTOR ? most : left >= 2 * VECTOR ? 2 : 1;
@@ -229,14 +266,15 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
     const struct key_rows *const v = &panel->block->v;
     const struct key_rows *const k = &panel->block->k;
     const struct decode_block *const block = panel->block;
-    const int64_t tiles = (v->dim + most * VECTOR - 1) / (most * VECTOR);
+    const int64_t whole = v->dim - v->dim % VECTOR; /* columns in whole vectors */
+    const int64_t tiles = whole > 0 ? (whole + most * VECTOR - 1) / (most * VECTOR) : 1;
     const int64_t steps = (panel->most + STEP - 1) / STEP;
     const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
     struct ahead ahead = ask_for(block->next_k, panel->far ? block->next_keys : 0,
                                  bytes_of(k->type, k->dim), tiles, steps);
     struct group_scales scales;
     bool exact = true;
-    for (int64_t c = 0, group_end = 0, vectors; c < v->dim; c += vectors * VECTOR) {
+    for (int64_t c = 0, group_end = 0, vectors; c < whole; c += vectors * VECTOR) {
         if (c >= group_end) {
             group_end = c + group_left(type, v, c);
             if (scaled)
@@ -244,13 +282,14 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
         }
         vectors = exact ? tile_vectors(group_end - c, most) : 1;
         if (vectors == most)
-            v_tile(type, panel, weights, &scales, c, VECTOR, &ahead, most, rows);
-        else if (vectors == 2)
-            v_tile(type, panel, weights, &scales, c, VECTOR, &ahead, 2, rows);
+            v_tile(type, panel, weights, &scales, c, &ahead, most, rows);
+        else if (most > 2 && vectors == 2)
+            v_tile(type, panel, weights, &scales, c, &ahead, 2, rows);
         else
-            v_tile(type, panel, weights, &scales, c, v->dim - c < VECTOR ? v->dim - c : VECTOR,
-                   &ahead, 1, rows);
+            v_tile(type, panel, weights, &scales, c, &ahead, 1, rows);
     }
+    if (whole < v->dim)
+        weigh_part(panel, weights, whole);
 }
 
 /* Defines attnkit_avx2_decode_v. */

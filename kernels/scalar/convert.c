@@ -26,6 +26,7 @@ static void widen_bytes(const int8_t *bytes, float scale, int64_t n, float *out)
 
 static void widen_i8(const int8_t *row, const float *scales, int64_t group, int64_t n, float *out)
 {
+    require_built(TYPE_I8);
     for (int64_t i = 0; i < n; i += group)
         widen_bytes(row + i, *scales++, group, out + i);
 }
@@ -43,12 +44,14 @@ static float float_from_e4m3(uint8_t byte)
 
 static void widen_f8(const uint8_t *row, const float *scales, int64_t group, int64_t n, float *out)
 {
+    require_built(TYPE_F8_E4M3);
     for (int64_t i = 0; i < n; i++)
         out[i] = float_from_e4m3(row[i]) * scales[i / group];
 }
 
 static void widen_q8_0(const char *block, int64_t n, float *out)
 {
+    require_built(TYPE_Q8_0);
     for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
         uint16_t scale;
         memcpy(&scale, block, sizeof scale);
@@ -86,6 +89,7 @@ void attnkit_scalar_widen(enum type type, const void *row, const float *scales, 
 static inline void widen_tile(const enum type type, struct key_row tile, int64_t group, int64_t n,
                               float *out)
 {
+    require_built(type);
     for (int key = 0; key < TILE_KEYS; key++)
         for (int64_t d = 0; d < n; d++)
             *out++ = tile_element(type, tile, group, key, d);
@@ -153,6 +157,7 @@ static void narrow_bytes(const float *x, int64_t n, float scale, int8_t *bytes)
 
 static void narrow_i8(const float *x, int64_t n, int64_t group, int8_t *row, float *scales)
 {
+    require_built(TYPE_I8);
     for (int64_t i = 0; i < n; i += group) {
         const float scale = scale_of(x + i, group);
         narrow_bytes(x + i, group, scale, row + i);
@@ -162,6 +167,7 @@ static void narrow_i8(const float *x, int64_t n, int64_t group, int8_t *row, flo
 
 static void narrow_q8_0(const float *x, int64_t n, char *block)
 {
+    require_built(TYPE_Q8_0);
     for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
         const uint16_t scale = f16_from_float(scale_of(x + i, Q8_BLOCK));
         memcpy(block, &scale, sizeof scale);

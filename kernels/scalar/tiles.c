@@ -278,6 +278,7 @@ static inline float key_element(const enum type type, const struct key_rows *k, 
 static inline float score_of(const enum type type, const float *q, const struct key_rows *k,
                              int key)
 {
+    require_built(type);
     float sum = 0.0f;
     for (int64_t d = 0; d < k->dim; d++)
         sum = fma_once(q[d], key_element(type, k, key, d), sum);
@@ -303,6 +304,7 @@ static float score(const float *q, const struct key_rows *k, int key)
 static inline float column_of(const enum type type, const float *p, const struct key_rows *v,
                               int keys, int64_t c)
 {
+    require_built(type);
     float sum = 0.0f;
     for (int key = 0; key < keys; key++)
         sum = fma_once(p[key], element(type, row_of(v, key), v->scale_group, c), sum);

@@ -31,6 +31,7 @@ widen_elements(const enum type type, const void *row, float scale, int64_t n, fl
 static __attribute__((noinline)) void widen_i8(const int8_t *row, const float *scales,
                                                int64_t group, int64_t n, float *out)
 {
+    require_built(TYPE_I8);
     for (int64_t i = 0; i < n; i += group)
         widen_elements(TYPE_I8, row + i, *scales++, group, out + i);
 }
@@ -38,6 +39,7 @@ static __attribute__((noinline)) void widen_i8(const int8_t *row, const float *s
 static __attribute__((noinline)) void widen_f8(const char *row, const float *scales, int64_t group,
                                                int64_t n, float *out)
 {
+    require_built(TYPE_F8_E4M3);
     for (int64_t i = 0; i < n; i += group) {
         const float scale = *scales++;
         if (is_too_large_for_e4m3(scale))
@@ -49,6 +51,7 @@ static __attribute__((noinline)) void widen_f8(const char *row, const float *sca
 
 static __attribute__((noinline)) void widen_q8_0(const char *block, int64_t n, float *out)
 {
+    require_built(TYPE_Q8_0);
     for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
         uint16_t scale;
         memcpy(&scale, block, sizeof scale);
@@ -134,6 +137,7 @@ static float zero_bytes(float scale, int64_t n, int8_t *bytes)
 static __attribute__((noinline)) void narrow_i8(const float *x, int64_t n, int64_t group,
                                                 int8_t *row, float *scales)
 {
+    require_built(TYPE_I8);
     for (int64_t i = 0; i < n; i += group) {
         float scale = scale_of(x + i, group);
         if (is_usable(scale))
@@ -146,6 +150,7 @@ static __attribute__((noinline)) void narrow_i8(const float *x, int64_t n, int64
 
 static __attribute__((noinline)) void narrow_q8_0(const float *x, int64_t n, char *block)
 {
+    require_built(TYPE_Q8_0);
     for (int64_t i = 0; i < n; i += Q8_BLOCK, block += Q8_BLOCK_BYTES) {
         uint16_t half = f16_from_float(scale_of(x + i, Q8_BLOCK));
         const float scale = float_from_f16(half);

@@ -55,6 +55,15 @@ static inline floats log_v(floats x)
     return select_v(zero, minus_infinity(), select_v(finite, log, x));
 }
 
+/* Returns n, and hides from the compiler which values n can have. gcc makes a copy of a loop's body
+ * for each iteration if it knows that there are few, and a copy of the loop for each side of a
+ * comparison. That is too much code for the last keys or elements of a tile. */
+static inline int64_t unbounded(int64_t n)
+{
+    __asm__("" : "+r"(n));
+    return n;
+}
+
 static inline const float *row_at(struct rows rows, int i)
 {
     return (const float *)(rows.first + i * rows.stride);

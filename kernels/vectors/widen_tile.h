@@ -14,6 +14,7 @@ static inline __attribute__((always_inline)) void widen_tile(const enum type typ
                                                              const float *scales, int64_t group,
                                                              int64_t n, float *out)
 {
+    require_built(type);
     struct tile_reader tile = {.data = k, .scales = scales};
     int64_t left = 0; /* elements until the next scales */
     for (int64_t d = 0; d < n; d += VECTOR) {

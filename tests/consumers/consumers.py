@@ -288,17 +288,20 @@ def same_commands():
 
 
 def refused():
-    """Unknown instruction sets and parts, and a layer without its parts, are errors"""
-    for option, said in (("-DATTNKIT_ISAS=sse9", "no instruction set sse9"),
-                         ("-DATTNKIT_PARTS=tail", "no part tail"),
-                         ("-DATTNKIT_PARTS=layer", "layer is made of append and linear")):
+    """Unknown instruction sets, parts and types, and those without the ones that they need, are errors"""
+    for options, said in ((["-DATTNKIT_ISAS=sse9"], "no instruction set sse9"),
+                          (["-DATTNKIT_PARTS=tail"], "no part tail"),
+                          (["-DATTNKIT_PARTS=layer"], "layer is made of append and linear"),
+                          (["-DATTNKIT_TYPES=f64"], "no type f64"),
+                          (["-DATTNKIT_TYPES=f16"], "leave out the part linear, too"),
+                          (["-DATTNKIT_TYPES=f16;few_bits", "-DATTNKIT_PARTS=append"], "few_bits as q8_0")):
         try:
-            output_of("cmake", "-S", TREE, "-B", ROOM / "refused", "-G", "Ninja", option)
+            output_of("cmake", "-S", TREE, "-B", ROOM / "refused", "-G", "Ninja", *options)
         except Failed as failure:
             if said not in str(failure):
                 raise
         else:
-            raise Failed(f"{option} was accepted")
+            raise Failed(f"{' '.join(options)} was accepted")
         shutil.rmtree(ROOM / "refused")
 
 

@@ -16,6 +16,9 @@ import traceback
 from pathlib import Path
 
 import archive
+import debian
+import llamacpp_arm
+import msvc
 import riscv64
 import steps
 import trixie
@@ -23,9 +26,11 @@ import windows
 import zig
 from steps import Failed, Missing, NotAvailable
 
-CHECKS = {"windows_gcc": windows.by_gcc, "windows_clang": windows.by_clang, "riscv64": riscv64.under_qemu,
+CHECKS = {"windows_gcc": windows.by_gcc, "windows_clang": windows.by_clang,
+          "clang_cl": msvc.by_clang_cl, "riscv64": riscv64.under_qemu,
           "macos": zig.macos, "android": zig.android, "musl": zig.musl,
-          "trixie_gcc": trixie.by_gcc, "trixie_clang": trixie.by_clang, "archive": archive.of_meson}
+          "trixie_gcc": trixie.by_gcc, "trixie_clang": trixie.by_clang, "archive": archive.of_meson,
+          "debian": debian.packages, "llamacpp_arm": llamacpp_arm.ops}
 
 
 def main():

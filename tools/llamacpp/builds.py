@@ -25,12 +25,12 @@ def libraries(plain=False):
     return llamacpp.built("ggml", "plain", ["-DGGML_OPENMP=OFF", "-DGGML_LLAMAFILE=OFF"])
 
 
-def compile_program(program, sources, folder, *more):
+def compile_program(program, sources, folder, *more, compiler=tuple(COMPILER)):
     """Compiles a program and links it with the ggml in a folder. LD_LIBRARY_PATH chooses the ggml with which the
     program runs."""
     include = [f"-I{llamacpp.source() / path}" for path in ("ggml/include", "ggml/src", "include")]
     program.parent.mkdir(exist_ok=True)
-    llamacpp.run(f"compiling {program.name}", *COMPILER, *include, "-I", ROOT, "-o", program, *sources,
+    llamacpp.run(f"compiling {program.name}", *compiler, *include, "-I", ROOT, "-o", program, *sources,
                  "-L", folder, *more, "-lggml", "-lggml-cpu", "-lggml-base", f"-Wl,-rpath,{folder}")
 
 

@@ -93,6 +93,7 @@ static inline __attribute__((always_inline)) void widen_tile(const enum type typ
                                                              const float *scales, int64_t group,
                                                              int64_t n, float *out)
 {
+    require_built(type);
     const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
     const int64_t count = elements_of_scale(type, group, n);
     struct tile_reader tile = {.data = data, .scales = scales};

@@ -56,15 +56,19 @@ static void score_keys_of_any_type(const struct panel *panel, struct scores *sco
         score_f32(panel, scores);
         break;
     case TYPE_F16:
+        require_built(TYPE_F16);
         score_f16(panel, scores);
         break;
     case TYPE_BF16:
+        require_built(TYPE_BF16);
         score_bf16(panel, scores);
         break;
     case TYPE_I8:
+        require_built(TYPE_I8);
         score_i8(panel, scores);
         break;
     case TYPE_Q8_0:
+        require_built(TYPE_Q8_0);
         score_q8_0(panel, scores);
         break;
     default:

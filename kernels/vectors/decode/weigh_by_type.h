@@ -62,15 +62,19 @@ void KERNEL(decode_v)(const struct panel *panel, const struct weights *weights)
         weigh_f32(panel, weights);
         break;
     case TYPE_F16:
+        require_built(TYPE_F16);
         weigh_f16(panel, weights);
         break;
     case TYPE_BF16:
+        require_built(TYPE_BF16);
         weigh_bf16(panel, weights);
         break;
     case TYPE_I8:
+        require_built(TYPE_I8);
         weigh_i8(panel, weights);
         break;
     case TYPE_Q8_0:
+        require_built(TYPE_Q8_0);
         weigh_q8_0(panel, weights);
         break;
     default:

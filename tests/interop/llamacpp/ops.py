@@ -30,11 +30,16 @@ def test(library, *options):
     return builds.output(builds.test_backend_ops(), *options, "-b", BACKEND, GGML_BACKEND_PATH=str(library))
 
 
+def cases_in(table):
+    """Returns the cases of the table that llama.cpp's test prints, as all_cases does."""
+    rows = csv.DictReader(io.StringIO(table))
+    return [(row["op_params"], row["supported"] == "1") for row in rows if row["op_name"] == OP]
+
+
 def all_cases(library):
     """Returns a list of (parameters, whether the case is supported), one for each case."""
     _, table, log = test(library, "support", "-o", OP, "--output", "csv")
-    rows = csv.DictReader(io.StringIO(table))
-    cases = [(row["op_params"], row["supported"] == "1") for row in rows if row["op_name"] == OP]
+    cases = cases_in(table)
     if not cases:
         sys.exit(f"ops.py: no cases of {BACKEND}\n{table}{log}")
     return cases
