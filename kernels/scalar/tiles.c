@@ -414,6 +414,7 @@ static void integer_columns(const float *p, const struct key_rows *v, int keys, 
 
 static void decode_integers(const struct decode_block *block, int rows, float scale_log2)
 {
+    require_built(TYPE_Q8_0);
     for (int r = 0; r < rows; r++) {
         const int visible = block->visible[r];
         float s[KEY_BLOCK], sums[Q8_BLOCK];

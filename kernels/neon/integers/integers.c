@@ -227,6 +227,7 @@ static void weigh(const struct panel *panel, const struct weights *weights)
 static void decode(const struct decode_block *block, int rows, float scale_log2)
 {
     static const struct decode_parts parts = {score, weigh};
+    require_built(TYPE_Q8_0);
     attnkit_neon_decode_by(&parts, block, rows, scale_log2);
 }
 
