@@ -64,8 +64,12 @@ static void keep_weights(const struct panel *panel, struct weights *weights)
     }
 }
 
-void KERNEL(decode_by)(const struct decode_parts *parts, const struct decode_block *block, int rows,
-                       float scale_log2)
+/* Computes all panels of a block. The parts are constants of each caller, which calls them
+ * directly.
+ */
+static inline __attribute__((always_inline)) void decode_panels(const struct decode_parts parts,
+                                                                const struct decode_block *block,
+                                                                int rows, float scale_log2)
 {
     for (int first = 0; first < rows; first += PANEL_ROWS) {
         struct panel panel;
@@ -75,21 +79,34 @@ void KERNEL(decode_by)(const struct decode_parts *parts, const struct decode_blo
         if (panel.most == 0)
             continue;
         scores.scale_log2 = block->adjust ? 1.0f : scale_log2;
-        parts->scores(&panel, &scores);
+        parts.scores(&panel, &scores);
         if (block->adjust)
             adjust_scores(&panel, &scores);
         softmax(&panel, &scores, &weights);
         if (block->keep)
             keep_weights(&panel, &weights);
-        parts->weighted_v(&panel, &weights);
+        parts.weighted_v(&panel, &weights);
     }
+}
+
+void KERNEL(decode_by)(const struct decode_parts *parts, const struct decode_block *block, int rows,
+                       float scale_log2)
+{
+    decode_panels(*parts, block, rows, scale_log2);
+}
+
+static inline void score_rows_or_tiles(const struct panel *panel, struct scores *scores)
+{
+    if (panel->block->k.tiled)
+        KERNEL(decode_tiled_k)(panel, scores);
+    else
+        KERNEL(decode_k)(panel, scores);
 }
 
 void KERNEL(decode)(const struct decode_block *block, int rows, float scale_log2)
 {
-    static const struct decode_parts in_rows = {KERNEL(decode_k), KERNEL(decode_v)};
-    static const struct decode_parts in_tiles = {KERNEL(decode_tiled_k), KERNEL(decode_v)};
-    KERNEL(decode_by)(block->k.tiled ? &in_tiles : &in_rows, block, rows, scale_log2);
+    decode_panels((struct decode_parts){score_rows_or_tiles, KERNEL(decode_v)}, block, rows,
+                  scale_log2);
 }
 
 #endif
