@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makes one op whose sizes and parameters all differ, so that a field in another place gives a
-// wrong number.
+// Makes one op whose sizes and parameters all differ, so that a number is wrong
+// if the loaded ggml has its field at another offset than the headers of this build.
 #include "ggml/probe.h"
 
 #include "ggml/op.h"

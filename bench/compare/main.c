@@ -112,7 +112,9 @@ static enum exit_code measure_all(const struct plan *plan, struct shared *shared
     const int suspects = want_suspects(shared);
     if (code != EXIT_GREEN || suspects == 0 || interrupted())
         return code;
-    fprintf(stderr, "%d of %d slower or unclear: measured again, loaded in the other order\n",
+    fprintf(stderr,
+            "%d of %d slower or unclear: measured again, with the libraries loaded in the other "
+            "order\n",
             suspects, shared->count);
     return process_measure(plan, shared, SECOND, tell);
 }

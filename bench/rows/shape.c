@@ -152,8 +152,8 @@ static double windowed_pairs(const struct shape *shape, int64_t batch)
     return pairs;
 }
 
-/* Returns the number of pairs of a row and a key that the row sees, for one head. A causal
- * call with as many keys as rows counts half of its pairs of a row and a key. */
+/* Returns the number of pairs of a row and a key that the row sees, for one head. In a causal call
+ * with as many keys as rows, half of all pairs of a row and a key are counted. */
 static double visible_pairs(const struct shape *shape, int64_t batch)
 {
     const double rows = (double)shape->q_len, keys = (double)shape_keys(shape, batch);

@@ -180,7 +180,7 @@ static const char *why_unit(const struct unit *unit)
     if (!is_worth_it(unit))
         return "slower than its instruction set alone on this CPU: used only if named";
     if (best_unit(unit->isa) > unit - units)
-        return "a unit that does this work, too, is used instead: used only if named";
+        return "another unit that does the same work is used: this one is used only if named";
     return "CPU and operating system support it";
 }
 

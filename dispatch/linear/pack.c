@@ -43,8 +43,8 @@ static attnkit_status check_shape(const attnkit_pack_args *args, size_t *bytes, 
     return ATTNKIT_OK;
 }
 
-/* Reads args, into `copy` if their size differs, and checks that the shape can be packed. Sets
- * *bytes to the packed size. */
+/* Reads args, into `copy` if args->size is not the size that this library has, and checks that the
+ * shape can be packed. Sets *bytes to the packed size. */
 static attnkit_status read_args(const attnkit_pack_args *theirs, attnkit_pack_args *copy,
                                 const attnkit_pack_args **args, size_t *bytes, char *message)
 {

@@ -542,9 +542,9 @@ static void prefetch_next(const struct attention *a, const struct kernels *kerne
     room->known = next;
 }
 
-/* Sets the addresses of the part of the next block that this head prefetches. The block of all
- * heads is divided into pieces in the order of memory. A piece is one head's row of one token. A
- * part has as many pieces as the block has keys. */
+/* Sets the addresses of the rows that this head prefetches. `turns` heads lie side by side and
+ * prefetch the next block together. The rows of all these heads, token by token as in memory, are
+ * cut into equal parts, one for each head. A part has as many rows as the block has keys. */
 static void point_to_part(const struct attention *a, const struct kernels *kernels,
                           const struct cache *c, struct key_range next, const struct row_room *room,
                           const char **rows)

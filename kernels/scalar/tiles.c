@@ -192,8 +192,9 @@ static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t va
     return is_not_finite(sum, out, value_dim);
 }
 
-/* Computes a row of the result from l of a total. o comes from the total, or, if o is NULL, from a
- * chunk. Returns whether a value is not finite. */
+/* Computes a row of the result. row_sum is the sum of the weights of a total. The weighted sums of
+ * V are `o` of this total, or `chunk_o` of a chunk if `o` is NULL. Returns whether a value is not
+ * finite. */
 static bool finish_wide_row(const double *o, const float *chunk_o, int64_t stride, double row_sum,
                             int64_t value_dim, float *out)
 {

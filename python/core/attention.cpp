@@ -177,7 +177,7 @@ nb::object scaled_dot_product_attention(PyObject *const *args, Py_ssize_t positi
     given.of[DROPOUT] = nullptr;
     const bool is_causal = truth(given.of[CAUSAL]);
     if (is_causal && given.of[MASK])
-        bad_value("attn_mask: there is none with is_causal");
+        bad_value("attn_mask: must be None if is_causal is true");
     const nb::object alignment = is_causal ? nb::object(nb::str("upper-left")) : nb::object();
     given.of[CAUSAL] = alignment.ptr();
     call c;

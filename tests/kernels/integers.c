@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of integers: calls with ATTNKIT_INTEGERS, drawn from their numbers (drawn.h). On each
+ * Calls with ATTNKIT_INTEGERS. Each call is drawn from the number of its case (drawn.h). On each
  * instruction set and with each unit, out and lse must have the bits of the scalar reference, with
  * one thread and with several. Every third call without cells is also compared with the oracle:
  * each element of the reference must be inside the bound that tests/oracle/oracle.c derives.
- * Calls with strange numbers do both: they have scales that are NaN, infinite, 0 or negative, and
- * groups that are so small that they become 0.
+ * Calls with strange numbers get both checks. Their scales may be NaN, infinite, 0 or negative, and
+ * their groups so small that they become 0.
  *
  *   integers [--isa NAME]
  */
@@ -107,8 +107,8 @@ static void calls_have_the_bits_of_the_reference(void **state)
 
 /* --- The bound -------------------------------------------------------------------------------- */
 
-/* Results compared with the oracle: the largest shares of their bounds that errors use. The last
- * rounding of a result of 16 bits uses up nearly all of the bound. */
+/* Results that have been compared with the oracle: the largest error / bound so far, for each kind
+ * of result. The last rounding of a result of 16 bits uses up nearly all of the bound. */
 struct judged {
     double out, out_of_16_bits, lse;
     long long elements, unbounded, not_finite;
@@ -194,8 +194,8 @@ struct strange {
     char v[STRANGE_KEYS * (STRANGE_DIM / Q8_BLOCK) * Q8_BLOCK_BYTES];
 };
 
-/* Draws rows of q. A group in four is small, or cannot be told from 0, and a row in twenty has a
- * number that is not finite. */
+/* Draws rows of q. One group in eight is small, and three in eight become 0 or nearly 0. One row in
+ * twenty has a number that is not finite. */
 static void draw_q(float *q, int64_t dim, uint64_t *random)
 {
     static const float sizes[] = {1.0f, 1e-3f, 10.0f, 0x1p-99f, 0x1p-101f, 0x1p-130f, 1.0f, 0.0f};
@@ -338,7 +338,8 @@ static void small_weights_become_0_inside_the_bound(void **state)
     free(s);
 }
 
-/* The product of the scales of q and K is about 2^-138, with 11 bits. */
+/* The product of the scales of q and K is about 2^-138: a subnormal number with 12 significant
+ * bits. */
 static void subnormal_products_of_scales_are_inside_the_bound(void **state)
 {
     (void)state;

@@ -91,8 +91,9 @@ def by_clang_cl():
         raise Failed(f"the DLL needs {sorted(imported - MICROSOFTS_OWN)}")
     program = link(folder, "program.exe", "/subsystem:console", folder / "program.obj", folder / "of_dll.lib")
     probe = link(folder, "probe.exe", "/subsystem:console", folder / f"{PROBE.stem}.obj", library)
-    said = f"{version([CLANG_CL])}: built without warnings with the headers of Wine; the DLL exports the {count} " \
-        f"functions of the map, and needs {' and '.join(sorted(imported))}; the static library exports none"
+    said = f"{version([CLANG_CL])}: built without warnings with the headers of Wine; the DLL exports " \
+        f"the {count} functions of dispatch/attnkit.map, and needs {' and '.join(sorted(imported))}; the " \
+        "static library exports none"
     if not WINE:
         raise Missing(f"{said}; not run: no Wine (package wine64)")
     ran = run_under_wine(folder, program, probe)

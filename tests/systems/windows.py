@@ -52,8 +52,8 @@ def windows(name, compiler, more=()):
     command = [*compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", "-I", ROOT, "-I", ROOT / "include"]
     output_of(*command, PROGRAM, folder / "dispatch" / "libattnkit.dll.a", *more, "-o", folder / "program.exe")
     output_of(*command, PROBE, folder / "dispatch" / "libattnkit.a", *more, "-o", folder / "probe.exe")
-    said = f"{version(compiler)}: built without warnings; the DLL exports the {count} functions of the map, and " \
-        f"needs {' and '.join(sorted(imports))}"
+    said = f"{version(compiler)}: built without warnings; the DLL exports the {count} functions of " \
+        f"dispatch/attnkit.map, and needs {' and '.join(sorted(imports))}"
     if not WINE:
         raise Missing(f"{said}; not run: no Wine (package wine64)")
     ran = run_under_wine(folder, folder / "program.exe", folder / "probe.exe")

@@ -54,7 +54,7 @@ def check_library(library):
     count = check_exports(name for name in exported if name.startswith("attnkit_"))
     if imported - MAY_IMPORT or not imported & MAY_IMPORT:
         raise Failed(f"{library} imports {sorted(imported)}")
-    return f"exports the {count} functions of the map, and imports {', '.join(sorted(imported))}"
+    return f"exports the {count} functions of dispatch/attnkit.map, and imports {', '.join(sorted(imported))}"
 
 
 def macos():

@@ -52,7 +52,7 @@ static void print_point(const struct judged *judged, int name_width)
     if (!judged->second->wanted || judged->second->outcome != MEASURED)
         return;
     figures_text(judged->second, text);
-    printf("%-*s  %s\n", name_width, "  again, loaded in the other order", text);
+    printf("%-*s  %s\n", name_width, "  again, libraries loaded in the other order", text);
 }
 
 static int count_verdicts(const struct job *job, const char *verdict)

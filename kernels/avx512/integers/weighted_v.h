@@ -19,10 +19,10 @@ enum {
     SUMS = COLUMNS / VECTOR, /* vectors of sums of a row */
 };
 
-/* Interleaves the bytes of four keys: 32 bits of u[i] are a column of the four keys. The 128-bit
- * lanes 0 and 1 have columns of the block at `first` in a row, lanes 2 and 3 of the block at
- * `second`. Lanes 0 and 2 of u[i] begin with column 4 i of their block, lanes 1 and 3 with column
- * 16 + 4 i. */
+/* Interleaves the bytes of four keys: each 32 bits of u[i] hold one column of the four keys. The
+ * 128-bit lanes 0 and 1 have columns of the block at `first` in a row, lanes 2 and 3 of the block
+ * at `second`. Lanes 0 and 2 of u[i] begin with column 4 i of their block, lanes 1 and 3 with
+ * column 16 + 4 i. */
 static inline __attribute__((always_inline)) void
 interleave_keys(const char *const *row, int64_t first, int64_t second, __m512i u[SUMS])
 {
@@ -43,8 +43,8 @@ interleave_keys(const char *const *row, int64_t first, int64_t second, __m512i u
     u[3] = _mm512_unpackhi_epi16(high_01, high_23);
 }
 
-/* Returns number `at` of the four 32-bit numbers at `four` in the lanes of the first block, and
- * number at + 2 in the lanes of the second block. */
+/* `four` points to four 32-bit numbers. Returns a vector whose lanes of the first block hold number
+ * `at`, and whose lanes of the second block hold number at + 2. */
 static inline __attribute__((always_inline)) __m512i for_blocks(const void *four, const int at)
 {
     const __m512i from = _mm512_setr_epi32(at, at, at, at, at, at, at, at, at + 2, at + 2, at + 2,
@@ -70,7 +70,8 @@ add_four_keys(const int16_t (*const n[PANEL_ROWS])[FOUR], const __m512i u[SUMS],
     }
 }
 
-/* Brings the sums of a row into the order of columns. x[i] becomes columns VECTOR i and on. */
+/* Brings the sums of a row into the order of columns. x[i] becomes the VECTOR columns from column i
+ * * VECTOR on. */
 static inline __attribute__((always_inline)) void order_columns(__m512 x[SUMS])
 {
     const __m512 low_01 = _mm512_shuffle_f32x4(x[0], x[1], 0x44);

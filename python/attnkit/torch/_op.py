@@ -64,7 +64,7 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
     if dropout_p != 0.0:
         raise NotImplementedError("dropout_p is not 0: attnkit.torch has no dropout")
     if attn_mask is not None and is_causal:
-        raise ValueError("attn_mask: there is none with is_causal")
+        raise ValueError("attn_mask: must be None if is_causal is true")
     ndim = max(3, query.ndim, key.ndim, value.ndim)
     q, k, v = (tensor[(None,) * (ndim - tensor.ndim)] for tensor in (query, key, value))
     own = 3 if enable_gqa else 2  # the last dimensions, which do not repeat
