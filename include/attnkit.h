@@ -268,12 +268,16 @@ enum {
  *             decode, layouts, and parts of the keys with states.
  * Accuracy    An element of q is off by at most 1/65024 of the largest |q| of its 32 elements, and
  *             a weight times a scale of v by at most 1/65024 of the largest such product of its
- *             block of keys. To this come the roundings of binary32. On random data, the root mean
- *             square of the errors of out is at most 1/50 of the error that rounding k and v to
- *             ATTNKIT_Q8_0 has made. lse has no error from the weights.
+ *             block of keys. If all numbers of such a group are below 2^-100, they become 0. To
+ *             this come the roundings of binary32. If q, k and v are normally distributed around 0,
+ *             the root mean square of the errors of out is at most 1/50 of the error that rounding
+ *             k and v to ATTNKIT_Q8_0 has made. It can be 1/9 if the mean of v is far from 0,
+ *             because many small weights are then off in the same direction. lse has no error from
+ *             the weights.
  * NaN         A NaN or an infinity in q, or a scale of k that is NaN, makes the row NaN. A scale of
  *             v that is NaN or infinite makes the 32 columns of its block NaN, in the rows that see
- *             the key. Elements of q are 0 if all 32 of them are below 2^-100.
+ *             the key. The score of a key is infinite or NaN if a scale of q times a scale of k is
+ *             beyond binary32, although all elements are finite.
  * Cost        Decoding from a long cache takes less time if the CPU is busy with converting and
  *             multiplying K and V rather than with reading them. The unit "avx512+vnni" has an
  *             instruction for these products. Query rows of a KV head are computed 16 at a time,

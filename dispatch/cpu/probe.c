@@ -6,6 +6,8 @@
  */
 #include "dispatch/cpu/probe.h"
 
+#include "kernels/integers.h"
+
 /* The first rows: ties, cancellation, one rounding for each product, overflow, sums at the limit of
  * keep_bits_as_pairs, and a product that is too large for binary32 although the sum is not. The
  * other rows were drawn. */
@@ -79,29 +81,39 @@ bool attnkit_pairs_keep_bits(const struct pair_kernels *pairs)
     return true;
 }
 
-/* Returns a number of the least bits, or one of the largest numbers, from random bits. */
+/* Returns a number between -largest and largest, often one of the two. */
 static int16_t drawn_integer(uint32_t *random, int32_t largest)
 {
     *random = *random * 1664525u + 1013904223u;
     const int32_t bits = (int32_t)(*random >> 8);
     if (bits % 4 == 0)
-        return (int16_t)(bits & 0x100 ? largest : -largest - 1);
+        return (int16_t)(bits & 0x100 ? largest : -largest);
     return (int16_t)(bits % (2 * largest + 1) - largest);
+}
+
+/* Draws the numbers of a trial. The tiles multiply the integers of q and of weights by bytes, by
+ * bytes to which EVEN_OFFSET was added, and by 1. */
+static void draw_pairs(uint32_t *random, int trial, int16_t *a, int16_t *b)
+{
+    for (int i = 0; i < 2 * MAX_VECTOR; i++) {
+        const int16_t integer = drawn_integer(random, (int32_t)MOST_INTEGER);
+        const int16_t byte = drawn_integer(random, INT8_MAX);
+        const int16_t shifted = (int16_t)(byte + EVEN_OFFSET);
+        a[i] = trial % 4 == 0 ? byte : trial % 4 == 1 ? shifted : integer;
+        b[i] = trial % 4 < 2 ? integer : trial % 4 == 2 ? 1 : byte;
+    }
 }
 
 bool attnkit_integers_keep_bits(const struct integer_kernels *integers)
 {
-    enum { TRIALS = 4 };
+    enum { TRIALS = 16 };
     uint32_t random = 1;
     for (int trial = 0; trial < TRIALS; trial++) {
         int32_t sum[MAX_VECTOR], expected[MAX_VECTOR];
         int16_t a[2 * MAX_VECTOR], b[2 * MAX_VECTOR];
+        draw_pairs(&random, trial, a, b);
         for (int i = 0; i < MAX_VECTOR; i++) {
-            for (int j = 2 * i; j < 2 * i + 2; j++) {
-                a[j] = drawn_integer(&random, INT8_MAX);
-                b[j] = drawn_integer(&random, INT16_MAX);
-            }
-            sum[i] = drawn_integer(&random, INT16_MAX) * 32768;
+            sum[i] = drawn_integer(&random, INT16_MAX) * 16384;
             expected[i] = sum[i] + a[2 * i] * b[2 * i] + a[2 * i + 1] * b[2 * i + 1];
         }
         integers->add(sum, a, b);
