@@ -2,8 +2,9 @@
  *
  * Calls with ATTNKIT_INTEGERS. Each call is drawn from the number of its case (drawn.h). On each
  * instruction set and with each unit, out and lse must have the bits of the scalar reference, with
- * one thread and with several. Every third call without cells is also compared with the oracle:
- * each element of the reference must be inside the bound that tests/oracle/oracle.c derives.
+ * one thread and with several, and in every rounding mode of the caller. Every third call is also
+ * compared with the oracle if it has no cells: each element of the reference must be inside the
+ * bound that tests/oracle/oracle.c derives.
  * Calls with strange numbers get both checks. Their scales may be NaN, infinite, 0 or negative, and
  * their groups so small that they become 0.
  *
@@ -15,6 +16,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fenv.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +100,28 @@ static void calls_have_the_bits_of_the_reference(void **state)
             check(number, c, names[i], 1, &e);
             if (c->threads > 1)
                 check(number, c, names[i], c->threads, &e);
+        }
+        free(e.out);
+        free(e.lse);
+        drawn_free(c);
+    }
+}
+
+static void rounding_modes_of_the_caller_change_no_bit(void **state)
+{
+    static const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    (void)state;
+    for (int number = 0; number < CASES / 4; number++) {
+        struct drawn *const c = drawn_with_integers(number);
+        const struct expected e = expect(c);
+        for (int i = 0; i < name_count; i++) {
+            assert_int_equal(fesetround(modes[number % 3]), 0);
+            drawn_clear(c);
+            attend(&c->args, names[i], 1);
+            assert_int_equal(fegetround(), modes[number % 3]);
+            assert_int_equal(fesetround(FE_TONEAREST), 0);
+            assert_true(same_bits(e.lse, c->lse, c->lse_bytes / sizeof(float)));
+            assert_memory_equal(e.out, c->out, c->out_bytes);
         }
         free(e.out);
         free(e.lse);
@@ -382,6 +406,7 @@ int main(int argc, char **argv)
     find_names(argc == 3 && strcmp(argv[1], "--isa") == 0 ? argv[2] : NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_have_the_bits_of_the_reference),
+        cmocka_unit_test(rounding_modes_of_the_caller_change_no_bit),
         cmocka_unit_test(reference_is_inside_the_bound),
         cmocka_unit_test(strange_numbers_have_the_bits_of_the_reference_and_are_inside_the_bound),
         cmocka_unit_test(small_weights_become_0_inside_the_bound),

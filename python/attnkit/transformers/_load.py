@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds transformers. Raises ImportError if it is missing or too old."""
 
-from .. import torch  # attnkit.torch; its errors say what is missing of PyTorch  # noqa: F401
+from .. import torch  # attnkit.torch: raises an error if PyTorch is missing  # noqa: F401
 
 try:
     import transformers

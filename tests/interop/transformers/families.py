@@ -75,7 +75,7 @@ def packed_inputs(family, lengths):
 
 
 def logits_of(model, inputs):
-    """Returns the logits, without those of padding: no other token sees these."""
+    """Returns the logits of all tokens that are not padding. No token sees the padding."""
     with torch.no_grad():
         logits = model(**inputs).logits
     kept = inputs.get("attention_mask")
