@@ -44,6 +44,8 @@ static const struct workload workloads[] = {
     {"B1_H12_L37x91_D128", F32, 1, QUICK, true},
     {"B1_H32_8_L8x4096_D128_causal", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L32x4096_D128_causal", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H8_2_L512x16384_D64_causal_token", F16, 1, NEVER_QUICK, false},
+    {"B1_H8_2_L512x16384_D64_causal_token", F16, 2, NEVER_QUICK, false},
     {"B1_H32_8_L1x4096_D128", ALL_TYPES, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x4096_D128", ALL_TYPES, 2, NEVER_QUICK, false},
     {"B1_H32_8_L1x4096_D128_token", F32 | F16, 1, NEVER_QUICK, false},
