@@ -382,6 +382,9 @@ typedef struct attnkit_exec {
  *     4 * (192 * head_dim + 25000)       with weights
  *     4096 * (value_dim + 3) + 65536     with several threads.
  *
+ * Heads of few elements, with head_dim + 3 * value_dim <= 283, take at most twice as much, because
+ * more of their rows share the cost of reading K and V.
+ *
  * With key_index the size does grow with kv_len: it adds the terms of pages and of a mask, and
  * 17 * kv_len + 16 * batch + 16384. */
 ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,

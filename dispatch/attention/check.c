@@ -50,7 +50,7 @@ static attnkit_status check_products(const struct request *r, char *message)
     const int64_t value_dim = value_dim_of(r);
     const int64_t widest = args->head_dim > value_dim ? args->head_dim : value_dim;
     int64_t bytes, rows;
-    if (__builtin_mul_overflow(widest, (int64_t)sizeof(float) * ROW_BLOCK * 8, &bytes))
+    if (__builtin_mul_overflow(widest, (int64_t)sizeof(float) * ROW_BLOCK * 4, &bytes))
         return refuse(message, ATTNKIT_OVERFLOW, "head_dim is %lld and value_dim %lld: too large",
                       (long long)args->head_dim, (long long)value_dim);
     if (__builtin_mul_overflow(args->q_heads, args->q_len, &rows) ||

@@ -35,7 +35,18 @@ static bool has_heads_to_join(const struct attention *a, const struct kernels *k
 /* Returns the most rows of an item. With integers all rows are decode rows. */
 static int most_rows(const struct attention *a, const struct kernels *kernels)
 {
-    return a->integers ? MAX_DECODE_ROWS : ROW_BLOCK / kernels->lanes * kernels->lanes;
+    return a->integers ? MAX_DECODE_ROWS : attnkit_most_panel_rows(a, kernels);
+}
+
+/* Returns the number of rows of all items of a head but the last. The rows of a head are divided
+ * into as few items as possible. Items of panels have about the same number of rows. */
+static int rows_per_item(const struct attention *a, const struct kernels *kernels, int64_t rows,
+                         int most)
+{
+    if (rows <= most || a->integers)
+        return most;
+    const int even = (int)divide_up(rows, divide_up(rows, most));
+    return (int)divide_up(even, kernels->lanes) * kernels->lanes;
 }
 
 /* The rows of an item: first panel rows, then decode rows. */
@@ -109,7 +120,8 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
     struct schedule s;
     const int64_t rows = a->q_len * a->group, heads = a->batch * a->kv_heads;
     s.kernels = kernels;
-    s.rows_per_item = most_rows(a, kernels);
+    s.most_rows = most_rows(a, kernels);
+    s.rows_per_item = rows_per_item(a, kernels, rows, s.most_rows);
     s.items_per_head = divide_up(rows, s.rows_per_item);
     s.heads_per_item = 1;
     if (a->kv_len <= FEW_KEYS && rows <= kernels->lanes / kernels->vector &&

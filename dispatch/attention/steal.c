@@ -80,7 +80,7 @@ struct group_bytes {
 static struct group_bytes most_bytes(const struct attention *a, const struct kernels *kernels,
                                      const struct schedule *s)
 {
-    const int rows = (int)smaller(a->q_len * a->group, s->rows_per_item);
+    const int rows = (int)smaller(a->q_len * a->group, s->most_rows);
     int64_t floats = item_floats(a, kernels, rows, 0), doubles = item_doubles(a, kernels, rows, 0);
     if (s->walks > 1) {
         floats = larger(floats, s->walks * item_floats(a, kernels, 0, MAX_DECODE_ROWS));

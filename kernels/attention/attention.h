@@ -16,7 +16,7 @@
 #include "kernels/ints.h"
 
 enum {
-    ROW_BLOCK = 256, /* most query rows of an item; one walk over the keys serves them all */
+    ROW_BLOCK = 512, /* most query rows of an item; one walk over the keys serves them all */
     MAX_WALKS = 8,   /* most items of attnkit_decode; their heads share pages of virtual memory */
 };
 
@@ -119,11 +119,16 @@ struct attention {
 struct work_item {
     int64_t batch, kv_head;
     int64_t first_row;
-    int panel_rows;  /* at most ROW_BLOCK, rounded down to whole panels */
+    int panel_rows;  /* at most attnkit_most_panel_rows */
     int decode_rows; /* at most kernels->decode_rows or f32_decode_rows; with integers at most
                         MAX_DECODE_ROWS, and panel_rows is 0 */
     int heads;       /* heads from kv_head on whose rows go together; 1 unless keys are few */
 };
+
+/* Returns the most panel rows of an item. They are ROW_BLOCK, rounded down to whole panels, or half
+ * of it if the queries, states and totals of ROW_BLOCK rows would take too much of L2. More rows
+ * share the cost of widening K and V. */
+int attnkit_most_panel_rows(const struct attention *a, const struct kernels *kernels);
 
 /* Return the bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item of the
  * call, attnkit_decode_scratch is for `items` items with `rows` rows each. The bytes do not grow

@@ -93,10 +93,17 @@ static int64_t mask_floats(const struct attention *a, int lanes)
     return a->extras.any || has_cells(a) ? 2 * KEY_BLOCK * lanes + seen : 0;
 }
 
+int attnkit_most_panel_rows(const struct attention *a, const struct kernels *kernels)
+{
+    const int64_t most_floats = 144 << 10; /* a little more than half of an L2 of 1 MiB */
+    const int rows = panel_floats(a) > most_floats / ROW_BLOCK ? ROW_BLOCK / 2 : ROW_BLOCK;
+    return rows / kernels->lanes * kernels->lanes;
+}
+
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels)
 {
     const int lanes = kernels->lanes;
-    const int64_t all_rows = a->q_len * a->group, most = ROW_BLOCK / lanes * lanes;
+    const int64_t all_rows = a->q_len * a->group, most = attnkit_most_panel_rows(a, kernels);
     const int rows = (int)(all_rows < most ? all_rows : most);
     const int64_t floats = (KEY_BLOCK + 1) * lanes + mask_floats(a, lanes) +
                            panel_floats(a) * whole_vectors(rows, kernels->vector);

@@ -1330,7 +1330,7 @@ static size_t workspace_bound(int64_t head_dim, int64_t value_dim, int64_t threa
                   shared = 4 * 256 * (value_dim + 3);
     const int64_t bytes =
         4 * rows + 4096 + 4 * 129 * (head_dim + value_dim) + (threads > 1 ? 4 * shared + 65536 : 0);
-    return (size_t)(bytes * threads);
+    return (size_t)(head_dim + 3 * value_dim <= 283 ? 2 * bytes * threads : bytes * threads);
 }
 
 static void expect_workspace_within_bound(maker make, const char *isa, int64_t head_dim,

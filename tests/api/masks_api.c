@@ -1388,7 +1388,7 @@ static size_t workspace_bound(const struct call *c)
         bytes += 73728;
     if (c->groups.weights.weights.data)
         bytes += 4 * (192 * head_dim + 25000);
-    return (size_t)bytes;
+    return (size_t)(head_dim + 3 * value_dim <= 283 ? 2 * bytes : bytes);
 }
 
 static size_t workspace_needed(const struct call *c)
