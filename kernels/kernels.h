@@ -2,7 +2,7 @@
  *
  * The contract between the loops (in attention/, cache/ and linear/ of this folder) and the tiles
  * of an instruction set. The contract is one struct of function pointers. Every instruction set has
- * all entries of the struct but perhaps `pairs`, and each entry does the work of one tile.
+ * all entries of the struct, except that `pairs` may be NULL. Each entry does the work of one tile.
  * README.md in this folder has the canonical order of roundings that every entry keeps. A "chain"
  * is an accumulation that starts at +0 and takes its terms one by one in index order.
  */
@@ -83,8 +83,8 @@ static const struct block_layout block_layouts[TYPE_COUNT] = {
     [TYPE_F8_E4M3] = {0, 1},
 };
 
-/* The types that rows of K and V may have in this build, a bit for each. Of q, results and biases,
- * every build has TYPE_F32, TYPE_F16 and TYPE_BF16. */
+/* The types that rows of K and V may have in this build, a bit for each. Every build has q, results
+ * and biases of TYPE_F32, TYPE_F16 and TYPE_BF16. */
 enum {
     BUILT_TYPES = 1 << TYPE_F32
 #ifndef ATTNKIT_WITHOUT_F16
@@ -122,8 +122,8 @@ static inline bool is_built(enum type type)
 }
 
 /* Ends the program if this build has no rows of K and V of the type. The type is a constant, so
- * that the compiler drops the code after this call. No type that was left out comes this far,
- * because attnkit_check_stored_row refuses it. */
+ * that the compiler drops the code after this call. A call with a type that was left out never gets
+ * here, because attnkit_check_stored_row refuses the type. */
 static inline void require_built(const enum type type)
 {
     if (!is_built(type))

@@ -143,7 +143,7 @@ static attnkit_status check_cache_use(const struct layer_request *r, char *messa
         return refuse_given("kv_lens", "with a cache the lengths follow from cached", message);
     if (a->storage->cu_seqlens_q.data || a->storage->cu_seqlens_kv.data)
         return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "attention->%s is given, but cached, too: packed sequences cannot be cached",
+                      "attention->%s and cached are both given: packed sequences cannot be cached",
                       a->storage->cu_seqlens_q.data ? "cu_seqlens_q" : "cu_seqlens_kv");
     return ATTNKIT_OK;
 }

@@ -127,7 +127,7 @@ struct layer_plan {
 
 /* Intermediate results in the workspace. A pointer is NULL if the layer does not have this result.
  * q_raw and k_raw are q and k before rotation. `result` is the output of attention. If the layer
- * rotates, it takes the memory of q_raw. */
+ * rotates, `result` takes the memory of q_raw. */
 struct layer_buffers {
     float *q_raw, *q, *k_raw, *k, *v, *result, *weights;
     int64_t *kv_lens;        /* [batch] */

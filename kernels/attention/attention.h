@@ -61,7 +61,7 @@ struct extras {
     int64_t keep_first;              /* keys with a smaller absolute index are in every window */
     const int32_t *q_docs, *kv_docs; /* segment ids of rows and keys; NULL: none */
     struct mask bytes, bits, bias;
-    int64_t columns;          /* columns of the mask that has the fewest; INT64_MAX: no mask */
+    int64_t columns;          /* columns of the narrowest mask; INT64_MAX: no mask */
     struct adjust adjust;     /* factor is scale_log2 if there is no softcap */
     const float *slopes;      /* [q_heads], or NULL; not multiplied by log2 e */
     const float *bias_scales; /* [q_heads], or NULL; not multiplied by log2 e */
@@ -182,8 +182,8 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 struct chunk_run {
     double *total; /* over all chunks before these; after joining, also over these chunks */
     float *states;
-    int64_t step, first_chunk; /* first_chunk: number of chunks before these that the item sees, so
-                                  never more than the index of the first of these chunks */
+    int64_t step, first_chunk; /* first_chunk: how many earlier chunks have keys that the item sees;
+                                * at most the index of the first of these chunks */
     int count;
     bool begins; /* no chunks come before these: the total holds nothing yet */
     bool ends;   /* no chunks follow: the result is written, and the total has no meaning

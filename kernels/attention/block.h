@@ -58,8 +58,8 @@ struct rows attnkit_pairs_of_k(const struct attention *a, const struct kernels *
                                int64_t batch, int64_t kv_head, int64_t first, struct key_set keys,
                                float *wide, uint32_t *least);
 
-/* The keys first .. end - 1 of a head. A block has at most the first KEY_BLOCK of them. The range
- * is empty if first is end. */
+/* The keys first .. end - 1 of a head. Of a longer range, a block has the first KEY_BLOCK keys. The
+ * range is empty if first is end. */
 struct key_range {
     int64_t batch, kv_head, first, end;
 };
@@ -81,7 +81,7 @@ struct row_room {
     const char *part_v[KEY_BLOCK]; /* the part of V that this head prefetches */
     int next;                      /* which of the two lists in k is for the next block */
     int turn, turns; /* this head's number among the heads that prefetch together, and the number of
-                        these heads; 0 and 1 if there are none */
+                      * these heads; 0 and 1 if each head prefetches by itself */
     struct key_range known; /* the keys whose rows are in k[next], or none */
     struct wide wide;
     const float *zeros; /* a row of V with zeros */

@@ -2,7 +2,7 @@
  *
  * Finds the cell of each key from the key indices of all cells. One pass over an entry's indices
  * finds their range. Another pass lists each cell at its key. An empty cell costs only a
- * comparison: if several sequences share a cache, many cells are empty for each of them.
+ * comparison. If several sequences share a cache, most cells are empty for each sequence.
  */
 #include "kernels/attention/cells.h"
 
@@ -174,5 +174,5 @@ void attnkit_take_cells(const struct attention *a, const struct kernels *kernels
 {
     if (has_cells(a) && a->cells.table->batch != batch)
         (void)attnkit_list_cells(a, kernels,
-                                 batch); /* no index is there twice: bind_cells.c has checked */
+                                 batch); /* bind_cells.c has checked that no index occurs twice */
 }

@@ -20,13 +20,13 @@ struct append {
     /* `batch` is the stride from page to page if dst is paged, and `row` is the stride from tile to
      * tile if dst is tiled. */
     struct strides src_stride, dst_stride, scale_stride;
-    struct ints starts; /* none: 0 */
-    struct ints lens;   /* none: len */
+    struct ints starts; /* no array: 0 */
+    struct ints lens;   /* no array: len */
     struct pages pages;
 
     int64_t pairs; /* pairs of a row that are rotated; 0: no rotation */
     bool interleaved;
-    struct ints positions;  /* none: starts */
+    struct ints positions;  /* no array: starts */
     const float *cos, *sin; /* [position][pairs]; NULL: computed from base */
     double base;
 };

@@ -338,8 +338,8 @@ static void set_y(const struct linear *l, const struct scratch *s, const struct 
     product->y_stride = l->y_stride;
 }
 
-/* Turns x of a block from words into binary32, in place. No group moves down, so the last goes
- * first. */
+/* Turns x of a block from words into binary32, in place. No group moves to a lower address, so the
+ * last group moves first. */
 static void split_x(const struct linear *l, struct scratch *s, int rows)
 {
     const int64_t lanes = group_lanes(rows);
