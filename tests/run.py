@@ -223,7 +223,7 @@ def portable_state(name, wrapper, folder):
     example = Path("examples") / "example_portable_state"
     status, output = run([sys.executable, INTEROP / "portable.py", BUILD / example, wrapper,
                           folder / example], timeout=600)
-    record_tap(f"{name}: a state and a cache go there and back", status, output)
+    record_tap(f"{name}: each machine continues from the state and cache of the other", status, output)
 
 
 def suite_onnx():

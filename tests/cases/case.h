@@ -135,8 +135,8 @@ uint64_t result_hash(const struct result *r);
 
 /* ------------------------------------------------------------------------------------------- */
 
-/* The way to run a case. The public call runs it on a named instruction set, with one share for
- * each of `threads` threads. A table of kernels runs it for kernels that the library does not
+/* The way to run a case: by the public call on a named instruction set, with one share for each of
+ * `threads` threads, or without the public call by a table of kernels that the library does not
  * list. */
 struct runner {
     const char *isa;

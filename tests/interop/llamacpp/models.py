@@ -28,7 +28,8 @@ VOCABULARY = 256
 MODELS = ("llama", "qwen3", "gemma2", "gemma3", "gpt-oss", "mpt", "deepseek2")
 WITH_EXPERTS = ("gpt-oss", "deepseek2")
 WITH_WINDOW = ("gemma2", "gemma3", "gpt-oss")
-SLACK = 1.01  # largest allowed ratio of attnkit's error to stock's; both come from the f16 cache, and differ by chance
+# Largest allowed ratio of attnkit's error to stock's. Both errors come from the f16 cache, and differ by chance.
+SLACK = 1.01
 
 
 class Model:
