@@ -306,8 +306,8 @@ struct decode_block {
      * of V is read. */
     const struct adjust *adjust;
     const float *const *bias;
-    /* NULL, or a line of KEY_BLOCK factors for each row. Weights are multiplied by them after the
-     * weights have been summed. */
+    /* NULL, or a line of KEY_BLOCK factors for each row. Weights are multiplied by these factors
+     * after the weights have been summed. */
     const float *const *keep;
     /* Hints for prefetching. If `far` is set, K and V most likely are neither in L1 nor in L2, and
      * the tile prefetches rows. While it works on K, it prefetches the rows of V in `with_k`, one

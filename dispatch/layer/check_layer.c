@@ -70,7 +70,8 @@ static bool has_state(const attnkit_state *s)
     return s->max || s->sum || s->out;
 }
 
-/* Refuses fields of attention that the layer sets itself, and a flag that it does not have. */
+/* Refuses fields of attention that the layer sets itself, and the flag ATTNKIT_INTEGERS, which a
+ * layer does not support. */
 static attnkit_status check_own_fields(const struct request *r, char *message)
 {
     static const char why[] = "the layer sets this field itself, or does not support it";

@@ -238,9 +238,9 @@ static bool is_readable(const struct cache *c)
            c->scale_group == c->dim;
 }
 
-/* Returns the type of the rows that a decode tile gets. Rows that it cannot read become TYPE_Q8_0
- * if their type is_unpacked, else TYPE_F32. TYPE_Q8_0 has fewer bytes, so more rows fit into the
- * caches of the CPU. */
+/* Returns the type of the rows that a decode tile gets. Rows that the tile cannot read become
+ * TYPE_Q8_0 if their type is_unpacked, else TYPE_F32. TYPE_Q8_0 has fewer bytes, so more rows fit
+ * into the caches of the CPU. */
 static enum type readable_type(const struct cache *c)
 {
     if (is_readable(c))

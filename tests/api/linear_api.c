@@ -46,7 +46,8 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* Makes the valid calls, and packs the matrix. The next call of this function overwrites them. */
+/* Makes the valid calls, and packs the matrix. The next call of this function overwrites the calls
+ * and the matrix. */
 static struct call *good_call(void)
 {
     static struct call c;

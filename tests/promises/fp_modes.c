@@ -106,7 +106,7 @@ static char workspace[1 << 20];
 
 /* Data whose result a mode could change: results, products or the scale are subnormal. */
 static const struct data {
-    float q, k, v; /* their largest magnitudes */
+    float q, k, v; /* largest magnitudes of the elements of q, k and v */
     double scale;  /* 0: the default */
 } data_kinds[] = {
     {1.0f, 1.0f, 1.0f, 0},

@@ -17,7 +17,7 @@
 
 enum {
     FOUR = 4,                  /* keys that are interleaved */
-    SUMS = 2,                  /* vectors of sums of a row, in both parts */
+    SUMS = 2,                  /* vectors of sums of a row, in scores and in weighted V */
     HALF_BLOCK = Q8_BLOCK / 2, /* columns of a tile of weighted V */
 };
 

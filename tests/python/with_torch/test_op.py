@@ -83,7 +83,8 @@ class SameBits(unittest.TestCase):
             self.assertTrue(torch.equal(lse, torch.full((batch, 4, q_len), -torch.inf)))
 
     def test_the_signature_of_torch(self):
-        """Covers what activate() does not reach: a value_dim other than head_dim, and few or many dimensions."""
+        """Covers arguments that activate() does not reach: a value_dim other than head_dim, and few or many
+        dimensions."""
         ours = attnkit.torch.scaled_dot_product_attention
         q, k, v = drawn_qkv()
         seen = drawn(4, 5, 7) < 0.6
