@@ -461,8 +461,8 @@ static inline void split_pairs(float *x, int64_t n, int lanes)
         }
 }
 
-/* The number of floats that a row of n elements takes after integer_kernels.round_row. n is a
- * multiple of Q8_BLOCK. */
+/* Returns the number of floats that a row of n elements takes after integer_kernels.round_row. n is
+ * a multiple of Q8_BLOCK. */
 static inline int64_t rounded_row_floats(int64_t n)
 {
     return 2 * (n / Q8_BLOCK) + n / 2;

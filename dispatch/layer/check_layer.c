@@ -238,7 +238,7 @@ static attnkit_status check_mean(const struct layer_request *r, char *message)
     const attnkit_weights_kind kind = r->attention.weights->kind;
     if (r->core->mean_weights && kind != ATTNKIT_WEIGHTS_NONE && kind != ATTNKIT_WEIGHTS_SOFTMAX)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "attention->weights.kind is %d: mean_weights is of ATTNKIT_WEIGHTS_SOFTMAX",
+                      "attention->weights.kind is %d: mean_weights needs ATTNKIT_WEIGHTS_SOFTMAX",
                       (int)kind);
     return ATTNKIT_OK;
 }

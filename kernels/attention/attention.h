@@ -47,7 +47,7 @@ struct mask {
     enum type type;  /* type of the elements, if they are numbers */
 };
 
-/* The kind of weights that the caller asks for, with the numbers of attnkit_weights_kind. */
+/* The kind of weights that the caller asks for, numbered as in attnkit_weights_kind. */
 enum weights_kind { WEIGHTS_NONE, WEIGHTS_SOFTMAX, WEIGHTS_BIASED, WEIGHTS_CAPPED, WEIGHTS_SCALED };
 
 /* The options of a call. The scale in log2 and the options that only set the end of a row's keys
@@ -65,8 +65,8 @@ struct extras {
     struct adjust adjust;     /* factor is scale_log2 if there is no softcap */
     const float *slopes;      /* [q_heads], or NULL; not multiplied by log2 e */
     const float *bias_scales; /* [q_heads], or NULL; not multiplied by log2 e */
-    bool has_huge_scale; /* one of bias_scales times log2 e may be infinite: its product with a bias
-                            of 0 is NaN */
+    bool has_huge_scale; /* a bias scale times log2 e may be infinite; its product with a bias of 0
+                          * is NaN */
     const float *sinks;  /* [q_heads], or NULL */
     bool drops;
     uint64_t dropped;      /* a random word of 32 bits below this number drops its key */
@@ -122,7 +122,8 @@ struct work_item {
     int panel_rows;  /* at most ROW_BLOCK, rounded down to whole panels */
     int decode_rows; /* at most kernels->decode_rows or f32_decode_rows; with integers at most
                         MAX_DECODE_ROWS, and panel_rows is 0 */
-    int heads;       /* heads from kv_head on whose rows go together; 1 unless keys are few */
+    int heads;       /* number of KV heads, from kv_head on, whose rows go together; 1 unless keys
+                      * are few */
 };
 
 /* Return the bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item of the
@@ -153,8 +154,8 @@ void attnkit_careful_row(const struct attention *a, const struct kernels *kernel
 /* Several threads may work on an item. Each thread takes chunks of the item's keys. The states of
  * the chunks are then joined in order to a total, which gives the same bits as a single thread
  * does. The next four functions return the number of floats of a state or the number of doubles of
- * a total. States and totals are aligned as scratch is. The state of decode follows the state of
- * prefill, and the totals lie in the same order. */
+ * a total. States and totals are aligned as scratch is. In memory, the state of decode follows the
+ * state of prefill, and the totals lie in the same order. */
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_prefill_total(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_decode_state(const struct attention *a, int rows);

@@ -25,7 +25,7 @@ struct careful {
     double *exact;      /* [value_dim]: o of the chunk, as it will be folded into the total */
     struct total total; /* total of the row */
     struct state chunk; /* state of the row, laid out as in decode */
-    const float *q;     /* the row */
+    const float *q;     /* the query row */
     float *k, *v;       /* scratch for rows not used in place: TILE_KEYS rows of K, one row of V */
     char *rest;         /* scratch for decode */
 };

@@ -81,13 +81,13 @@ static inline floats fms_v(floats a, floats b, floats c)
     return _mm256_fmsub_ps(a, b, c);
 }
 
-/* Returns the maximum, or y where x is NaN. y is not NaN. */
+/* Returns the maximum of x and y, or y where x is NaN. y is not NaN. */
 static inline floats max_without_nan(floats x, floats y)
 {
     return _mm256_max_ps(x, y);
 }
 
-/* Returns the maximum, or NaN where x is NaN. y is not NaN. */
+/* Returns the maximum of x and y, or NaN where x is NaN. y is not NaN. */
 static inline floats max_with_nan(floats x, floats y)
 {
     return _mm256_max_ps(y, x);
@@ -266,7 +266,7 @@ static inline __m256 plain_nan(__m256 y)
 
 static inline bool is_spoilt(__m256 spoilt)
 {
-    const __m256 x = _mm256_sub_ps(spoilt, spoilt); /* 0 */
+    const __m256 x = _mm256_sub_ps(spoilt, spoilt); /* 0, or NaN where a lane is not finite */
     return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0;
 }
 

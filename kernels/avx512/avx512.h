@@ -81,13 +81,13 @@ static inline floats fms_v(floats a, floats b, floats c)
     return _mm512_fmsub_ps(a, b, c);
 }
 
-/* Returns the maximum, or y where x is NaN. y is not NaN. */
+/* Returns the maximum of x and y, or y where x is NaN. y is not NaN. */
 static inline floats max_without_nan(floats x, floats y)
 {
     return _mm512_max_ps(x, y);
 }
 
-/* Returns the maximum, or NaN where x is NaN. y is not NaN. */
+/* Returns the maximum of x and y, or NaN where x is NaN. y is not NaN. */
 static inline floats max_with_nan(floats x, floats y)
 {
     return _mm512_max_ps(y, x);

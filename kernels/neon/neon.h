@@ -82,13 +82,13 @@ static inline floats fms_v(floats a, floats b, floats c)
     return vfmaq_f32(vnegq_f32(c), a, b);
 }
 
-/* Returns the maximum, or y where x is NaN. y is not NaN. */
+/* Returns the maximum of x and y, or y where x is NaN. y is not NaN. */
 static inline floats max_without_nan(floats x, floats y)
 {
     return vmaxnmq_f32(x, y);
 }
 
-/* Returns the maximum, or NaN where x is NaN. y is not NaN. */
+/* Returns the maximum of x and y, or NaN where x is NaN. y is not NaN. */
 static inline floats max_with_nan(floats x, floats y)
 {
     return vmaxq_f32(x, y);

@@ -103,7 +103,7 @@ static void scores_have_a_fiftieth_of_the_error_of_storage(void **state)
  * true result of the stored K and V. */
 struct out_errors {
     struct errors f32, integers;
-    struct errors v, both; /* of rounding V alone to Q8_0, and of rounding K and V */
+    struct errors v, both; /* errors of rounding V alone to Q8_0, and of rounding K and V */
 };
 
 static struct oracle_element *truth_of(const attnkit_attention_args *args)

@@ -99,7 +99,7 @@ def prompt(family, length, dtype):
     import torch
     from families import inputs_of
     inputs = inputs_of(family, 1, length, size="large")
-    if family == "Whisper":  # a text of 128 tokens
+    if family == "Whisper":  # the decoder gets a text of 128 tokens
         inputs["input_features"] = torch.randn(1, 80, 2 * length).to(dtype)
         inputs["decoder_input_ids"] = inputs["decoder_input_ids"][:, :128]
     return dict(inputs, use_cache=False) if "encoder" not in kind_of(family) else inputs
