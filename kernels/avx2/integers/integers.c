@@ -170,8 +170,8 @@ struct weight_lines {
 };
 
 /* Rounded weights: for each block and row the integers of each four keys. Of each four keys, keys
- * 0, 2, 1 and 3 lie in this order. Scales are of row r and block b at BLOCKS r + b. The sums of a
- * block and row begin with `beginning`, because even_bytes adds EVEN_OFFSET. */
+ * 0, 2, 1 and 3 lie in this order. The scale of row r and block b is at BLOCKS * r + b. The sums of
+ * a block and row begin with `beginning`, because even_bytes adds EVEN_OFFSET. */
 struct rounded_weights {
     _Alignas(32) int16_t n[BLOCKS][PANEL_ROWS][KEY_BLOCK / FOUR][FOUR];
     _Alignas(32) float scale[VECTOR], inverse[VECTOR];
