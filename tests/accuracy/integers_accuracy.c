@@ -116,7 +116,7 @@ static struct oracle_element *truth_of(const attnkit_attention_args *args)
     return truth;
 }
 
-/* Runs the call and adds the errors of its out. */
+/* Runs the call of args and adds the errors of its output to e. */
 static void add_run(const attnkit_attention_args *args, const struct oracle_element *truth,
                     struct errors *e)
 {
@@ -126,7 +126,7 @@ static void add_run(const attnkit_attention_args *args, const struct oracle_elem
         add(e, (double)out[i] - truth[i].value);
 }
 
-/* Adds the differences of true results. */
+/* Adds to e how far `truth` is from the true result of args. */
 static void add_difference(const attnkit_attention_args *args, const struct oracle_element *truth,
                            struct errors *e)
 {

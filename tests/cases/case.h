@@ -122,7 +122,7 @@ void result_free(struct result *r);
 /* Computes the result of the scalar reference. */
 void result_from_reference(struct result *r, const attnkit_attention_args *args);
 
-/* Compares bits, as tests compare results. NaN must have the same bits, too. */
+/* Compares the bits of two results. NaN must have the same bits, too. */
 bool same_bits(const float *a, const float *b, size_t count);
 
 /* Compares numbers of which only the value matters. Any NaN equals any NaN. */

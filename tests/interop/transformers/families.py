@@ -68,7 +68,7 @@ def inputs_of(family, batch=2, length=48, padded=False, size="small"):
 
 
 def packed_inputs(family, lengths):
-    """Returns one row with sequences of these lengths, and the sequences."""
+    """Returns one packed row of sequences of these lengths, and the sequences one by one."""
     row = tokens(1, sum(lengths), config_of(family).vocab_size)
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
     return {"input_ids": row, "position_ids": positions, "use_cache": False}, row.split(lengths, dim=1)
