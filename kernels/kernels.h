@@ -38,8 +38,8 @@ enum {
     ROW_GROUP = 8,        /* most rows of x in a group of struct product */
 };
 
-/* The type of the elements of a row. Each constant equals the constant of attnkit_type that has its
- * name. */
+/* The type of the elements of a row. Each constant equals the constant of attnkit_type with the
+ * same name. */
 enum type {
     TYPE_F32,
     TYPE_F16,
@@ -160,8 +160,8 @@ static inline bool is_only_widened(enum type type)
     return type >= TYPE_Q4_0;
 }
 
-/* Returns whether `unpack` takes the type: its blocks are like blocks of TYPE_Q8_0, with fewer bits
- * for an integer and perhaps more elements for a scale. */
+/* Returns whether `unpack` takes the type. Blocks of a type that `unpack` takes are like blocks of
+ * TYPE_Q8_0, with fewer bits for an integer and perhaps more elements for a scale. */
 static inline bool is_unpacked(enum type type)
 {
     return type == TYPE_Q4_0 || type == TYPE_Q5_0 || type == TYPE_IQ4_NL || type == TYPE_Q1_0 ||
@@ -400,8 +400,9 @@ static inline double inverse_of(double l)
 /* Multiply-adds of pairs of bf16. A word holds two neighbours of a row: element 2 i in the high
  * half and element 2 i + 1 in the low half. If a row has an odd number of elements, its last word
  * ends with a 0. An instruction adds the product of the high halves to a sum, then the product of
- * the low halves, each with one rounding, as two steps of the chain over d. But it takes subnormal
- * numbers as 0, so it gives the bits of the chain only if no factor, product or sum is subnormal.
+ * the low halves, each with one rounding, as two steps of the chain over d. But the instruction
+ * takes subnormal numbers as 0, so it gives the bits of the chain only if no factor, product or sum
+ * is subnormal.
  *
  * The magnitude of a bf16 is its bits without the sign, as an integer. The least magnitude of some
  * numbers is their smallest magnitude other than 0, or NO_MAGNITUDE if all numbers are 0. */
@@ -413,8 +414,8 @@ enum {
 /* Returns whether multiplying in pairs gives the bits of the chain. a and b are the least
  * magnitudes of the two factors. A normal bf16 with the exponent field e is a multiple of 2^(e -
  * 134). If two fields sum up to at least 142, products and their sums are multiples of 2^-126, and
- * none of them is subnormal. If the sums continue sums over earlier inputs, these must be multiples
- * of 2^-126, too. */
+ * none of them is subnormal. If the sums continue sums over earlier inputs, the earlier sums must
+ * be multiples of 2^-126, too. */
 static inline bool keep_bits_as_pairs(uint32_t a, uint32_t b)
 {
     return a >= LEAST_NORMAL && b >= LEAST_NORMAL && (a >> 7) + (b >> 7) >= 142;
@@ -472,14 +473,15 @@ static inline int64_t rounded_row_floats(int64_t n)
 struct integer_kernels {
     /* Rounds a row of q with n elements to integers of 16 bits. `rounded` begins with a scale for
      * each Q8_BLOCK elements. After the scales comes an int32_t for each Q8_BLOCK elements: -128
-     * times the sum of its integers of even index. A tile that adds 128 to the bytes of even index
-     * begins its sum with this number. Then come the integers, four by four: elements 0, 2, 1 and 3
-     * of each four elements. An instruction multiplies two neighbouring integers at a time, and
-     * this order needs the fewest instructions to bring the bytes of K to the same places. */
+     * times the sum of the integers with an even index. A tile that adds 128 to the bytes of even
+     * index begins its sum with this number. Then come the integers, four by four: elements 0, 2, 1
+     * and 3 of each four elements. An instruction multiplies two neighbouring integers at a time,
+     * and this order needs the fewest instructions to bring the bytes of K to the same places. */
     void (*round_row)(const float *row, int64_t n, float *rounded);
 
     /* Does the work of `decode` of struct kernels. block->q has rows of round_row, and K and V are
-     * rows of TYPE_Q8_0. A key behind visible[r] does not count, whatever its rows hold. */
+     * rows of TYPE_Q8_0. Row r takes no key from key visible[r] on, whatever the rows of the key
+     * hold. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
     /* For the tiles of a unit: computes sum[i] += a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1] for

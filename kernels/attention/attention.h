@@ -98,8 +98,8 @@ struct attention {
     int64_t first_key;  /* absolute index of key 0, a multiple of CHUNK_KEYS; not used with cells */
     struct cells cells;
     /* Dense states of the query rows, [batch][q_heads][q_room]. `before` is the total over earlier
-     * keys. `after` receives the total of each row in place of a result. If there is no state, its
-     * out is NULL. */
+     * keys. `after` receives the total of each row in place of a result. `out` of a total that the
+     * call does not have is NULL. */
     struct total before, after;
     float scale_log2;
     bool integers; /* K and V, rows of TYPE_Q8_0, are multiplied as integers */
@@ -126,9 +126,9 @@ struct work_item {
                       * are few */
 };
 
-/* Return the bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item of the
- * call, attnkit_decode_scratch is for `items` items with `rows` rows each. The bytes do not grow
- * with kv_len. */
+/* Return the number of bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item
+ * of the call, attnkit_decode_scratch is for `items` items with `rows` rows each. The number does
+ * not grow with kv_len. */
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels);
 size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
@@ -146,7 +146,7 @@ void attnkit_heads(const struct attention *a, const struct kernels *kernels,
 /* attnkit_careful_row recomputes a row whose result is not finite. The row gets the same bits,
  * whichever loop has found it. Only out, or o of the state, is written, because nothing else can
  * differ. `row` is an item with one decode row. `scratch` is aligned to a float.
- * attnkit_careful_scratch returns the bytes of scratch. */
+ * attnkit_careful_scratch returns the number of bytes of scratch. */
 size_t attnkit_careful_scratch(const struct attention *a);
 void attnkit_careful_row(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *row, char *scratch);
@@ -172,7 +172,7 @@ void attnkit_decode_chunk(const struct attention *a, const struct kernels *kerne
                           int64_t step, char *scratch);
 
 /* attnkit_decode_row_chunk computes the state of one item with one row, for careful.c.
- * attnkit_decode_row_scratch returns the bytes of its scratch. */
+ * attnkit_decode_row_scratch returns the number of bytes of scratch for this. */
 size_t attnkit_decode_row_scratch(const struct attention *a);
 void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *kernels,
                               const struct work_item *row, int64_t first, float *state,

@@ -53,7 +53,7 @@ static inline bool has_pairs(const struct attention *a, const struct kernels *ke
 }
 
 /* Returns rows of K as attnkit_rows does, but as words of pairs in `wide`. Sets *least to the least
- * magnitude of these rows. */
+ * magnitude of the elements of these rows. */
 struct rows attnkit_pairs_of_k(const struct attention *a, const struct kernels *kernels,
                                int64_t batch, int64_t kv_head, int64_t first, struct key_set keys,
                                float *wide, uint32_t *least);
@@ -71,7 +71,7 @@ struct row_list {
 };
 
 /* The addresses of the rows of a block. The list of K of this block and the list of K of the next
- * block swap places. If some keys are not seen, seen_k and seen_v have the rows that are left.
+ * block swap places. If some keys are not seen, seen_k and seen_v have the rows of the seen keys.
  * `wide` has converted copies of the rows that a decode tile cannot read. If turns > 1, `turns`
  * heads lie side by side, and each head prefetches its part of the next block of all these heads.
  */
@@ -94,8 +94,8 @@ void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_ro
 
 /* Points `block` to the rows of the keys that are in `keys` and in `seen`. `keys` is within one
  * block, and `seen` counts keys from keys.first. If block->far, also points to the rows to
- * prefetch: V of the block and K of `next`. If room->turns > 1, `next` is a range of the first
- * head. If `next` is then as long as the block, this head's part of K and V of `next` is
+ * prefetch: V of the block and K of `next`. If room->turns > 1, `next` is a range of the first of
+ * these heads. If `next` is then as long as the block, this head's part of K and V of `next` is
  * prefetched. No other row is touched. If K is tiled, keys.first begins a tile, K has all tiles
  * from there on, and V has a row of zeros for each key that is not seen. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,

@@ -9,8 +9,8 @@
 
 #include "kernels/attention/cells.h"
 
-/* The coordinates of a query row. They are kept in a struct because computing them takes divisions,
- * which are then made once for consecutive rows and not for each row and tensor. */
+/* The coordinates of a query row. The first row of some consecutive rows gets its coordinates by
+ * divisions, the other rows by next_place without divisions. */
 struct place {
     int64_t batch, group_head, head, position; /* group_head: the first head of the group */
     int64_t outer, row; /* indices in the tensors: batch entry and position; if packed, 0 and the

@@ -2,8 +2,8 @@
  *
  * Turns the caller's masks, segment ids, slopes and dropout into sets of keys and lines of numbers
  * for a block of keys. The tiles do the work for each key. This file finds the rows of the masks
- * and fills in the structs from which the tiles make lines. Only if cells are out of order, this
- * file gathers the elements of a mask one by one, which takes about a cycle for each element.
+ * and fills in the structs from which the tiles make lines. If cells are out of order, this file
+ * gathers the elements of a mask one by one, which takes about a cycle for each element.
  */
 #include "kernels/attention/mask.h"
 

@@ -50,7 +50,7 @@ static inline int64_t append_position(const struct append *a, int64_t batch)
  * tile. */
 void attnkit_spread_row(enum type type, const char *row, int64_t n, int64_t key, char *tile);
 
-/* Returns the bytes of scratch for each thread. */
+/* Returns the number of bytes of scratch for each thread. */
 size_t attnkit_append_scratch(const struct append *a);
 
 /* Appends rows first .. end - 1. `memory` is the scratch, aligned to 8 bytes. */
