@@ -187,7 +187,7 @@ static void set_problem(const struct request *r, struct attention *a)
     };
 }
 
-/* Returns the bytes of the workspace for work stealing and for the tables of cells of all
+/* Returns the number of bytes of the workspace for work stealing and for the tables of cells of all
  * threads. */
 static size_t shared_bytes(const struct attention_plan *plan)
 {

@@ -2,9 +2,9 @@
  *
  * Finds out whether strided tensors overlap. Almost always their address ranges are apart. If the
  * ranges overlap, the rows of one tensor may lie at the same place in every gap of the other
- * tensor, as scales beside their elements do. These rows are apart modulo the common period of the
- * strides. Otherwise each row of one tensor is searched for among the rows of the other tensor,
- * dimension by dimension.
+ * tensor, as scales beside their elements do. Rows like these are apart modulo the common period of
+ * the strides. If rows are not apart modulo this period, each row of one tensor is searched for
+ * among the rows of the other tensor, dimension by dimension.
  */
 #include "dispatch/common/overlap.h"
 
