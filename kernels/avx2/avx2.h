@@ -183,7 +183,7 @@ static inline __m256i first_mask(int64_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-/* Returns the first n elements at p, with zeros after them. Memory behind the n elements is not
+/* Returns the first n elements at p, with zeros after them. Memory after the n elements is not
  * touched. */
 static inline __m256 load_first(const float *p, int64_t n)
 {
@@ -199,7 +199,7 @@ static inline void store_first(float *p, int64_t n, __m256 x)
 }
 
 /* Returns n elements of a row from element `at` on as binary32, with zeros after them. Memory
- * behind the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block,
+ * after the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block,
  * type is TYPE_I8. */
 static inline __attribute__((always_inline)) __m256
 load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)

@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
                                   j + 1 < vectors ? (__mmask16)0xffff : last, acc[i][j]);
 }
 
-/* Returns whether a sum is NaN. Lanes behind the last output count, too. If a sum is NaN, the
+/* Returns whether a sum is NaN. Lanes after the last output count, too. If a sum is NaN, the
  * caller goes through y again and makes every NaN the same. */
 static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][WIDTH],
                                                           const int rows, const int vectors)

@@ -279,8 +279,8 @@ round_row_of_block(const struct panel *panel, const struct weight_lines *lines, 
     w->beginning[b][r] = -EVEN_OFFSET * (_mm_cvtsi128_si32(half) + _mm_extract_epi32(half, 2));
 }
 
-/* Rounds the weights for the blocks of columns from column c on. A block after the last one is the
- * last one again. */
+/* Rounds the weights for the blocks of columns from column c on. If fewer blocks are left, the last
+ * block is repeated. */
 static inline __attribute__((always_inline)) void
 round_weights(const struct panel *panel, int64_t c, struct weight_lines *lines,
               struct rounded_weights *w, const int rows)
