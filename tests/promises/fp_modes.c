@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The floating-point modes of the calling thread: rounding, flushing of subnormals, traps. The bits
- * of a result do not depend on them, and a call leaves them as they were, however it ends.
+ * of a result do not depend on the modes. A call leaves the modes as they were, even if it fails.
  */
 #include <setjmp.h>
 #include <stdarg.h>
