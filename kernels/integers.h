@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rounding of numbers to integers of 16 bits with a common scale, by step 16 of README.md. q is
- * rounded once for each row, so that this code needs no vectors. Weights are rounded by the tiles.
+ * rounded only once for each row, so this code needs no vectors. Weights are rounded by the tiles.
  */
 #ifndef ATTNKIT_INTEGERS_H
 #define ATTNKIT_INTEGERS_H
@@ -9,7 +9,7 @@
 #include "kernels/kernels.h"
 
 #define MOST_INTEGER 32512.0f   /* the largest integer: 127 * 256 */
-#define LEAST_LARGEST 0x1p-100f /* numbers that are all smaller become 0 */
+#define LEAST_LARGEST 0x1p-100f /* if all numbers of a group are smaller, they become 0 */
 
 enum {
     EVEN_OFFSET = 128, /* what some tiles add to bytes 0 and 2 of each 4 bytes of K or V, because

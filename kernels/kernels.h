@@ -2,7 +2,7 @@
  *
  * The contract between the loops (in attention/, cache/ and linear/ of this folder) and the tiles
  * of an instruction set. The contract is one struct of function pointers. Every instruction set has
- * all entries of the struct but perhaps `pairs`, and each entry does the work of one tile.
+ * all entries of the struct, except that `pairs` may be NULL. Each entry does the work of one tile.
  * README.md in this folder has the canonical order of roundings that every entry keeps. A "chain"
  * is an accumulation that starts at +0 and takes its terms one by one in index order.
  */
@@ -38,8 +38,8 @@ enum {
     ROW_GROUP = 8,        /* most rows of x in a group of struct product */
 };
 
-/* The type of the elements of a row. Each constant equals the constant of attnkit_type that has its
- * name. */
+/* The type of the elements of a row. Each constant equals the constant of attnkit_type with the
+ * same name. */
 enum type {
     TYPE_F32,
     TYPE_F16,
@@ -83,8 +83,8 @@ static const struct block_layout block_layouts[TYPE_COUNT] = {
     [TYPE_F8_E4M3] = {0, 1},
 };
 
-/* The types that rows of K and V may have in this build, a bit for each. Of q, results and biases,
- * every build has TYPE_F32, TYPE_F16 and TYPE_BF16. */
+/* The types that rows of K and V may have in this build, a bit for each. Every build has q, results
+ * and biases of TYPE_F32, TYPE_F16 and TYPE_BF16. */
 enum {
     BUILT_TYPES = 1 << TYPE_F32
 #ifndef ATTNKIT_WITHOUT_F16
@@ -122,8 +122,8 @@ static inline bool is_built(enum type type)
 }
 
 /* Ends the program if this build has no rows of K and V of the type. The type is a constant, so
- * that the compiler drops the code after this call. No type that was left out comes this far,
- * because attnkit_check_stored_row refuses it. */
+ * that the compiler drops the code after this call. A call with a type that was left out never gets
+ * here, because attnkit_check_stored_row refuses the type. */
 static inline void require_built(const enum type type)
 {
     if (!is_built(type))
@@ -160,8 +160,8 @@ static inline bool is_only_widened(enum type type)
     return type >= TYPE_Q4_0;
 }
 
-/* Returns whether `unpack` takes the type: its blocks are like blocks of TYPE_Q8_0, with fewer bits
- * for an integer and perhaps more elements for a scale. */
+/* Returns whether `unpack` takes the type. Blocks of a type that `unpack` takes are like blocks of
+ * TYPE_Q8_0, with fewer bits for an integer and perhaps more elements for a scale. */
 static inline bool is_unpacked(enum type type)
 {
     return type == TYPE_Q4_0 || type == TYPE_Q5_0 || type == TYPE_IQ4_NL || type == TYPE_Q1_0 ||
@@ -306,8 +306,8 @@ struct decode_block {
      * of V is read. */
     const struct adjust *adjust;
     const float *const *bias;
-    /* NULL, or a line of KEY_BLOCK factors for each row. Weights are multiplied by them after the
-     * weights have been summed. */
+    /* NULL, or a line of KEY_BLOCK factors for each row. Weights are multiplied by these factors
+     * after the weights have been summed. */
     const float *const *keep;
     /* Hints for prefetching. If `far` is set, K and V most likely are neither in L1 nor in L2, and
      * the tile prefetches rows. While it works on K, it prefetches the rows of V in `with_k`, one
@@ -400,8 +400,9 @@ static inline double inverse_of(double l)
 /* Multiply-adds of pairs of bf16. A word holds two neighbours of a row: element 2 i in the high
  * half and element 2 i + 1 in the low half. If a row has an odd number of elements, its last word
  * ends with a 0. An instruction adds the product of the high halves to a sum, then the product of
- * the low halves, each with one rounding, as two steps of the chain over d. But it takes subnormal
- * numbers as 0, so it gives the bits of the chain only if no factor, product or sum is subnormal.
+ * the low halves, each with one rounding, as two steps of the chain over d. But the instruction
+ * takes subnormal numbers as 0, so it gives the bits of the chain only if no factor, product or sum
+ * is subnormal.
  *
  * The magnitude of a bf16 is its bits without the sign, as an integer. The least magnitude of some
  * numbers is their smallest magnitude other than 0, or NO_MAGNITUDE if all numbers are 0. */
@@ -413,8 +414,8 @@ enum {
 /* Returns whether multiplying in pairs gives the bits of the chain. a and b are the least
  * magnitudes of the two factors. A normal bf16 with the exponent field e is a multiple of 2^(e -
  * 134). If two fields sum up to at least 142, products and their sums are multiples of 2^-126, and
- * none of them is subnormal. If the sums continue sums over earlier inputs, these must be multiples
- * of 2^-126, too. */
+ * none of them is subnormal. If the sums continue sums over earlier inputs, the earlier sums must
+ * be multiples of 2^-126, too. */
 static inline bool keep_bits_as_pairs(uint32_t a, uint32_t b)
 {
     return a >= LEAST_NORMAL && b >= LEAST_NORMAL && (a >> 7) + (b >> 7) >= 142;
@@ -461,8 +462,8 @@ static inline void split_pairs(float *x, int64_t n, int lanes)
         }
 }
 
-/* The number of floats that a row of n elements takes after integer_kernels.round_row. n is a
- * multiple of Q8_BLOCK. */
+/* Returns the number of floats that a row of n elements takes after integer_kernels.round_row. n is
+ * a multiple of Q8_BLOCK. */
 static inline int64_t rounded_row_floats(int64_t n)
 {
     return 2 * (n / Q8_BLOCK) + n / 2;
@@ -472,14 +473,15 @@ static inline int64_t rounded_row_floats(int64_t n)
 struct integer_kernels {
     /* Rounds a row of q with n elements to integers of 16 bits. `rounded` begins with a scale for
      * each Q8_BLOCK elements. After the scales comes an int32_t for each Q8_BLOCK elements: -128
-     * times the sum of its integers of even index. A tile that adds 128 to the bytes of even index
-     * begins its sum with this number. Then come the integers, four by four: elements 0, 2, 1 and 3
-     * of each four elements. An instruction multiplies two neighbouring integers at a time, and
-     * this order needs the fewest instructions to bring the bytes of K to the same places. */
+     * times the sum of the integers with an even index. A tile that adds 128 to the bytes of even
+     * index begins its sum with this number. Then come the integers, four by four: elements 0, 2, 1
+     * and 3 of each four elements. An instruction multiplies two neighbouring integers at a time,
+     * and this order needs the fewest instructions to bring the bytes of K to the same places. */
     void (*round_row)(const float *row, int64_t n, float *rounded);
 
     /* Does the work of `decode` of struct kernels. block->q has rows of round_row, and K and V are
-     * rows of TYPE_Q8_0. A key behind visible[r] does not count, whatever its rows hold. */
+     * rows of TYPE_Q8_0. Row r takes no key from key visible[r] on, whatever the rows of the key
+     * hold. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
     /* For the tiles of a unit: computes sum[i] += a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1] for

@@ -223,7 +223,7 @@ def portable_state(name, wrapper, folder):
     example = Path("examples") / "example_portable_state"
     status, output = run([sys.executable, INTEROP / "portable.py", BUILD / example, wrapper,
                           folder / example], timeout=600)
-    record_tap(f"{name}: a state and a cache go there and back", status, output)
+    record_tap(f"{name}: each machine continues from the state and cache of the other", status, output)
 
 
 def suite_onnx():
@@ -533,7 +533,7 @@ ON_DEMAND = {"torch": suite_torch,  # 2.6 GB to download
              "distributed": suite_distributed,  # downloads torch, needs Open MPI
              "systems": suite_systems,  # downloads compilers, 1 GB unpacked
              "older": suite_older,  # builds a whole revision
-             "long": suite_long}  # hours
+             "long": suite_long}  # takes hours
 AFTER = {"avx512": ("native",),  # it emulates AVX-512 unless AVX-512 has run natively
          "pairs": ("native",),
          "units": ("native", "neon"),  # it needs the list of natively run instructions, and the build of suite neon

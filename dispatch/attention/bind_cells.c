@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks the range of the key indices of a batch entry, and then lists its keys in the table of
- * cells. Listing also finds two cells with the same index. Only if an index is wrong, the cells are
+ * cells. Listing also finds two cells with the same index. If an index is wrong, the cells are
  * searched again, to name the cell in the message.
  */
 #include "dispatch/attention/bind_cells.h"

@@ -192,10 +192,10 @@ static attnkit_status check_packed(const struct request *r, char *message)
         return ATTNKIT_OK;
     if (r->visibility->kv_lens.data)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "kv_lens is given, but cu_seqlens_kv, too: packed keys have no room left");
+                      "kv_lens and cu_seqlens_kv are both given: packed keys have no unused rows");
     if (r->pages->block_table)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "cu_seqlens_kv is given, but block_table, too: keys in pages are not packed");
+                      "cu_seqlens_kv and block_table are both given: keys in pages are not packed");
     if (is_tiled(r))
         return refuse(message, ATTNKIT_UNSUPPORTED,
                       "cu_seqlens_kv is given, but k.layout has ATTNKIT_TILED: keys in tiles are "
@@ -232,7 +232,7 @@ static attnkit_status check_states(const struct request *r, char *message)
         return status;
     if (r->core->out.data || r->core->lse.data)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "%s is given, but state_out, too: a call gives a result or a state",
+                      "%s and state_out are both given: a call gives a result or a state",
                       r->core->out.data ? "out" : "lse");
     return ATTNKIT_OK;
 }
@@ -254,7 +254,7 @@ static attnkit_status check_what_cells_exclude(const struct request *r, char *me
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
         if (others[i].given)
             return refuse(message, others[i].status,
-                          "key_index is given, but %s, too: they do not go together",
+                          "key_index and %s are both given: they do not go together",
                           others[i].name);
     return ATTNKIT_OK;
 }
@@ -283,7 +283,7 @@ static attnkit_status check_cells(const struct request *r, char *message)
     return check_what_cells_exclude(r, message);
 }
 
-/* Refuses what integers do not have. */
+/* Refuses the types, layouts and outputs that ATTNKIT_INTEGERS does not support. */
 static attnkit_status check_integers(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;

@@ -14,7 +14,7 @@
 
 enum {
     ELEMENT = sizeof(float), /* bytes; every tensor but out is f32 */
-    MOST_SHARES = 1024,      /* threads; any more threads have nothing to do */
+    MOST_SHARES = 1024,      /* threads; further threads have nothing to do */
 };
 
 /* A call that has passed every check. */

@@ -60,7 +60,7 @@ static attnkit_status set_softcap(double softcap, double scale, float scale_log2
         .capped = true, .to_cap = (float)(scale / softcap), .factor = (float)(softcap * LOG2_E)};
     if (!isfinite(x->adjust.factor))
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "softcap is %g: * log2 e must be finite in binary32", softcap);
+                      "softcap is %g: softcap * log2 e must be finite in binary32", softcap);
     if (!isfinite(x->adjust.to_cap))
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "softcap is %g: scale (%g) / softcap must be finite in binary32", softcap,
@@ -187,7 +187,7 @@ static void set_problem(const struct request *r, struct attention *a)
     };
 }
 
-/* Returns the bytes of the workspace for work stealing and for the tables of cells of all
+/* Returns the number of bytes of the workspace for work stealing and for the tables of cells of all
  * threads. */
 static size_t shared_bytes(const struct attention_plan *plan)
 {

@@ -49,7 +49,8 @@ enum slot {
 
 /* Says which of count[0], count[1] and count[2] of a tensor follow from the lengths of a run. */
 enum lengths_of {
-    OF_NOTHING,     /* none: numbers for each head, or K, V or their scales in pages */
+    OF_NOTHING,     /* none: the tensor has a number for each head, or is K, V or their scales in
+                     * pages */
     OF_QUERIES,     /* [0] = batch, [2] = q_len; only [2] if queries are packed */
     OF_KEYS,        /* [0] = batch, [2] = kv_len, or its tiles; only [2] if keys are packed */
     OF_BATCH,       /* [2] = batch */

@@ -94,8 +94,8 @@ static bool heads_share_pages(const struct attention *a)
            (distance(k.head) < distance(k.row) || distance(v.head) < distance(v.row));
 }
 
-/* Returns the bytes of scratch for each thread. The bytes grow with rows and keys, so that a
- * workspace for the longest call serves shorter calls. */
+/* Returns the number of bytes of scratch for each thread. The number grows with rows and keys, so
+ * that a workspace for the longest call serves shorter calls. */
 static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
                             const struct schedule *s, struct rest rest)
 {

@@ -33,7 +33,7 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
                                    int64_t index);
 
 struct range {
-    int64_t first, end; /* items first .. end - 1, unless the name says otherwise */
+    int64_t first, end; /* items first .. end - 1, or units if the name of the range says so */
 };
 
 /* The progress of cutting items into shares. The shares of threads 0, 1 and so on are consecutive

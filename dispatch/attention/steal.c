@@ -99,7 +99,7 @@ struct steal attnkit_steal(const struct attention *a, const struct kernels *kern
         return steal;
     if (chunks > 1) {
         if (__builtin_mul_overflow(s->items, chunks, &units))
-            units = INT64_MAX; /* more units than threads */
+            units = INT64_MAX; /* more than any number of threads */
         steal.threads = smaller(threads, units);
         steal.splits = s->items / MANY_ITEMS < threads;
         const struct group_bytes group = most_bytes(a, kernels, s);

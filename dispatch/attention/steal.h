@@ -22,8 +22,8 @@ struct steal {
 struct steal attnkit_steal(const struct attention *a, const struct kernels *kernels,
                            const struct schedule *s, int64_t threads);
 
-/* Returns whether there are shares of whole items for all threads, and they cost about the same.
- * The answer depends on the lengths of the sequences. */
+/* Returns whether all threads can have shares of whole items that cost about the same. The answer
+ * depends on the lengths of the sequences. */
 bool attnkit_goes_round(const struct attention *a, const struct schedule *s,
                         const struct steal *steal);
 

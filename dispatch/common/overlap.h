@@ -13,7 +13,7 @@
 struct layout {
     uintptr_t first;
     int64_t row_bytes; /* 0: no bytes at all */
-    int dims;          /* used elements of count and stride */
+    int dims;          /* number of elements of count and stride in use */
     int64_t count[3];
     int64_t stride[3]; /* bytes; attnkit_layout makes them positive and ascending */
     int64_t span;      /* bytes from the first row to the end of the last */

@@ -12,7 +12,7 @@ attnkit_status attnkit_check_planned_length(const char *name, int64_t value, int
     if (value >= 0 && value <= planned)
         return ATTNKIT_OK;
     return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                  "%s is %lld: must be between 0 and that of the plan (%lld)", name,
+                  "%s is %lld: must be between 0 and the planned value (%lld)", name,
                   (long long)value, (long long)planned);
 }
 

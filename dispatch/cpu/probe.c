@@ -81,7 +81,7 @@ bool attnkit_pairs_keep_bits(const struct pair_kernels *pairs)
     return true;
 }
 
-/* Returns a number between -largest and largest, often one of the two. */
+/* Returns a number between -largest and largest, often one of these two bounds. */
 static int16_t drawn_integer(uint32_t *random, int32_t largest)
 {
     *random = *random * 1664525u + 1013904223u;

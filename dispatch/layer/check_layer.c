@@ -70,7 +70,8 @@ static bool has_state(const attnkit_state *s)
     return s->max || s->sum || s->out;
 }
 
-/* Refuses fields of attention that the layer sets itself, and a flag that it does not have. */
+/* Refuses fields of attention that the layer sets itself, and the flag ATTNKIT_INTEGERS, which a
+ * layer does not support. */
 static attnkit_status check_own_fields(const struct request *r, char *message)
 {
     static const char why[] = "the layer sets this field itself, or does not support it";
@@ -143,7 +144,7 @@ static attnkit_status check_cache_use(const struct layer_request *r, char *messa
         return refuse_given("kv_lens", "with a cache the lengths follow from cached", message);
     if (a->storage->cu_seqlens_q.data || a->storage->cu_seqlens_kv.data)
         return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "attention->%s is given, but cached, too: packed sequences cannot be cached",
+                      "attention->%s and cached are both given: packed sequences cannot be cached",
                       a->storage->cu_seqlens_q.data ? "cu_seqlens_q" : "cu_seqlens_kv");
     return ATTNKIT_OK;
 }
@@ -237,7 +238,7 @@ static attnkit_status check_mean(const struct layer_request *r, char *message)
     const attnkit_weights_kind kind = r->attention.weights->kind;
     if (r->core->mean_weights && kind != ATTNKIT_WEIGHTS_NONE && kind != ATTNKIT_WEIGHTS_SOFTMAX)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "attention->weights.kind is %d: mean_weights is of ATTNKIT_WEIGHTS_SOFTMAX",
+                      "attention->weights.kind is %d: mean_weights needs ATTNKIT_WEIGHTS_SOFTMAX",
                       (int)kind);
     return ATTNKIT_OK;
 }

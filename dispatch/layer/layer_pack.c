@@ -27,7 +27,8 @@ struct description {
 
 static const char NAME[8] = {'a', 't', 't', 'n', 'k', 'i', 't', '1'};
 
-_Static_assert(sizeof(struct description) % MATRIX_ALIGNMENT == 0, "matrices follow it");
+_Static_assert(sizeof(struct description) % MATRIX_ALIGNMENT == 0,
+               "matrices follow the description");
 
 static const struct version weights_version = VERSION_OF(attnkit_layer_weights, flags);
 

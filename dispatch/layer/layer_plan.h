@@ -46,8 +46,8 @@ enum own_tensor {
     OWN_TENSORS
 };
 
-/* The options that a layer has. Without `key`, x takes its place. Without `value`, `key` or x takes
- * its place. */
+/* The options that a layer has. x takes the place of a missing `key`. `key` or x takes the place of
+ * a missing `value`. */
 struct layer_options {
     bool has_key, has_value; /* the caller gives key; the caller gives value */
     bool projects_keys;      /* the layer makes new keys and values */
@@ -127,7 +127,7 @@ struct layer_plan {
 
 /* Intermediate results in the workspace. A pointer is NULL if the layer does not have this result.
  * q_raw and k_raw are q and k before rotation. `result` is the output of attention. If the layer
- * rotates, it takes the memory of q_raw. */
+ * rotates, `result` takes the memory of q_raw. */
 struct layer_buffers {
     float *q_raw, *q, *k_raw, *k, *v, *result, *weights;
     int64_t *kv_lens;        /* [batch] */
@@ -141,7 +141,7 @@ struct verdict {
 };
 
 /* Places the buffers from `memory` on, or only counts their bytes if `memory` is NULL. Returns the
- * bytes, a multiple of 64. */
+ * number of bytes, a multiple of 64. */
 int64_t attnkit_place_layer_buffers(const struct layer_plan *plan,
                                     const struct layer_lengths *lengths, char *memory,
                                     struct layer_buffers *buffers);

@@ -34,7 +34,7 @@ static attnkit_status check_types(const attnkit_linear_args *args, char *message
         status = attnkit_check_matrix_type("w.type", args->w.type, "in_dim", args->in_dim, message);
     if (status == ATTNKIT_OK && args->w.layout != 0)
         status = refuse(message, ATTNKIT_UNSUPPORTED,
-                        "w.layout is 0x%x: must be 0 for what attnkit_pack wrote",
+                        "w.layout is 0x%x: must be 0 for a matrix from attnkit_pack",
                         (unsigned)args->w.layout);
     return status;
 }

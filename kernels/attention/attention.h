@@ -47,7 +47,7 @@ struct mask {
     enum type type;  /* type of the elements, if they are numbers */
 };
 
-/* The kind of weights that the caller asks for, with the numbers of attnkit_weights_kind. */
+/* The kind of weights that the caller asks for, numbered as in attnkit_weights_kind. */
 enum weights_kind { WEIGHTS_NONE, WEIGHTS_SOFTMAX, WEIGHTS_BIASED, WEIGHTS_CAPPED, WEIGHTS_SCALED };
 
 /* The options of a call. The scale in log2 and the options that only set the end of a row's keys
@@ -61,12 +61,12 @@ struct extras {
     int64_t keep_first;              /* keys with a smaller absolute index are in every window */
     const int32_t *q_docs, *kv_docs; /* segment ids of rows and keys; NULL: none */
     struct mask bytes, bits, bias;
-    int64_t columns;          /* columns of the mask that has the fewest; INT64_MAX: no mask */
+    int64_t columns;          /* columns of the narrowest mask; INT64_MAX: no mask */
     struct adjust adjust;     /* factor is scale_log2 if there is no softcap */
     const float *slopes;      /* [q_heads], or NULL; not multiplied by log2 e */
     const float *bias_scales; /* [q_heads], or NULL; not multiplied by log2 e */
-    bool has_huge_scale; /* one of bias_scales times log2 e may be infinite: its product with a bias
-                            of 0 is NaN */
+    bool has_huge_scale; /* a bias scale times log2 e may be infinite; its product with a bias of 0
+                          * is NaN */
     const float *sinks;  /* [q_heads], or NULL */
     bool drops;
     uint64_t dropped;      /* a random word of 32 bits below this number drops its key */
@@ -98,8 +98,8 @@ struct attention {
     int64_t first_key;  /* absolute index of key 0, a multiple of CHUNK_KEYS; not used with cells */
     struct cells cells;
     /* Dense states of the query rows, [batch][q_heads][q_room]. `before` is the total over earlier
-     * keys. `after` receives the total of each row in place of a result. If there is no state, its
-     * out is NULL. */
+     * keys. `after` receives the total of each row in place of a result. `out` of a total that the
+     * call does not have is NULL. */
     struct total before, after;
     float scale_log2;
     bool integers; /* K and V, rows of TYPE_Q8_0, are multiplied as integers */
@@ -122,7 +122,8 @@ struct work_item {
     int panel_rows;  /* at most attnkit_most_panel_rows */
     int decode_rows; /* at most kernels->decode_rows or f32_decode_rows; with integers at most
                         MAX_DECODE_ROWS, and panel_rows is 0 */
-    int heads;       /* heads from kv_head on whose rows go together; 1 unless keys are few */
+    int heads;       /* number of KV heads, from kv_head on, whose rows go together; 1 unless keys
+                      * are few */
 };
 
 /* Returns the most panel rows of an item. They are ROW_BLOCK, rounded down to whole panels, or half
@@ -130,9 +131,9 @@ struct work_item {
  * share the cost of widening K and V. */
 int attnkit_most_panel_rows(const struct attention *a, const struct kernels *kernels);
 
-/* Return the bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item of the
- * call, attnkit_decode_scratch is for `items` items with `rows` rows each. The bytes do not grow
- * with kv_len. */
+/* Return the number of bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item
+ * of the call, attnkit_decode_scratch is for `items` items with `rows` rows each. The number does
+ * not grow with kv_len. */
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels);
 size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
@@ -150,7 +151,7 @@ void attnkit_heads(const struct attention *a, const struct kernels *kernels,
 /* attnkit_careful_row recomputes a row whose result is not finite. The row gets the same bits,
  * whichever loop has found it. Only out, or o of the state, is written, because nothing else can
  * differ. `row` is an item with one decode row. `scratch` is aligned to a float.
- * attnkit_careful_scratch returns the bytes of scratch. */
+ * attnkit_careful_scratch returns the number of bytes of scratch. */
 size_t attnkit_careful_scratch(const struct attention *a);
 void attnkit_careful_row(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *row, char *scratch);
@@ -158,8 +159,8 @@ void attnkit_careful_row(const struct attention *a, const struct kernels *kernel
 /* Several threads may work on an item. Each thread takes chunks of the item's keys. The states of
  * the chunks are then joined in order to a total, which gives the same bits as a single thread
  * does. The next four functions return the number of floats of a state or the number of doubles of
- * a total. States and totals are aligned as scratch is. The state of decode follows the state of
- * prefill, and the totals lie in the same order. */
+ * a total. States and totals are aligned as scratch is. In memory, the state of decode follows the
+ * state of prefill, and the totals lie in the same order. */
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_prefill_total(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_decode_state(const struct attention *a, int rows);
@@ -176,7 +177,7 @@ void attnkit_decode_chunk(const struct attention *a, const struct kernels *kerne
                           int64_t step, char *scratch);
 
 /* attnkit_decode_row_chunk computes the state of one item with one row, for careful.c.
- * attnkit_decode_row_scratch returns the bytes of its scratch. */
+ * attnkit_decode_row_scratch returns the number of bytes of scratch for this. */
 size_t attnkit_decode_row_scratch(const struct attention *a);
 void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *kernels,
                               const struct work_item *row, int64_t first, float *state,
@@ -187,8 +188,8 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 struct chunk_run {
     double *total; /* over all chunks before these; after joining, also over these chunks */
     float *states;
-    int64_t step, first_chunk; /* first_chunk: number of chunks before these that the item sees, so
-                                  never more than the index of the first of these chunks */
+    int64_t step, first_chunk; /* first_chunk: how many earlier chunks have keys that the item sees;
+                                * at most the index of the first of these chunks */
     int count;
     bool begins; /* no chunks come before these: the total holds nothing yet */
     bool ends;   /* no chunks follow: the result is written, and the total has no meaning

@@ -101,8 +101,8 @@ static inline __attribute__((always_inline)) void widen_row(const struct widenin
 }
 
 /* Widens a tile and appends the rows of the keys in `keys` to the `rows` rows that scratch already
- * holds. The tile is widened as a whole. There is room for it, because `rows` is at most the number
- * of keys before the tile. Returns the new number of rows. */
+ * holds. The tile is widened as a whole. Scratch has room for the whole tile, because `rows` is at
+ * most the number of keys before the tile. Returns the new number of rows. */
 static int widen_tile(const struct widening *w, int tile, struct key_set keys, int rows)
 {
     const struct cache *const c = w->c;
@@ -124,8 +124,8 @@ static int keys_of_block(struct key_range keys)
     return keys.end - keys.first < KEY_BLOCK ? (int)(keys.end - keys.first) : KEY_BLOCK;
 }
 
-/* Returns the number of keys of the next block that are prefetched. It is 0 if the sequence is
- * small enough to be in L2 or L3, because prefetching then makes calls of few query rows 4 % slower
+/* Returns the number of keys of the next block that are prefetched. Returns 0 if the sequence is
+ * small enough to be in L2 or L3. Prefetching would then make calls of few query rows 4 % slower
  * (Zen 3). */
 static int keys_of_next(const struct widening *w, int64_t row_bytes)
 {
@@ -238,9 +238,9 @@ static bool is_readable(const struct cache *c)
            c->scale_group == c->dim;
 }
 
-/* Returns the type of the rows that a decode tile gets. Rows that it cannot read become TYPE_Q8_0
- * if their type is_unpacked, else TYPE_F32. TYPE_Q8_0 has fewer bytes, so more rows fit into the
- * caches of the CPU. */
+/* Returns the type of the rows that a decode tile gets. Rows that the tile cannot read become
+ * TYPE_Q8_0 if their type is_unpacked, else TYPE_F32. TYPE_Q8_0 has fewer bytes, so more rows fit
+ * into the caches of the CPU. */
 static enum type readable_type(const struct cache *c)
 {
     if (is_readable(c))
@@ -427,7 +427,7 @@ prefetch_rows(const struct widening *w, struct key_range keys, int key, int end)
 }
 
 /* Converts the rows of the seen keys to a type that decode tiles can read, and prefetches the rows
- * of `next` meanwhile. Sets `count` addresses. `next` may be empty. */
+ * of `next` meanwhile. Sets the addresses of `count` rows. `next` may be empty. */
 static void make_readable(const struct widening *w, struct key_set seen, int count,
                           struct key_range next, struct row_list *list)
 {

@@ -53,13 +53,13 @@ static inline bool has_pairs(const struct attention *a, const struct kernels *ke
 }
 
 /* Returns rows of K as attnkit_rows does, but as words of pairs in `wide`. Sets *least to the least
- * magnitude of these rows. */
+ * magnitude of the elements of these rows. */
 struct rows attnkit_pairs_of_k(const struct attention *a, const struct kernels *kernels,
                                int64_t batch, int64_t kv_head, int64_t first, struct key_set keys,
                                float *wide, uint32_t *least);
 
-/* The keys first .. end - 1 of a head. A block has at most the first KEY_BLOCK of them. The range
- * is empty if first is end. */
+/* The keys first .. end - 1 of a head. Of a longer range, a block has the first KEY_BLOCK keys. The
+ * range is empty if first is end. */
 struct key_range {
     int64_t batch, kv_head, first, end;
 };
@@ -71,7 +71,7 @@ struct row_list {
 };
 
 /* The addresses of the rows of a block. The list of K of this block and the list of K of the next
- * block swap places. If some keys are not seen, seen_k and seen_v have the rows that are left.
+ * block swap places. If some keys are not seen, seen_k and seen_v have the rows of the seen keys.
  * `wide` has converted copies of the rows that a decode tile cannot read. If turns > 1, `turns`
  * heads lie side by side, and each head prefetches its part of the next block of all these heads.
  */
@@ -81,7 +81,7 @@ struct row_room {
     const char *part_v[KEY_BLOCK]; /* the part of V that this head prefetches */
     int next;                      /* which of the two lists in k is for the next block */
     int turn, turns; /* this head's number among the heads that prefetch together, and the number of
-                        these heads; 0 and 1 if there are none */
+                      * these heads; 0 and 1 if each head prefetches by itself */
     struct key_range known; /* the keys whose rows are in k[next], or none */
     struct wide wide;
     const float *zeros; /* a row of V with zeros */
@@ -94,8 +94,8 @@ void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_ro
 
 /* Points `block` to the rows of the keys that are in `keys` and in `seen`. `keys` is within one
  * block, and `seen` counts keys from keys.first. If block->far, also points to the rows to
- * prefetch: V of the block and K of `next`. If room->turns > 1, `next` is a range of the first
- * head. If `next` is then as long as the block, this head's part of K and V of `next` is
+ * prefetch: V of the block and K of `next`. If room->turns > 1, `next` is a range of the first of
+ * these heads. If `next` is then as long as the block, this head's part of K and V of `next` is
  * prefetched. No other row is touched. If K is tiled, keys.first begins a tile, K has all tiles
  * from there on, and V has a row of zeros for each key that is not seen. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,

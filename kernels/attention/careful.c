@@ -25,7 +25,7 @@ struct careful {
     double *exact;      /* [value_dim]: o of the chunk, as it will be folded into the total */
     struct total total; /* total of the row */
     struct state chunk; /* state of the row, laid out as in decode */
-    const float *q;     /* the row */
+    const float *q;     /* the query row */
     float *k, *v;       /* scratch for rows not used in place: TILE_KEYS rows of K, one row of V */
     char *rest;         /* scratch for decode */
 };
@@ -214,7 +214,8 @@ static void add_block(const struct careful *w, int64_t block, float *row_max, do
         *sum += (double)x.p[i];
         w->kernels->fold_row(w->exact, v_row(w, block, key), rescale, (double)x.weight[i],
                              w->a->value_dim);
-        rescale = 1.0; /* only the first key rescales P; P * r is exact, so this rounds once */
+        rescale = 1.0; /* only the first key rescales P; P * r is exact, so P * r + p * v rounds
+                        * once */
         i++;
     }
 }
@@ -233,7 +234,7 @@ static void take_mean(const struct careful *w, int64_t first)
 
 /* --- The row ---------------------------------------------------------------------------------- */
 
-/* Sets w->exact to o of a chunk, with the elements replaced that have overflowed. */
+/* Sets w->exact to o of a chunk. Elements that have overflowed are replaced. */
 static void settle(const struct careful *w, int64_t first)
 {
     const double sum = (double)*w->chunk.row_sum;

@@ -2,7 +2,7 @@
  *
  * Finds the cell of each key from the key indices of all cells. One pass over an entry's indices
  * finds their range. Another pass lists each cell at its key. An empty cell costs only a
- * comparison: if several sequences share a cache, many cells are empty for each of them.
+ * comparison. If several sequences share a cache, most cells are empty for each sequence.
  */
 #include "kernels/attention/cells.h"
 
@@ -17,12 +17,12 @@ int64_t attnkit_most_keys(const struct attention *a)
     return chunks * CHUNK_KEYS;
 }
 
-/* The bytes of the parts of a table, in the order in which they lie. */
+/* The number of bytes of each part of a table. The parts lie in this order. */
 struct parts {
     int64_t spans, blocks, cells;
 };
 
-/* Sets the bytes of the parts. Returns whether the bytes of the spans overflow. The other products
+/* Sets the numbers of bytes. Returns whether the number for the spans overflows. The other products
  * cannot overflow, because kv_len is below 2^31. */
 static bool measure(const struct attention *a, struct parts *parts)
 {
@@ -49,7 +49,7 @@ struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory)
 {
     struct cell_table *const table = (struct cell_table *)(void *)memory;
     struct parts parts;
-    (void)measure(a, &parts); /* attnkit_cell_bytes has checked that the bytes do not overflow */
+    (void)measure(a, &parts); /* attnkit_cell_bytes has checked that no number overflows */
     memory += sizeof *table;
     table->spans = (struct key_span *)(void *)memory;
     table->blocks = (struct cell_block *)(void *)(memory + parts.spans);
@@ -174,5 +174,5 @@ void attnkit_take_cells(const struct attention *a, const struct kernels *kernels
 {
     if (has_cells(a) && a->cells.table->batch != batch)
         (void)attnkit_list_cells(a, kernels,
-                                 batch); /* no index is there twice: bind_cells.c has checked */
+                                 batch); /* bind_cells.c has checked that no index occurs twice */
 }

@@ -24,7 +24,8 @@ struct key_span {
 /* A block of an entry's keys. */
 struct cell_block {
     struct key_set there; /* keys that have a cell */
-    int in_order;         /* number of first keys of the block whose cells follow one another */
+    int in_order;         /* how many keys, from the first key of the block on, have cells that
+                           * follow one another */
 };
 
 struct cell_table {

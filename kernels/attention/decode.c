@@ -92,7 +92,7 @@ static struct state state_at(float *floats)
 
 static struct total total_at(double *doubles)
 {
-    double *const maxima = doubles + MAX_DECODE_ROWS; /* floats */
+    double *const maxima = doubles + MAX_DECODE_ROWS; /* room for floats */
     return (struct total){(float *)(void *)maxima, doubles, maxima + MAX_DECODE_ROWS / 2};
 }
 
@@ -283,7 +283,7 @@ static void look(struct masked_block *m)
 /* Rows that go through a tile together. Either all of them see the same keys, or each row sees the
  * first keys of `seen` and no others. */
 struct run {
-    int first, end;        /* rows */
+    int first, end;        /* rows first .. end - 1 */
     struct key_set seen;   /* keys that any of the rows sees */
     struct key_set listed; /* keys that the tile reads: seen keys, or whole tiles with seen keys */
     bool biased;           /* some listed keys are not seen, or something is added to scores */

@@ -33,8 +33,8 @@ struct heads {
     float *k_t;                                /* [head_dim][keys of a tile][vector] */
     float *scores;                             /* [FEW_KEYS][lanes] */
     float *rescale;
-    /* M and l of the rows. `out` is not used as o. Scratch for rows that are recomputed follows
-     * row_sum. */
+    /* M and l of the rows. o is not stored, so st.out only points to the scores. Scratch for rows
+     * that are recomputed follows st.row_sum. */
     struct state st;
 };
 

@@ -9,8 +9,8 @@
 
 #include "kernels/attention/cells.h"
 
-/* The coordinates of a query row. They are kept in a struct because computing them takes divisions,
- * which are then made once for consecutive rows and not for each row and tensor. */
+/* The coordinates of a query row. The first row of some consecutive rows gets its coordinates by
+ * divisions, the other rows by next_place without divisions. */
 struct place {
     int64_t batch, group_head, head, position; /* group_head: the first head of the group */
     int64_t outer, row; /* indices in the tensors: batch entry and position; if packed, 0 and the
@@ -62,7 +62,7 @@ static inline float *lse_row(const struct attention *a, struct place p)
     return (float *)(a->lse + place_offset(a->lse_stride, p));
 }
 
-/* Returns the numbers of a query row in the caller's totals. */
+/* Returns where M, l and o of a query row lie in the caller's totals. */
 static inline struct total total_row(const struct attention *a, struct total all, struct place p)
 {
     const int64_t line = (p.outer * a->kv_heads * a->group + p.head) * a->q_room + p.row;

@@ -2,8 +2,8 @@
  *
  * Turns the caller's masks, segment ids, slopes and dropout into sets of keys and lines of numbers
  * for a block of keys. The tiles do the work for each key. This file finds the rows of the masks
- * and fills in the structs from which the tiles make lines. Only if cells are out of order, this
- * file gathers the elements of a mask one by one, which takes about a cycle for each element.
+ * and fills in the structs from which the tiles make lines. If cells are out of order, this file
+ * gathers the elements of a mask one by one, which takes about a cycle for each element.
  */
 #include "kernels/attention/mask.h"
 
@@ -55,7 +55,8 @@ static inline int64_t column_of(int32_t cell, int64_t columns)
     return (uint32_t)cell < (uint64_t)columns ? cell : 0;
 }
 
-/* Returns the keys of a block whose cell has a column. Keys without a cell may be among them. */
+/* Returns the keys of a block whose cell has a column. The result may include keys without a
+ * cell. */
 static struct key_set have_columns(const int32_t *cell, int64_t columns, int64_t cells)
 {
     struct key_set s = key_set_of(0, KEY_BLOCK);

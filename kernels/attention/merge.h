@@ -11,8 +11,8 @@
 
 struct merge {
     int64_t parts, batch, heads, q_len, value_dim;
-    const float *const *part_outs; /* [parts] addresses of first rows; one may be out itself */
-    const float *const *part_lses; /* [parts] addresses of first lse; one may be lse itself */
+    const float *const *part_outs; /* [parts] addresses of first rows; an address may be `out` */
+    const float *const *part_lses; /* [parts] addresses of first lse; an address may be `lse` */
     char *out, *lse;               /* lse may be NULL */
     enum type out_type;
     struct strides part_out_stride, part_lse_stride, out_stride, lse_stride;

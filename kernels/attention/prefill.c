@@ -181,8 +181,9 @@ static int64_t q_steps(const struct prefill *w)
     return w->paired ? words_of_pairs(w->a->head_dim) : w->a->head_dim;
 }
 
-/* Returns a row of q. If w->paired, the result is words of pairs in `wide`, and w->q_least is
- * lowered to their least magnitude. Otherwise the result is binary32, in place or in `wide`. */
+/* Returns a row of q. If w->paired, the result is words of pairs in `wide`, and w->q_least becomes
+ * the least magnitude of the row if this is less. Otherwise the result is binary32, in place or in
+ * `wide`. */
 static const float *find_q(struct prefill *w, const void *row, float *wide)
 {
     const int64_t n = w->a->head_dim;

@@ -26,7 +26,8 @@ struct weighing {
     float *bias;                                /* [KEY_BLOCK][lanes] */
     float *lines;                               /* [lanes][KEY_BLOCK] */
     float *wide;                                /* K of a block, or q */
-    float *row_max, *row_sum, *spare, *rescale; /* [lanes]; spare: a row_sum that is not used */
+    float *row_max, *row_sum, *spare, *rescale; /* [lanes]; spare: the row_sum of softmax, which
+                                                 * nothing reads */
     struct key_set keys[MAX_LANES];             /* the keys of the block that get a value */
 };
 
@@ -194,7 +195,7 @@ static void write_row(const struct weighing *w, int lane, int64_t block, struct 
     const float none = no_value(&w->a->extras);
     float *const row = row_of(w, lane) + block;
     const int64_t columns = w->a->kv_len - block;
-    float last[KEY_BLOCK]; /* the last columns of a row, and unused ones */
+    float last[KEY_BLOCK]; /* a whole block, for a row that has fewer columns left */
     float *const whole = columns < KEY_BLOCK ? last : row;
     w->kernels->spread_line(any.word, line, w->keys[lane].word, none, whole);
     if (columns < KEY_BLOCK)

@@ -7,11 +7,11 @@
 
 #include "kernels/attention/keys.h"
 
-/* Returns the bytes of scratch, 0 if the call asks for no weights. */
+/* Returns the number of bytes of scratch, which is 0 if the call asks for no weights. */
 size_t attnkit_weights_scratch(const struct attention *a);
 
 /* Writes the weights of `rows` rows from `first` on, at most MAX_LANES. row_max and row_sum are the
- * final maxima and sums of their softmax. `scratch` is aligned to a float. */
+ * final maxima and sums of the softmax of these rows. `scratch` is aligned to a float. */
 void attnkit_write_weights(const struct attention *a, const struct kernels *kernels,
                            struct place first, int rows, const float *row_max, const float *row_sum,
                            char *scratch);
@@ -26,7 +26,8 @@ struct mean_weights {
 };
 
 /* Computes rows first .. end - 1 of the result. Row i belongs to query row i % q_len of batch entry
- * i / q_len. Each weight is the sum over the heads in their order, divided by the number of heads.
+ * i / q_len. Each element is the sum of the weights of all heads, in the order of the heads,
+ * divided by the number of heads.
  */
 void attnkit_average_weights(const struct mean_weights *m, const struct kernels *kernels,
                              int64_t first, int64_t end);

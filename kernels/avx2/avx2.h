@@ -81,13 +81,13 @@ static inline floats fms_v(floats a, floats b, floats c)
     return _mm256_fmsub_ps(a, b, c);
 }
 
-/* Returns the maximum, or y where x is NaN. y is not NaN. */
+/* Returns the maximum of x and y, or y where x is NaN. y is not NaN. */
 static inline floats max_without_nan(floats x, floats y)
 {
     return _mm256_max_ps(x, y);
 }
 
-/* Returns the maximum, or NaN where x is NaN. y is not NaN. */
+/* Returns the maximum of x and y, or NaN where x is NaN. y is not NaN. */
 static inline floats max_with_nan(floats x, floats y)
 {
     return _mm256_max_ps(y, x);
@@ -183,7 +183,7 @@ static inline __m256i first_mask(int64_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-/* Returns the first n elements at p, with zeros after them. Memory behind the n elements is not
+/* Returns the first n elements at p, with zeros after them. Memory after the n elements is not
  * touched. */
 static inline __m256 load_first(const float *p, int64_t n)
 {
@@ -199,7 +199,7 @@ static inline void store_first(float *p, int64_t n, __m256 x)
 }
 
 /* Returns n elements of a row from element `at` on as binary32, with zeros after them. Memory
- * behind the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block,
+ * after the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block,
  * type is TYPE_I8. */
 static inline __attribute__((always_inline)) __m256
 load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
@@ -266,7 +266,7 @@ static inline __m256 plain_nan(__m256 y)
 
 static inline bool is_spoilt(__m256 spoilt)
 {
-    const __m256 x = _mm256_sub_ps(spoilt, spoilt); /* 0 */
+    const __m256 x = _mm256_sub_ps(spoilt, spoilt); /* 0, or NaN where a lane is not finite */
     return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0;
 }
 

@@ -123,7 +123,8 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
             for (int i = 0; i < STEP; i++)
                 add_element(type, panel->q, d + i, tile, &scales, s, exact, vectors, rows);
         }
-        /* TYPE_Q8_0 keeps the copies: without them gcc spills more in the loop above. */
+        /* For TYPE_Q8_0 the compiler may copy the body of this loop, because without the copies gcc
+         * spills more in the loop above. */
         for (const int64_t rest = type == TYPE_Q8_0 ? end : unbounded(end); d < rest; d++)
             add_element(type, panel->q, d, tile, &scales, s, exact, vectors, rows);
     }

@@ -210,7 +210,8 @@ part_tile(const struct panel *panel, const struct weights *weights, int64_t firs
     for (int r = 0; r < rows; r++)
         sum[r] = _mm256_setzero_ps();
     for (int key = 0; key < panel->most; key++) {
-        /* A constant width is loaded without a call of memcpy. Most such columns are four. */
+        /* A constant width is loaded without a call of memcpy. Usually there are four such
+         * columns. */
         const __m256 x = width == 4 ? load_part(v, v->row + key, first, 4)
                                     : load_part(v, v->row + key, first, width);
         for (int r = 0; r < rows; r++)

@@ -8,7 +8,7 @@
  * 16 ymm. Each d takes 12 FMA and 7 loads. The FMA ports are the bound: they take 6 cycles for each
  * d. There are few other instructions, because a thread executes only 3 instructions in a cycle
  * while the other thread of its core is busy. A product of few rows reads each tile of the matrix
- * once, and memory limits its speed.
+ * once, and memory limits the speed of the product.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx2/avx2.h"
@@ -62,7 +62,7 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
             store_first((float *)y + j * VECTOR, outs - j * VECTOR, acc[i][j]);
 }
 
-/* Returns whether a sum is NaN. Lanes behind the last output count, too. If a sum is NaN, the
+/* Returns whether a sum is NaN. Lanes after the last output count, too. If a sum is NaN, the
  * caller goes through y again and makes every NaN the same. */
 static inline __attribute__((always_inline)) bool has_nan(__m256 acc[ROWS][WIDTH], const int rows,
                                                           const int vectors)

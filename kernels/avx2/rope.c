@@ -5,7 +5,7 @@
  */
 #include "kernels/avx2/avx2.h"
 
-/* Returns p0 p0 p1 p1 p2 p2 p3 p3 for the first n numbers at p. No byte behind the n numbers is
+/* Returns p0 p0 p1 p1 p2 p2 p3 p3 for the first n numbers at p. No byte after the n numbers is
  * read. */
 static inline __m256 load_twice(const float *p, int64_t n)
 {

@@ -81,13 +81,13 @@ static inline floats fms_v(floats a, floats b, floats c)
     return _mm512_fmsub_ps(a, b, c);
 }
 
-/* Returns the maximum, or y where x is NaN. y is not NaN. */
+/* Returns the maximum of x and y, or y where x is NaN. y is not NaN. */
 static inline floats max_without_nan(floats x, floats y)
 {
     return _mm512_max_ps(x, y);
 }
 
-/* Returns the maximum, or NaN where x is NaN. y is not NaN. */
+/* Returns the maximum of x and y, or NaN where x is NaN. y is not NaN. */
 static inline floats max_with_nan(floats x, floats y)
 {
     return _mm512_max_ps(y, x);
@@ -173,7 +173,7 @@ static inline __mmask16 first_mask(int64_t n)
     return n <= 0 ? 0 : (__mmask16)(0xffff >> (VECTOR - n));
 }
 
-/* Returns the first n elements at p, with zeros after them. Memory behind the n elements is not
+/* Returns the first n elements at p, with zeros after them. Memory after the n elements is not
  * touched. */
 static inline __m512 load_first(const float *p, int64_t n)
 {
@@ -186,7 +186,7 @@ static inline void store_first(float *p, int64_t n, __m512 x)
 }
 
 /* Returns n elements of a row from element `at` on as binary32, with zeros after them. Memory
- * behind the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block,
+ * after the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block,
  * type is TYPE_I8. */
 static inline __attribute__((always_inline)) __m512
 load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)

@@ -128,9 +128,9 @@ enum hints {
     K_AND_V_NEAR,
 };
 
-/* Returns whether to prefetch K into L1. A cache line of a 16-bit type takes twice the work. If K
- * was in a cache of the CPU, these prefetches made 16-bit types up to 5 % slower. Bytes gain
- * nothing. */
+/* Returns whether to prefetch K into L1. A cache line of a 16-bit type takes twice the work of a
+ * line of binary32. If K was in a cache of the CPU, these prefetches made 16-bit types up to 5 %
+ * slower. Bytes gain nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;
@@ -177,8 +177,8 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
     const struct place place = place_after(type, k, tile->key, tile->next, d, 1);
     const struct step *now = &tile->steps->step[tile->steps->now];
     struct step *next = &tile->steps->step[1 - tile->steps->now];
-    /* For TYPE_F16 the compiler would keep an address for each half of a unit in a register, most
-     * of them in vectors, and moving them back takes an FMA port. */
+    /* For TYPE_F16 the compiler would keep an address for each half of a unit, most of them in
+     * vector registers, and moving an address back takes an FMA port. */
     if (type == TYPE_F16)
         __asm__("" : "+r"(now), "+r"(next));
     __m512i x[UNITS];

@@ -7,9 +7,9 @@
  * A register tile has 8 rows x 3 tiles of the matrix. 24 accumulators, 3 vectors of w and 1
  * broadcast take 28 of 32 zmm. Each d takes 24 FMA and 19 loads. The FMA ports are the bound: they
  * take 12 cycles for each d, in which 24 loads would fit. 12 of the loads are part of an FMA. Each
- * d takes 33 instructions in all. More instructions would cost time, because a thread executes
- * only 3 instructions in a cycle while the other thread of its core is busy. A product of few rows
- * reads each tile of the matrix once, and memory limits its speed.
+ * d takes 33 instructions in all. More instructions would cost time, because a thread executes only
+ * 3 instructions in a cycle while the other thread of its core is busy. A product of few rows reads
+ * each tile of the matrix once, and memory limits the speed of the product.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx512/avx512.h"

@@ -7,8 +7,8 @@
  */
 #include "kernels/avx512/avx512.h"
 
-/* Packs sixteen lanes from dimension d on. `left` is the number of dimensions from d on. It is a
- * constant if they fill a whole vector. */
+/* Packs sixteen lanes from dimension d on. `left` is the number of dimensions from d on, and a
+ * constant if these dimensions fill a whole vector. */
 static inline __attribute__((always_inline)) void
 pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, float *q_t)
 {

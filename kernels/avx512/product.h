@@ -3,8 +3,8 @@
  * The product of many rows for AVX-512: its register tile of 8 rows x 3 tiles of the matrix, and
  * the order of the register tiles. linear.c of this folder and product.c of kernels/avx512_bf16
  * include this file after they have defined two functions. multiply_step(x, w, sum, is_large)
- * returns sum + x * w. multiply_step_one(x, w, sum) does the same, and reads and broadcasts x. A
- * step multiplies an element of each row, or a pair of elements.
+ * returns sum + x * w. multiply_step_one(x, w, sum) returns sum + *x * w: it reads and broadcasts a
+ * single x. A step multiplies an element of each row, or a pair of elements.
  */
 #ifndef ATTNKIT_AVX512_PRODUCT_H
 #define ATTNKIT_AVX512_PRODUCT_H
@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
                                   j + 1 < vectors ? (__mmask16)0xffff : last, acc[i][j]);
 }
 
-/* Returns whether a sum is NaN. Lanes behind the last output count, too. If a sum is NaN, the
+/* Returns whether a sum is NaN. Lanes after the last output count, too. If a sum is NaN, the
  * caller goes through y again and makes every NaN the same. */
 static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][WIDTH],
                                                           const int rows, const int vectors)

@@ -20,13 +20,13 @@ struct append {
     /* `batch` is the stride from page to page if dst is paged, and `row` is the stride from tile to
      * tile if dst is tiled. */
     struct strides src_stride, dst_stride, scale_stride;
-    struct ints starts; /* none: 0 */
-    struct ints lens;   /* none: len */
+    struct ints starts; /* no array: 0 */
+    struct ints lens;   /* no array: len */
     struct pages pages;
 
     int64_t pairs; /* pairs of a row that are rotated; 0: no rotation */
     bool interleaved;
-    struct ints positions;  /* none: starts */
+    struct ints positions;  /* no array: starts */
     const float *cos, *sin; /* [position][pairs]; NULL: computed from base */
     double base;
 };
@@ -50,7 +50,7 @@ static inline int64_t append_position(const struct append *a, int64_t batch)
  * tile. */
 void attnkit_spread_row(enum type type, const char *row, int64_t n, int64_t key, char *tile);
 
-/* Returns the bytes of scratch for each thread. */
+/* Returns the number of bytes of scratch for each thread. */
 size_t attnkit_append_scratch(const struct append *a);
 
 /* Appends rows first .. end - 1. `memory` is the scratch, aligned to 8 bytes. */

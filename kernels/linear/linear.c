@@ -120,8 +120,8 @@ static int64_t group_lanes(int64_t rows)
     return (rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
 }
 
-/* Returns the rows that scratch has room for: the rows of a block, but at least MAX_MATRIX_ROWS, so
- * that more rows never need less scratch. */
+/* Returns the number of rows that scratch has room for: the rows of a block, but at least
+ * MAX_MATRIX_ROWS, so that more rows never need less scratch. */
 static int64_t scratch_rows(const struct linear *l)
 {
     const int64_t rows = l->rows < MAX_MATRIX_ROWS ? MAX_MATRIX_ROWS : l->rows;
@@ -287,8 +287,8 @@ static void find_w(const struct linear *l, const struct kernels *kernels, const 
         kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
 }
 
-/* Writes the cut of the part's panel at input d to `words`, as words of pairs, and makes it the
- * matrix of the product. Returns its least magnitude. */
+/* Writes the cut of the part's panel at input d to `words`, as words of pairs, and makes `words`
+ * the matrix of the product. Returns the least magnitude of the cut. */
 static uint32_t pair_w(const struct linear *l, const struct kernels *kernels,
                        const struct part *part, int64_t d, float *words, struct product *product)
 {
@@ -338,8 +338,8 @@ static void set_y(const struct linear *l, const struct scratch *s, const struct 
     product->y_stride = l->y_stride;
 }
 
-/* Turns x of a block from words into binary32, in place. No group moves down, so the last goes
- * first. */
+/* Turns x of a block from words into binary32, in place. No group moves to a lower address, so the
+ * last group moves first. */
 static void split_x(const struct linear *l, struct scratch *s, int rows)
 {
     const int64_t lanes = group_lanes(rows);
@@ -355,9 +355,8 @@ static void split_x(const struct linear *l, struct scratch *s, int rows)
     s->paired = false;
 }
 
-/* Multiplies a cut in pairs and returns true, if this gives the bits of the chain. Otherwise
- * products or sums in pairs could be subnormal: turns x into binary32 for this and all later
- * products of the block, and returns false. */
+/* Multiplies a cut in pairs and returns true, if this gives the bits of the chain. Otherwise turns
+ * x into binary32 for this and all later products of the block, and returns false. */
 static bool run_pairs(const struct linear *l, const struct kernels *kernels, struct scratch *s,
                       const struct part *part, int64_t d, struct product product)
 {

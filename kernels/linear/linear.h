@@ -29,7 +29,7 @@ struct packing {
     char *packed;
 };
 
-/* Returns the bytes of a tile of in_dim inputs. */
+/* Returns the number of bytes of a tile of in_dim inputs. */
 static inline int64_t matrix_tile_bytes(enum type type, int64_t in_dim)
 {
     return bytes_of(type, in_dim) * TILE_KEYS;
@@ -48,7 +48,7 @@ void attnkit_pack_tiles(const struct packing *p, const struct kernels *kernels, 
  * at most 256 rows. */
 int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kernels);
 
-/* Returns the bytes of scratch for each thread. More rows never need less scratch. */
+/* Returns the number of bytes of scratch for each thread. More rows never need less scratch. */
 size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kernels);
 
 /* Returns how many parts take about as long as putting another block of rows into scratch, or 0 if

@@ -7,8 +7,9 @@
  * A register tile has a group of 8 rows x 2 vectors, which are half a tile of the matrix. 16 sums,
  * 2 vectors of w and 2 of x take 20 of 32 registers. Each d takes 16 fmla, which are the bound, and
  * 2 loads of two vectors each. A product of few rows has register tiles of up to 6 rows x 4 vectors
- * and reads the matrix once. For f16 and bytes, the conversions limit its speed. A single row reads
- * 2 tiles of binary32 at once, because 4 sums are too few to hide the latency of fmla.
+ * and reads the matrix once. For f16 and bytes, the conversions limit the speed of this product. A
+ * single row reads 2 tiles of binary32 at once, because 4 sums are too few to hide the latency of
+ * fmla.
  */
 #include "kernels/neon/neon.h"
 #include "kernels/vectors/tile_reader.h"

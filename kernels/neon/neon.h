@@ -82,13 +82,13 @@ static inline floats fms_v(floats a, floats b, floats c)
     return vfmaq_f32(vnegq_f32(c), a, b);
 }
 
-/* Returns the maximum, or y where x is NaN. y is not NaN. */
+/* Returns the maximum of x and y, or y where x is NaN. y is not NaN. */
 static inline floats max_without_nan(floats x, floats y)
 {
     return vmaxnmq_f32(x, y);
 }
 
-/* Returns the maximum, or NaN where x is NaN. y is not NaN. */
+/* Returns the maximum of x and y, or NaN where x is NaN. y is not NaN. */
 static inline floats max_with_nan(floats x, floats y)
 {
     return vmaxq_f32(x, y);
@@ -215,7 +215,7 @@ static inline int panel_height(int64_t left, int vectors)
     return tile_height(left, FULL);
 }
 
-/* Returns the first n floats, n >= 1, with 0 in the other lanes. No byte behind the n floats is
+/* Returns the first n floats, n >= 1, with 0 in the other lanes. No byte after the n floats is
  * read. */
 static inline __attribute__((always_inline)) float32x4_t load_first(const float *from, int64_t n)
 {
@@ -229,7 +229,7 @@ static inline __attribute__((always_inline)) float32x4_t load_first(const float 
     return x;
 }
 
-/* Stores the first n lanes, n >= 1, and writes no byte behind them. */
+/* Stores the first n lanes, n >= 1, and writes no byte after them. */
 static inline void store_first(float *to, int64_t n, float32x4_t x)
 {
     if (n >= VECTOR) {
@@ -244,7 +244,7 @@ static inline void store_first(float *to, int64_t n, float32x4_t x)
 }
 
 /* Returns n elements of a row, 1 <= n <= 4, from element `at` on as binary32, with 0 in the other
- * lanes. No byte behind the n elements is read. No scale is applied. For the bytes of a TYPE_Q8_0
+ * lanes. No byte after the n elements is read. No scale is applied. For the bytes of a TYPE_Q8_0
  * block, type is TYPE_I8. */
 static inline __attribute__((always_inline)) float32x4_t
 load_as_f32(const enum type type, const void *row, int64_t at, int n)

@@ -5,7 +5,7 @@
  * scores and weighted_v.
  *
  * Each vector of lanes takes two passes over the keys: the first for the maximum, the second for
- * the weights. The second pass takes some keys at a time, and exp2 limits its speed.
+ * the weights. The second pass takes some keys at a time, and exp2 limits the speed of this pass.
  */
 #include "kernels/neon/neon.h"
 

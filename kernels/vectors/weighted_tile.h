@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The register tile of weighted V for AVX2 and AVX-512: `height` value columns x `vectors` vectors
- * of query rows, with V broadcast from memory. The weighted_v.c of AVX2 and of AVX-512 say which
- * instructions limit its speed.
+ * of query rows, with V broadcast from memory. The weighted_v.c of each folder says which
+ * instructions limit the speed of the tile.
  */
 #ifndef ATTNKIT_VECTORS_WEIGHTED_TILE_H
 #define ATTNKIT_VECTORS_WEIGHTED_TILE_H

@@ -103,7 +103,7 @@ static void scores_have_a_fiftieth_of_the_error_of_storage(void **state)
  * true result of the stored K and V. */
 struct out_errors {
     struct errors f32, integers;
-    struct errors v, both; /* of rounding V alone to Q8_0, and of rounding K and V */
+    struct errors v, both; /* errors of rounding V alone to Q8_0, and of rounding K and V */
 };
 
 static struct oracle_element *truth_of(const attnkit_attention_args *args)
@@ -116,7 +116,7 @@ static struct oracle_element *truth_of(const attnkit_attention_args *args)
     return truth;
 }
 
-/* Runs the call and adds the errors of its out. */
+/* Runs the call of args and adds the errors of its output to e. */
 static void add_run(const attnkit_attention_args *args, const struct oracle_element *truth,
                     struct errors *e)
 {
@@ -126,7 +126,7 @@ static void add_run(const attnkit_attention_args *args, const struct oracle_elem
         add(e, (double)out[i] - truth[i].value);
 }
 
-/* Adds the differences of true results. */
+/* Adds to e how far `truth` is from the true result of args. */
 static void add_difference(const attnkit_attention_args *args, const struct oracle_element *truth,
                            struct errors *e)
 {

@@ -987,22 +987,23 @@ static void what_does_not_go_with_cells_is_refused(void **state)
     static double sum[BATCH * Q_HEADS * Q_LEN], out[BATCH * Q_HEADS * Q_LEN * VALUE_DIM];
     (void)state;
     struct call *c = made_call(make_paged_cells);
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "key_index is given, but block_table, too");
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "key_index and block_table are both given");
     c = made_call(make_tiled_cells);
-    expect_refusal(c, ATTNKIT_UNSUPPORTED, "key_index is given, but ATTNKIT_TILED in k.layout");
+    expect_refusal(c, ATTNKIT_UNSUPPORTED,
+                   "key_index and ATTNKIT_TILED in k.layout are both given");
     c = made_call(make_cells);
     c->groups.storage.cu_seqlens_kv.data = starts;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "key_index is given, but cu_seqlens_kv, too");
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "key_index and cu_seqlens_kv are both given");
     c = made_call(make_cells);
     c->groups.states.first_key = 512;
-    expect_refusal(c, ATTNKIT_UNSUPPORTED, "key_index is given, but first_key, too");
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "key_index and first_key are both given");
     c = made_call(make_cells);
     c->groups.states.state_in = (attnkit_state){max, sum, out};
-    expect_refusal(c, ATTNKIT_UNSUPPORTED, "key_index is given, but state_in, too");
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "key_index and state_in are both given");
     c = made_call(make_cells);
     c->args.out.data = c->args.lse.data = NULL;
     c->groups.states.state_out = (attnkit_state){max, sum, out};
-    expect_query_refusal(c, ATTNKIT_UNSUPPORTED, "key_index is given, but state_out, too");
+    expect_query_refusal(c, ATTNKIT_UNSUPPORTED, "key_index and state_out are both given");
 }
 
 static void bad_indices_of_cells_are_refused(void **state)

@@ -460,9 +460,9 @@ static void bad_runs_are_refused(void **state)
     const struct refusal table[] = {
         {"attnkit_append_data.size is 0", SET(data.size, 0), bad},
         {"attnkit_exec.size is 7", SET(exec.size, 7), bad},
-        {"batch is 4: must be between 0 and that of the plan (3)", SET(data.batch, 4), bad},
+        {"batch is 4: must be between 0 and the planned value (3)", SET(data.batch, 4), bad},
         {"batch is -1: must be between 0", SET(data.batch, -1), bad},
-        {"len is 6: must be between 0 and that of the plan (5)", SET(data.len, 6), bad},
+        {"len is 6: must be between 0 and the planned value (5)", SET(data.len, 6), bad},
         {"len is -1: must be between 0", SET(data.len, -1), bad},
         {"exec.threads is 3: the plan is for at most 2", SET(exec.threads, 3), bad},
         {"src is NULL", SET(data.src, 0), bad},

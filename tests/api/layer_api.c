@@ -366,7 +366,7 @@ static void caches_are_checked(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "key is given, but flags has ATTNKIT_NO_APPEND");
     c = small_layer();
     c->groups.storage.cu_seqlens_q.data = c->positions;
-    expect_refusal(c, ATTNKIT_UNSUPPORTED, "attention->cu_seqlens_q is given, but cached, too");
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, "attention->cu_seqlens_q and cached are both given");
     c = small_layer();
     c->attention.k.type = c->attention.v.type = ATTNKIT_Q8_0;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "head_dim is 8: must be a multiple of 32");

@@ -46,7 +46,8 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* Makes the valid calls, and packs the matrix. The next call of this function overwrites them. */
+/* Makes the valid calls, and packs the matrix. The next call of this function overwrites the calls
+ * and the matrix. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -383,9 +384,9 @@ static void unknown_flags_and_types_are_unsupported(void **state)
         {"x.layout is 0x2: x is not stored in tiles", SET(args.x.layout, 2), unsupported},
         {"x.layout is 0x5: bits 0x4 are not known", SET(args.x.layout, 5), unsupported},
         {"y.layout is 0x3: y is not stored in tiles", SET(args.y.layout, 3), unsupported},
-        {"w.layout is 0x1: must be 0 for what attnkit_pack wrote", SET(args.w.layout, 1),
+        {"w.layout is 0x1: must be 0 for a matrix from attnkit_pack", SET(args.w.layout, 1),
          unsupported},
-        {"w.layout is 0x2: must be 0 for what attnkit_pack wrote", SET(args.w.layout, 2),
+        {"w.layout is 0x2: must be 0 for a matrix from attnkit_pack", SET(args.w.layout, 2),
          unsupported},
         {"x.type is 4", SET(args.x.type, ATTNKIT_Q8_0), unsupported},
         {"x.type is -1", SET(args.x.type, -1), unsupported},

@@ -424,7 +424,7 @@ static void bad_runs_are_refused(void **state)
         {"attnkit_linear_data.size is 0", SET(data.size, 0), bad},
         {"attnkit_linear_data.size is 4097", SET(data.size, 4097), bad},
         {"attnkit_exec.size is 7", SET(exec.size, 7), bad},
-        {"rows is 6: must be between 0 and that of the plan (5)", SET(data.rows, ROWS + 1), bad},
+        {"rows is 6: must be between 0 and the planned value (5)", SET(data.rows, ROWS + 1), bad},
         {"rows is -1: must be between 0", SET(data.rows, -1), bad},
         {"exec.threads is 3: the plan is for at most 2", SET(exec.threads, 3), bad},
         {"exec.threads is -1", SET(exec.threads, -1), bad},

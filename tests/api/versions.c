@@ -27,7 +27,7 @@ enum {
     PATTERN = 0xa5,
 };
 
-/* Every public struct with a size, in valid calls of one query row and one key. */
+/* Every public struct with a `size` field, in valid calls of one query row and one key. */
 struct fixture {
     attnkit_exec exec;
     attnkit_attention_args attention;

@@ -122,7 +122,7 @@ void result_free(struct result *r);
 /* Computes the result of the scalar reference. */
 void result_from_reference(struct result *r, const attnkit_attention_args *args);
 
-/* Compares bits, as tests compare results. NaN must have the same bits, too. */
+/* Compares the bits of two results. NaN must have the same bits, too. */
 bool same_bits(const float *a, const float *b, size_t count);
 
 /* Compares numbers of which only the value matters. Any NaN equals any NaN. */
@@ -135,8 +135,8 @@ uint64_t result_hash(const struct result *r);
 
 /* ------------------------------------------------------------------------------------------- */
 
-/* The way to run a case. The public call runs it on a named instruction set, with one share for
- * each of `threads` threads. A table of kernels runs it for kernels that the library does not
+/* The way to run a case: by the public call on a named instruction set, with one share for each of
+ * `threads` threads, or without the public call by a table of kernels that the library does not
  * list. */
 struct runner {
     const char *isa;

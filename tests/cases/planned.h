@@ -20,7 +20,8 @@ struct brought {
 /* Copies all pointers and lengths of a call into b. */
 void plan_bring(const attnkit_attention_args *args, struct brought *b);
 
-/* Sets the pointers of a call and its groups to NULL, because a plan is made without them. */
+/* Replaces the pointers of a call and of its groups by ATTNKIT_LATER, because a plan is made
+ * without addresses. A pointer that is NULL stays NULL. */
 void plan_forget(attnkit_attention_args *args, struct groups *g);
 
 /* A plan, and a copy of its bytes just after planning. */

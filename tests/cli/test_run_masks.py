@@ -52,8 +52,8 @@ def attention(q, k, v, scale=None, softcap=None, bias=0.0, visible=True, slopes=
 
 
 def broadcast(mask, dims=None):
-    """Broadcasts a mask to [batch, heads, rows, keys]. The letters in dims name its dimensions. Without dims, they are
-    aligned from the right."""
+    """Broadcasts a mask to [batch, heads, rows, keys]. The letters in dims name its dimensions. Without dims, the
+    dimensions are aligned from the right."""
     mask = np.asarray(mask)
     if dims is None:
         return np.broadcast_to(mask, tuple(SIZES.values()))
@@ -300,7 +300,7 @@ class Visible(RunTest):
             self.check(["--align", form])
 
     def test_summary(self):
-        """The work in the summary counts the keys that positions and lengths let rows see."""
+        """The number of operations in the summary counts only the keys that rows see by their positions and lengths."""
         flops = 2 * (DIM + DIM) * HEADS
         for options, visible, line in (
                 ((), np.ones((BATCH, 1, ROWS, KEYS)), None),
@@ -528,7 +528,8 @@ class Types(RunTest):
                     self.assertEqual(self.run_tool("--kv-type", name, "--isa", isa).tobytes(), bits)
 
     def test_integers(self):
-        """--integers gives other bits, close to the bits without it, and the same bits on each instruction set."""
+        """With --integers, results have other bits than without, but differ little, and have the same bits on each
+        instruction set."""
         for options in ((), ("--causal", "30", "--softcap", "5", "--lse", "lse.npy")):
             options = ("--kv-type", "q8_0", *options)
             plain = self.run_tool(*options)

@@ -243,7 +243,7 @@ def same_installation():
     libraries = [one(folder, "libattnkit.so.*") for folder in (stage, PREFIX)]
     difference = exported(libraries[0]) ^ exported(libraries[1])
     if difference or len(exported(libraries[0])) < 30:
-        raise Failed(f"exported by one of them alone: {sorted(difference)}")
+        raise Failed(f"exported by one library only: {sorted(difference)}")
     for path in ours:
         if path.startswith("include/") or path.endswith(".cmake"):
             if (stage / path).read_bytes() != (PREFIX / path).read_bytes():
@@ -288,7 +288,7 @@ def same_commands():
 
 
 def refused():
-    """Unknown instruction sets, parts and types, and those without the ones that they need, are errors"""
+    """Unknown instruction sets, parts and types are errors, and so are parts and types that lack what they need"""
     for options, said in ((["-DATTNKIT_ISAS=sse9"], "no instruction set sse9"),
                           (["-DATTNKIT_PARTS=tail"], "no part tail"),
                           (["-DATTNKIT_PARTS=layer"], "layer is made of append and linear"),

@@ -62,7 +62,7 @@ def without(command, flags, target):
 
 
 def for_size(path, command, fast, goal):
-    """Returns the command as meson makes it for -Doptimization=s. Tiles keep their level."""
+    """Returns the command as meson makes it for -Doptimization=s. Tiles keep their level of optimisation."""
     is_tile = path.split("/")[1] in set(Sources((ROOT / "sources.txt").read_text()).isas)
     words = [word for word in command if word not in fast]
     if not is_tile:

@@ -11,12 +11,12 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-HELPERS = HERE.parent / "python"  # distributed_cases.py
+HELPERS = HERE.parent / "python"  # the folder of distributed_cases.py
 
 
 def mpiexec(size, *options):
-    """Returns the command that starts `size` ranks. It also works on fewer cores than ranks, and as root, which is
-    usual in containers."""
+    """Returns the command that starts `size` ranks. The command also works on fewer cores than ranks, and as root,
+    which is usual in containers."""
     command = [shutil.which("mpiexec") or "mpiexec", "--oversubscribe", *options]
     if os.getuid() == 0:
         command.append("--allow-run-as-root")

@@ -37,8 +37,8 @@ def seconds_of(work):
 
 
 def measure_call(group, function, shape, kv_heads, keys):
-    """Returns the least time of the slowest rank, and of rank 0 alone, in seconds. The least time of several calls is
-    taken, because other programs only add to a time. The first call, in new memory, does not count."""
+    """Returns the time of the slowest rank and the time of rank 0 alone, in seconds. Each is the least time of several
+    calls, because other programs only add to a time. The first call, in new memory, does not count."""
     import attnkit
     from attnkit import distributed
 

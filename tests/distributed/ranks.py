@@ -63,7 +63,7 @@ def task_costs(transport):
 
 
 def task_tensors(transport):
-    """The functions take tensors of torch as they are, also in bfloat16."""
+    """The functions take torch's tensors without conversion, also in bfloat16."""
     import torch
 
     group, failed = begin(transport), []
@@ -123,14 +123,14 @@ def task_disagree(transport):
             if text not in str(error):
                 failed.append(f"{error} instead of {text}")
         if not chain_has_the_bits(group, "decode"):
-            failed.append(f"the group is spoilt after: {text}")
+            failed.append(f"the group does not work after: {text}")
     return {"failed": failed}
 
 
 def task_die(transport, how, what, timeout):
     """Rank 1 is killed or stopped when it is about to send or receive its first message of a kind. The other ranks
-    print their error and how long they waited. They stay alive, so that each of them has to find out by itself. A rank
-    may have its result before rank 1 ends, and then meets the error in its next call."""
+    print their error and how long they waited. They stay alive, so that each of them has to notice by itself that rank
+    1 is gone. A rank may have its result before rank 1 ends, and then meets the error in its next call."""
     group = begin(transport, float(timeout))
     function = tree_attention if what == "part" else chain_attention
     call(group, function)

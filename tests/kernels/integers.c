@@ -190,7 +190,7 @@ static void reference_is_inside_the_bound(void **state)
     struct judged j = {0};
     for (int number = 0; number < CASES * (is_long_run() ? LONGER : 1); number += BOUND_EVERY) {
         struct drawn *const c = drawn_with_integers(number);
-        if (!c->groups.storage.key_index.data) /* the oracle knows no cells */
+        if (!c->groups.storage.key_index.data) /* the oracle does not support cells */
             judge_call(c, &j);
         const double worst = fmax(fmax(j.out, j.out_of_16_bits), j.lse);
         if (worst > 1.0) {

@@ -23,7 +23,7 @@
 #include "tests/support/sample.h"
 
 enum {
-    INTERRUPTIONS = 60, /* interrupted calls on each instruction set */
+    INTERRUPTIONS = 60, /* calls of the signal handler for each shape and instruction set */
     FORKS = 20,
     TASKS = 3,
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A row's result has the same bits as in a call of this row alone, with every kind of mask. Nothing
- * else in the call may change these bits: other rows, threads, keys in parts, or keys on any pages,
- * as in left padding, ring caches and speculative trees. The tests run on every instruction set, or
- * on the one that is named.
+ * else in the call may change these bits: no other row, no thread, no cut of the keys into parts,
+ * no choice of pages. Some tests have left padding, a ring cache or a speculative tree. The tests
+ * run on every instruction set, or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>

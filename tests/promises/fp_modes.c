@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The floating-point modes of the calling thread: rounding, flushing of subnormals, traps. The bits
- * of a result do not depend on them, and a call leaves them as they were, however it ends.
+ * of a result do not depend on the modes. A call leaves the modes as they were, even if it fails.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -106,7 +106,7 @@ static char workspace[1 << 20];
 
 /* Data whose result a mode could change: results, products or the scale are subnormal. */
 static const struct data {
-    float q, k, v; /* their largest magnitudes */
+    float q, k, v; /* largest magnitudes of the elements of q, k and v */
     double scale;  /* 0: the default */
 } data_kinds[] = {
     {1.0f, 1.0f, 1.0f, 0},

@@ -200,7 +200,7 @@ static size_t add_test(const char *name, struct CMUnitTest *test)
 }
 
 /* Adds a test for each unit that can run, and a test of its instruction set without a unit. The
- * test of the instruction set itself uses the best of them on this CPU. */
+ * test of the instruction set itself uses the best unit of this CPU. */
 static size_t list_units(struct CMUnitTest *tests)
 {
     static char names[MAX_UNITS][NAME];

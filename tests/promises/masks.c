@@ -246,8 +246,8 @@ static void cells_have_the_bits_of_the_reference(void **state)
  * because its last rounding is by far the largest. */
 enum bounded { OUT, OUT_OF_16_BITS, LSE, WEIGHTS, BOUNDED };
 
-/* Results compared with the oracle: the largest share of its bound that an error uses, for each
- * kind, and how many results have no finite bound. */
+/* Results that have been compared with the oracle: the largest error / bound so far, for each kind
+ * of result, and how many results have no finite bound. */
 struct judged {
     double worst[BOUNDED];
     long long elements, unbounded, not_finite;
@@ -351,7 +351,7 @@ static void reference_is_inside_the_bound(void **state)
     }
     print_judged(&all);
     assert_int_equal(outside, 0);
-    if (options.only < 0) /* an infinite bound would hold everywhere */
+    if (options.only < 0) /* in a single case, many results may have no finite bound */
         assert_true(all.elements > 0 && all.unbounded <= all.elements / 100);
 }
 

@@ -31,7 +31,7 @@ static const char *const type_names[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"
 static const enum type written[TYPES] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_I8,
                                          TYPE_Q8_0, TYPE_Q4_0, TYPE_Q5_0};
 
-/* Fails the test unless there were NaN of every type from `first` on. */
+/* Fails the test unless results of every type from `first` on had NaN. */
 static void expect_some(const char *isa, const char *what, enum type first, int types,
                         const int64_t *nans)
 {

@@ -246,7 +246,7 @@ static void bad_starts_are_refused(void **state)
     expect(&a, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_kv[3] is 9223372036854775807: must be kv_len (9)");
     kv_starts->data = good;
     c.groups.visibility.kv_lens.data = good;
-    expect(&a, ATTNKIT_BAD_ARGUMENT, "kv_lens is given, but cu_seqlens_kv, too");
+    expect(&a, ATTNKIT_BAD_ARGUMENT, "kv_lens and cu_seqlens_kv are both given");
     c.groups.visibility.kv_lens.data = NULL;
     static const int32_t narrow[4] = {0, 5, 4, 9}, narrow_negative[4] = {0, -1, 4, 9};
     *starts = (attnkit_ints){.data = narrow, .type = ATTNKIT_INT32};
@@ -259,7 +259,7 @@ static void bad_starts_are_refused(void **state)
     c.groups.pages.block_table = table;
     c.groups.pages.page_size = c.groups.pages.block_table_stride = 9;
     c.groups.pages.pages = 1;
-    expect(&a, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_kv is given, but block_table, too");
+    expect(&a, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_kv and block_table are both given");
     free_case(&c);
 }
 

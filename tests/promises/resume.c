@@ -371,7 +371,7 @@ static void states_that_do_not_fit_are_refused(void **state)
     states->state_out = s;
     a.out.data = NULL;
     assert_int_equal(attnkit_attention(&a, &exec, message), ATTNKIT_BAD_ARGUMENT);
-    assert_non_null(strstr(message, "lse is given, but state_out, too"));
+    assert_non_null(strstr(message, "lse and state_out are both given"));
     a.lse.data = NULL;
     states->state_in = s;
     assert_int_equal(attnkit_attention(&a, &exec, message), ATTNKIT_BAD_ARGUMENT);

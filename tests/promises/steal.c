@@ -40,7 +40,7 @@ static const struct shape {
     {1, 1, 1, 70, 5000, 16, 64, true, false}, /* many rows: more chunks than room for states */
     {1, 1, 2, 300, 700, 8, 40, true, false},  /* row blocks, rows that see one chunk */
     {1, 1, 1, 300, 1500, 8, 8, true, false},  /* row blocks over three chunks */
-    {3, 1, 2, 3, 2000, 16, 16, true, true},   /* lengths, one of them 0 */
+    {3, 1, 2, 3, 2000, 16, 16, true, true},   /* sequences of different lengths, one of length 0 */
     {1, 3, 1, 2, 1300, 16, 16, false,
      false}, /* with two threads, one of three heads is left over */
     {1, 1, 16, 6, 1100, 8, 200, false, false}, /* states larger than a thread's room for states */

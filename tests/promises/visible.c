@@ -668,7 +668,8 @@ static void every_kind_alone_hides_what_it_says(void **state)
         check_sizes(*state, kinds[i].set, kinds[i].sees);
 }
 
-/* The kinds of masks that the current call combines. A row sees a key if all of them let it. */
+/* The kinds of masks that the current call combines. A row sees a key if all these kinds allow
+ * it. */
 static const struct kind *chosen[KINDS];
 static int chosen_count;
 

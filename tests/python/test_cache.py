@@ -60,8 +60,8 @@ class KVCache(unittest.TestCase):
         self.assertEqual(small, B * G * K * (D + E) // 32 * 18)
 
     def test_integers(self):
-        """Integers give the same bits in every layout, in one call and row by row, and nearly the result without
-        them."""
+        """With integers=True the result has the same bits in every layout, in one call and row by row. It is near the
+        result with integers=False."""
         layouts_in_rows = [layout for layout in layouts() if not layout.get("tiled")]
         results = set()
         for layout in layouts_in_rows:

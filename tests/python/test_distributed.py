@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit.distributed on ranks that are threads: the bits of one process, the bound of a merge, exactly as many
-messages and bytes as the cost model says, and errors on every rank."""
+"""Tests attnkit.distributed on ranks that are threads. Results have the bits of one process, or are inside the bound of
+a merge. Calls send exactly as many messages and bytes as the cost model says. Every rank gets the errors."""
 
 import subprocess
 import sys

@@ -48,7 +48,7 @@ def test(tap, wheel, version, library):
 
 
 def build(tap, folder):
-    """Returns the wheels, or, if a wheel cannot be built, the wheels before it."""
+    """Builds the wheels and returns them. If a wheel cannot be built, returns the wheels that were built before it."""
     made = []
     try:
         for wheel in wheels.build_all(folder, wheels.default_pythons()):

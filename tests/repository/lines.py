@@ -28,7 +28,7 @@ def files_of_tree():
     """Returns the files of the git repository. Ends the program if the tree has no repository, as in an export."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, text=True, capture_output=True)
     if listed.returncode != 0:
-        print("no git repository: which files are the project's is not known")
+        print("no git repository to say which files belong to the project")
         sys.exit(SKIPPED)
     names = [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
     return [name for name in names if not any(fnmatch.fnmatch(name, pattern) for pattern in EXEMPT)]

@@ -47,7 +47,7 @@ def wrong_with(command, path):
     # The overview lists the exit codes, then the commands, then the environment.
     blocks = helped if subcommand else helped.replace("\nThe environment", "\n\nThe environment")
     blocks = blocks if subcommand else re.sub(r"\n(?=  attnkit)", "\n\n", blocks)
-    wrong += [f"is without: {block!r}" for block in missing_words(blocks, page)]
+    wrong += [f"lacks: {block!r}" for block in missing_words(blocks, page)]
     options = re.findall(r"^  (-[-\w]+)", helped, re.M)
     items = re.findall(r"^\.TP\n\\fB(\S+?)\\fR", page, re.M)
     wrong += [f"has no item {option}" for option in options
@@ -71,7 +71,7 @@ def main():
     wrong = warnings(paths)
     for path in paths:
         wrong += wrong_with(command, path)
-    print("\n".join(wrong) or f"{len(paths)} man pages say what the help says")
+    print("\n".join(wrong) or f"{len(paths)} man pages have all words of the help")
     return 1 if wrong else 0
 
 

@@ -21,7 +21,7 @@ CODE = re.compile(r"^```.*?^```|^ {4}[^\n]*$|`[^`]+`", re.S | re.M)
 def pages():
     listed = subprocess.run(["git", "ls-files", "-z", "*.md"], cwd=ROOT, text=True, capture_output=True)
     if listed.returncode != 0:
-        print("no git repository: which pages are the project's is not known")
+        print("no git repository to say which pages belong to the project")
         sys.exit(SKIPPED)
     return [ROOT / name for name in listed.stdout.split("\0") if name]
 

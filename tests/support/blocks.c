@@ -137,7 +137,7 @@ static void store_block(const struct block_format *f, const float *x, char *bloc
 /* Returns the E4M3 byte nearest to x. x is not negative. */
 static uint8_t nearest_e4m3(float x)
 {
-    int below = 0, above = 0x7e; /* 448 */
+    int below = 0, above = 0x7e; /* 0x7e is 448 */
     while (above - below > 1) {
         const int middle = (below + above) / 2;
         if (e4m3_value((uint8_t)middle) <= x)

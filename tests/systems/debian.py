@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the packages of debian/ from a copy of the tree, and lets lintian look at them. It may report no error and no
-warning. No package of source is built, because the copy has no upstream archive."""
+"""Builds the packages of debian/ from a copy of the tree, and checks the packages by lintian, which may report no error
+and no warning. No source package is built, because the copy has no upstream archive."""
 
 import re
 import shutil
 
 from steps import ROOM, ROOT, Failed, need, output_of
 
-# The packages are not in Debian, so no bug asks for them.
+# The packages are not in Debian, so there is no bug report that asks for them.
 NOT_LOOKED_AT = "initial-upload-closes-no-bugs"
 PACKAGES = {"attnkit", "libattnkit0", "libattnkit-dev"}
 

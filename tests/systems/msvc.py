@@ -42,7 +42,7 @@ def compile_library(folder, command):
     def compile_file(line):
         path, *flags = line.split()
         made = [folder / kind / (path.replace("/", "_") + ".obj") for kind in ("static", "dll")]
-        flags = [as_clang_cl(flag) for flag in flags if "tree-" not in flag]  # clang-cl does not know these of gcc
+        flags = [as_clang_cl(flag) for flag in flags if "tree-" not in flag]  # clang-cl does not know -ftree-...
         output_of(*command, *flags, "/c", path, f"/Fo{made[0]}", cwd=ROOT)
         if not path.startswith("dispatch/"):
             return made[0], made[0]

@@ -17,7 +17,7 @@
 
 enum {
     FOUR = 4,                  /* keys that are interleaved */
-    SUMS = 2,                  /* vectors of sums of a row, in both parts */
+    SUMS = 2,                  /* vectors of sums of a row, in scores and in weighted V */
     HALF_BLOCK = Q8_BLOCK / 2, /* columns of a tile of weighted V */
 };
 
@@ -170,8 +170,8 @@ struct weight_lines {
 };
 
 /* Rounded weights: for each block and row the integers of each four keys. Of each four keys, keys
- * 0, 2, 1 and 3 lie in this order. Scales are of row r and block b at BLOCKS r + b. The sums of a
- * block and row begin with `beginning`, because even_bytes adds EVEN_OFFSET. */
+ * 0, 2, 1 and 3 lie in this order. The scale of row r and block b is at BLOCKS * r + b. The sums of
+ * a block and row begin with `beginning`, because even_bytes adds EVEN_OFFSET. */
 struct rounded_weights {
     _Alignas(32) int16_t n[BLOCKS][PANEL_ROWS][KEY_BLOCK / FOUR][FOUR];
     _Alignas(32) float scale[VECTOR], inverse[VECTOR];
@@ -279,8 +279,8 @@ round_row_of_block(const struct panel *panel, const struct weight_lines *lines, 
     w->beginning[b][r] = -EVEN_OFFSET * (_mm_cvtsi128_si32(half) + _mm_extract_epi32(half, 2));
 }
 
-/* Rounds the weights for the blocks of columns from column c on. A block after the last one is the
- * last one again. */
+/* Rounds the weights for the blocks of columns from column c on. If fewer blocks are left, the last
+ * block is repeated. */
 static inline __attribute__((always_inline)) void
 round_weights(const struct panel *panel, int64_t c, struct weight_lines *lines,
               struct rounded_weights *w, const int rows)

@@ -27,10 +27,10 @@ struct weight_lines {
     __mmask16 seen[PANEL_ROWS][VECTORS_OF_KEYS]; /* the keys that a row sees */
 };
 
-/* The integers of each tile, row and four keys, first of one block and then of the other. Of each
- * four keys, keys 0, 2, 1 and 3 lie in this order. Scales are of row r and block b at BLOCKS r + b.
- * `beginnings` has for each tile and row the numbers with which the sums of the two blocks begin,
- * at index 0 and 2, because even_bytes adds EVEN_OFFSET. */
+/* `n` has the integers of each tile, row and four keys: of the first block of the tile, then of the
+ * second. Of each four keys, keys 0, 2, 1 and 3 lie in this order. The scale of row r and block b
+ * is at BLOCKS * r + b. `beginnings` has for each tile and row the numbers with which the sums of
+ * the two blocks begin, at index 0 and 2, because even_bytes adds EVEN_OFFSET. */
 struct rounded_weights {
     _Alignas(64) int16_t n[TILES][PANEL_ROWS][KEY_BLOCK / FOUR][2][FOUR];
     _Alignas(64) float scale[VECTOR];
@@ -63,7 +63,8 @@ take_weights(const struct panel *panel, const struct weights *weights, struct we
     }
 }
 
-/* The places of BLOCKS blocks in the rows of V, in bytes. If fewer are left, the last is repeated.
+/* The places of BLOCKS blocks in the rows of V, in bytes. If fewer blocks are left, the last block
+ * is repeated.
  */
 struct block_places {
     int64_t at[BLOCKS];

@@ -72,7 +72,7 @@ static void score_keys_of_any_type(const struct panel *panel, struct scores *sco
         score_q8_0(panel, scores);
         break;
     default:
-        __builtin_trap(); /* attention/block.c has widened all other types */
+        __builtin_trap(); /* attention/block.c has converted all other types */
     }
 }
 

@@ -78,7 +78,7 @@ void KERNEL(decode_v)(const struct panel *panel, const struct weights *weights)
         weigh_q8_0(panel, weights);
         break;
     default:
-        __builtin_trap(); /* attention/block.c has widened all other types */
+        __builtin_trap(); /* attention/block.c has converted all other types */
     }
 }
 

@@ -25,7 +25,7 @@ namespace
 constexpr int64_t size = 512, head = 64, heads = 8, kv_heads = 2, rows = 3, keys = 700;
 constexpr int layers = 3;
 
-ggml_backend_dev_t device, cpu_device; // the backend's device, and ggml's
+ggml_backend_dev_t device, cpu_device; // of the backend, and of ggml's CPU backend
 
 void fill(ggml_tensor *t, unsigned seed)
 {
@@ -203,7 +203,7 @@ bool leaves_other_attention()
     return splits(m) == 2 * layers + 1;
 }
 
-// A fused op that llama.cpp uses only if the op belongs to the device of its layer.
+// Tests a fused op. llama.cpp uses this op only if the device of its layer computes it.
 bool leaves_fused_ops()
 {
     ggml_context *const context = ggml_init({1 << 16, nullptr, true});
@@ -234,7 +234,7 @@ bool right_with_repacked_weights()
     return found && ok;
 }
 
-// An op of which attnkit has no type. ggml does not give such an op to the backend.
+// Tests an op with a type that attnkit lacks. ggml itself never gives this op to the backend.
 bool reports_failure()
 {
     model m(GGML_TYPE_F32, GGML_TYPE_I32, ggml_backend_cpu_buffer_type());
@@ -285,7 +285,7 @@ bool has_right_result()
     return right_result(GGML_TYPE_F32, ggml_backend_cpu_buffer_type());
 }
 
-// Adds a device that says it is a GPU, and does nothing. It cannot be removed.
+// Adds a device that calls itself a GPU and does nothing. The device cannot be removed afterwards.
 bool takes_attention_alone_beside_a_gpu()
 {
     static ggml_backend_device gpu = {};

@@ -7,7 +7,9 @@
 //
 //     model ARCH TEXT OUT TOKENS THREADS UBATCH FLASH KV_TYPE [cells-go-round]
 //
-// The tokens are the first bytes of TEXT. Writes the logits to OUT as f32 [TOKENS][256].
+// The tokens are the first bytes of TEXT. FLASH is 0 or 1: whether llama.cpp uses flash attention.
+// With cells-go-round, layers with a sliding window get a ring cache (swa_full is off). Writes the
+// logits to OUT as f32 [TOKENS][256].
 #include "tools/llamacpp/random_model.h"
 
 #include <algorithm>

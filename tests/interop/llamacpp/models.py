@@ -28,7 +28,8 @@ VOCABULARY = 256
 MODELS = ("llama", "qwen3", "gemma2", "gemma3", "gpt-oss", "mpt", "deepseek2")
 WITH_EXPERTS = ("gpt-oss", "deepseek2")
 WITH_WINDOW = ("gemma2", "gemma3", "gpt-oss")
-SLACK = 1.01  # largest allowed ratio of attnkit's error to stock's; both come from the f16 cache, and differ by chance
+# Largest allowed ratio of attnkit's error to stock's. Both errors come from the f16 cache, and differ by chance.
+SLACK = 1.01
 
 
 class Model:
@@ -92,8 +93,8 @@ class Report:
 
 
 def compare_errors(model, report, ubatch):
-    """Compares errors and perplexities with an f16 cache: for stock llama.cpp with fa off and with fa on, and for
-    attnkit."""
+    """Compares errors and perplexities with an f16 cache: for stock llama.cpp with flash attention (fa) off and on, and
+    for attnkit."""
     reference = model.run(False, 0, "f32", 1, ubatch)
     runs = [model.run(*how, "f16", 1, ubatch) for how in ((False, 0), (False, 1), (True, 1))]
     off, on, ours = (error(logits, reference) for logits in runs)

@@ -262,9 +262,9 @@ int main()
                 same_logits(streams, make(model, false, 3, -1)));
     ok &= check("one cache: the same bits on 1 and 3 threads",
                 same_logits(shared, make(model, true, 3, -1)));
-    ok &= check("one cache: the same bits in the same cells, alone and with others behind them",
+    ok &= check("one cache: the same bits in the same cells, with and without later sequences",
                 same(shared.logits[0], alone[0].logits[0], prompts[0] * random_vocabulary));
-    ok &= check("one cache: the same bits whatever the others' cells hold", other_texts);
+    ok &= check("one cache: the same bits whatever the cells of other sequences hold", other_texts);
     ok &= check("one cache: by key_index, each sequence has the same bits of attention as alone",
                 by_index);
     std::printf("# one cache: without key_index, %s sequence has the same logits as alone\n",

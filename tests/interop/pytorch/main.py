@@ -27,7 +27,7 @@ from reference import expected  # noqa: E402
 # in float64.
 flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
 
-REPORTED = 5  # the most failing cases of an instruction set that are described
+REPORTED = 5  # how many failing cases are described, at most, for each instruction set
 
 
 class Tap:

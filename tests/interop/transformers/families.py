@@ -9,7 +9,7 @@ import transformers
 
 HERE = Path(__file__).resolve().parent
 FAMILIES = json.loads((HERE / "families.json").read_text())["families"]
-BYPASSING = ("Falcon", "Bloom", "MPT")  # their attention does not ask transformers for a function
+BYPASSING = ("Falcon", "Bloom", "MPT")  # families whose attention does not ask transformers for its attention function
 FIRST_TOKEN = 3                         # smaller numbers are tokens with a meaning of their own
 
 
@@ -18,7 +18,7 @@ def is_decoder(family):
 
 
 def packs(family):
-    """Returns whether transformers tells several sequences in a row apart by position_ids, for this family."""
+    """Returns whether transformers finds the sequences of a packed row by position_ids, for this family."""
     return is_decoder(family) and family not in ("Bloom", "MPT", "GPT-OSS")
 
 
@@ -30,7 +30,7 @@ def config_of(family, size="small"):
 
 
 def model_of(family, implementation, size="small", seed=1, **changes):
-    """Returns a model in evaluation. The weights depend on the family, the size and the seed alone."""
+    """Returns a model in evaluation mode. The weights depend on the family, the size and the seed alone."""
     torch.manual_seed(seed)
     config = config_of(family, size)
     for name, value in changes.items():
@@ -48,7 +48,7 @@ def tokens(batch, length, vocabulary, seed=2):
 
 
 def left_padding(batch, length):
-    """Returns which tokens of a batch are no padding. Row b begins with 5 b tokens of padding."""
+    """Returns which tokens of a batch are not padding. Row b begins with 5 b tokens of padding."""
     return (torch.arange(length) >= 5 * torch.arange(batch)[:, None]).long()
 
 
@@ -68,7 +68,7 @@ def inputs_of(family, batch=2, length=48, padded=False, size="small"):
 
 
 def packed_inputs(family, lengths):
-    """Returns one row with sequences of these lengths, and the sequences."""
+    """Returns one packed row of sequences of these lengths, and the sequences one by one."""
     row = tokens(1, sum(lengths), config_of(family).vocab_size)
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
     return {"input_ids": row, "position_ids": positions, "use_cache": False}, row.split(lengths, dim=1)

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Measures models of transformers with attnkit beside "sdpa", or "eager" where a model has no "sdpa": the whole model
-over a prompt, one more token behind it, and the attention alone. Both take turns in one process, on one thread; a
-figure is the median of the quotients of the turns.
+over a prompt, one more token after the prompt, and the attention alone. The two implementations take turns in one
+process, on one thread. A figure is the median over the turns: the time of the other implementation / the time of
+attnkit.
 
     speed.py [FAMILY ...] [--turns N] [--type float32|bfloat16]     prints a line for each family and length
-    speed.py --store FAMILY ...                 also puts each into bench/results/transformers.json
-    speed.py --write                            writes the table of this file into docs/transformers.md
+    speed.py --store FAMILY ...                 also puts each result into bench/results/transformers.json
+    speed.py --write                            writes a table of that file into docs/transformers.md
 
-"Attention" is the function that a model asks transformers for, with the arguments of a run of the model. Falcon, Bloom
-and MPT ask for none: it is their whole attention module, with its projections.
+"Attention" is the attention function that a model gets from transformers, with the arguments that it has in a run of
+the model. Falcon, Bloom and MPT do not use this function. For them "attention" is their whole attention module, with
+its projections.
 """
 
 import argparse
@@ -97,7 +99,7 @@ def prompt(family, length, dtype):
     import torch
     from families import inputs_of
     inputs = inputs_of(family, 1, length, size="large")
-    if family == "Whisper":  # a text of 128 tokens
+    if family == "Whisper":  # the decoder gets a text of 128 tokens
         inputs["input_features"] = torch.randn(1, 80, 2 * length).to(dtype)
         inputs["decoder_input_ids"] = inputs["decoder_input_ids"][:, :128]
     return dict(inputs, use_cache=False) if "encoder" not in kind_of(family) else inputs
@@ -109,7 +111,7 @@ def kind_of(family):
 
 
 def one_more_token(model, inputs):
-    """Returns a function that decodes one more token behind a prompt. The cache grows by a token in each call."""
+    """Returns a function that decodes one more token after a prompt. The cache grows by a token in each call."""
     ids = inputs["input_ids"]
     done = model(input_ids=ids, use_cache=True)
     cache = done.past_key_values

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The logits of every family, by eager attention and by attnkit, against the same model in float64."""
+"""Compares the logits of every family, by eager attention and by attnkit, with the logits of the same model in
+float64."""
 
 import unittest
 
@@ -9,7 +10,7 @@ import torch
 from families import FAMILIES, config_of, inputs_of, left_padding, logits_of, model_of, packed_inputs, packs
 from float64 import in_float64
 
-SEEDS = range(1, 7)  # weights of which bfloat16's errors are averaged
+SEEDS = range(1, 7)  # seeds of the weights over which the errors in bfloat16 are averaged
 CHUNKS = (30, 1, 1, 12, 1, 3)  # 48 tokens, in parts with a cache
 
 
@@ -47,7 +48,7 @@ class Families(unittest.TestCase):
         attnkit.transformers.restore()
 
     def compare(self, family, what, inputs, call=logits_of):
-        """Checks that attnkit's error is at most twice that of eager attention, and returns both."""
+        """Checks that attnkit's error is at most twice the error of eager attention, and returns both."""
         exact = in_float64(model_of(family, "eager"), call, inputs)
         eager = errors(call(model_of(family, "eager"), inputs), exact)
         ours = errors(call(model_of(family, "attnkit"), inputs), exact)
@@ -97,12 +98,12 @@ class Families(unittest.TestCase):
             logits_of(model_of(family, "attnkit"), inputs_of(family))
             layers = config_of(family).num_hidden_layers
             if entry["kind"] in ("speech", "encoder-decoder"):
-                layers *= 3  # the encoder, the decoder, and the decoder's view of the encoder
+                layers *= 3  # the encoder, the decoder, and the decoder's attention over the encoder
             with self.subTest(family=family):
                 self.assertEqual(attnkit.torch.calls() - before, layers)
 
     def test_bfloat16(self):
-        """The mean error over several models is not larger than eager attention's."""
+        """The mean error over several models is not larger than the mean error of eager attention."""
         for family in FAMILIES:
             inputs, eager, ours = inputs_of(family, batch=4), 0, 0
             narrow = {name: value.bfloat16() if value.is_floating_point() else value for name, value in inputs.items()}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What models can ask for besides a plain run: masks of their own, gradients, torch.compile. What attnkit does not have
-is an error that says so."""
+"""Tests what models can ask for besides a plain run: masks of their own, gradients, torch.compile. A request that
+attnkit does not support is refused by an error that names it."""
 
 import subprocess
 import sys
@@ -55,7 +55,7 @@ class Served(Registered):
             torch.testing.assert_close(by_bools, model(**inputs, attention_mask=numbers).logits, atol=3e-5, rtol=0)
 
     def test_alibi_of_falcon(self):
-        """With ALiBi, Falcon's "eager" adds the biases twice. attnkit has the meaning of "sdpa"."""
+        """With ALiBi, Falcon's "eager" adds the biases twice. attnkit computes what "sdpa" computes."""
         for padded in (False, True):
             inputs = inputs_of("Falcon", padded=padded)
             ours, theirs = (logits_of(model_of("Falcon", name, alibi=True), inputs) for name in ("attnkit", "sdpa"))
@@ -68,7 +68,7 @@ class Served(Registered):
             self.assert_as_eager("Falcon", inputs_of("Falcon", padded=True), **changes)
 
     def test_heads_of_mpt_and_bloom(self):
-        """The biases of a number of heads that is no power of 2."""
+        """Tests the biases for a number of heads that is not a power of 2."""
         self.assert_as_eager("MPT", inputs_of("MPT", padded=True), n_heads=8)
         self.assert_as_eager("Bloom", inputs_of("Bloom", padded=True), n_head=1)
 
@@ -135,7 +135,7 @@ class Refused(Registered):
                 model_of(family, "eager").set_attn_implementation("attnkit")
 
     def test_lengths_without_positions(self):
-        """Packed sequences that only a flash attention would tell apart."""
+        """Packed sequences whose ends are given only as cu_seq_lens_q, an argument for flash attention, are refused."""
         ends = torch.tensor([0, 20, 48], dtype=torch.int32)
         with torch.no_grad(), self.assertRaisesRegex(ValueError, "cu_seq_lens_q"):
             model_of("Llama", "attnkit")(**inputs_of("Llama", batch=1), cu_seq_lens_q=ends, cu_seq_lens_k=ends)

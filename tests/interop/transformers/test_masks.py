@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mask that says which keys a row sees: it says what transformers' own mask says, element by element, also as
-arguments of attention, and it has these elements for every other reader."""
+"""Tests the mask that attnkit makes for transformers. Its options for attnkit.torch.attention must mean the same,
+element by element, as transformers' own mask. Any other code that reads the mask must get the elements of transformers'
+own mask."""
 
 import random
 import unittest
@@ -16,8 +17,8 @@ CASES = 300
 
 
 def drawn(chance):
-    """Returns the arguments of a mask: any of the known functions, a cache before the rows, a part of the keys that is
-    gone, keys to come, and padding."""
+    """Draws the arguments of a mask: one of the known functions, keys in a cache before the rows, perhaps without the
+    first keys of the cache, room for later keys, and padding."""
     window = chance.randint(1, 12)
     functions = ((theirs.causal_mask_function, None, True), (theirs.bidirectional_mask_function, None, False),
                  (theirs.sliding_window_causal_mask_function(window), window, True),
@@ -36,7 +37,8 @@ def drawn(chance):
 
 
 def elements_of(options, mask):
-    """Returns what arguments of attention say, element by element: the weights of all keys are above 0 or 0."""
+    """Returns which keys each row sees with these options of attention. V is the unit matrix, so column j of the result
+    is the weight of key j."""
     batch, _, rows, keys = mask.shape
     q, k, v = torch.zeros(batch, 1, rows, 16), torch.zeros(batch, 1, keys, 16), torch.eye(keys).expand(batch, 1, -1, -1)
     return attention(q, k, v, **options) > 0
@@ -65,7 +67,7 @@ class Masks(unittest.TestCase):
     def test_a_cache_that_counts_in_a_tensor(self):
         offset = torch.tensor(5)
         mask = make_mask(2, 3, 20, offset)
-        offset += 3  # as the cache does before attention is computed
+        offset += 3  # as the cache changes its counter before attention is computed
         self.assertTrue(torch.equal(elements_of(mask.options(), mask), theirs.sdpa_mask(2, 3, 20, 5)))
 
     def test_recognises(self):
@@ -76,7 +78,7 @@ class Masks(unittest.TestCase):
         self.assertEqual(recognise(theirs.bidirectional_mask_function), Pattern(False))
 
     def test_other_functions_have_elements(self):
-        """A function that looks like a known one is not taken for it."""
+        """A function that resembles a known function is not recognised as the known function."""
         causal, window = theirs.causal_mask_function, theirs.sliding_window_overlay(4)
         others = (lambda b, h, q, k: k <= q, theirs.and_masks(causal, causal), theirs.or_masks(window, causal),
                   theirs.and_masks(window, causal, lambda b, h, q, k: k > 1),

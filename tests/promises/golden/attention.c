@@ -207,7 +207,8 @@ static void draw_mask(struct golden_attention *w, int mask, uint64_t *random)
     }
 }
 
-/* Draws what is left: the columns of masks, and positions if another option needs them. */
+/* Draws the remaining options: the columns of masks, and positions if another option needs
+ * positions. */
 static void finish(struct golden_attention *w, uint64_t *random)
 {
     const bool needs_positions = w->has_window || w->has_slopes || w->dropout > 0.0;

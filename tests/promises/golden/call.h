@@ -20,7 +20,7 @@ enum golden_numbers {
     SPECIAL, /* NaN, infinities and signed zeros here and there */
 };
 
-/* The description of a call. If a field is 0, the call does not have what the field describes. */
+/* The description of a call. A field of 0 means that the call lacks the option of this field. */
 struct golden_attention {
     uint64_t seed; /* seed of all numbers */
     enum golden_numbers numbers;

@@ -19,7 +19,7 @@ struct golden_attention;
 struct golden_kind {
     const char *name; /* name of the kind in golden.txt */
     int count;        /* number of cases, which are numbered from 0 */
-    int ways;         /* number of layouts in memory of a case, all with the same hash */
+    int ways;         /* number of memory layouts in which a case runs; all give the same hash */
 
     /* Returns the hash of all result bytes of a case on an instruction set, or of the reference if
      * isa is NULL. The reference is the code in kernels/scalar/reference.c and reference_linear.c.
@@ -43,7 +43,7 @@ struct golden_kinds {
 extern const struct golden_kinds golden_f32, golden_attention, golden_states, golden_merge,
     golden_append, golden_angles, golden_linear, golden_layer;
 
-/* Returns the random numbers of a case. */
+/* Returns the seed of a case's random numbers. */
 static inline uint64_t golden_random(uint64_t kind_seed, int number)
 {
     uint64_t state =

@@ -22,7 +22,7 @@ enum { TYPES = 3 /* types of x, y and embeddings */ };
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* Pairs of the type of w and the type that it is packed as. */
+/* Pairs: the type of w, and the type to which w is packed. */
 enum { CONVERSIONS = 13 };
 static const attnkit_type conversions[CONVERSIONS][2] = {
     {ATTNKIT_F32, ATTNKIT_F32},   {ATTNKIT_F32, ATTNKIT_F16},   {ATTNKIT_F32, ATTNKIT_BF16},
@@ -110,10 +110,9 @@ static void print_map(const struct golden_kind *kind, int number)
     print_linear(draw_map(number));
 }
 
-/* --- The first cases of all ------------------------------------------------------------------- */
+/* --- The oldest golden cases of linear maps --------------------------------------------------- */
 
-/* Describes a map for each conversion. The packed matrix and y of such a map have separate
- * hashes. */
+/* Describes the map of one conversion. The packed matrix and y of this map have separate hashes. */
 static struct map first_map(int number)
 {
     const attnkit_type *const types = conversions[number];

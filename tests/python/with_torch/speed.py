@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints what a tiny call costs, and how long larger calls take, by PyTorch's own function and by attnkit's ways into
-PyTorch. All ways take turns in one run, on one thread; each figure is the shortest of its turns.
+PyTorch. All ways take turns in one run, on one thread; each figure is the shortest time of a turn.
 
     tests/python/with_torch/speed.py
 """
@@ -19,7 +19,7 @@ LARGE = (("32 / 8 heads, 1 row, 4096 keys, D 128", (1, 32, 1, 128), (1, 8, 4096,
 
 
 def in_python(q, k, v, *_, **__):
-    """Is the op as one would write it in Python, on NumPy's views of the tensors."""
+    """Computes the op by Python code, on NumPy's views of the tensors."""
     out, lse = attnkit.attention(q.numpy(), k.numpy(), v.numpy(), return_lse=True)
     return torch.from_numpy(out), torch.from_numpy(lse)
 
@@ -36,7 +36,8 @@ class PythonOverride:
 
 
 def shortest(ways, turns, calls):
-    """Returns the shortest time of a call, in seconds, for each way: a name -> (activate, function)."""
+    """`ways` is a dict: name -> (activate, function). Returns a dict: name -> the shortest time of a call in
+    seconds."""
     times = dict.fromkeys(ways, float("inf"))
     for _ in range(turns):
         for name, (activate, function) in ways.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.compile with whole graphs and dynamic shapes, torch.export, and AOTInductor: a compiled program gives the
+"""Tests torch.compile with whole graphs and dynamic shapes, torch.export, and AOTInductor. A compiled program gives the
 result of eager mode, with the same bits if both run on attnkit. docs/pytorch.md says which programs run on attnkit."""
 
 import io

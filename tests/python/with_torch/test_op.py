@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit.torch.attention and attnkit.torch.scaled_dot_product_attention: the bits of attnkit.attention on arrays,
-gradients or a clear error, and errors for wrong arguments."""
+"""Tests attnkit.torch.attention and attnkit.torch.scaled_dot_product_attention. Results have the bits of
+attnkit.attention on arrays. Gradients are right, or refused by a clear error. Wrong arguments are refused."""
 
 import unittest
 
@@ -83,7 +83,8 @@ class SameBits(unittest.TestCase):
             self.assertTrue(torch.equal(lse, torch.full((batch, 4, q_len), -torch.inf)))
 
     def test_the_signature_of_torch(self):
-        """Covers what activate() does not reach: a value_dim other than head_dim, and few or many dimensions."""
+        """Covers arguments that activate() does not reach: a value_dim other than head_dim, and few or many
+        dimensions."""
         ours = attnkit.torch.scaled_dot_product_attention
         q, k, v = drawn_qkv()
         seen = drawn(4, 5, 7) < 0.6
@@ -162,7 +163,7 @@ class Gradients(unittest.TestCase):
                     torch.testing.assert_close(got.double(), exact.double(), rtol=near, atol=near)
 
     def test_no_gradient_is_an_error(self):
-        """A call has a right gradient or none: it refuses tensors that need gradients."""
+        """A call that cannot compute gradients refuses tensors that need gradients."""
         q, k, v = (tensor.requires_grad_() for tensor in drawn_qkv())
         lens, four = torch.tensor([3, 7]), torch.zeros(4)
         cases = [({"causal": "bottom-right"}, "bottom-right"), ({"kv_lens": lens}, "kv_lens"),

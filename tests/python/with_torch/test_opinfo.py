@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The samples of PyTorch's own tests: all calls of scaled_dot_product_attention in its OpInfo database without dropout,
-in float32, bfloat16 and float16, with the tolerances of that database, also for gradients. Each sample runs on attnkit
-twice: by the registry, and by attnkit.torch.scaled_dot_product_attention. The counts are printed."""
+"""Runs the samples of PyTorch's own tests: all calls of scaled_dot_product_attention without dropout in PyTorch's
+OpInfo database, in float32, bfloat16 and float16. Results and gradients must keep to the tolerances of the database.
+Each sample runs on attnkit twice: by the registry, and by attnkit.torch.scaled_dot_product_attention. The counts of
+samples are printed."""
 
 import unittest
 

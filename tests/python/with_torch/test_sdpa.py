@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""scaled_dot_product_attention of PyTorch on attnkit. The calls that attnkit computes must have the meaning of
-PyTorch's own functions, in forward and backward. All other calls must have PyTorch's own bits."""
+"""Tests PyTorch's scaled_dot_product_attention on attnkit. The calls that attnkit computes must agree with PyTorch's
+own functions, in forward and backward. All other calls must have PyTorch's own bits."""
 
 import os
 import subprocess
@@ -34,8 +34,8 @@ class Reached(unittest.TestCase):
     """Calls that attnkit computes."""
 
     def check(self, dtype, kv_heads, options):
-        """Checks that the result and each gradient have at most twice the error of PyTorch's functions, or 8
-        roundings."""
+        """Checks that the result and each gradient have at most twice the error of PyTorch's functions, or at most an
+        error of 8 roundings."""
         q, k, v = drawn_qkv(dtype, kv_heads=kv_heads)
         wanted = with_gradients(formula, q, k, v, enable_gqa=True, **options)
         theirs = with_gradients(sdpa, q, k, v, enable_gqa=True, **options)
@@ -84,8 +84,8 @@ class Reached(unittest.TestCase):
         yield "one column", lambda seed: drawn(seed, 2, 4, 5, 3)[..., 1:2]
 
     def test_strides(self):
-        """Whatever the strides of q, k and v: the bits of contiguous tensors, with the strides of PyTorch's result and
-        of its fake tensors."""
+        """Whatever the strides of q, k and v, results have the bits of contiguous tensors. Their strides are the
+        strides of PyTorch's result, on tensors and on fake tensors."""
         for name, make in self.layouts():
             q, k, v = make(1), make(2), make(3)
             theirs = FLASH(q, k, v)
@@ -114,7 +114,8 @@ class Reached(unittest.TestCase):
             self.assertEqual((out.dtype, count), (torch.bfloat16, 1))
 
     def test_modules(self):
-        """MultiheadAttention without weights runs on attnkit in training, or with gradients; so do layers with it."""
+        """MultiheadAttention without weights runs on attnkit in training or with gradients. So do layers that contain
+        it."""
         layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
         x = drawn(1, 2, 9, 32)
         theirs = layer(x)

@@ -51,7 +51,7 @@ struct cached_layer {
     struct groups groups;
     char *k, *v;
     float *k_scales, *v_scales;
-    size_t bytes; /* bytes of k; v has as many */
+    size_t bytes; /* bytes of k, and of v */
     int32_t table[CACHE_PAGES];
     int64_t cached[SEQUENCES]; /* number of cached keys of each sequence; args points to it */
 };
