@@ -20,8 +20,8 @@ namespace attnkit_ggml
 namespace
 {
 
-// An op with at most so many multiply-adds runs on one thread. All keys count, visible or not. The
-// limit is an op of 8 heads of 64 elements and 128 keys. With 256 keys, the smallest cache of
+// An op with at most this many multiply-adds runs on one thread. All keys count, visible or not.
+// The limit is an op of 8 heads of 64 elements and 128 keys. With 256 keys, the smallest cache of
 // llama.cpp, two threads are faster than one, even if the query sees few of the keys.
 constexpr double most_for_one = 0x1p17;
 
@@ -162,7 +162,7 @@ ggml_status computer::compute(const ggml_cgraph *graph)
     status_ = GGML_STATUS_SUCCESS;
     ggml_cgraph ours = *graph;
     ours.nodes = nodes_.data();
-    ours.uid = 0; // it is not the graph that has this number
+    ours.uid = 0; // the copy is another graph than the one with this number
     const ggml_status status = ggml_backend_graph_compute(cpu_, &ours);
     return status_ != GGML_STATUS_SUCCESS ? status_ : status;
 }

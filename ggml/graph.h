@@ -67,7 +67,7 @@ class computer
     ggml_abort_callback callback_ = nullptr;
     void *callback_data_ = nullptr;
     std::vector<ggml_tensor *> nodes_;
-    std::vector<std::unique_ptr<attention>> attentions_; // first the ops of the graph
+    std::vector<std::unique_ptr<attention>> attentions_; // of this graph first; the rest is kept
     attnkit_ggml::plans plans_;
     attnkit::workspace scratch_;
     ggml_status status_ = GGML_STATUS_SUCCESS;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The threads of ggml inside one op. ggml calls the function of an op on all its threads. Thread 0
-// makes the call of attnkit, whose parallel-for hands tasks to the other threads. These wait inside
-// the function until thread 0 is done. So attnkit needs no threads of its own, and no thread has to
-// be woken.
+// makes the call of attnkit, whose parallel-for hands tasks to the other threads. The other threads
+// wait inside the function until thread 0 is done. So attnkit needs no threads of its own, and no
+// thread has to be woken.
 #ifndef ATTNKIT_GGML_TEAM_H
 #define ATTNKIT_GGML_TEAM_H
 

@@ -95,7 +95,7 @@ int device_of(nb::handle object)
     return nb::cast<int>(object.attr("__dlpack_device__")()[nb::int_(0)]);
 }
 
-// Returns why an object does not give its array.
+// Returns why the array of an object cannot be taken by DLPack.
 std::string reason_against(nb::handle object)
 {
     try {

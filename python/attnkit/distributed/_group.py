@@ -39,7 +39,7 @@ class Pending:
 class Group:
     """The ranks of a call, over a transport: an object with `rank`, `size`, send(to, data, tag) and receive(source,
     data, tag). Both start a message, whose data is an array of bytes, and return an object with wait(seconds). wait
-    returns when the message is complete, and raises an exception if the message fails or takes longer than that.
+    returns when the message is complete, and raises an exception if the message fails or takes longer than `seconds`.
     Messages between two ranks that have the same tag arrive in order. If messages move only inside calls of the
     transport, the transport also has progress(), a context in which they move by themselves.
 
