@@ -180,7 +180,7 @@ enum {
 };
 
 /* Bits of a tensor's layout. */
-#define ATTNKIT_STRIDED 1u /* take the strides literally, even 0; without the bit they are 0 */
+#define ATTNKIT_STRIDED 1u /* take strides literally, even 0; without the bit they must be 0 */
 #define ATTNKIT_TILED 2u   /* rows are stored in tiles of ATTNKIT_TILE_KEYS: see options.h */
 
 /* A tensor in the caller's memory: rows of adjacent elements. data is const so that inputs need no
@@ -214,7 +214,7 @@ typedef struct attnkit_ints {
 } attnkit_ints;
 
 /* The position of query row 0 among the keys. Row i of batch entry b is at position offset(b) + i.
- * A causal call must give it: there is no default. */
+ * A causal call must set align: there is no default. */
 typedef int32_t attnkit_align;
 enum {
     ATTNKIT_ALIGN_NONE = 0,         /* the rows have no position */
@@ -237,13 +237,13 @@ enum {
  *     lse[b][h][i] = log sum_j exp(x_j)                                natural logarithm
  *
  * A sink is one more term in the denominator of the softmax and in lse: exp(sinks[h]), without a
- * key or a value. All keys are visible; with ATTNKIT_CAUSAL only the keys up to the position of the
- * row. The visibility group hides further keys (options.h).
+ * key or a value. Without ATTNKIT_CAUSAL all keys are visible, with ATTNKIT_CAUSAL only the keys up
+ * to the position of the row. The visibility group hides further keys (options.h).
  */
 
 /* Bits of flags. */
 #define ATTNKIT_CAUSAL 1u      /* row i sees the keys j <= its position; needs align */
-#define ATTNKIT_SCALE_GIVEN 2u /* take scale literally, even 0; without the bit it is 0 */
+#define ATTNKIT_SCALE_GIVEN 2u /* take scale literally, even 0; without the bit it must be 0 */
 #define ATTNKIT_INTEGERS 4u    /* multiply K and V of ATTNKIT_Q8_0 as integers: see below */
 
 /* ATTNKIT_INTEGERS

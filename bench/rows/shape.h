@@ -19,7 +19,7 @@
  *
  * and, not for a layer, at most one of
  *
- *   _alltrue   a bool mask [rows][keys] for all heads that lets everything through
+ *   _alltrue   a bool mask [rows][keys] for all heads by which every row sees every key
  *   _dense     _causal as a bool mask [rows][keys]
  *   _half      _causal as an additive f16 mask of 0 and -inf
  *   _tree      a speculative tree: with n rows, a row sees all keys before the last n keys. Among

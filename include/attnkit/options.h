@@ -109,10 +109,10 @@ typedef struct attnkit_kv_storage {
 } attnkit_kv_storage;
 
 /* ---------------------------------------------------------------------------------------------
- * Visibility: which keys a row sees. A row sees the keys below kv_len (or kv_lens[b]), with
- * ATTNKIT_CAUSAL only up to its position, except keys that one of the following options hides. A
- * key that a row does not see is absent, as defined in attnkit.h. A row that sees no key is 0, and
- * its lse is -infinity, or its sink if the head has one.
+ * Visibility: which keys a row sees. Without options a row sees the keys below kv_len (or
+ * kv_lens[b]), with ATTNKIT_CAUSAL only the keys up to its position. Each of the following options
+ * hides further keys. A key that a row does not see is absent, as defined in attnkit.h. A row that
+ * sees no key is 0, and its lse is -infinity, or its sink if the head has one.
  */
 
 /* A window around the position of the row: the keys position - left .. position + right, both

@@ -88,9 +88,9 @@ def why_not(build):
     if not shutil.which("valgrind"):
         return "no valgrind here"
     if is_instrumented(options):
-        return "instrumented code is not what is released"
+        return "the build is instrumented, and releases are not"
     if not (build / PROGRAM).exists():
-        return f"no {build / PROGRAM}: built natively, with the tests"
+        return f"no {build / PROGRAM}, which a native build with the tests has"
     if (options.get("buildtype"), options.get("c_args")) != ("release", []):
         return "counts are of a release build without c_args"
     chosen = subprocess.run([build / PROGRAM, ISAS[-1], "none"], capture_output=True, text=True)

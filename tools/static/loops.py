@@ -470,7 +470,7 @@ def main():
     wish = arguments.parse_args()
     options = build_options(wish.build)
     if is_instrumented(options):
-        print("loops.py: instrumented code is not what is released: nothing to look at")
+        print("loops.py: the build is instrumented, and releases are not: nothing to look at")
         return SKIPPED
     if not has_mca():
         print(f"loops.py: no {MCA} here (Debian's llvm-19): without cycles, only the counts")

@@ -54,7 +54,7 @@ class _Chain:
         return buffer
 
     def _await(self, i: int) -> Optional[Pending]:
-        """Begins to receive the state of block i, if there is such a block and a rank before."""
+        """Begins to receive the state of block i, if there is such a block and a previous rank."""
         if self.group.rank == 0 or i == len(self.blocks):
             return None
         return self.group.receive(self.group.rank - 1, self._room(self.coming, i).bytes, STATE_TAG)

@@ -56,8 +56,9 @@ def _with_column(tensor, value):
 def backward(ctx, grad_out, grad_lse):
     """Returns the gradients that torch's own backward op gives for attnkit's results.
 
-    torch's op takes no gradient of lse. From each term of a row it subtracts the sum of grad_out * out over the row.
-    The gradient of lse has to be added to these terms. One more column does so: 1 in grad_out, -grad_lse in out."""
+    torch's op takes no gradient of lse. For each weight of a row, the op subtracts the sum of grad_out * out over the
+    row. The gradient of lse has to be added to the differences. One more column does this: grad_out has 1 in it, and
+    out has -grad_lse."""
     q, k, v, mask, bias, out, lse = ctx.saved_tensors
     nothing = (None,) * (len(ARGUMENTS) - 3)
     if grad_out is None and grad_lse is None:
