@@ -72,7 +72,7 @@ void computer::set_threads(int threads)
     ggml_threadpool_t &pool = pools_[threads];
     if (!pool) {
         ggml_threadpool_params params = ggml_threadpool_params_default(threads);
-        params.poll = 0; // threads sleep between graphs: they may be needed for another context
+        params.poll = 0; // threads sleep between graphs: another context may need the processors
         pool = new_pool_(&params);
     }
     set_pool_(cpu_, pool);
@@ -162,7 +162,7 @@ ggml_status computer::compute(const ggml_cgraph *graph)
     status_ = GGML_STATUS_SUCCESS;
     ggml_cgraph ours = *graph;
     ours.nodes = nodes_.data();
-    ours.uid = 0; // the copy is another graph than the one with this number
+    ours.uid = 0; // the number belongs to the original graph
     const ggml_status status = ggml_backend_graph_compute(cpu_, &ours);
     return status_ != GGML_STATUS_SUCCESS ? status_ : status;
 }

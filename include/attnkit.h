@@ -252,10 +252,10 @@ enum {
  * Version 0.1.0 refuses the flag as a bit that is not known.
  *
  * Arguments   k and v are both ATTNKIT_Q8_0 and in rows, so head_dim and value_dim are multiples of
- *             32. Other types, ATTNKIT_TILED and weights as an output are ATTNKIT_UNSUPPORTED, and
- *             so is the flag in attention of attnkit_layer. Everything else may be combined with
- *             the flag: any type of q and out, strides, pages, cells, packed sequences, all masks
- *             and score mods, states, plans and threads.
+ *             32. A call with other types, ATTNKIT_TILED or weights as an output, and a layer with
+ *             the flag return ATTNKIT_UNSUPPORTED. Everything else may be combined with the flag:
+ *             any type of q and out, strides, pages, cells, packed sequences, all masks and score
+ *             mods, states, plans and threads.
  * Arithmetic  Each group of 32 elements of a row of q is rounded to integers of 16 bits with a
  *             common scale: the largest |q| of these elements becomes 32512. The weights of a row,
  *             after dropout, are multiplied by the scales of v and rounded in the same way, for
@@ -496,7 +496,7 @@ ATTNKIT_API int32_t attnkit_isa_count(void);
 ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info, char *message);
 
 /* A unit: instructions that only some CPUs with an instruction set have, and that do a part of the
- * work faster. Its name names the instruction set with the unit, such as "avx512+bf16", and may
+ * work faster. Its name begins with the name of the instruction set, as in "avx512+bf16", and may
  * stand wherever the name of an instruction set may. "avx512+none" is AVX-512 without a unit.
  * "avx512" alone uses the units that are faster on this CPU. Before the first use of a unit, the
  * library computes test numbers with it. If a result has wrong bits, the unit is not used. */

@@ -51,8 +51,8 @@ class Candidate:
 
     def turn(self, what):
         """Has the process prefill or decode for a while, as `what` says. Returns the time of a prompt or token in
-        milliseconds. Waits first, because the threads of another process spin for some milliseconds after it was
-        measured."""
+        milliseconds. Waits first, because the threads of the process that was measured before still spin for some
+        milliseconds."""
         time.sleep(0.02)
         self.process.stdin.write(what + "\n")
         self.process.stdin.flush()

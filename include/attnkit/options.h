@@ -27,9 +27,9 @@ typedef struct attnkit_pages {
      * pages may be unmapped. NULL: no pages, and the other fields are 0. */
     const int32_t *block_table;
     int64_t block_table_stride; /* entries from row to row; if batch > 1, enough for kv_len */
-    int64_t page_size; /* keys of a page, at least 1; with tiles a multiple of 16. With 1 the table
-                        * gives the row of each key, as for a ring or a cache with padding on the
-                        * left. */
+    int64_t page_size; /* keys of a page, at least 1; with tiles a multiple of 16. If it is 1, the
+                        * table gives the row of each key, as for a ring or a cache with padding on
+                        * the left. */
     int64_t pages;     /* number of pages */
 } attnkit_pages;
 

@@ -43,7 +43,7 @@ class Layer:
     rope      None, 'half' (Llama's) or 'interleaved': turns q and k by their positions, with rope_base and,
               if not all elements of a head are turned, rope_dim
 
-    Raises KeyError for a matrix that is missing, ValueError for shapes that do not go together."""
+    Raises KeyError for a matrix that is missing, ValueError for shapes that do not match."""
 
     def __init__(self, weights: Mapping[str, Any], *, q_heads: int, kv_heads: Optional[int] = None,
                  head_dim: Optional[int] = None, value_dim: Optional[int] = None, prefix: str = "",

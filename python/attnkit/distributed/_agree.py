@@ -48,7 +48,7 @@ def _record(facts: Dict[str, str], keys: int, error: Optional[BaseException]) ->
     data, room = text.encode(), RECORD_BYTES - HEADER.itemsize
     is_error = error is not None or len(data) > room
     if not error and is_error:
-        data = b"ValueError: the options are too long to compare them"
+        data = b"ValueError: the options are too long to be compared"
     record = numpy.zeros(RECORD_BYTES, numpy.uint8)
     record[:HEADER.itemsize].view(HEADER)[0] = (keys, is_error, min(len(data), room))
     record[HEADER.itemsize:HEADER.itemsize + len(data)] = numpy.frombuffer(data, numpy.uint8)[:room]

@@ -31,8 +31,8 @@ def _buffer(rows: Tuple[int, ...], value_dim: int) -> _Buffer:
 
 
 class _Chain:
-    """The work of one rank on all blocks. It has two buffers for states that come and two for states that go, so that a
-    message can be on its way while the rank computes."""
+    """The work of one rank on all blocks. The rank has two buffers for states that come and two for states that go, so
+    that a message can be on its way while the rank computes."""
 
     def __init__(self, problem: Problem, blocks: List[Block]) -> None:
         self.problem, self.group, self.blocks = problem, problem.group, blocks

@@ -32,8 +32,8 @@ def keep(ctx, inputs, output):
     options = dict(zip(ARGUMENTS[3:], inputs[3:]))
     reason = _why_no_gradient(q, k, v, options)
     if reason:
-        raise RuntimeError(f"attnkit: there is no gradient with {reason}; docs/pytorch.md lists what has one. Without "
-                           "gradients, call it under torch.no_grad()")
+        raise RuntimeError(f"attnkit: there is no gradient with {reason}; docs/pytorch.md lists the calls with "
+                           "gradients. If you need no gradients, call attnkit under torch.no_grad()")
     ctx.set_materialize_grads(False)
     ctx.causal, ctx.scale = options["causal"], options["scale"]
     ctx.save_for_backward(q, k, v, options["mask"], options["bias"], *output)
