@@ -21,8 +21,8 @@ struct numpy_names {
 };
 numpy_names numpy;
 
-// Returns the type of a format of the buffer protocol: one letter, in the byte order of this
-// machine.
+// Returns the type that a format of the buffer protocol stands for. The format must be one letter,
+// in the byte order of this machine.
 int32_t type_of_format(const char *format, int64_t item)
 {
     if (!format)
@@ -199,7 +199,7 @@ void array::read_dlpack(PyObject *object)
         const std::string name = dtype_name(object);
         const std::string what =
             name.empty() ? nb::inst_name(handle).c_str() : "an array of " + name;
-        bad_type(std::string(name_) + " is " + what + ": must be an array of NumPy or by DLPack");
+        bad_type(std::string(name_) + " is " + what + ": must be an array of NumPy or have DLPack");
     }
     const int device = device_of(handle);
     if (device != nb::device::cpu::value)

@@ -236,9 +236,9 @@ nb::object layer(PyObject *const *args, Py_ssize_t positional, PyObject *names)
     }
     const int64_t own_elements[] = {x.shape[2], key.is_given() ? key.shape[2] : x.shape[2]};
     if (!key.is_given() && integer(given.of[D_KEY], "d_key") != own_elements[0])
-        bad_value("key is missing: x has another number of elements than the layer's keys");
+        bad_value("key: the layer takes another number of elements for keys than for x");
     if (!value.is_given() && integer(given.of[D_VALUE], "d_value") != own_elements[1])
-        bad_value("value is missing: keys have another number of elements than the layer's values");
+        bad_value("value: the layer takes another number of elements for values than for keys");
     if (value.is_given() && (!key.is_given() || value.shape[1] != key.shape[1]))
         bad_value("value: must have as many rows as key");
     layer.kv_len = key.is_given() ? key.shape[1] : 0;
