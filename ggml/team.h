@@ -25,7 +25,8 @@ class team
         turn_.store(0, std::memory_order_relaxed);
     }
 
-    // Returns how attnkit runs a call on `threads` threads, which are all threads of the op, or 1.
+    // Returns how attnkit runs a call on `threads` threads. This is the number of all threads of
+    // the op, or 1.
     attnkit_exec exec(int threads);
 
     // Runs the tasks that thread 0 hands to this thread, until thread 0 calls `end`.

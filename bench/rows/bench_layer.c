@@ -52,8 +52,8 @@ static size_t floats_of(const struct shape *s)
     return (size_t)rows_of(s) * (size_t)s->d_model;
 }
 
-/* Returns the sum of the elements in a row of q, of k, of v and of the result of attention. For
- * each of these elements, the weights have a row or a column of d_model elements. */
+/* Returns how many elements a token has in q, k, v and the result of attention together. For each
+ * of these elements, the weights have a row or a column of d_model elements. */
 static int64_t projected(const struct shape *s)
 {
     return (s->q_heads + s->kv_heads) * (s->head_dim + s->value_dim);

@@ -107,7 +107,7 @@ class call
 };
 
 // Runs the attention by a plan of this thread, which is made if none fits. Releases Python's lock
-// meanwhile.
+// during the call.
 void run_planned(description &d);
 
 // As run_planned, but without using Python's lock, which the caller may hold or not. Runs on the

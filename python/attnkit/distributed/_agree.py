@@ -70,7 +70,7 @@ def _difference(first: Dict[str, str], other: Dict[str, str], rank: int) -> str:
 
 
 def agree(group: Group, facts: Dict[str, str], keys: int, error: Optional[BaseException]) -> List[int]:
-    """Returns the number of keys of each rank. Raises the rank's own error if it has one. Otherwise raises
+    """Returns the number of keys of each rank. Raises this rank's own error if there is one. Otherwise raises
     ValueError if another rank has an error or if facts differ. If one rank raises, all do."""
     records = group.all_gather(_record(facts, keys, error), TAG)
     if error:

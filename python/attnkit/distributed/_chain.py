@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention along a chain of ranks. Each rank adds its keys to the softmax state of a block of rows and passes the
-state to the next rank, while the rank before works on the next block. All sums have the order of one process."""
+state to the next rank, while the previous rank works on the next block. All sums have the order of one process."""
 
 from __future__ import annotations
 

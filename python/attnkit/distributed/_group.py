@@ -75,7 +75,7 @@ class Group:
     @contextmanager
     def whole_call(self) -> Iterator[None]:
         """A context for the part of a call in which ranks send. If an exception ends this part on this rank,
-        others may still send to this rank, so the group cannot be used any more."""
+        other ranks may still send to it, so the group cannot be used any more."""
         try:
             yield
         except BaseException as error:
