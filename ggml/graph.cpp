@@ -2,7 +2,7 @@
 //
 // A graph goes to the CPU backend as a copy of the list of its nodes. In the copy, an attention op
 // is replaced by a custom op with the same sources and the same memory for its result. The
-// program's tensors stay as they are. So ggml runs all ops of the graph in one go, on its own
+// program's tensors stay as they are. So ggml runs all ops of the graph at once, on its own
 // threads.
 #include "ggml/graph.h"
 
