@@ -21,7 +21,7 @@ using floats = std::vector<float>; // [head][token][dim]
 void attend(int64_t n, const floats &q, const floats &k, const floats &v, floats &out,
             attnkit::workspace &scratch)
 {
-    auto args = attnkit::make<attnkit_attention_args>(); // knows its size, all else is zero
+    auto args = attnkit::make<attnkit_attention_args>(); // has its size, all else is zero
     args.flags = ATTNKIT_CAUSAL;
     args.align = ATTNKIT_ALIGN_UPPER_LEFT;
     args.batch = 1;

@@ -5,9 +5,10 @@
  * A prompt is run in one call; then the most likely token is appended, again and again.
  *
  * You may copy from this program. A program brings the norm, the activation, memory and weights
- * itself; here the weights are random. main runs the model with weights and cache in binary32, and
- * with both in Q8_0, with the cache in pages and K in tiles. main checks that the logits of a token
- * have the same bits if the token is decoded alone, in a prompt, and in a part of a prompt.
+ * itself; here the weights are random. main runs the model twice: with weights and cache in
+ * binary32, and with both in Q8_0, where the cache is in pages and K in tiles. main checks that the
+ * logits of a token have the same bits if the token is decoded alone, in a prompt, and in a part of
+ * a prompt.
  */
 #include <attnkit.h>
 

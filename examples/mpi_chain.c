@@ -74,7 +74,7 @@ static float *make_rows(enum tensor tensor, int heads, int64_t first, int64_t co
     return rows;
 }
 
-/* The keys of a rank begin at a multiple of ATTNKIT_CHUNK_KEYS, as states need it. The last rank
+/* The keys of a rank begin at a multiple of ATTNKIT_CHUNK_KEYS, as states require. The last rank
  * has the rest. */
 static struct part make_part(int rank, int size)
 {
@@ -149,7 +149,7 @@ static void begin_receive(const struct part *part, struct state *state, MPI_Requ
     MPI_Irecv(state, sizeof *state, MPI_BYTE, part->rank - 1, 0, MPI_COMM_WORLD, request);
 }
 
-/* Takes all blocks through this rank. There is memory for two states from the rank before and two
+/* Takes all blocks through this rank. There is memory for two states from the previous rank and two
  * for the next rank, so that messages travel while the rank computes. */
 static void run_chain(const struct part *part)
 {

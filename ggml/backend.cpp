@@ -74,8 +74,8 @@ ggml_backend_dev_t cpu_device()
     return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
 }
 
-// llama.cpp does without a fused op such as GATED_DELTA_NET if it belongs to another device than
-// its layer. ggml lists these ops before UNARY.
+// llama.cpp does not use a fused op such as GATED_DELTA_NET if the op belongs to another device
+// than the layer. ggml lists these ops before UNARY.
 bool is_fused(ggml_op op)
 {
     return op >= GGML_OP_GATED_DELTA_NET && op < GGML_OP_UNARY;

@@ -2,7 +2,7 @@
 //
 // A graph goes to the CPU backend as a copy of the list of its nodes. In the copy, an attention op
 // is replaced by a custom op with the same sources and the same memory for its result. The
-// program's tensors stay as they are. So ggml runs all ops of the graph in one go, on its own
+// program's tensors stay as they are. So ggml runs all ops of the graph at once, on its own
 // threads.
 #include "ggml/graph.h"
 
@@ -20,8 +20,8 @@ namespace attnkit_ggml
 namespace
 {
 
-// An op with at most so many multiply-adds runs on one thread. All keys count, visible or not. The
-// limit is an op of 8 heads of 64 elements and 128 keys. With 256 keys, the smallest cache of
+// An op with at most this many multiply-adds runs on one thread. All keys count, visible or not.
+// The limit is an op of 8 heads of 64 elements and 128 keys. With 256 keys, the smallest cache of
 // llama.cpp, two threads are faster than one, even if the query sees few of the keys.
 constexpr double most_for_one = 0x1p17;
 
@@ -72,7 +72,7 @@ void computer::set_threads(int threads)
     ggml_threadpool_t &pool = pools_[threads];
     if (!pool) {
         ggml_threadpool_params params = ggml_threadpool_params_default(threads);
-        params.poll = 0; // threads sleep between graphs: they may be needed for another context
+        params.poll = 0; // threads sleep between graphs: another context may need the processors
         pool = new_pool_(&params);
     }
     set_pool_(cpu_, pool);
@@ -162,7 +162,7 @@ ggml_status computer::compute(const ggml_cgraph *graph)
     status_ = GGML_STATUS_SUCCESS;
     ggml_cgraph ours = *graph;
     ours.nodes = nodes_.data();
-    ours.uid = 0; // it is not the graph that has this number
+    ours.uid = 0; // the number belongs to the original graph
     const ggml_status status = ggml_backend_graph_compute(cpu_, &ours);
     return status_ != GGML_STATUS_SUCCESS ? status_ : status;
 }

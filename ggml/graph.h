@@ -26,7 +26,7 @@ namespace attnkit_ggml
 class computer
 {
   public:
-    // `cpu` is ggml's CPU device. Throws an exception if the device lacks something.
+    // `cpu` is ggml's CPU device. Throws an exception if the device lacks a function.
     explicit computer(ggml_backend_dev_t cpu);
     ~computer();
     computer(const computer &) = delete;
@@ -67,7 +67,7 @@ class computer
     ggml_abort_callback callback_ = nullptr;
     void *callback_data_ = nullptr;
     std::vector<ggml_tensor *> nodes_;
-    std::vector<std::unique_ptr<attention>> attentions_; // first the ops of the graph
+    std::vector<std::unique_ptr<attention>> attentions_; // this graph's first; others are kept
     attnkit_ggml::plans plans_;
     attnkit::workspace scratch_;
     ggml_status status_ = GGML_STATUS_SUCCESS;

@@ -12,7 +12,7 @@ namespace attnkit_ggml
 planned::planned(const op_shape &op, const attnkit_exec &exec)
     : threads(exec.threads), slopes(attnkit_ggml::slopes(op)), plan(arguments(op), exec)
 {
-    std::memcpy(&shape, &op, sizeof shape); // a copy may leave the padding out
+    std::memcpy(&shape, &op, sizeof shape); // assignment may leave the padding out
 }
 
 const planned &plans::find(const op_shape &shape, const attnkit_exec &exec)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The threads of ggml inside one op. ggml calls the function of an op on all its threads. Thread 0
-// makes the call of attnkit, whose parallel-for hands tasks to the other threads. These wait inside
-// the function until thread 0 is done. So attnkit needs no threads of its own, and no thread has to
-// be woken.
+// makes the call of attnkit, whose parallel-for hands tasks to the other threads. The other threads
+// wait inside the function until thread 0 is done. So attnkit needs no threads of its own, and no
+// thread has to be woken.
 #ifndef ATTNKIT_GGML_TEAM_H
 #define ATTNKIT_GGML_TEAM_H
 
@@ -25,7 +25,8 @@ class team
         turn_.store(0, std::memory_order_relaxed);
     }
 
-    // Returns how attnkit runs a call on `threads` threads, which are all threads of the op, or 1.
+    // Returns how attnkit runs a call on `threads` threads. This is the number of all threads of
+    // the op, or 1.
     attnkit_exec exec(int threads);
 
     // Runs the tasks that thread 0 hands to this thread, until thread 0 calls `end`.

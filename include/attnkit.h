@@ -91,8 +91,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Files of a DLL are compiled with ATTNKIT_EXPORTS, unless the linker has a list of what the DLL
- * exports. Files of a static library and of a program are compiled without it. */
+/* Files of a DLL are compiled with ATTNKIT_EXPORTS, unless the linker is given a list of exports.
+ * Files of a static library and of a program are compiled without it. */
 #if defined(_WIN32) && defined(ATTNKIT_EXPORTS)
 #define ATTNKIT_API __declspec(dllexport)
 #elif defined(_WIN32)
@@ -180,7 +180,7 @@ enum {
 };
 
 /* Bits of a tensor's layout. */
-#define ATTNKIT_STRIDED 1u /* take the strides literally, even 0; without the bit they are 0 */
+#define ATTNKIT_STRIDED 1u /* take strides literally, even 0; without the bit they must be 0 */
 #define ATTNKIT_TILED 2u   /* rows are stored in tiles of ATTNKIT_TILE_KEYS: see options.h */
 
 /* A tensor in the caller's memory: rows of adjacent elements. data is const so that inputs need no
@@ -214,7 +214,7 @@ typedef struct attnkit_ints {
 } attnkit_ints;
 
 /* The position of query row 0 among the keys. Row i of batch entry b is at position offset(b) + i.
- * A causal call must give it: there is no default. */
+ * A causal call must set align: there is no default. */
 typedef int32_t attnkit_align;
 enum {
     ATTNKIT_ALIGN_NONE = 0,         /* the rows have no position */
@@ -237,13 +237,13 @@ enum {
  *     lse[b][h][i] = log sum_j exp(x_j)                                natural logarithm
  *
  * A sink is one more term in the denominator of the softmax and in lse: exp(sinks[h]), without a
- * key or a value. All keys are visible; with ATTNKIT_CAUSAL only the keys up to the position of the
- * row. The visibility group hides further keys (options.h).
+ * key or a value. Without ATTNKIT_CAUSAL all keys are visible, with ATTNKIT_CAUSAL only the keys up
+ * to the position of the row. The visibility group hides further keys (options.h).
  */
 
 /* Bits of flags. */
 #define ATTNKIT_CAUSAL 1u      /* row i sees the keys j <= its position; needs align */
-#define ATTNKIT_SCALE_GIVEN 2u /* take scale literally, even 0; without the bit it is 0 */
+#define ATTNKIT_SCALE_GIVEN 2u /* take scale literally, even 0; without the bit it must be 0 */
 #define ATTNKIT_INTEGERS 4u    /* multiply K and V of ATTNKIT_Q8_0 as integers: see below */
 
 /* ATTNKIT_INTEGERS
@@ -252,15 +252,15 @@ enum {
  * Version 0.1.0 refuses the flag as a bit that is not known.
  *
  * Arguments   k and v are both ATTNKIT_Q8_0 and in rows, so head_dim and value_dim are multiples of
- *             32. Other types, ATTNKIT_TILED and weights as an output are ATTNKIT_UNSUPPORTED, and
- *             so is the flag in attention of attnkit_layer. Everything else may be combined with
- *             the flag: any type of q and out, strides, pages, cells, packed sequences, all masks
- *             and score mods, states, plans and threads.
- * Arithmetic  Each 32 elements of a row of q are rounded to integers of 16 bits with a common
- *             scale: the largest |q| of these elements becomes 32512. The weights of a row, after
- *             dropout, are multiplied by the scales of v and rounded in the same way, for each
- *             block of 128 keys and each 32 columns of v. The products of these integers with the
- *             bytes of k and v are summed exactly, over 32 elements of k and over the keys of a
+ *             32. A call with other types, ATTNKIT_TILED or weights as an output, and a layer with
+ *             the flag return ATTNKIT_UNSUPPORTED. Everything else may be combined with the flag:
+ *             any type of q and out, strides, pages, cells, packed sequences, all masks and score
+ *             mods, states, plans and threads.
+ * Arithmetic  Each group of 32 elements of a row of q is rounded to integers of 16 bits with a
+ *             common scale: the largest |q| of these elements becomes 32512. The weights of a row,
+ *             after dropout, are multiplied by the scales of v and rounded in the same way, for
+ *             each block of 128 keys and each 32 columns of v. The products of these integers with
+ *             the bytes of k and v are summed exactly, over 32 elements of k and over the keys of a
  *             block. All other arithmetic is as without the flag. Step 16 of kernels/README.md has
  *             each rounding.
  * Bits        The result has other bits than without the flag. Everything that this header promises
@@ -268,21 +268,20 @@ enum {
  *             decode, layouts, and parts of the keys with states.
  * Accuracy    An element of q is off by at most 1/65024 of the largest |q| of its 32 elements, and
  *             a weight times a scale of v by at most 1/65024 of the largest such product of its
- *             block of keys. If all numbers of such a group are below 2^-100, they become 0. To
- *             this come the roundings of binary32. If q, k and v are normally distributed around 0,
- *             the root mean square of the errors of out is at most 1/50 of the error that rounding
- *             k and v to ATTNKIT_Q8_0 has made. It can be 1/9 if the mean of v is far from 0,
- *             because many small weights are then off in the same direction. lse has no error from
- *             the weights.
+ *             block of keys. If all numbers of such a group are below 2^-100, they become 0. The
+ *             roundings of binary32 add to these errors. If q, k and v are normally distributed
+ *             around 0, the root mean square of the errors of out is at most 1/50 of the error that
+ *             rounding k and v to ATTNKIT_Q8_0 has made. The ratio can be 1/9 if the mean of v is
+ *             far from 0, because many small weights are then off in the same direction. lse has no
+ *             error from the weights.
  * NaN         A NaN or an infinity in q, or a scale of k that is NaN, makes the row NaN. A scale of
  *             v that is NaN or infinite makes the 32 columns of its block NaN, in the rows that see
- *             the key. The score of a key is infinite or NaN if a scale of q times a scale of k is
- *             beyond binary32, although all elements are finite.
- * Cost        Decoding from a long cache takes less time if the CPU is busy with converting and
- *             multiplying K and V rather than with reading them. The unit "avx512+vnni" has an
- *             instruction for these products. Query rows of a KV head are computed 16 at a time,
- *             and all keys are read for each 16 rows, so a long prompt can take more time than
- *             without the flag.
+ *             the key. The score of a key is infinite or NaN if a scale of q times a scale of k
+ *             overflows binary32, although all elements are finite.
+ * Cost        Decoding from a long cache takes less time if converting and multiplying K and V, not
+ *             reading them, limits the speed. The unit "avx512+vnni" has an instruction for these
+ *             products. Query rows of a KV head are computed 16 at a time, and all keys are read
+ *             for each 16 rows, so a long prompt can take more time than without the flag.
  * Source      Zhang et al. 2024, arXiv:2410.02367, multiply attention in 8 bits; 16 bits for q and
  *             the weights keep their error far below the error of k and v. */
 
@@ -500,7 +499,7 @@ ATTNKIT_API int32_t attnkit_isa_count(void);
 ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info, char *message);
 
 /* A unit: instructions that only some CPUs with an instruction set have, and that do a part of the
- * work faster. Its name names the instruction set with the unit, such as "avx512+bf16", and may
+ * work faster. Its name begins with the name of the instruction set, as in "avx512+bf16", and may
  * stand wherever the name of an instruction set may. "avx512+none" is AVX-512 without a unit.
  * "avx512" alone uses the units that are faster on this CPU. Before the first use of a unit, the
  * library computes test numbers with it. If a result has wrong bits, the unit is not used. */

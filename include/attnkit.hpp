@@ -5,7 +5,7 @@
 // the same as in attnkit.h.
 //
 //     attnkit::workspace scratch; // may serve any number of calls, one after the other
-//     auto args = attnkit::make<attnkit_attention_args>(); // knows its size, all else is zero
+//     auto args = attnkit::make<attnkit_attention_args>(); // has its size, all else is zero
 //     args.flags = ATTNKIT_CAUSAL;
 //     args.align = ATTNKIT_ALIGN_UPPER_LEFT;
 //     args.batch = 1;

@@ -101,8 +101,8 @@ def card(pixels, label, weights):
 
 def worth_showing(labels, out):
     """Chooses the digits to show: three that are read right with a weight above 0.99, the two that are read right with
-    the smallest weights, and the misread digit with the smallest weight. The weight is the largest one of a digit's ten
-    labels."""
+    the smallest weights, and the misread digit with the smallest weight. Here, the weight of a digit is the largest of
+    the weights of its ten labels."""
     sure = out.max(axis=1)
     right = out.argmax(axis=1) == labels
     surest = [int(i) for i in np.nonzero(right & (sure > 0.99))[0][:3]]

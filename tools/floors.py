@@ -91,9 +91,9 @@ def read_options():
         help="a file instead of bench/floors")
     given = options.parse_args()
     if given.base is not None and (given.results or given.is_raise or given.quick):
-        options.error("--base measures nothing, and stands alone")
+        options.error("--base measures nothing: give no other option")
     if given.is_raise and given.quick:
-        options.error("--raise needs more than --quick measures")
+        options.error("--raise needs more measurements than --quick makes")
     return given
 
 
@@ -111,9 +111,9 @@ def parse_floor(words, where):
         if name not in cpus.FAMILIES:
             fail(f"{where}: no CPU family {name}; there are {', '.join(cpus.FAMILIES)}")
         if percent < floor.common:
-            fail(f"{where}: the floor of {name} is below that of any machine")
+            fail(f"{where}: the floor of {name} is below the floor for any machine")
     if len(floor.families) < len(pairs):
-        fail(f"{where}: a CPU family stands there twice")
+        fail(f"{where}: a CPU family is named twice")
     return floor
 
 
@@ -126,7 +126,7 @@ def parse(text, where):
             continue
         place = f"{where}:{number}"
         if words[0] in floors:
-            fail(f"{place}: {words[0]} stands there twice")
+            fail(f"{place}: {words[0]} has two lines")
         floors[words[0]] = parse_floor(words[1:], place)
     if list(floors) != sorted(floors):
         fail(f"{where}: the rows must be sorted")

@@ -5,11 +5,11 @@
     tools/llamacpp_speed.py [BUILD] [--depths 0,4096] [--threads 1,2] [--kv f16,q8_0] [--layers 2]
     tools/llamacpp_speed.py --write     also puts the table and a plot in docs/llamacpp.md and README.md
 
-The model has random weights, and 8 query heads and 2 KV heads of 64 elements. With --depths tokens in the cache, it
-prefills 512 tokens and decodes 16. Each candidate runs in its own process. The candidates take turns, in a new random
-order in each round. The table has medians: of processor time for one thread, and of wall clock time for several
-threads. docs/llamacpp.md says how to get the backend. If this Python has no matplotlib, --write continues in the
-virtual environment of tools/peers.py.
+The model has random weights, and 8 query heads and 2 KV heads of 64 elements. With --depths tokens in the cache, a
+candidate prefills 512 tokens and decodes 16. Each candidate runs in its own process. The candidates take turns, in a
+new random order in each round. The table has medians: of processor time for one thread, and of wall clock time for
+several threads. docs/llamacpp.md says how to get the backend. If this Python has no matplotlib, --write continues in
+the virtual environment of tools/peers.py.
 """
 
 import argparse
@@ -51,8 +51,8 @@ class Candidate:
 
     def turn(self, what):
         """Has the process prefill or decode for a while, as `what` says. Returns the time of a prompt or token in
-        milliseconds. Waits first, because the threads of another process spin for some milliseconds after it was
-        measured."""
+        milliseconds. Waits first, because the threads of the process that was measured before still spin for some
+        milliseconds."""
         time.sleep(0.02)
         self.process.stdin.write(what + "\n")
         self.process.stdin.flush()

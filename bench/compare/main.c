@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The program attnkit-compare, which `attnkit compare` starts. It finds out whether one build of
- * the library is slower than another. It is not linked with the library.
+ * the library is slower than another. The program is not linked with the library.
  */
 #include <errno.h>
 #include <stdio.h>

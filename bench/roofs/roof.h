@@ -21,7 +21,7 @@ struct roof_loops {
     const char *isa;
     double flops; /* FLOPs of a round of fma */
     /* Runs rounds of independent multiply-adds in registers. Returns a value that depends on all of
-     * them, so that none can be left out. */
+     * them, so that the compiler leaves none out. */
     float (*fma)(int64_t rounds);
     /* Both functions load all bytes. read_ahead also prefetches. It depends on the CPU which
      * function is faster. */

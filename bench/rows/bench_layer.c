@@ -52,8 +52,8 @@ static size_t floats_of(const struct shape *s)
     return (size_t)rows_of(s) * (size_t)s->d_model;
 }
 
-/* Returns the sum of the elements in a row of q, of k, of v and of the result of attention. For
- * each of these elements, the weights have a row or a column of d_model elements. */
+/* Returns how many elements a token has in q, k, v and the result of attention together. For each
+ * of these elements, the weights have a row or a column of d_model elements. */
 static int64_t projected(const struct shape *s)
 {
     return (s->q_heads + s->kv_heads) * (s->head_dim + s->value_dim);
@@ -232,7 +232,8 @@ static void make_call(void *argument)
     call->status = attnkit_layer(&call->args, &call->exec, NULL);
 }
 
-/* Returns the work of a layer. Its bytes are the bytes of its weights and its KV cache. */
+/* Returns the work of a layer. The bytes of the work are the weights and the KV cache of the layer.
+ * */
 static struct work work_of_layer(const struct row *row, const struct call *call)
 {
     const struct shape *const s = &row->shape;

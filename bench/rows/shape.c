@@ -153,7 +153,7 @@ static double windowed_pairs(const struct shape *shape, int64_t batch)
 }
 
 /* Returns the number of pairs of a row and a key that the row sees, for one head. In a causal call
- * with as many keys as rows, half of all pairs of a row and a key are counted. */
+ * with as many keys as rows, half of all (row, key) pairs are counted. */
 static double visible_pairs(const struct shape *shape, int64_t batch)
 {
     const double rows = (double)shape->q_len, keys = (double)shape_keys(shape, batch);

@@ -19,7 +19,7 @@
  *
  * and, not for a layer, at most one of
  *
- *   _alltrue   a bool mask [rows][keys] for all heads that lets everything through
+ *   _alltrue   a bool mask [rows][keys] for all heads by which every row sees every key
  *   _dense     _causal as a bool mask [rows][keys]
  *   _half      _causal as an additive f16 mask of 0 and -inf
  *   _tree      a speculative tree: with n rows, a row sees all keys before the last n keys. Among
@@ -101,8 +101,8 @@ double shape_kv_bytes(const struct shape *shape, attnkit_type type);
 bool type_parse(const char *text, attnkit_type *type);
 const char *type_text(attnkit_type type);
 
-/* The types of a row in its name: "bf16" if the input is f32, "bf16_bf16" if it is bf16.
- * types_parse returns false if the text is neither. */
+/* The types of a row as its name has them, for example "bf16" if the input is f32 and "bf16_bf16"
+ * if the input is bf16. types_parse returns false if the text is neither. */
 bool types_parse(const char *text, attnkit_type *type, attnkit_type *input);
 const char *input_text(attnkit_type input); /* "bf16_" if the input is bf16, else "" */
 

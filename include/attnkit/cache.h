@@ -41,9 +41,9 @@ extern "C" {
  * gets the scale max |x| / 127 (for Q8_0 rounded to binary16), and each element is x / scale,
  * rounded to nearest even. A block of ATTNKIT_Q4_0 or ATTNKIT_Q5_0 gets the scale x / -8 or
  * x / -16, where x is its element of the largest magnitude, and the same bytes as from ggml's
- * reference code (docs/format.md). A group with a NaN or an infinity becomes NaN as a whole. Append
- * cannot write other blocks or ATTNKIT_F8_E4M3. Rows that are neither converted nor turned are
- * copied byte for byte.
+ * reference code (docs/format.md). A group with a NaN or an infinity becomes NaN as a whole.
+ * attnkit_append cannot write other blocks or ATTNKIT_F8_E4M3. Rows that are neither converted nor
+ * turned are copied byte for byte.
  *
  * The bits of a row, also of a NaN, depend only on its src, p and the options, and not on the
  * instruction set, the threads or how rows are grouped into calls.

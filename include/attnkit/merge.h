@@ -31,8 +31,8 @@ extern "C" {
  *   - If a part is not absent and its out_i has a NaN in a column, out is NaN in this column. If
  *     out_i has an infinity there, out has this infinity or NaN. Finite elements, however large,
  *     give a finite element.
- *   - |lse_i| beyond 2.35e38, where lse_i / ln 2 leaves binary32, counts as infinite. No attention
- *     of this library gives an lse that large.
+ *   - |lse_i| beyond 2.35e38, where lse_i / ln 2 overflows binary32, counts as infinite. No
+ *     attention of this library gives an lse that large.
  *
  * Accuracy. With u = 2^-24, n <= 1000 parts, A = sum_i w_i |out_i|, and |lse_i| < 2^23 where a part
  * is not absent, the error of the merge itself is at most

@@ -27,9 +27,9 @@ typedef struct attnkit_pages {
      * pages may be unmapped. NULL: no pages, and the other fields are 0. */
     const int32_t *block_table;
     int64_t block_table_stride; /* entries from row to row; if batch > 1, enough for kv_len */
-    int64_t page_size; /* keys of a page, at least 1; with tiles a multiple of 16. With 1 the table
-                        * gives the row of each key, as for a ring or a cache with padding on the
-                        * left. */
+    int64_t page_size; /* keys of a page, at least 1; with tiles a multiple of 16. If it is 1, the
+                        * table gives the row of each key, as for a ring or a cache with padding on
+                        * the left. */
     int64_t pages;     /* number of pages */
 } attnkit_pages;
 
@@ -109,10 +109,10 @@ typedef struct attnkit_kv_storage {
 } attnkit_kv_storage;
 
 /* ---------------------------------------------------------------------------------------------
- * Visibility: which keys a row sees. A row sees the keys below kv_len (or kv_lens[b]), with
- * ATTNKIT_CAUSAL only up to its position, except keys that one of the following options hides. A
- * key that a row does not see is absent, as defined in attnkit.h. A row that sees no key is 0, and
- * its lse is -infinity, or its sink if the head has one.
+ * Visibility: which keys a row sees. Without options a row sees the keys below kv_len (or
+ * kv_lens[b]), with ATTNKIT_CAUSAL only the keys up to its position. Each of the following options
+ * hides further keys. A key that a row does not see is absent, as defined in attnkit.h. A row that
+ * sees no key is 0, and its lse is -infinity, or its sink if the head has one.
  */
 
 /* A window around the position of the row: the keys position - left .. position + right, both

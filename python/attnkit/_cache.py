@@ -109,8 +109,8 @@ class KVCache:
 
         k [batch, kv_heads, rows, head_dim] and v [batch, kv_heads, rows, value_dim] are float32, float16 or
         bfloat16. lens, an int for each sequence, says how many of its rows are added: all by default. Raises
-        ValueError if the capacity is not enough, MemoryError if no pages are left, and TypeError for other
-        types; then no key is added."""
+        ValueError if the capacity is not enough, MemoryError if no pages are left, and TypeError for other types. After
+        an exception no key has been added."""
         rows = k.shape[-2] if getattr(k, "ndim", 0) >= 2 else 0
         more = numpy.full(self._batch, rows, numpy.int64)
         if lens is not None:

@@ -43,7 +43,7 @@ class Layer:
     rope      None, 'half' (Llama's) or 'interleaved': turns q and k by their positions, with rope_base and,
               if not all elements of a head are turned, rope_dim
 
-    Raises KeyError for a matrix that is missing, ValueError for shapes that do not go together."""
+    Raises KeyError for a matrix that is missing, ValueError for shapes that do not match."""
 
     def __init__(self, weights: Mapping[str, Any], *, q_heads: int, kv_heads: Optional[int] = None,
                  head_dim: Optional[int] = None, value_dim: Optional[int] = None, prefix: str = "",
@@ -119,8 +119,8 @@ class Layer:
         Options have the meaning that they have in attention(): mask, bias, causal, q_offsets, kv_lens (not with a
         cache), window, softcap, sinks, alibi_slopes, scale, out and threads.
 
-        Returns [batch, rows, d_out] in the type of x, or out. Raises the exceptions of attention(); then the
-        cache keeps the keys that it had."""
+        Returns [batch, rows, d_out] in the type of x, or out. Raises the exceptions of attention(). After an exception
+        the cache has the keys that it had before."""
         if cache is None:
             return _core.layer(x, self._packed, *self._shape, key=key, value=value, rope=self._rope,
                                causal=causal, **options)

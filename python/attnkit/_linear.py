@@ -25,7 +25,7 @@ def linear(x: Any, w: Any, bias: Any = None, *, out: Any = None, threads: Option
 
     x [..., in_dim] is float32, float16 or bfloat16. w is [out_dim, in_dim], an array that is packed in this
     call, or a Matrix, which is packed already. bias is float32 [out_dim], or None. Returns [..., out_dim] in
-    the type of x, or out. Raises TypeError for other types, ValueError for shapes that do not go together."""
+    the type of x, or out. Raises TypeError for other types, ValueError for shapes that do not match."""
     if not isinstance(w, Matrix):
         w = Matrix(w)
     return _core.linear(x, w._memory, w._type, *w.shape, bias=bias, out=out, threads=threads)

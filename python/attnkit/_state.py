@@ -40,7 +40,7 @@ class State:
 
     @classmethod
     def from_arrays(cls, arrays: Any, keys: int) -> "State":
-        """Makes a state from the arrays of another state. keys is the number of keys that the other has seen."""
+        """Makes a state from the arrays of another state. keys is the number of keys that the other state has seen."""
         types = (numpy.float32, numpy.float64, numpy.float64)
         copies = tuple(numpy.array(array, order="C") for array in arrays)
         if len(copies) != 3 or any(array.dtype != type for array, type in zip(copies, types)):

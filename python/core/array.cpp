@@ -21,8 +21,8 @@ struct numpy_names {
 };
 numpy_names numpy;
 
-// Returns the type of a format of the buffer protocol: one letter, in the byte order of this
-// machine.
+// Returns the type that a format of the buffer protocol stands for. The format must be one letter,
+// in the byte order of this machine.
 int32_t type_of_format(const char *format, int64_t item)
 {
     if (!format)
@@ -95,7 +95,7 @@ int device_of(nb::handle object)
     return nb::cast<int>(object.attr("__dlpack_device__")()[nb::int_(0)]);
 }
 
-// Returns why an object does not give its array.
+// Returns why the array of an object cannot be taken by DLPack.
 std::string reason_against(nb::handle object)
 {
     try {
@@ -199,7 +199,7 @@ void array::read_dlpack(PyObject *object)
         const std::string name = dtype_name(object);
         const std::string what =
             name.empty() ? nb::inst_name(handle).c_str() : "an array of " + name;
-        bad_type(std::string(name_) + " is " + what + ": must be an array of NumPy or by DLPack");
+        bad_type(std::string(name_) + " is " + what + ": must be an array of NumPy or have DLPack");
     }
     const int device = device_of(handle);
     if (device != nb::device::cpu::value)

@@ -102,7 +102,8 @@ attnkit_state call::state_of(PyObject *object, array *arrays, const char *name)
         }
         if (arrays[i].type != types[i] || !is_dense ||
             elements != rows * (i == 2 ? d.args.value_dim : 1))
-            bad_value(std::string(name) + " is of another call: of other rows, or other types");
+            bad_value(std::string(name) +
+                      " is of another call: must have the rows and types of this call");
     }
     attnkit_state state;
     state.max = (float *)arrays[0].data;

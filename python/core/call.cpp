@@ -29,7 +29,7 @@ void expect_batch_of(const array &a, const char *name, const int64_t *shape, int
         is_same = a.shape[d] == shape[d];
     if (!is_same)
         bad_value(std::string(name) + " has the shape " + a.shape_text() +
-                  ": must have as many dimensions as q, and its batch");
+                  ": must have the number of dimensions and the batch of q");
 }
 
 // Refuses an array that does not have the given shape.

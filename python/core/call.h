@@ -107,10 +107,11 @@ class call
 };
 
 // Runs the attention by a plan of this thread, which is made if none fits. Releases Python's lock
-// meanwhile.
+// during the call.
 void run_planned(description &d);
 
-// The same for a caller that may not hold Python's lock, on the caller's threads. Throws `refused`.
+// As run_planned, but without using Python's lock, which the caller may hold or not. Runs on the
+// threads of the caller's parallel-for. Throws `refused`.
 using parallel_for_function = void(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
                                    void *arg);
 void run_without_lock(description &d, parallel_for_function *threads);

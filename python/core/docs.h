@@ -23,11 +23,12 @@ Attention: softmax(scale * q k^T) v over the keys that a row may see.
 Shapes: q [..., q_heads, q_len, head_dim], k [..., kv_heads, kv_len, head_dim] and v [..., kv_heads,
 kv_len, value_dim], of float32, float16 or bfloat16 each. The dimensions before the heads are the
 batch, which is the same for q, k and v. q_heads is a multiple of kv_heads: consecutive query heads
-share one. An array is read where it lies if it is aligned, the elements of its last dimension are
-adjacent, and one stride describes the batch; else it is copied first.
+share a KV head. An array is read where it lies if it is aligned, the elements of its last dimension
+are adjacent, and one stride describes the batch; else it is copied first.
 
 mask           bool, true where a row sees a key; repeats to [..., q_heads, q_len, kv_len]
-bias           float32, float16 or bfloat16, added to the scores; repeats as a mask; -inf masks
+bias           float32, float16 or bfloat16, added to the scores; repeats as a mask; -inf hides a
+               key
 causal         'upper-left' (row 0 is at key 0), 'bottom-right' (the last row is at the last key),
                or True with q_offsets
 q_offsets      position of row 0 among the keys: an int, or one for each batch entry
@@ -38,8 +39,8 @@ softcap        x becomes softcap * tanh(x / softcap)
 sinks          float32 [q_heads]: one more term exp(sink) of the softmax, without a value
 alibi_slopes   float32 [q_heads]: slope * (key - position) is added to the scores
 scale          1 / sqrt(head_dim) by default
-dropout        probability that a weight becomes 0, with seeds: an int or 64 bits for each batch
-               entry
+dropout        probability that a weight becomes 0; needs seeds
+seeds          an int, or uint64 or int64 with one for each batch entry; only with dropout
 return_lse     also float32 [..., q_heads, q_len]: the natural logarithm of the softmax's
                denominator
 return_weights also float32 [..., q_heads, q_len, kv_len]: True or 'softmax', or a stage of the
@@ -47,13 +48,13 @@ return_weights also float32 [..., q_heads, q_len, kv_len]: True or 'softmax', or
 out            array for the result, whose rows are adjacent elements; overlaps no input
 threads        1 by default, at most 1024; the bits are the same for any number
 
-Returns the result [..., q_heads, q_len, value_dim] in the type of q, or out; with lse and weights a
-tuple (result, lse, weights) of what was asked for. A row that sees no key is 0, with an lse of
--inf.
+Returns the result [..., q_heads, q_len, value_dim] in the type of q, or out. With return_lse or
+return_weights, returns a tuple: the result, then lse and weights, each if it was asked for. A row
+that sees no key is 0, with an lse of -inf.
 
 Raises TypeError for an array of a wrong type, ValueError for a wrong value, shape or device,
-NotImplementedError for what attnkit does not do, OverflowError for numbers and sizes that are too
-large.)";
+NotImplementedError for an option that attnkit lacks, OverflowError for numbers and sizes that are
+too large.)";
 
 constexpr const char *torch =
     R"(scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, )"
@@ -100,9 +101,9 @@ constexpr const char *merge = R"(merge(outs, lses, *, return_lse=False, threads=
 
 Merges the results of attention over several parts of the keys into one result.
 
-outs is a list of float32 arrays [..., rows, value_dim], and lses of float32 arrays [..., rows]:
-what attention(..., return_lse=True) gave for each part. No key is in two parts. An lse of -inf says
-that a row saw no key in a part.
+outs is a list of float32 arrays [..., rows, value_dim], and lses a list of float32 arrays
+[..., rows]: for each part, the result and the lse of attention(..., return_lse=True). No key is in
+two parts. An lse of -inf says that a row saw no key in a part.
 
 Returns float32 [..., rows, value_dim], the result of attention over all keys, though not bit for
 bit (State gives the same bits); with return_lse a tuple of the result and the lse over all keys.

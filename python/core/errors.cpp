@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The exception of each status, and of each C++ exception.
+// Chooses the Python exception for each status of attnkit and for each C++ exception.
 #include "python/core/errors.h"
 
 #include <new>

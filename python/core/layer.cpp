@@ -263,7 +263,7 @@ nb::object layer(PyObject *const *args, Py_ssize_t positional, PyObject *names)
         out.expect_ndim(3);
         out.expect_rows();
         if (memcmp(out.shape, shape, sizeof shape) != 0)
-            bad_value("out has the shape " + out.shape_text() + ": x and the layer make another");
+            bad_value("out has the shape " + out.shape_text() + ": the result has another shape");
         layer.out = rows_tensor(out);
         result = nb::borrow(given.of[OUT]);
     } else {

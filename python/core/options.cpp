@@ -98,7 +98,7 @@ const int64_t *call::score_shape(int64_t columns)
 void call::shape_mask(array &a)
 {
     if (a.ndim == 0)
-        bad_value("a mask or bias has at least the dimension of the keys");
+        bad_value("a mask or bias needs at least the dimension of the keys");
     const bool is_cached = d.storage.size && !is_packed_;
     const int64_t last = a.shape[a.ndim - 1];
     const int64_t columns = is_cached && last != 1 ? last : kv_len;

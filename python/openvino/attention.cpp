@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which inputs the operation accepts, and the type and shape of its result. OpenVINO's own
-// operation infers the shape, so that both operations always have the same.
+// operation infers the shape, so that both operations always have the same shape.
 #include "python/openvino/attention.h"
 
 #include "python/openvino/run.h"

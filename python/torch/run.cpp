@@ -15,7 +15,7 @@ using attnkit_python::description;
 namespace
 {
 
-// Calls with at most so many multiply-adds, some ten microseconds, are faster on a single thread.
+// Calls with at most this many multiply-adds, some ten microseconds, are faster on a single thread.
 constexpr double few_products = 1 << 20;
 
 std::atomic<int64_t> count;

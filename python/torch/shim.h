@@ -29,7 +29,8 @@ using word = uint64_t;
 // A function that runs an op: the words of its arguments become the words of its results.
 using kernel = void(word *stack, uint64_t arguments, uint64_t results);
 
-// The version of torch for which the words are written, 2.10: newer versions read them as this one.
+// The version of torch for which the words are written: 2.10. Newer versions read the words as 2.10
+// does.
 constexpr uint64_t abi_version = (uint64_t)2 << 56 | (uint64_t)10 << 48;
 
 // Functions that return int32_t without "dtype", "device" or "format" in their names return 0 for

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reads and makes tensors by torch's functions. Ops of torch, which are slower, are only called if
-// a tensor has to be copied, or if a new tensor shall be like a tensor with gaps.
+// a tensor has to be copied, or if a new tensor has to be like a tensor with gaps.
 #include "python/torch/tensor.h"
 
 #include <cstring>

@@ -290,8 +290,8 @@ static bool read_data(struct source *source, const struct header *header, enum n
                         "after the header",
                         source->name, (long long)source->left);
     if (bytes < (uint64_t)source->left)
-        return complain("%s: %lld bytes follow the %zu of its shape: must be none", source->name,
-                        (long long)(source->left - (int64_t)bytes), bytes);
+        return complain("%s: %lld bytes follow the %zu bytes of its array: must be none",
+                        source->name, (long long)(source->left - (int64_t)bytes), bytes);
     return npy_make(source->name, type, header->rank, header->shape, array) &&
            source_take(source, array->data, bytes);
 }

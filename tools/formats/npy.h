@@ -23,7 +23,7 @@ struct npy {
     int64_t shape[NPY_MAX_RANK];
     enum npy_type type;
     size_t bytes; /* size of data in bytes */
-    void *data;   /* never NULL, even if a size is 0; the caller must npy_free it */
+    void *data;   /* never NULL, even if a size is 0; npy_free frees it */
 };
 
 /* The arrays that a reader accepts. */

@@ -6,11 +6,11 @@
 //
 //     layers LAYERS DEPTH THREADS KV_TYPE TOKENS ROUNDS PLACES CANDIDATE...
 //
-// A candidate is "on" or "off", which is a stock llama.cpp with this -fa, or the file of a backend,
-// which no other candidate has. A step computes TOKENS further tokens after DEPTH tokens. In each
-// round, every candidate takes some steps, in a random order. Each line of the output is a round:
-// the time of a step of each candidate in microseconds. After ROUNDS rounds, all contexts are made
-// anew, in other memory. This is done PLACES times.
+// The candidates "on" and "off" are stock llama.cpp with this value of -fa. Any other candidate is
+// the file of a backend that only this candidate loads. A step computes TOKENS further tokens after
+// DEPTH tokens. In each round, every candidate takes some steps, in a random order. Each line of
+// the output is a round: the time of a step of each candidate in microseconds. After ROUNDS rounds,
+// all contexts are made anew, in other memory. This is done PLACES times.
 #include "tools/llamacpp/random_model.h"
 
 #include <ggml-backend.h>

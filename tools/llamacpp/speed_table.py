@@ -9,9 +9,9 @@ TITLES = ("fa off", "fa on", "attnkit")
 
 class Row:
     """A measured case. `turns` is a dict from the name of a candidate to its times in milliseconds. Time i of each
-    candidate was measured in round i. `faster` says how many times as fast attnkit is as the better other candidate. It
-    is the median over the ratios of times of the same round, because the speed of a shared machine changes from round
-    to round."""
+    candidate was measured in round i. `faster` says how many times as fast attnkit is as the better other candidate:
+    the median over the ratios of times of the same round, because the speed of a shared machine changes from round to
+    round."""
 
     def __init__(self, kv, threads, depth, what, turns):
         self.kv, self.threads, self.depth, self.what = kv, threads, depth, what

@@ -190,8 +190,8 @@ def is_group(kind):
 
 
 def take(struct, values):
-    """Returns a struct with the values for which the struct or its groups have fields, and whether there were any of
-    these values. Removes the values from the dict."""
+    """Returns a struct filled with the values for which the struct or its groups have fields, and whether there are
+    such values. Removes these values from the dict."""
     made, count = struct(size=ctypes.sizeof(struct)), len(values)
     for name, kind in struct._fields_:
         if is_group(kind) and not is_group(type(values.get(name))):

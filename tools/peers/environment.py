@@ -44,7 +44,7 @@ def make(venv):
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         fail(f"no virtual environment: {done.stdout.strip()}",
-             "On Debian that needs the package python3-venv; --help says how to do without.")
+             "On Debian, this needs the package python3-venv; --help has an option that makes none.")
     stamp.write_text("")
 
 

@@ -98,7 +98,7 @@ def bar(axes, at, width, result, colour, ours):
 
 
 def separate_decode(axes, entries):
-    """Draws a line before the workloads of decode. They come last, and have another roof."""
+    """Draws a line before the workloads of decode, which come last and have another roof."""
     decode = [entry["roof"]["kind"] == "read" for entry in entries]
     if any(decode) and not all(decode):
         axes.axvline(decode.index(True) - 0.5, color="#888888", linewidth=1, linestyle=(0, (4, 3)))

@@ -21,7 +21,7 @@ def environment(threads):
 
 
 class Worker:
-    """A candidate's process. A command that fails raises Cannot. If the process hangs, it is ended, too."""
+    """A candidate's process. A command that fails raises Cannot. A process that hangs is ended."""
 
     def __init__(self, module, setting):
         self.log = tempfile.TemporaryFile()

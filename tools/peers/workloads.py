@@ -69,8 +69,8 @@ class Workload:
 
     @property
     def flops(self):
-        """Returns the FLOPs as `attnkit bench` counts them. Causal attention counts half of the pairs of a row and a
-        key, whether by a flag or by the mask `half`. Other masks do not change the count."""
+        """Returns the FLOPs as `attnkit bench` counts them. For causal attention, given by a flag or by the mask
+        `half`, half of all (row, key) pairs are counted. Other masks do not change the count."""
         is_half = self.causal or self.mask == "half"
         pairs = sum(self.q_len * n for n in self.kv_lens) * (0.5 if is_half else 1)
         return 4 * self.dim * self.q_heads * pairs

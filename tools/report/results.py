@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads files that `attnkit bench` wrote with --json or --history. They have the measurements and the machine. Other
-files and incomplete files are refused."""
+"""Reads files that `attnkit bench` wrote with --json or --history. The files have the measurements and the machine.
+Other files and incomplete files are refused."""
 
 import dataclasses
 import datetime

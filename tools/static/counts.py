@@ -36,7 +36,7 @@ PROGRAM = Path("bench", "attnkit-counts")
 COUNTED = "counted_call"  # the function of bench/measure/counts.c that makes the call
 SLACK = 0.5  # percent
 TIME_LIMIT = 900
-# The environment is fixed, because the start of the stack, and with it the path of a memcpy, depends on its size. With
+# The environment is fixed, because its size decides where the stack starts, and so which path a memcpy takes. With
 # MALLOC_MMAP_THRESHOLD_, glibc gives each array separate pages. Otherwise the address of an array would depend on the
 # rows before.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "MALLOC_MMAP_THRESHOLD_": "0"}
@@ -88,9 +88,9 @@ def why_not(build):
     if not shutil.which("valgrind"):
         return "no valgrind here"
     if is_instrumented(options):
-        return "instrumented code is not what is released"
+        return "the build is instrumented, and releases are not"
     if not (build / PROGRAM).exists():
-        return f"no {build / PROGRAM}: built natively, with the tests"
+        return f"no {build / PROGRAM}, which a native build with the tests has"
     if (options.get("buildtype"), options.get("c_args")) != ("release", []):
         return "counts are of a release build without c_args"
     chosen = subprocess.run([build / PROGRAM, ISAS[-1], "none"], capture_output=True, text=True)
@@ -160,7 +160,7 @@ def is_wrong(difference):
 
 
 def check(now, stored):
-    """Prints the differences from the stored counts. Returns whether one of them is an error."""
+    """Prints the differences from the stored counts. Returns whether a difference is an error."""
     changed = differences(now, stored)
     wrong = sum(map(is_wrong, changed))
     print(f"{len(now)} rows: {len(changed)} differ; {wrong} of these have over {SLACK} % more instructions, are new, "

@@ -342,8 +342,7 @@ def print_table(isa, built_by, now):
 
 
 def broken_limits(isa, now):
-    """Yields the limits that full tiles break. The full tiles of scores and weighted_v are the loops with the most
-    FMAs."""
+    """Yields the limits that full tiles break. The full tile of a kernel is its loop with the most FMAs."""
     machine = MACHINES[isa]
     for kernel in TILES_OF_UNIT if "_" in isa else TILES:
         key = next((key for key in now if kernel_of(key) == kernel), None)
@@ -359,7 +358,7 @@ def broken_limits(isa, now):
         for cpu in machine.cpus:
             reached = percent(machine, key, cpu, group[cpu][0]) if cpu in group else 100
             if reached < LEAST_PERCENT:
-                yield f"{isa} {key}: {reached:.1f} % on {cpu}, at least {LEAST_PERCENT} are asked"
+                yield f"{isa} {key}: {reached:.1f} % on {cpu}, at least {LEAST_PERCENT} are needed"
 
 
 def worst_change(old, new):
@@ -470,7 +469,7 @@ def main():
     wish = arguments.parse_args()
     options = build_options(wish.build)
     if is_instrumented(options):
-        print("loops.py: instrumented code is not what is released: nothing to look at")
+        print("loops.py: the build is instrumented, and releases are not: nothing to look at")
         return SKIPPED
     if not has_mca():
         print(f"loops.py: no {MCA} here (Debian's llvm-19): without cycles, only the counts")

@@ -205,7 +205,8 @@ static uint32_t hash(const char *text)
     return value;
 }
 
-/* Sets the folder of the finished files. Its name has the version of the worker, too. */
+/* Sets the folder of the finished files. The name of the folder has the commit, a hash of the
+ * arguments and the version of the worker. */
 static bool name_finished(const struct revision *revision, char folder[PATH_MAX])
 {
     const char *const where =
@@ -255,7 +256,7 @@ static bool find_build(const char *side, const char *folder, char files[FILES][P
                         strerror(errno));
     return !access(files[WORKER], R_OK) ||
            complain("%s: the folder %s has no worker: %s: %s; `meson compile -C %s worker` builds "
-                    "it; give a revision that is older than workers by its name",
+                    "it; for a revision that is older than workers, give its name",
                     side, folder, files[WORKER], strerror(errno), folder);
 }
 

@@ -261,7 +261,7 @@ static void add_round(struct series *series, const struct timing *timing)
 
 static struct estimate estimate(const double *ratios, int count)
 {
-    static double copy[MAX_PAIRS]; /* estimate_ratio sorts it */
+    static double copy[MAX_PAIRS]; /* estimate_ratio sorts its argument */
     memcpy(copy, ratios, (size_t)count * sizeof *copy);
     return estimate_ratio(copy, count, now.random);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of points. Points have the names of rows of the benches. A call takes a few tenths of a
- * millisecond or less. /planned is a run of a plan. /warm means that K, V and matrices may be in a
- * cache. All other data may always be in a cache. Other programs disturb warm calls less.
+ * The table of points. Points have the names of rows of the benches. The call of a point takes a
+ * few tenths of a millisecond or less. /planned is a run of a plan. /warm means that K, V and
+ * matrices may be in a cache. All other data may always be in a cache. Other programs disturb warm
+ * calls less.
  */
 #include "bench/compare/measure/points.h"
 

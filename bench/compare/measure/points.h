@@ -12,9 +12,8 @@
 
 /* The user's choice of points. */
 struct choice {
-    const char
-        *isa;   /* points of this instruction set; NULL: of the best one, and some of the others */
-    bool quick; /* only the main points */
+    const char *isa; /* points of this instruction set; NULL: of the best one, and some of others */
+    bool quick;      /* only the main points */
     const char *filter; /* a regular expression for names, or NULL */
 };
 

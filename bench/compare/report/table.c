@@ -96,7 +96,7 @@ static void print_control(const struct control *control)
     else
         printf("BASE against itself: %.4f [%.4f, %.4f], %d pairs of %d points%s\n", pooled->ratio,
                pooled->low, pooled->high, pooled->pairs, control->points,
-               control_is_good(control) ? "" : ": this machine cannot be trusted now");
+               control_is_good(control) ? "" : ": timings on this machine are too noisy now");
 }
 
 void table_print(const struct job *job)

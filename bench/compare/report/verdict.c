@@ -10,7 +10,7 @@ const double slower_from = 1.01;
 static const double faster_to = 0.99, unlikely = 0.001;
 static const double unlikely_again = 0.01;
 static const double unclear_from =
-    1.03; /* a point is unclear if the upper end of its interval is above this */
+    1.03; /* a point is unclear if the upper end of its interval is above this ratio */
 
 bool estimate_is_slower(const struct estimate *estimate)
 {

@@ -21,8 +21,8 @@ extern const double slower_from; /* 1.01 */
 bool estimate_is_slower(const struct estimate *estimate);
 bool estimate_is_faster(const struct estimate *estimate);
 
-/* Returns whether a second process must measure the point: it is slower, or its interval is so wide
- * that it could be 3 % slower. */
+/* Returns whether a second process must measure the point: the point is slower, or its interval is
+ * so wide that the point could be 3 % slower. */
 bool point_is_suspect(const struct point *first);
 
 /* Returns the verdict as a word: "same", "faster", "slower", "unclear", "different" and so on. */

@@ -48,7 +48,7 @@ def _record(facts: Dict[str, str], keys: int, error: Optional[BaseException]) ->
     data, room = text.encode(), RECORD_BYTES - HEADER.itemsize
     is_error = error is not None or len(data) > room
     if not error and is_error:
-        data = b"ValueError: the options are too long to compare them"
+        data = b"ValueError: the options are too long to be compared"
     record = numpy.zeros(RECORD_BYTES, numpy.uint8)
     record[:HEADER.itemsize].view(HEADER)[0] = (keys, is_error, min(len(data), room))
     record[HEADER.itemsize:HEADER.itemsize + len(data)] = numpy.frombuffer(data, numpy.uint8)[:room]
@@ -70,7 +70,7 @@ def _difference(first: Dict[str, str], other: Dict[str, str], rank: int) -> str:
 
 
 def agree(group: Group, facts: Dict[str, str], keys: int, error: Optional[BaseException]) -> List[int]:
-    """Returns the number of keys of each rank. Raises the rank's own error if it has one. Otherwise raises
+    """Returns the number of keys of each rank. Raises this rank's own error if there is one. Otherwise raises
     ValueError if another rank has an error or if facts differ. If one rank raises, all do."""
     records = group.all_gather(_record(facts, keys, error), TAG)
     if error:

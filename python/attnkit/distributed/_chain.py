@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention along a chain of ranks. Each rank adds its keys to the softmax state of a block of rows and passes the
-state to the next rank, while the rank before works on the next block. All sums have the order of one process."""
+state to the next rank, while the previous rank works on the next block. All sums have the order of one process."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def _buffer(rows: Tuple[int, ...], value_dim: int) -> _Buffer:
 
 
 class _Chain:
-    """The work of one rank on all blocks. It has two buffers for states that come and two for states that go, so that a
-    message can be on its way while the rank computes."""
+    """The work of one rank on all blocks. The rank has two buffers for states that come and two for states that go, so
+    that a message can be on its way while the rank computes."""
 
     def __init__(self, problem: Problem, blocks: List[Block]) -> None:
         self.problem, self.group, self.blocks = problem, problem.group, blocks
@@ -54,7 +54,7 @@ class _Chain:
         return buffer
 
     def _await(self, i: int) -> Optional[Pending]:
-        """Begins to receive the state of block i, if there is such a block and a rank before."""
+        """Begins to receive the state of block i, if there is such a block and a previous rank."""
         if self.group.rank == 0 or i == len(self.blocks):
             return None
         return self.group.receive(self.group.rank - 1, self._room(self.coming, i).bytes, STATE_TAG)

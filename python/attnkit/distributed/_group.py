@@ -39,7 +39,7 @@ class Pending:
 class Group:
     """The ranks of a call, over a transport: an object with `rank`, `size`, send(to, data, tag) and receive(source,
     data, tag). Both start a message, whose data is an array of bytes, and return an object with wait(seconds). wait
-    returns when the message is complete, and raises an exception if the message fails or takes longer than that.
+    returns when the message is complete, and raises an exception if the message fails or takes longer than `seconds`.
     Messages between two ranks that have the same tag arrive in order. If messages move only inside calls of the
     transport, the transport also has progress(), a context in which they move by themselves.
 
@@ -75,7 +75,7 @@ class Group:
     @contextmanager
     def whole_call(self) -> Iterator[None]:
         """A context for the part of a call in which ranks send. If an exception ends this part on this rank,
-        others may still send to this rank, so the group cannot be used any more."""
+        other ranks may still send to it, so the group cannot be used any more."""
         try:
             yield
         except BaseException as error:

@@ -73,5 +73,5 @@ class _MPITransport:
 def mpi_group(comm: Any = None, timeout: float = 300.0) -> Group:
     """Returns the group of an intracommunicator of mpi4py; None is COMM_WORLD. All ranks of comm call this function,
     which duplicates comm. timeout, in seconds, is the longest wait for a message. By default MPI ends the whole job
-    when a rank dies, so PeerError is only raised in jobs that are told to go on."""
+    when a rank dies, so PeerError is only raised if MPI is told to keep the job alive."""
     return Group(_MPITransport(comm), timeout)

@@ -78,7 +78,7 @@ class Problem:
         return numpy.dtype(type_name(self.q))
 
     def _check(self) -> None:
-        """Refuses what attention() would refuse, by a call over this rank's keys for no rows."""
+        """Refuses what attention() would refuse: calls it on this rank's keys and no rows."""
         for name in self.options:
             if name not in OPTIONS:
                 raise TypeError(f"{name} is not an option of attention over several ranks: there are "

@@ -26,7 +26,8 @@ def tree_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = F
     Error: the errors of the parts, and the error of one merge (attnkit_merge). Let u = 2^-24, n <= 1000 the number of
     ranks, w_i their weights (with the sum 1), A = sum_i w_i |out_i|, and let the part of rank i be off by e_i in out_i
     and by at most d in lse_i. The float32 result is then off by at most
-    sum_i w_i e_i + (e^(2 d) - 1) A + 6 u A + n 2^-99 max |out_i| + 2^-149. In another type it is rounded once more."""
+    sum_i w_i e_i + (e^(2 d) - 1) A + 6 u A + n 2^-99 max |out_i| + 2^-149. A result in another type is
+    rounded once more."""
     problem = Problem("tree_attention", group, (q, k, v), options, {"return_lse": bool(return_lse)})
     with group.whole_call():
         merged, total = _merged(problem)

@@ -32,8 +32,8 @@ def keep(ctx, inputs, output):
     options = dict(zip(ARGUMENTS[3:], inputs[3:]))
     reason = _why_no_gradient(q, k, v, options)
     if reason:
-        raise RuntimeError(f"attnkit: there is no gradient with {reason}; docs/pytorch.md lists what has one. Without "
-                           "gradients, call it under torch.no_grad()")
+        raise RuntimeError(f"attnkit: there is no gradient with {reason}; docs/pytorch.md lists the calls with "
+                           "gradients. If you need no gradients, call attnkit under torch.no_grad()")
     ctx.set_materialize_grads(False)
     ctx.causal, ctx.scale = options["causal"], options["scale"]
     ctx.save_for_backward(q, k, v, options["mask"], options["bias"], *output)
@@ -56,8 +56,9 @@ def _with_column(tensor, value):
 def backward(ctx, grad_out, grad_lse):
     """Returns the gradients that torch's own backward op gives for attnkit's results.
 
-    torch's op takes no gradient of lse. From each term of a row it subtracts the sum of grad_out * out over the row.
-    The gradient of lse has to be added to these terms. One more column does so: 1 in grad_out, -grad_lse in out."""
+    torch's op takes no gradient of lse. For each weight of a row, the op subtracts the sum of grad_out * out over the
+    row. The gradient of lse has to be added to the differences. One more column does this: grad_out has 1 in it, and
+    out has -grad_lse."""
     q, k, v, mask, bias, out, lse = ctx.saved_tensors
     nothing = (None,) * (len(ARGUMENTS) - 3)
     if grad_out is None and grad_lse is None:

@@ -25,12 +25,12 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: Option
     are float32 [q_heads]. window is in keys. help(attnkit.attention) explains each argument.
 
     Returns the result [batch, q_heads, q_len, value_dim] in the type of q, with the strides of q if value_dim is
-    head_dim. With return_lse, returns it with the natural logarithm of the softmax's denominator, float32 [batch,
-    q_heads, q_len]. The op uses torch.get_num_threads() threads; the bits are the same for any number.
+    head_dim. With return_lse, returns a tuple of the result and the natural logarithm of the softmax's denominator,
+    float32 [batch, q_heads, q_len]. The op uses torch.get_num_threads() threads; the bits are the same for any number.
 
     Raises ValueError or RuntimeError for wrong arguments; the text names the argument. Raises RuntimeError if a tensor
-    needs a gradient that PyTorch's own backward op does not give. It gives gradients of q, k and v that have the same
-    type and value_dim = head_dim, with no other options than mask, bias, causal="upper-left" and scale."""
+    needs a gradient that PyTorch's own backward op does not give. This op gives gradients of q, k and v that have the
+    same type and value_dim = head_dim, with no other options than mask, bias, causal="upper-left" and scale."""
     if q_offsets is not None and isinstance(causal, str):
         raise ValueError(f"causal is {causal!r}: with q_offsets it must be True, or not given")
     if q_offsets is None and causal is True:
@@ -53,8 +53,9 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
                                  enable_gqa: bool = False) -> torch.Tensor:
     """Attention with the signature of torch.nn.functional.scaled_dot_product_attention, always by attnkit.
 
-    It also takes calls that run on PyTorch after activate(): rows of value with another length than rows of query, and
-    any number of dimensions.
+    This function also takes calls that are left to PyTorch after activate(): rows of value with another length than
+    rows of query, and any number of dimensions.
+
     Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], of at least 2 dimensions.
     The dimensions before L and S repeat as PyTorch's do. attn_mask is bool, true where a row sees a key, or numbers
     that are added to the scores.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnkit as an implementation of flash attention in the registry of torch.nn.attention.
 
-While it is active, attnkit's function is in the place of PyTorch's CPU function inside scaled_dot_product_attention.
+While attnkit is active, its function is in the place of PyTorch's CPU function inside scaled_dot_product_attention.
 PyTorch's function is still there as a separate op, to which attnkit passes the calls that it does not compute."""
 
 import torch

@@ -2,7 +2,7 @@
 """attnkit in Hugging Face transformers, for models on the CPU.
 
 After register(), and until restore(), attn_implementation="attnkit" lets a model compute attention by attnkit.
-docs/transformers.md says which models and options it has, and what is an error."""
+docs/transformers.md says which models and options are supported, and which raise an error."""
 
 from . import _load  # first: its errors say what is missing  # noqa: F401
 from ._mask import Mask

@@ -8,7 +8,7 @@ import torch
 from ..torch import attention
 from ._mask import Mask
 
-WITHOUT_AUTOGRAD = torch._C._AutoDispatchBelowAutograd  # else torch asks in Python, for each call, whether to keep it
+WITHOUT_AUTOGRAD = torch._C._AutoDispatchBelowAutograd  # else torch asks in Python whether a call needs gradients
 
 
 def refuse_weights(output_attentions):
@@ -29,7 +29,7 @@ def mask_options(attention_mask, rows, is_causal, with_gradients):
     if isinstance(attention_mask, Mask):
         options = attention_mask.options()
         if with_gradients and not options.keys() <= {"mask"} and options != {"causal": "upper-left"}:
-            return {"mask": attention_mask.elements()}  # the backward op of torch has no other way to say it
+            return {"mask": attention_mask.elements()}  # the backward op of torch takes no other form
         return options
     if attention_mask is None:
         return {"causal": "upper-left"} if is_causal and rows > 1 else {}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose attention does not ask transformers' interface for a function: Falcon, Bloom and MPT. They get a forward
-of their own, which differs from theirs only in the attention itself. For other such models, a clear error.
+"""Models whose attention does not ask transformers' interface for a function: Falcon, Bloom and MPT. Here they get a
+forward that differs from their own only in the attention itself. Other models of this kind get a clear error.
 
 The biases of ALiBi are kept as these models make them: a number for each head and key, the same for all rows."""
 
@@ -69,7 +69,7 @@ def _forward_of_mpt(self, hidden_states, position_bias, cache=None, attention_ma
 
 
 def _without_weights(theirs):
-    """Returns the forward of a block of MPT, which does not tell its attention that weights are asked for."""
+    """Returns a forward for a block of MPT that refuses weights. The block does not pass this request to attention."""
     @functools.wraps(theirs)
     def forward(self, hidden_states, position_bias, attention_mask, *arguments, output_attentions=False, **keywords):
         if isinstance(attention_mask, Mask):
@@ -80,7 +80,7 @@ def _without_weights(theirs):
 
 
 def _with(ours, theirs):
-    """Returns a forward that is ours for masks that attnkit made, and theirs for all others."""
+    """Returns a forward that calls `ours` if attnkit made the mask, and else `theirs`."""
     @functools.wraps(theirs)
     def forward(self, *arguments, **keywords):
         is_ours = any(isinstance(value, Mask) for value in (*arguments, *keywords.values()))
@@ -100,7 +100,7 @@ def _with_check(theirs):
 
 
 def _with_error(theirs):
-    """Returns set_attn_implementation, as an error where transformers would only log that it does nothing."""
+    """Returns a set_attn_implementation that raises an error where transformers' own does nothing but log."""
     @functools.wraps(theirs)
     def set_attn_implementation(self, attn_implementation, *arguments, **keywords):
         if attn_implementation == NAME and not self._can_set_attn_implementation():

@@ -11,7 +11,7 @@ from transformers.masking_utils import causal_mask_function, prepare_padding_mas
 
 from ._pattern import recognise
 
-NEED_A_MASK = {"bloom", "falcon", "mpt"}  # _bypassing.py knows by it that the mask is attnkit's
+NEED_A_MASK = {"bloom", "falcon", "mpt"}  # always get a Mask, by which _bypassing.py recognises attnkit
 ARITHMETIC = {"add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "addcmul", "baddbmm", "addmm"}
 
 
@@ -86,7 +86,7 @@ def _is_traced(attention_mask):
 
 
 def _padding(attention_mask, kv_length, kv_offset, last_row):
-    """Returns which keys are no padding, as [batch, 1, 1, keys], or None if no row would see less.
+    """Returns which keys are no padding, as [batch, 1, 1, keys], or None if the padding hides no key from a row.
 
     last_row is the last position that a row sees. Keys behind it, in a cache of fixed size, need no padding."""
     if attention_mask is None:
@@ -98,8 +98,9 @@ def _padding(attention_mask, kv_length, kv_offset, last_row):
 
 
 def _hides_nothing(kv_length, q_offset, kv_offset, attention_mask, config):
-    """Returns whether a mask for one row may be None, as for "sdpa": a step of decoding, behind all keys. A step has so
-    little to compute that even the making of a mask can be seen. Models in NEED_A_MASK take no None."""
+    """Returns whether the mask of one row may be None, as for "sdpa": whether the row is a step of decoding, after all
+    keys. A step computes so little that making a mask costs a noticeable part of it. Models in NEED_A_MASK get a mask
+    in every call."""
     return (isinstance(q_offset, int) and q_offset + 1 == kv_offset + kv_length and
             getattr(config, "model_type", None) not in NEED_A_MASK and
             (attention_mask is None or not _is_traced(attention_mask) and
@@ -126,7 +127,7 @@ def make_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_fun
     pattern = recognise(mask_function)
     if pattern is None or attention_mask is not None and attention_mask.shape[0] != batch_size:
         return make()
-    q_offset = int(q_offset)  # a cache of fixed size counts in a tensor
+    q_offset = int(q_offset)  # a cache of fixed size gives a tensor
     last = q_offset + q_length - 1 if pattern.causal else kv_offset + kv_length - 1
     padding = _padding(attention_mask, kv_length, kv_offset, min(last, kv_offset + kv_length - 1))
     return Mask(pattern, (batch_size, 1, q_length, kv_length), q_offset - kv_offset, padding, make)

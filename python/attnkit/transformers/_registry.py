@@ -23,7 +23,7 @@ def register() -> None:
 
 
 def restore() -> None:
-    """Makes it unknown to transformers again. Does nothing if attnkit is not registered.
+    """Makes attn_implementation="attnkit" unknown again. Does nothing if attnkit is not registered.
 
     A model that still has attn_implementation="attnkit" raises KeyError when it is called."""
     global patches

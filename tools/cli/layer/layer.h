@@ -44,7 +44,7 @@ struct layer {
 /* Reads the options that are numbers or words (layer_words.c). Returns false on a usage error. */
 bool layer_read_words(const struct layer_options *options, struct layer *layer);
 
-/* Reads the weights, and sets the shape of the layer, which follows from their shapes
+/* Reads the weights, and sets the shape of the layer, which follows from the shapes of the weights
  * (layer_weights.c). */
 bool layer_read_weights(const struct layer_options *options, struct layer *layer);
 

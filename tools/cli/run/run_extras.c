@@ -9,7 +9,7 @@
 
 /* ------------------------------------------------------------------------ for each batch entry */
 
-/* The most batch entries that may have numbers. The numbers of so many entries take half a GiB.
+/* The most batch entries that may have numbers. The numbers of this many entries take half a GiB.
  * Without this bound, a file of a hundred bytes, with a huge batch and no elements, could fill the
  * memory. */
 enum { MAX_ENTRIES = 1 << 26 };

@@ -12,7 +12,7 @@
 
 enum { MAX_REPEAT = 1000000 };
 
-/* -------------------------------------------------------------------- which go together */
+/* --------------------------------------------------------- options that need each other */
 
 static bool check_needed(const struct run_options *options)
 {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear maps and layers with NumPy. They are matmuls into preallocated arrays. The matrices are used as they are, or
+"""Linear maps and layers with NumPy. Both are matmuls into preallocated arrays. The matrices are used as they are, or
 are transposed in memory beforehand. Attention is computed as in with_numpy.py.
 """
 

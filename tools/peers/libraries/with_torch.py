@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch, by scaled_dot_product_attention. Groups of query heads are native (enable_gqa), and also folded into query
+"""PyTorch, by scaled_dot_product_attention. Groups of query heads use enable_gqa, and are also folded into query
 rows if the call needs no is_causal. Padding is a broadcast mask, or each sequence has its own call. Strided tensors are
 used as they are. A dense mask has the type of q."""
 
