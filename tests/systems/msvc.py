@@ -1,32 +1,104 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests attnkit for Windows with Microsoft's ABI and C library. clang-cl builds the library, lld-link links it. Debian
-has no headers of Microsoft. The headers and import libraries of Wine stand in for them, because they follow the same
-ABI."""
+"""Tests attnkit for Windows with Microsoft's ABI and C library. clang-cl builds the library from the list of files, by
+meson and by CMake; lld-link links it. Debian has no headers of Microsoft. The headers and import libraries of Wine
+stand in for them, because they follow the same ABI."""
 
 import glob
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
-from steps import PROBE, PROGRAM, ROOM, ROOT, Failed, Missing, check_exports, need, output_of, version
+from steps import CCACHE, LIBRARY_ALONE, PROBE, PROGRAM, ROOM, ROOT, Failed, Missing, build, check_exports, consumers, \
+    need, output_of, version
 from windows import WINE, run_under_wine
 
 CLANG_CL = next(iter(sorted(glob.glob("/usr/bin/clang-cl-*"))), "clang-cl")
 HEADERS = "/usr/include/wine/wine"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu/wine/x86_64-windows"
+LINKED = ("ucrtbase", "ntdll", "kernel32", "winecrt0")
+# CMake links each program with these libraries.
+BY_CMAKE = ("kernel32", "user32", "gdi32", "winspool", "shell32", "ole32", "oleaut32", "uuid", "comdlg32", "advapi32")
 MICROSOFTS_OWN = {"ntdll.dll", "ucrtbase.dll", "KERNEL32.dll"}
-# The headers of Wine 8 do not declare these functions of C99, and its library does not define the symbol that the
-# compiler refers to where a file computes with floats.
+# The headers of Wine 8 do not declare these functions of C99. Its libraries lack the symbol that the compiler refers to
+# where a file computes with floats, and the function that Windows calls when it loads a DLL.
 DECLARED = "float fmaf(float, float, float);\ndouble fma(double, double, double);\n"
-DEFINED = "int _fltused = 0;\n"
+DEFINED = "int _fltused = 0;\n" \
+    "int __stdcall _DllMainCRTStartup(void *dll, unsigned reason, void *reserved)\n{\n    return 1;\n}\n"
+# clang-cl takes a path such as /work/file.c for the option /w, unless it is behind --.
+COMPILER = """#!/bin/bash
+words=() files=()
+for word in "$@"; do
+    case $word in --) ;; /*.c) files+=("$word") ;; *) words+=("$word") ;; esac
+done
+exec {command} "${{words[@]}}" ${{files:+--}} "${{files[@]}}"
+"""
+MESON = """[binaries]
+c = '{compiler}'
+ar = 'llvm-lib'
+strip = 'llvm-strip'
+
+[built-in options]
+c_args = ['/GS-']
+c_winlibs = [] # Debian has none of these libraries of Windows
+c_link_args = {link}
+
+[properties]
+needs_exe_wrapper = true
+
+[host_machine]
+system = 'windows'
+cpu_family = 'x86_64'
+cpu = 'x86_64'
+endian = 'little'
+"""
 
 
-def compiler(folder):
-    """Returns the command of clang-cl, without a file."""
-    own = output_of("clang", "-print-resource-dir").strip()
-    system = [word for path in (f"{own}/include", f"{HEADERS}/msvcrt", f"{HEADERS}/windows")
-              for word in ("-imsvc", path)]
-    return [CLANG_CL, "--target=x86_64-pc-windows-msvc", "/O2", "/GS-", "/W3", "/WX", "/X", *system,
-            f"/FI{folder / 'declared.h'}", "-I.", "-Iinclude"]
+def write_once(path, text):
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+
+
+class Tools:
+    """The command `clang-cl` with the headers of Wine, and the words by which lld-link links with Wine's libraries."""
+
+    def __init__(self):
+        need((CLANG_CL, "clang-tools"), ("lld-link", "lld"), ("llvm-lib", "llvm"), ("llvm-readobj", "llvm"))
+        if not glob.glob(f"{HEADERS}/msvcrt/*.h"):
+            raise Missing("no headers of Wine (package libwine-dev)")
+        folder = ROOM / "clang_cl"
+        folder.mkdir(parents=True, exist_ok=True)
+        write_once(folder / "declared.h", DECLARED)  # every object depends on it
+        (folder / "defined.c").write_text(DEFINED)
+        own = output_of("clang", "-print-resource-dir").strip()
+        headers = [f"-imsvc {path}" for path in (f"{own}/include", f"{HEADERS}/msvcrt", f"{HEADERS}/windows")]
+        self.compiler = folder / "clang-cl"
+        self.compiler.write_text(COMPILER.format(command=" ".join(
+            [CLANG_CL, "--target=x86_64-pc-windows-msvc", "/X", *headers, f"/FI{folder / 'declared.h'}"])))
+        self.compiler.chmod(0o755)
+        defined = folder / "defined.obj"
+        output_of(self.compiler, "/O2", "/GS-", "/c", folder / "defined.c", f"/Fo{defined}")
+        self.link = ["/nodefaultlib", str(defined), *(f"{LIBRARIES}/lib{name}.a" for name in LINKED)]
+
+    def libraries(self):
+        """Returns a folder that has the libraries of CMake under the names that they have on Windows."""
+        folder = self.compiler.parent / "libraries"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        for name in BY_CMAKE:
+            (folder / f"{name}.lib").symlink_to(f"{LIBRARIES}/lib{name}.a")
+        return folder
+
+    def compile(self, path, target, *flags):
+        output_of(self.compiler, "/O2", "/GS-", "/W3", "/WX", "-I.", "-Iinclude", *flags, "/c", path, f"/Fo{target}",
+                  cwd=ROOT)
+        return target
+
+    def program(self, source, library):
+        """Builds a program with a library beside it, or with the import library of a DLL."""
+        objects = self.compile(source, library.parent / f"{source.stem}.obj")
+        target = objects.with_suffix(".exe")
+        output_of("lld-link", f"/out:{target}", "/subsystem:console", objects, library, *self.link)
+        return target
 
 
 def as_clang_cl(flag):
@@ -36,28 +108,22 @@ def as_clang_cl(flag):
     return flag if flag.startswith(("-D", "-m")) else f"/clang:{flag}"
 
 
-def compile_library(folder, command):
+def compile_library(tools, folder):
     """Compiles every file. Files that define exported functions are compiled a second time, for the DLL. Returns the
     objects of the static library and the objects of the DLL."""
     def compile_file(line):
         path, *flags = line.split()
         made = [folder / kind / (path.replace("/", "_") + ".obj") for kind in ("static", "dll")]
-        flags = [as_clang_cl(flag) for flag in flags if "tree-" not in flag]  # clang-cl does not know -ftree-...
-        output_of(*command, *flags, "/c", path, f"/Fo{made[0]}", cwd=ROOT)
+        flags = [as_clang_cl(flag) for flag in flags]
+        tools.compile(path, made[0], *flags)
         if not path.startswith("dispatch/"):
             return made[0], made[0]
-        output_of(*command, "-DATTNKIT_EXPORTS", *flags, "/c", path, f"/Fo{made[1]}", cwd=ROOT)
+        tools.compile(path, made[1], "-DATTNKIT_EXPORTS", *flags)
         return made
 
     lines = output_of(ROOT / "tools" / "sources", "--cpu", "x86_64").splitlines()
     with ThreadPoolExecutor(2) as pool:
         return zip(*pool.map(compile_file, lines))
-
-
-def link(folder, name, *words):
-    libraries = [f"{LIBRARIES}/lib{library}.a" for library in ("ucrtbase", "ntdll", "kernel32", "winecrt0")]
-    output_of("lld-link", "/nodefaultlib", f"/out:{folder / name}", *words, folder / "defined.obj", *libraries)
-    return folder / name
 
 
 def exports_and_imports(library):
@@ -66,35 +132,62 @@ def exports_and_imports(library):
     return exported, set(re.findall(r"Import \{\s*Name: (\S+)", text))
 
 
-def by_clang_cl():
-    """Windows x86-64 by clang-cl, with Microsoft's ABI: builds, runs under Wine"""
-    need((CLANG_CL, "clang-tools"), ("lld-link", "lld"), ("llvm-lib", "llvm"), ("llvm-readobj", "llvm"))
-    if not glob.glob(f"{HEADERS}/msvcrt/*.h"):
-        raise Missing("no headers of Wine (package libwine-dev)")
-    folder = ROOM / "clang_cl"
-    for kind in ("static", "dll", "dispatch"):
-        (folder / kind).mkdir(parents=True, exist_ok=True)
-    (folder / "declared.h").write_text(DECLARED)
-    (folder / "defined.c").write_text(DEFINED)
-    command = compiler(folder)
-    static, shared = compile_library(folder, command)
-    for source in (PROGRAM, PROBE, folder / "defined.c"):
-        output_of(*command, "/c", source, f"/Fo{folder / source.stem}.obj", cwd=ROOT)
-    if "/EXPORT" in output_of("llvm-readobj", "--coff-directives", *static).upper():
+def check_libraries(tools, dll, of_dll, static, isas=None):
+    """Checks what the DLL exports and needs, and that the static library exports nothing. Builds a program with each,
+    and runs both under Wine. `of_dll` is the import library of the DLL. Returns what was found, in words."""
+    if "/EXPORT" in output_of("llvm-readobj", "--coff-directives", static).upper():
         raise Failed("objects of the static library export functions")
-    library = folder / "attnkit.lib"
-    output_of("llvm-lib", f"/out:{library}", *static)
-    dll = link(folder, "dispatch/attnkit.dll", "/dll", "/noentry", f"/implib:{folder / 'of_dll.lib'}", *shared)
     exported, imported = exports_and_imports(dll)
     count = check_exports(exported)
     if imported - MICROSOFTS_OWN:
         raise Failed(f"the DLL needs {sorted(imported - MICROSOFTS_OWN)}")
-    program = link(folder, "program.exe", "/subsystem:console", folder / "program.obj", folder / "of_dll.lib")
-    probe = link(folder, "probe.exe", "/subsystem:console", folder / f"{PROBE.stem}.obj", library)
+    program, probe = tools.program(PROGRAM, of_dll), tools.program(PROBE, static)
     said = f"{version([CLANG_CL])}: built without warnings with the headers of Wine; the DLL exports " \
         f"the {count} functions of dispatch/attnkit.map, and needs {' and '.join(sorted(imported))}; the " \
         "static library exports none"
     if not WINE:
         raise Missing(f"{said}; not run: no Wine (package wine64)")
-    ran = run_under_wine(folder, program, probe)
+    ran = run_under_wine(dll.parent, program, probe, isas)
     return f"{said}; under Wine the DLL and the static library have the right hashes on {', '.join(ran)}"
+
+
+def by_list():
+    """Windows x86-64 by clang-cl, with Microsoft's ABI, from the list of files: builds, runs under Wine"""
+    tools, folder = Tools(), ROOM / "clang_cl"
+    for kind in ("static", "dll"):
+        (folder / kind).mkdir(exist_ok=True)
+    static, shared = compile_library(tools, folder)
+    library, dll, of_dll = folder / "libattnkit.a", folder / "attnkit-0.dll", folder / "attnkit.lib"
+    output_of("llvm-lib", f"/out:{library}", *static)
+    output_of("lld-link", "/dll", f"/out:{dll}", f"/implib:{of_dll}", *shared, *tools.link)
+    return check_libraries(tools, dll, of_dll, library)
+
+
+def by_meson():
+    """Windows x86-64 by clang-cl, with Microsoft's ABI, by meson: builds, runs under Wine"""
+    tools = Tools()
+    settings = ROOM / "clang_cl" / "meson.ini"
+    settings.write_text(MESON.format(compiler=tools.compiler, link=tools.link))
+    made = build("clang_cl_meson", "--cross-file", settings, *LIBRARY_ALONE) / "dispatch"
+    return check_libraries(tools, made / "attnkit-0.dll", made / "attnkit.lib", made / "libattnkit.a")
+
+
+def by_cmake():
+    """Windows x86-64 by clang-cl, with Microsoft's ABI, by CMake with AVX2: installs, runs under Wine"""
+    need(("cmake", "cmake"), ("llvm-rc", "llvm"), ("llvm-mt", "llvm"))
+    tools, folder = Tools(), ROOM / "clang_cl_cmake"
+    prefix = folder / "prefix"
+    shutil.rmtree(prefix, ignore_errors=True)
+    link = " ".join([*tools.link, f"/libpath:{tools.libraries()}", "/manifest:no"])
+    launcher = [f"-DCMAKE_C_COMPILER_LAUNCHER={program}" for program in CCACHE]
+    output_of("cmake", "-S", ROOT, "-B", folder / "build", "-G", "Ninja", "-DCMAKE_SYSTEM_NAME=Windows",
+              "-DCMAKE_SYSTEM_PROCESSOR=AMD64", f"-DCMAKE_C_COMPILER={tools.compiler}", "-DCMAKE_LINKER=lld-link",
+              "-DCMAKE_RC_COMPILER=llvm-rc", "-DCMAKE_MT=llvm-mt", f"-DCMAKE_AR={shutil.which('llvm-lib')}",
+              "-DCMAKE_C_FLAGS=/GS- /W3 /WX", f"-DCMAKE_EXE_LINKER_FLAGS={link}",
+              f"-DCMAKE_SHARED_LINKER_FLAGS={link}", f"-DCMAKE_INSTALL_PREFIX={prefix}",
+              f"-DATTNKIT_ISAS={consumers.NATIVE}", *launcher)
+    output_of("cmake", "--build", folder / "build")
+    output_of("cmake", "--install", folder / "build")
+    dll = prefix / "bin" / "attnkit-0.dll"
+    return check_libraries(tools, dll, prefix / "lib" / "attnkit.lib", prefix / "lib" / "libattnkit.a",
+                           ("scalar", consumers.NATIVE))

@@ -19,6 +19,7 @@ import archive
 import debian
 import llamacpp_arm
 import msvc
+import packagers
 import riscv64
 import steps
 import trixie
@@ -26,11 +27,13 @@ import windows
 import zig
 from steps import Failed, Missing, NotAvailable
 
-CHECKS = {"windows_gcc": windows.by_gcc, "windows_clang": windows.by_clang,
-          "clang_cl": msvc.by_clang_cl, "riscv64": riscv64.under_qemu,
+CHECKS = {"windows_gcc": windows.by_gcc, "windows_clang": windows.by_clang, "windows_cmake": windows.by_cmake,
+          "clang_cl": msvc.by_list, "clang_cl_meson": msvc.by_meson, "clang_cl_cmake": msvc.by_cmake,
+          "riscv64": riscv64.under_qemu,
           "macos": zig.macos, "android": zig.android, "musl": zig.musl,
           "trixie_gcc": trixie.by_gcc, "trixie_clang": trixie.by_clang, "archive": archive.of_meson,
-          "debian": debian.packages, "llamacpp_arm": llamacpp_arm.ops}
+          "debian": debian.packages, "conan": packagers.conan, "vcpkg": packagers.vcpkg,
+          "llamacpp_arm": llamacpp_arm.ops}
 
 
 def main():

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 
 from steps import HERE, LIBRARY_ALONE, PROBE, PROGRAM, ROOM, ROOT, Failed, Missing, build, check_exports, \
-    check_program, consumers, need, output_of, version
+    check_program, consumers, meson, need, output_of, version
 
 MINGW = ("x86_64-w64-mingw32-gcc", "gcc-mingw-w64-x86-64-win32")
 WINDOWS_OWN = {"KERNEL32.dll", "msvcrt.dll"}
@@ -24,19 +24,20 @@ def tables(library):
         set(re.findall(r"DLL Name: (\S+)", text))
 
 
-def run_under_wine(folder, program, probe):
-    """Runs both programs on every instruction set of this CPU. Returns the instruction sets."""
-    environment = dict(os.environ, WINEPREFIX=str(ROOM / "wine"), WINEDEBUG="-all",
-                       WINEPATH=str(folder / "dispatch"))
+def run_under_wine(folder, program, probe, isas=None):
+    """Runs both programs on `isas`, or on every instruction set of this CPU. The DLL is in `folder`. `probe` may be
+    None. Returns the instruction sets."""
+    environment = dict(os.environ, WINEPREFIX=str(ROOM / "wine"), WINEDEBUG="-all", WINEPATH=str(folder))
+    wanted = [isa for isa in consumers.isas_here() if not isas or isa in isas]
     try:
         output_of(WINE, program, env=environment)  # the first run of Wine also prints that it makes its folder
         ran = check_program([WINE, program], env=environment)
-        for isa in consumers.isas_here():
+        for isa in wanted if probe else ():
             output_of(WINE, probe, isa, env=dict(environment, ATTNKIT_ISA=isa))
     finally:
         if os.path.exists(WINESERVER):
             subprocess.run([WINESERVER, "-k"], env=environment, check=False)  # wineserver may have ended already
-    if set(ran) != set(consumers.isas_here()):
+    if set(ran) != set(wanted):
         raise Failed(f"under Wine it ran on {ran} only")
     return ran
 
@@ -56,7 +57,7 @@ def windows(name, compiler, more=()):
         f"dispatch/attnkit.map, and needs {' and '.join(sorted(imports))}"
     if not WINE:
         raise Missing(f"{said}; not run: no Wine (package wine64)")
-    ran = run_under_wine(folder, folder / "program.exe", folder / "probe.exe")
+    ran = run_under_wine(folder / "dispatch", folder / "program.exe", folder / "probe.exe")
     return f"{said}; under Wine the DLL and the static library have the right hashes on {', '.join(ran)}"
 
 
@@ -64,6 +65,34 @@ def by_gcc():
     """Windows x86-64 by gcc: builds, runs under Wine"""
     need(MINGW)
     return windows("windows_gcc", ["x86_64-w64-mingw32-gcc"])
+
+
+def by_cmake():
+    """Windows x86-64 by gcc and CMake: installs the files that meson does; find_package under Wine"""
+    need(MINGW, ("cmake", "cmake"), *[] if WINE else [("wine64", "wine64")])
+    folder = ROOM / "windows_cmake"
+    meson_build = build("windows_scalar", "--cross-file", HERE / "windows_gcc.ini", *LIBRARY_ALONE, "-Disas=scalar")
+    shutil.rmtree(folder / "meson", ignore_errors=True)
+    output_of(*meson, "install", "-C", meson_build, "--no-rebuild", "--destdir", folder / "meson")
+    shutil.rmtree(folder / "prefix", ignore_errors=True)
+    cross = ["-G", "Ninja", "-DCMAKE_SYSTEM_NAME=Windows", "-DCMAKE_SYSTEM_PROCESSOR=AMD64",
+             f"-DCMAKE_C_COMPILER={MINGW[0]}", "-DCMAKE_EXE_LINKER_FLAGS=-static-libgcc",
+             "-DCMAKE_SHARED_LINKER_FLAGS=-static-libgcc"]
+    output_of("cmake", "-S", ROOT, "-B", folder / "build", *cross, "-DATTNKIT_ISAS=scalar", "-DCMAKE_C_FLAGS=-Werror",
+              f"-DCMAKE_INSTALL_PREFIX={folder / 'prefix'}")
+    output_of("cmake", "--build", folder / "build")
+    output_of("cmake", "--install", folder / "build")
+    theirs, ours = (consumers.installed(consumers.one(folder / name, "attnkit.h").parents[1])
+                    for name in ("prefix", "meson"))
+    if theirs != ours or len(ours) < 10:
+        raise Failed(f"meson alone: {sorted(ours - theirs)}\nCMake alone: {sorted(theirs - ours)}")
+    output_of("cmake", "-S", consumers.HERE / "find_package", "-B", folder / "programs", *cross, "-DLANGUAGES=C",
+              f"-Dattnkit_DIR={folder / 'prefix' / 'lib' / 'cmake' / 'attnkit'}")
+    output_of("cmake", "--build", folder / "programs")
+    for kind in ("shared", "static"):
+        run_under_wine(folder / "prefix" / "bin", folder / "programs" / f"program_{kind}.exe", None, ["scalar"])
+    return f"{version([MINGW[0]])}: CMake installs the {len(ours)} files that meson installs; under Wine, programs " \
+        "that find_package links with the DLL and with the static library have the right hash on scalar"
 
 
 def by_clang():

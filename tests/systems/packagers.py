@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests the recipe of Conan and the port of vcpkg. Each makes a package with the static and one with the shared
+library, and a project of CMake uses both. Conan comes from PyPI, into the user's cache. vcpkg is in no package of
+Debian and PyPI; vcpkg.cmake stands in for it."""
+
+import os
+import shutil
+import sys
+
+from steps import HERE, ROOM, ROOT, Failed, alone, cache_folder, check_program, consumers, need, output_of
+
+CONAN = "2.34.0"
+CONSUMER = ROOT / "tests" / "consumers" / "find_package"
+PORT = ROOT / "packaging" / "vcpkg"
+
+
+def consume(folder, *options, **more):
+    """Builds and runs a program with the package that find_package finds. Returns the instruction sets on which it
+    ran."""
+    shutil.rmtree(folder, ignore_errors=True)
+    output_of("cmake", "-S", CONSUMER, "-B", folder, "-G", "Ninja", "-DKINDS=attnkit", "-DLANGUAGES=C",
+              "-DCMAKE_BUILD_TYPE=Release", *options)
+    output_of("cmake", "--build", folder)
+    return check_program([folder / "program_attnkit"], **more)
+
+
+def conan_program():
+    """Returns the command of Conan. Installs Conan if it is missing."""
+    target = cache_folder() / f"conan-{CONAN}"
+    with alone("conan"):
+        if not (target / "complete").exists():
+            shutil.rmtree(target, ignore_errors=True)
+            output_of(sys.executable, "-m", "venv", target)
+            output_of(target / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", f"conan=={CONAN}")
+            (target / "complete").touch()
+    return target / "bin" / "conan"
+
+
+def conan():
+    """The recipe of Conan: conan create, static and shared, and a program with each"""
+    need(("cmake", "cmake"), ("ninja", "ninja-build"))
+    command, folder, ran = conan_program(), ROOM / "conan", {}
+    shutil.rmtree(folder, ignore_errors=True)
+    environment = dict(os.environ, CONAN_HOME=str(folder / "home"))
+    output_of(command, "profile", "detect", env=environment)
+    for kind, isas, parts in (("static", consumers.NATIVE, "append;linear;layer"), ("shared", "scalar", "")):
+        options = ["-c", "tools.cmake.cmaketoolchain:generator=Ninja"]
+        options += [word for option in (f"shared={kind == 'shared'}", f"isas={isas}", f"parts={parts}")
+                   for word in ("-o", f"attnkit/*:{option}")]
+        output_of(command, "create", ROOT / "packaging" / "conan", *options, env=environment)
+        made = folder / kind
+        output_of(command, "install", "--requires=attnkit/0.1.0", *options, "-g", "CMakeDeps", "-of", made,
+                  env=environment)
+        ran[kind] = consume(folder / f"program_{kind}", f"-DCMAKE_PREFIX_PATH={made}")
+    possible = {"scalar", consumers.NATIVE} & set(consumers.isas_here())
+    if set(ran["static"]) != possible or ran["shared"] != ["scalar"]:
+        raise Failed(f"the programs ran on {ran}")
+    return f"Conan {CONAN}: conan create makes a static package with all parts, and a shared one with attention " \
+        "alone; programs that find them by CMakeDeps have the right hash"
+
+
+def check_package(package, kind):
+    """Checks the files of a package of vcpkg."""
+    files = {str(path.relative_to(package)) for path in package.rglob("*") if not path.is_dir()}
+    libraries = {name for name in files if ".so" in name or name.endswith(".a")}
+    wanted = {"libattnkit.a"} if kind == "static" else {"libattnkit.so", "libattnkit.so.0", "libattnkit.so.0.1.0"}
+    needed = {"share/attnkit/copyright", "share/attnkit/attnkit-config.cmake", "include/attnkit.h",
+              "lib/pkgconfig/attnkit.pc", "debug/lib/pkgconfig/attnkit.pc"}
+    misplaced = {name for name in files if name.startswith(("debug/include/", "debug/share/", "debug/lib/cmake/",
+                                                            "lib/cmake/"))}
+    if misplaced or not needed <= files or libraries != {f"{lib}/{name}" for lib in ("lib", "debug/lib")
+                                                         for name in wanted}:
+        raise Failed(f"{kind}: misplaced {sorted(misplaced)}, missing {sorted(needed - files)}, {sorted(libraries)}")
+
+
+def vcpkg():
+    """The port of vcpkg: its CMake code with a stand-in for vcpkg, static and shared, and a program with each"""
+    need(("cmake", "cmake"), ("ninja", "ninja-build"))
+    folder = ROOM / "vcpkg"
+    launcher = [f"-DCMAKE_C_COMPILER_LAUNCHER={program}" for program in consumers.CCACHE]
+    for kind, linkage, features in (("static", "static", "append"), ("shared", "dynamic", "append;linear;layer")):
+        package = folder / f"package_{kind}"
+        shutil.rmtree(package, ignore_errors=True)
+        options = ";".join(["-DATTNKIT_ISAS=scalar", *launcher])
+        output_of("cmake", f"-DCURRENT_PORT_DIR={PORT}", f"-DCURRENT_PACKAGES_DIR={package}",
+                  f"-DCURRENT_BUILDTREES_DIR={folder / kind}", f"-DFEATURES={features}",
+                  f"-DVCPKG_LIBRARY_LINKAGE={linkage}", f"-DOPTIONS={options}", "-P", HERE / "vcpkg.cmake")
+        check_package(package, kind)
+        consume(folder / f"program_{kind}", f"-Dattnkit_DIR={package / 'share' / 'attnkit'}")
+    return "the port builds and installs by CMake's own calls in place of vcpkg's functions; programs that find the " \
+        "static and the shared package have the right hash; not run by vcpkg"
