@@ -16,9 +16,9 @@
 #include "kernels/avx512/integers/rounding.h"
 
 enum {
-    COLUMNS = 2 * Q8_BLOCK,    /* columns of a tile */
-    HALF = Q8_BLOCK / VECTOR,  /* vectors of sums of a row and a block */
-    SUMS = COLUMNS / VECTOR,   /* vectors of sums of a row */
+    COLUMNS = 2 * Q8_BLOCK,   /* columns of a tile */
+    HALF = Q8_BLOCK / VECTOR, /* vectors of sums of a row and a block */
+    SUMS = COLUMNS / VECTOR,  /* vectors of sums of a row */
 };
 
 /* Returns the rows of two keys, each a block of columns, as the halves of a vector. */
@@ -46,9 +46,10 @@ static inline __attribute__((always_inline)) void interleave_keys(const char *co
 
 /* Adds the products of four keys and a block of columns. n[r] has the integers of row r for these
  * keys. */
-static inline __attribute__((always_inline)) void
-add_four_keys(const int16_t *const n[PANEL_ROWS], const __m512i u[HALF],
-              __m512i sum[][SUMS], const int first, const int rows)
+static inline __attribute__((always_inline)) void add_four_keys(const int16_t *const n[PANEL_ROWS],
+                                                                const __m512i u[HALF],
+                                                                __m512i sum[][SUMS],
+                                                                const int first, const int rows)
 {
     __m512i even[HALF], odd[HALF];
     for (int i = 0; i < HALF; i++) {
@@ -58,8 +59,7 @@ add_four_keys(const int16_t *const n[PANEL_ROWS], const __m512i u[HALF],
     for (int r = 0; r < rows; r++) {
         const __m512i of_even = broadcast_pair(n[r]), of_odd = broadcast_pair(n[r] + 2);
         for (int i = 0; i < HALF; i++)
-            sum[r][first + i] =
-                dot(dot(sum[r][first + i], even[i], of_even), odd[i], of_odd);
+            sum[r][first + i] = dot(dot(sum[r][first + i], even[i], of_even), odd[i], of_odd);
     }
 }
 
