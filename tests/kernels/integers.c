@@ -380,6 +380,70 @@ static void subnormal_products_of_scales_are_inside_the_bound(void **state)
     free(s);
 }
 
+/* --- Parts of the keys ------------------------------------------------------------------------ */
+
+enum { PARTS_DIM = 96, PARTS_ROWS = 5, PARTS_KEYS = 1300, PARTS_BLOCKS = PARTS_DIM / Q8_BLOCK };
+
+/* Computes the first `first` keys of a call to a state, and goes on from it over the other keys. */
+static void attend_in_parts(const attnkit_attention_args *whole, int64_t first, const char *isa)
+{
+    const size_t row_bytes = PARTS_BLOCKS * Q8_BLOCK_BYTES;
+    float max[PARTS_ROWS];
+    double sum[PARTS_ROWS], out[PARTS_ROWS * PARTS_DIM];
+    attnkit_states to = {.size = sizeof to, .state_out = {max, sum, out}};
+    attnkit_states from = {.size = sizeof from, .first_key = first, .state_in = {max, sum, out}};
+    attnkit_attention_args head = *whole, tail = *whole;
+    head.states = &to;
+    head.kv_len = first;
+    head.out.data = head.lse.data = NULL;
+    tail.states = &from;
+    tail.kv_len -= first;
+    tail.k.data = (const char *)whole->k.data + (size_t)first * row_bytes;
+    tail.v.data = (const char *)whole->v.data + (size_t)first * row_bytes;
+    attend(&head, isa, 1);
+    attend(&tail, isa, 1);
+}
+
+static void parts_of_the_keys_have_the_bits_of_one_call(void **state)
+{
+    static char k[PARTS_KEYS * PARTS_BLOCKS * Q8_BLOCK_BYTES], v[sizeof k];
+    static float q[PARTS_ROWS * PARTS_DIM], whole[PARTS_ROWS * PARTS_DIM], parts[sizeof q / 4];
+    float whole_lse[PARTS_ROWS], parts_lse[PARTS_ROWS];
+    uint64_t random = 30;
+    (void)state;
+    for (int i = 0; i < PARTS_ROWS * PARTS_DIM; i++)
+        q[i] = random_normal(&random);
+    for (size_t i = 0; i < sizeof k; i += Q8_BLOCK_BYTES)
+        for (size_t j = 0; j < Q8_BLOCK_BYTES; j++) {
+            static const char scale[] = {0x55, 0x24}; /* about 0.017 */
+            k[i + j] = j < 2 ? scale[j] : (char)random_below(&random, 256);
+            v[i + j] = j < 2 ? scale[j] : (char)random_below(&random, 256);
+        }
+    attnkit_attention_args args = {.size = sizeof args,
+                                   .flags = ATTNKIT_INTEGERS,
+                                   .batch = 1,
+                                   .q_heads = 1,
+                                   .kv_heads = 1,
+                                   .q_len = PARTS_ROWS,
+                                   .kv_len = PARTS_KEYS,
+                                   .head_dim = PARTS_DIM,
+                                   .value_dim = PARTS_DIM,
+                                   .q = {.data = q},
+                                   .k = {.data = k, .type = ATTNKIT_Q8_0},
+                                   .v = {.data = v, .type = ATTNKIT_Q8_0}};
+    for (int i = 0; i < name_count; i++)
+        for (int64_t first = CHUNK_KEYS; first < PARTS_KEYS; first += CHUNK_KEYS) {
+            args.out.data = whole;
+            args.lse.data = whole_lse;
+            attend(&args, names[i], 1);
+            args.out.data = parts;
+            args.lse.data = parts_lse;
+            attend_in_parts(&args, first, names[i]);
+            assert_memory_equal(whole, parts, sizeof whole);
+            assert_memory_equal(whole_lse, parts_lse, sizeof whole_lse);
+        }
+}
+
 /* --- The program ------------------------------------------------------------------------------ */
 
 /* Adds a name if the test was asked for it, or for all names. */
@@ -411,6 +475,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(strange_numbers_have_the_bits_of_the_reference_and_are_inside_the_bound),
         cmocka_unit_test(small_weights_become_0_inside_the_bound),
         cmocka_unit_test(subnormal_products_of_scales_are_inside_the_bound),
+        cmocka_unit_test(parts_of_the_keys_have_the_bits_of_one_call),
     };
     if (name_count == 0) {
         printf("1..0 # SKIP %s cannot run here\n", argv[2]);

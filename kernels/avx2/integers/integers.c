@@ -37,7 +37,9 @@ static inline __m256i odd_bytes(__m256i bytes)
 /* Adds the sum of the two products of each 32 bits. */
 static inline __m256i dot(__m256i sum, __m256i a, __m256i b)
 {
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+    __asm__("" : "+x"(sum)); /* otherwise gcc adds products first, and spills them */
+    return sum;
 }
 
 static inline __m256i broadcast_pair(const int16_t *pair)

@@ -70,29 +70,21 @@ struct block_places {
     int64_t at[BLOCKS];
 };
 
-/* Each 64 bits of `first` and `last` are the scales of a key, as binary16. Returns scale b of
- * VECTOR keys, and then scale b + 1. */
-static inline __m512i two_lines(__m512i first, __m512i last, int b)
+/* Sets x[b] to the scales of block b of 8 keys, as binary16. The loads write straight into vectors,
+ * on ports that are idle here. */
+static inline __attribute__((always_inline)) void
+load_eight(const char *const *row, const struct block_places *places, __m128i x[BLOCKS])
 {
-    const __m512i keys = _mm512_setr_epi32(
-        4 << 16, 12 << 16 | 8, 20 << 16 | 16, 28 << 16 | 24, 36 << 16 | 32, 44 << 16 | 40,
-        52 << 16 | 48, 60 << 16 | 56, 5 << 16 | 1, 13 << 16 | 9, 21 << 16 | 17, 29 << 16 | 25,
-        37 << 16 | 33, 45 << 16 | 41, 53 << 16 | 49, 61 << 16 | 57);
-    return _mm512_permutex2var_epi16(first, _mm512_add_epi16(keys, _mm512_set1_epi16((short)b)),
-                                     last);
-}
-
-/* Returns the scales of the blocks of a row as four binary16 numbers. Few stores are faster than
- * a store for each scale. */
-static inline uint64_t four_scales(const char *row, const struct block_places *places)
-{
-    uint64_t all = 0;
-    for (int b = BLOCKS - 1; b >= 0; b--) {
-        uint16_t half;
-        memcpy(&half, row + places->at[b], sizeof half);
-        all = all << 16 | half;
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; i++) {
+        const char *key = row[i];
+        __asm__ volatile("" : "+r"(key)); /* otherwise gcc keeps addresses in vectors */
+        for (int b = 0; b < BLOCKS; b++) {
+            short half;
+            memcpy(&half, key + places->at[b], sizeof half);
+            x[b] = _mm_insert_epi16(i == 0 ? _mm_setzero_si128() : x[b], half, i);
+        }
     }
-    return all;
 }
 
 /* Sets lines->scales to the scales of the blocks of each key. */
@@ -101,23 +93,16 @@ static inline __attribute__((always_inline)) void take_scales(const struct panel
                                                               struct weight_lines *lines,
                                                               struct ahead *ahead)
 {
-    _Alignas(64) uint64_t of_key[KEY_BLOCK];
     const char *const *const row = panel->block->v.row;
-    for (int key = 0; key < panel->most; key += FOUR) {
-        prefetch_ahead(ahead, false);
-        for (int i = key; i < key + FOUR; i++)
-            of_key[i] = four_scales(row[i], places);
-    }
-    __asm__("" : "+m"(of_key));
     for (int key = 0; key < panel->most; key += VECTOR) {
-        const __m512i first = _mm512_load_si512(of_key + key);
-        const __m512i last = _mm512_load_si512(of_key + key + VECTOR / 2);
-        for (int b = 0; b < BLOCKS; b += 2) {
-            const __m512i two = two_lines(first, last, b);
-            _mm512_store_ps(lines->scales[b] + key, _mm512_cvtph_ps(_mm512_castsi512_si256(two)));
-            _mm512_store_ps(lines->scales[b + 1] + key,
-                            _mm512_cvtph_ps(_mm512_extracti64x4_epi64(two, 1)));
-        }
+        __m128i low[BLOCKS], high[BLOCKS];
+        for (int i = 0; i < FOUR; i++)
+            prefetch_ahead(ahead, false);
+        load_eight(row + key, places, low);
+        load_eight(row + key + VECTOR / 2, places, high);
+        for (int b = 0; b < BLOCKS; b++)
+            _mm512_store_ps(lines->scales[b] + key,
+                            _mm512_cvtph_ps(_mm256_set_m128i(high[b], low[b])));
     }
 }
 
@@ -216,7 +201,7 @@ round_weights(const struct panel *panel, const struct block_places *places,
 static inline int64_t asks_of_rounding(const struct panel *panel, int rows)
 {
     const int vectors = (panel->most + VECTOR - 1) / VECTOR;
-    return (panel->most + FOUR - 1) / FOUR + TILES * rows * ((vectors + 1) / 2);
+    return FOUR * vectors + TILES * rows * ((vectors + 1) / 2);
 }
 
 #endif

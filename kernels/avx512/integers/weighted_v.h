@@ -5,9 +5,10 @@
  * (pairs.h), and calls weigh_integers.
  *
  * A tile is two blocks of columns of V, that is 64 columns. Four keys at a time are interleaved
- * byte by byte: 8 loads or inserts, 8 shuffles and 8 other instructions make 8 vectors of pairs.
- * Each row takes a load, 2 permutations and 8 dot. Registers: 16 sums, 8 vectors of pairs, 2
- * vectors of weights and 4 constants take 30 of 32 zmm.
+ * byte by byte. For a block this takes 4 loads or inserts and 4 shuffles, and 4 other instructions
+ * make 4 vectors of pairs. Each row takes 2 broadcasts and 4 dot. All lanes of a vector belong to
+ * one block, so that weights are broadcast by loads, and the ports of shuffles stay free for V.
+ * Registers: 16 sums, 4 vectors of pairs, 2 of weights and 3 constants take 25 of 32 zmm.
  */
 #ifndef ATTNKIT_AVX512_INTEGER_WEIGHTED_V_H
 #define ATTNKIT_AVX512_INTEGER_WEIGHTED_V_H
@@ -15,93 +16,65 @@
 #include "kernels/avx512/integers/rounding.h"
 
 enum {
-    COLUMNS = 2 * Q8_BLOCK,  /* columns of a tile */
-    SUMS = COLUMNS / VECTOR, /* vectors of sums of a row */
+    COLUMNS = 2 * Q8_BLOCK,   /* columns of a tile */
+    HALF = Q8_BLOCK / VECTOR, /* vectors of sums of a row and a block */
+    SUMS = COLUMNS / VECTOR,  /* vectors of sums of a row */
 };
 
-/* Interleaves the bytes of four keys: each 32 bits of u[i] hold one column of the four keys. The
- * 128-bit lanes 0 and 1 have columns of the block at `first` in a row, lanes 2 and 3 of the block
- * at `second`. Lanes 0 and 2 of u[i] begin with column 4 i of their block, lanes 1 and 3 with
- * column 16 + 4 i. */
-static inline __attribute__((always_inline)) void
-interleave_keys(const char *const *row, int64_t first, int64_t second, __m512i u[SUMS])
+/* Returns the rows of two keys, each a block of columns, as the halves of a vector. */
+static inline __m512i two_keys(const char *low, const char *high)
 {
-    __m512i x[FOUR];
-    for (int i = 0; i < FOUR; i++) {
-        const __m256i *const low = (const __m256i *)(row[i] + first);
-        const __m256i *const high = (const __m256i *)(row[i] + second);
-        x[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(low)),
-                                  _mm256_loadu_si256(high), 1);
-    }
-    const __m512i low_01 = _mm512_unpacklo_epi8(x[0], x[1]);
-    const __m512i high_01 = _mm512_unpackhi_epi8(x[0], x[1]);
-    const __m512i low_23 = _mm512_unpacklo_epi8(x[2], x[3]);
-    const __m512i high_23 = _mm512_unpackhi_epi8(x[2], x[3]);
-    u[0] = _mm512_unpacklo_epi16(low_01, low_23);
-    u[1] = _mm512_unpackhi_epi16(low_01, low_23);
-    u[2] = _mm512_unpacklo_epi16(high_01, high_23);
-    u[3] = _mm512_unpackhi_epi16(high_01, high_23);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)low)),
+                              _mm256_loadu_si256((const __m256i *)high), 1);
 }
 
-/* `four` points to four 32-bit numbers. Returns a vector whose lanes of the first block hold number
- * `at`, and whose lanes of the second block hold number at + 2. */
-static inline __attribute__((always_inline)) __m512i for_blocks(const void *four, const int at)
+/* Interleaves the bytes of four keys of the block at `at` in a row: each 32 bits of u hold one
+ * column of the four keys. u[0] has columns 0 to 7 and 16 to 23 of the block, u[1] has columns 8 to
+ * 15 and 24 to 31. */
+static inline __attribute__((always_inline)) void interleave_keys(const char *const *row,
+                                                                  int64_t at, __m512i u[HALF])
 {
-    const __m512i from = _mm512_setr_epi32(at, at, at, at, at, at, at, at, at + 2, at + 2, at + 2,
-                                           at + 2, at + 2, at + 2, at + 2, at + 2);
-    const __m512i all = _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)four));
-    return _mm512_castps_si512(_mm512_permutevar_ps(_mm512_castsi512_ps(all), from));
+    const __m512i order = _mm512_setr_epi32(
+        16 << 16, 17 << 16 | 1, 18 << 16 | 2, 19 << 16 | 3, 20 << 16 | 4, 21 << 16 | 5,
+        22 << 16 | 6, 23 << 16 | 7, 24 << 16 | 8, 25 << 16 | 9, 26 << 16 | 10, 27 << 16 | 11,
+        28 << 16 | 12, 29 << 16 | 13, 30 << 16 | 14, 31 << 16 | 15);
+    const __m512i keys_02 = two_keys(row[0] + at, row[2] + at);
+    const __m512i keys_13 = two_keys(row[1] + at, row[3] + at);
+    u[0] = _mm512_permutexvar_epi16(order, _mm512_unpacklo_epi8(keys_02, keys_13));
+    u[1] = _mm512_permutexvar_epi16(order, _mm512_unpackhi_epi8(keys_02, keys_13));
 }
 
-/* Adds the products of four keys. n[r] has the integers of row r for these keys. */
-static inline __attribute__((always_inline)) void
-add_four_keys(const int16_t (*const n[PANEL_ROWS])[FOUR], const __m512i u[SUMS],
-              __m512i sum[][SUMS], const int rows)
+/* Adds the products of four keys and a block of columns. n[r] has the integers of row r for these
+ * keys. */
+static inline __attribute__((always_inline)) void add_four_keys(const int16_t *const n[PANEL_ROWS],
+                                                                const __m512i u[HALF],
+                                                                __m512i sum[][SUMS],
+                                                                const int first, const int rows)
 {
-    __m512i even[SUMS], odd[SUMS];
-    for (int i = 0; i < SUMS; i++) {
+    __m512i even[HALF], odd[HALF];
+    for (int i = 0; i < HALF; i++) {
         even[i] = even_bytes(u[i]);
         odd[i] = odd_bytes(u[i]);
     }
     for (int r = 0; r < rows; r++) {
-        const __m512i of_even = for_blocks(n[r], 0), of_odd = for_blocks(n[r], 1);
-        for (int i = 0; i < SUMS; i++)
-            sum[r][i] = dot(dot(sum[r][i], even[i], of_even), odd[i], of_odd);
+        const __m512i of_even = broadcast_pair(n[r]), of_odd = broadcast_pair(n[r] + 2);
+        for (int i = 0; i < HALF; i++)
+            sum[r][first + i] = dot(dot(sum[r][first + i], even[i], of_even), odd[i], of_odd);
     }
 }
 
-/* Brings the sums of a row into the order of columns. x[i] becomes the VECTOR columns from column i
- * * VECTOR on. */
-static inline __attribute__((always_inline)) void order_columns(__m512 x[SUMS])
+/* Adds the sums of row r and a block of columns to the block's columns of o. */
+static inline __attribute__((always_inline)) void add_to_out(float *o, float rescale, float scale,
+                                                             const __m512i sum[HALF])
 {
-    const __m512 low_01 = _mm512_shuffle_f32x4(x[0], x[1], 0x44);
-    const __m512 high_01 = _mm512_shuffle_f32x4(x[0], x[1], 0xee);
-    const __m512 low_23 = _mm512_shuffle_f32x4(x[2], x[3], 0x44);
-    const __m512 high_23 = _mm512_shuffle_f32x4(x[2], x[3], 0xee);
-    x[0] = _mm512_shuffle_f32x4(low_01, low_23, 0x88);
-    x[1] = _mm512_shuffle_f32x4(low_01, low_23, 0xdd);
-    x[2] = _mm512_shuffle_f32x4(high_01, high_23, 0x88);
-    x[3] = _mm512_shuffle_f32x4(high_01, high_23, 0xdd);
-}
-
-/* Adds the sums of row r to o, from column `first` on. scale[0] and scale[1] are for the two
- * blocks. */
-static inline __attribute__((always_inline)) void add_to_out(const struct panel *panel,
-                                                             float rescale, const float *scale,
-                                                             int r, int64_t first,
-                                                             const __m512i sum[SUMS])
-{
-    const int64_t dim = panel->block->v.dim;
-    const __m512 scales = _mm512_insertf32x8(_mm512_set1_ps(scale[0]), _mm256_set1_ps(scale[1]), 1);
-    float *const o = panel->block->st->out + (panel->first + r) * dim + first;
-    const int vectors = dim - first < COLUMNS ? Q8_BLOCK / VECTOR : SUMS;
-    __m512 x[SUMS];
-    for (int i = 0; i < SUMS; i++)
-        x[i] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[i]), scales);
-    order_columns(x);
-    for (int i = 0; i < vectors; i++)
-        _mm512_storeu_ps(o + i * VECTOR, _mm512_fmadd_ps(_mm512_loadu_ps(o + i * VECTOR),
-                                                         _mm512_set1_ps(rescale), x[i]));
+    __m512 x[HALF];
+    for (int i = 0; i < HALF; i++)
+        x[i] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum[i]), _mm512_set1_ps(scale));
+    const __m512 low = _mm512_shuffle_f32x4(x[0], x[1], 0x44);
+    const __m512 high = _mm512_shuffle_f32x4(x[0], x[1], 0xee);
+    const __m512 factor = _mm512_set1_ps(rescale);
+    _mm512_storeu_ps(o, _mm512_fmadd_ps(_mm512_loadu_ps(o), factor, low));
+    _mm512_storeu_ps(o + VECTOR, _mm512_fmadd_ps(_mm512_loadu_ps(o + VECTOR), factor, high));
 }
 
 /* Computes the columns of a tile, from column `column` on. places->at has the blocks of the tile at
@@ -111,26 +84,35 @@ weigh_tile(const struct panel *panel, const float *rescale, const struct rounded
            const struct block_places *places, int64_t column, int tile, struct ahead *ahead,
            const int rows)
 {
-    const int64_t first = places->at[2 * tile] + 2, second = places->at[2 * tile + 1] + 2;
+    const int64_t dim = panel->block->v.dim;
+    const int blocks = dim - column < COLUMNS ? 1 : 2;
     __m512i sum[PANEL_ROWS][SUMS];
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < SUMS; i++)
-            sum[r][i] = for_blocks(w->beginnings[tile][r], 0);
+            sum[r][i] = _mm512_set1_epi32(w->beginnings[tile][r][2 * (i / HALF)]);
     for (int key = 0; key < panel->most; key += FOUR) {
-        const int16_t(*n[PANEL_ROWS])[FOUR];
-        __m512i u[SUMS];
-        for (int r = 0; r < rows; r++)
-            n[r] = w->n[tile][r][key / FOUR];
         prefetch_ahead(ahead, false);
-        interleave_keys(panel->block->v.row + key, first, second, u);
-        add_four_keys(n, u, sum, rows);
+#pragma GCC unroll 2
+        for (int b = 0; b < 2; b++) {
+            const int16_t *n[PANEL_ROWS];
+            __m512i u[HALF];
+            for (int r = 0; r < rows; r++)
+                n[r] = w->n[tile][r][key / FOUR][b];
+            interleave_keys(panel->block->v.row + key, places->at[2 * tile + b] + 2, u);
+            add_four_keys(n, u, sum, HALF * b, rows);
+        }
     }
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
+        float *const o = panel->block->st->out + (panel->first + r) * dim + column;
+        const float *const scale = w->scale + BLOCKS * r + 2 * tile;
         for (int i = 0; i < SUMS; i++)
             __asm__("" : "+v"(sum[r][i])); /* otherwise gcc stores the sums in the loop above */
-        if (r < panel->rows)
-            add_to_out(panel, rescale[r], w->scale + BLOCKS * r + 2 * tile, r, column, sum[r]);
+        if (r >= panel->rows)
+            continue;
+        add_to_out(o, rescale[r], scale[0], sum[r]);
+        if (blocks == 2)
+            add_to_out(o + Q8_BLOCK, rescale[r], scale[1], sum[r] + HALF);
     }
 }
 
