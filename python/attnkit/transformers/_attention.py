@@ -61,5 +61,5 @@ def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None,
         options = _add_bias(options, position_bias)
     sinks = None if s_aux is None else s_aux.float()
     with nullcontext() if with_gradients or torch.compiler.is_compiling() else WITHOUT_AUTOGRAD():
-        out = attention(query, key, value, scale=scaling, softcap=softcap, sinks=sinks, **options)
-    return out.transpose(1, 2).contiguous(), None
+        out = attention(query, key, value, scale=scaling, softcap=softcap, sinks=sinks, rows_first=True, **options)
+    return out.transpose(1, 2), None
