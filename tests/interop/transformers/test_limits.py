@@ -115,6 +115,21 @@ class Served(Registered):
             self.assertEqual(out.shape, (2, 6, 4, width))
             self.assertTrue(out.is_contiguous())
 
+    def test_bias_is_copied_once(self):
+        """A bias with other strides, as T5 makes it, is copied in the first of several layers, and after a change."""
+        q, bias = torch.randn(1, 4, 6, 16), torch.randn(6, 6, 4).permute(2, 0, 1)[None]
+        copies = []
+        with torch.no_grad():
+            for turn in range(3):
+                if turn == 2:
+                    bias.mul_(3)
+                with Ops() as ops:
+                    out, _ = attend(torch.nn.Module(), q, q, q, None, is_causal=False, position_bias=bias)
+                copies.append(ops.names.count("aten::clone"))
+                wanted, _ = attend(torch.nn.Module(), q, q, q, None, is_causal=False, position_bias=bias.contiguous())
+                self.assertTrue(torch.equal(out, wanted))
+        self.assertEqual(copies, [1, 0, 1])
+
     def test_set_and_restore(self):
         inputs, model = inputs_of("Llama"), model_of("Llama", "eager")
         theirs = logits_of(model, inputs)
