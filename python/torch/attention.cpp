@@ -19,8 +19,8 @@ const char *const attention_schema =
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask=None, Tensor? bias=None, "
     "bool causal=False, int align=0, Tensor? q_offsets=None, Tensor? kv_lens=None, "
     "bool windowed=False, SymInt window_left=-1, SymInt window_right=-1, SymInt keep_first=0, "
-    "float softcap=0.0, Tensor? sinks=None, Tensor? alibi_slopes=None, float? scale=None) "
-    "-> (Tensor, Tensor)";
+    "float softcap=0.0, Tensor? sinks=None, Tensor? alibi_slopes=None, float? scale=None, "
+    "bool rows_first=False) -> (Tensor, Tensor)";
 
 namespace
 {
@@ -62,6 +62,7 @@ arguments::arguments(const word *stack)
     sinks = take_optional_tensor(*stack++);
     alibi_slopes = take_optional_tensor(*stack++);
     is_scaled = take_optional_float(*stack++, scale);
+    t.has_rows_first = plain<bool>(*stack++);
 }
 
 // Reads a tensor of one dimension with `count` elements.

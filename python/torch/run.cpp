@@ -79,13 +79,26 @@ tensor empty_dense(int ndim, const int64_t *shape, int32_t dtype)
     return empty(ndim, shape, strides, dtype);
 }
 
+// Returns a tensor of this shape that lies in memory as [shape[0]][shape[2]][shape[1]][shape[3]].
+tensor empty_rows_first(const int64_t *shape, int32_t dtype)
+{
+    const int64_t head = std::max<int64_t>(shape[3], 1),
+                  row = head * std::max<int64_t>(shape[1], 1);
+    const int64_t strides[4] = {row * std::max<int64_t>(shape[2], 1), head, row, 1};
+    return empty(4, shape, strides, dtype);
+}
+
 void allocate_out(description &d, tensors &t, const view &q)
 {
     int32_t dtype;
     expect(torch.get_dtype(t.q.get(), &dtype));
     const int64_t shape[4] = {q.shape[0], q.shape[1], q.shape[2], d.args.value_dim};
-    t.out =
-        d.args.value_dim == q.shape[3] ? empty_like(t.q.get(), q) : empty_dense(4, shape, dtype);
+    if (t.has_rows_first)
+        t.out = empty_rows_first(shape, dtype);
+    else if (d.args.value_dim == q.shape[3])
+        t.out = empty_like(t.q.get(), q);
+    else
+        t.out = empty_dense(4, shape, dtype);
     view out = read(t.out.get(), "out");
     if (!has_rows(out)) {
         t.given = std::move(t.out);

@@ -16,14 +16,16 @@ namespace attnkit_torch
 // and `out` is copied to it after the call.
 struct tensors {
     tensor q, k, v, out, lse, given;
+    bool has_rows_first = false; // out lies in memory as [batch][rows][heads][elements]
 };
 
 // How the log-sum-exp lies in memory: as [batch][heads][rows], or as [batch][rows][heads], which
 // torch's own op returns.
 enum lse_layout { HEADS_FIRST, ROWS_FIRST };
 
-// Describes q, k and v, and allocates out and lse. Throws if the shapes do not match. out has the
-// strides of q if rows of v are as long as rows of q, else it is contiguous.
+// Describes q, k and v, and allocates out and lse. Throws if the shapes do not match. Unless
+// t.has_rows_first, out has the strides of q if rows of v are as long as rows of q, else it is
+// contiguous.
 void describe_tensors(attnkit_python::description &d, tensors &t, lse_layout layout);
 
 // Runs the call. Python's lock may be held or not.

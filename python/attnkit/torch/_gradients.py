@@ -4,7 +4,8 @@
 import torch
 
 ARGUMENTS = ("q", "k", "v", "mask", "bias", "causal", "align", "q_offsets", "kv_lens", "windowed", "window_left",
-              "window_right", "keep_first", "softcap", "sinks", "alibi_slopes", "scale")  # as in the schema
+              "window_right", "keep_first", "softcap", "sinks", "alibi_slopes", "scale",
+              "rows_first")  # as in the schema
 
 
 def _why_no_gradient(q, k, v, options):

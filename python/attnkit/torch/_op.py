@@ -16,7 +16,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: Option
               q_offsets: Optional[torch.Tensor] = None, kv_lens: Optional[torch.Tensor] = None,
               window: Optional[Tuple[Optional[int], ...]] = None, softcap: Optional[float] = None,
               sinks: Optional[torch.Tensor] = None, alibi_slopes: Optional[torch.Tensor] = None,
-              scale: Optional[float] = None, return_lse: bool = False):
+              scale: Optional[float] = None, return_lse: bool = False, rows_first: bool = False):
     """Attention with the arguments of attnkit.attention, on CPU tensors of torch.
 
     Shapes: q [batch, q_heads, q_len, head_dim], k [batch, kv_heads, kv_len, head_dim] and v [batch, kv_heads, kv_len,
@@ -25,8 +25,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: Option
     are float32 [q_heads]. window is in keys. help(attnkit.attention) explains each argument.
 
     Returns the result [batch, q_heads, q_len, value_dim] in the type of q, with the strides of q if value_dim is
-    head_dim. With return_lse, returns a tuple of the result and the natural logarithm of the softmax's denominator,
-    float32 [batch, q_heads, q_len]. The op uses torch.get_num_threads() threads; the bits are the same for any number.
+    head_dim. With rows_first, the result has the same shape, and lies in memory as [batch, q_len, q_heads, value_dim].
+    With return_lse, returns a tuple of the result and the natural logarithm of the softmax's denominator, float32
+    [batch, q_heads, q_len]. The op uses torch.get_num_threads() threads; the bits are the same for any number.
 
     Raises ValueError or RuntimeError for wrong arguments; the text names the argument. Raises RuntimeError if a tensor
     needs a gradient that PyTorch's own backward op does not give. This op gives gradients of q, k and v that have the
@@ -43,7 +44,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: Option
         raise ValueError("alibi_slopes needs to know where the rows are: give causal or q_offsets")
     out, lse = torch.ops.attnkit.attention.default(
         q, k, v, mask, bias, bool(causal), align, q_offsets, kv_lens, window is not None, left, right, keep_first,
-        softcap or 0.0, sinks, alibi_slopes, scale)
+        softcap or 0.0, sinks, alibi_slopes, scale, rows_first)
     return (out, lse) if return_lse else out
 
 
@@ -100,7 +101,11 @@ def _fake(q, k, v, *options):
             text = f"attnkit: {name} is on the device {tensor.device}, and q on {q.device}"
             torch._check(tensor.device == q.device, lambda: text)
     torch._check(q.ndim == k.ndim == v.ndim == 4, lambda: "attnkit: q, k and v must be [batch, heads, rows, elements]")
-    out = torch.empty_like(q) if v.shape[3] == q.shape[3] else q.new_empty((*q.shape[:3], v.shape[3]))
+    batch, heads, rows, _ = q.shape
+    if dict(zip(ARGUMENTS[3:], options)).get("rows_first"):
+        out = q.new_empty((batch, rows, heads, v.shape[3])).transpose(1, 2)
+    else:
+        out = torch.empty_like(q) if v.shape[3] == q.shape[3] else q.new_empty((batch, heads, rows, v.shape[3]))
     return out, q.new_empty(q.shape[:3], dtype=torch.float32)
 
 

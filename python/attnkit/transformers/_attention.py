@@ -36,8 +36,23 @@ def mask_options(attention_mask, rows, is_causal, with_gradients):
     return {"mask" if attention_mask.dtype == torch.bool else "bias": attention_mask}
 
 
+def _in_rows(bias):
+    """Returns a bias whose rows have adjacent elements, as the op reads them.
+
+    T5 makes a bias with other strides, and hands it to all of its layers. The copy is kept with the bias, so that the
+    first layer alone has to copy it."""
+    if bias.stride(-1) == 1 or bias.requires_grad or bias.is_inference() or torch.compiler.is_compiling():
+        return bias
+    version, copy = getattr(bias, "_attnkit_rows", (None, None))
+    if version != bias._version:
+        copy = bias.contiguous()
+        bias._attnkit_rows = bias._version, copy
+    return copy
+
+
 def _add_bias(options, position_bias):
     """Returns options with the bias of relative positions, which T5 adds to the scores."""
+    position_bias = _in_rows(position_bias)
     if "bias" in options:
         position_bias = position_bias + options["bias"]
     return dict(options, bias=position_bias)
@@ -61,5 +76,5 @@ def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None,
         options = _add_bias(options, position_bias)
     sinks = None if s_aux is None else s_aux.float()
     with nullcontext() if with_gradients or torch.compiler.is_compiling() else WITHOUT_AUTOGRAD():
-        out = attention(query, key, value, scale=scaling, softcap=softcap, sinks=sinks, **options)
-    return out.transpose(1, 2).contiguous(), None
+        out = attention(query, key, value, scale=scaling, softcap=softcap, sinks=sinks, rows_first=True, **options)
+    return out.transpose(1, 2), None

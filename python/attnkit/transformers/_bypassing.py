@@ -19,7 +19,16 @@ REPLACED = (bloom.BloomPreTrainedModel, falcon.FalconPreTrainedModel, mpt.MptPre
 
 
 class FalconAttention(falcon.FalconAttention):
-    """Falcon's attention, with the meaning that it has for "sdpa": the mask holds the biases of ALiBi."""
+    """Falcon's attention, with the meaning that it has for "sdpa": the mask holds the biases of ALiBi.
+
+    transformers repeats each KV head for all of its query heads, and a cache then keeps the copies. Here, KV heads are
+    as few as in the weights."""
+
+    def _split_heads(self, fused_qkv):
+        if not self.new_decoder_architecture:
+            return super()._split_heads(fused_qkv)
+        groups = fused_qkv.unflatten(2, (self.num_kv_heads, -1, self.head_dim))  # the query heads, a key and a value
+        return groups[:, :, :, :-2].flatten(2, 3), groups[:, :, :, -2], groups[:, :, :, -1]
 
     def forward(self, hidden_states, alibi, attention_mask, position_ids=None, layer_past=None, use_cache=False,
                 output_attentions=False, position_embeddings=None, **_):

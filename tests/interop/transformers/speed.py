@@ -66,7 +66,16 @@ class Recorder:
     def record(self, run):
         (self.record_modules if self.bypasses else self.record_functions)(run)
         assert self.calls, f"{self.implementation}: no attention was recorded"
-        return lambda: [function(*arguments, **keywords) for function, arguments, keywords in self.calls]
+        return self.repeat
+
+    def repeat(self):
+        """Makes the calls again. In each turn a bias is a tensor that no call has seen, as in a run of the model."""
+        biases = {id(bias): bias.detach() for bias in (keywords.get("position_bias") for _, _, keywords in self.calls)
+                  if bias is not None}
+        for function, arguments, keywords in self.calls:
+            if keywords.get("position_bias") is not None:
+                keywords = dict(keywords, position_bias=biases[id(keywords["position_bias"])])
+            function(*arguments, **keywords)
 
 
 def quotients(theirs, ours, turns):

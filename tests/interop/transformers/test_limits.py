@@ -10,8 +10,10 @@ import attnkit.torch
 import attnkit.transformers
 import torch
 import transformers
+from attnkit.transformers._attention import attend
 from families import inputs_of, logits_of, model_of
 from float64 import in_float64
+from torch.utils._python_dispatch import TorchDispatchMode
 
 HIDDEN = "import sys; sys.modules['transformers'] = None\nimport attnkit.transformers"
 OLDER = "import transformers; transformers.__version__ = '5.9.1'\nimport attnkit.transformers"
@@ -26,6 +28,18 @@ def loss_and_gradients(model, inputs):
     loss = model(**inputs, labels=labels).loss
     loss.backward()
     return [loss.detach()] + [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+
+
+class Ops(TorchDispatchMode):
+    """Notes the names of all ops that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        self.names.append(function.name().split(".")[0])
+        return function(*arguments, **(keywords or {}))
 
 
 class Registered(unittest.TestCase):
@@ -67,6 +81,13 @@ class Served(Registered):
                         {"new_decoder_architecture": False, "multi_query": False, "num_kv_heads": 4}):
             self.assert_as_eager("Falcon", inputs_of("Falcon", padded=True), **changes)
 
+    def test_cache_of_falcon(self):
+        """The cache keeps the KV heads of the weights, while with "sdpa" it keeps a copy for each query head."""
+        for name, heads in (("sdpa", 4), ("attnkit", 2)):
+            with torch.no_grad():
+                cache = model_of("Falcon", name)(**inputs_of("Falcon"), use_cache=True).past_key_values
+            self.assertEqual(cache.layers[0].keys.shape[1], heads)
+
     def test_heads_of_mpt_and_bloom(self):
         """Tests the biases for a number of heads that is not a power of 2."""
         self.assert_as_eager("MPT", inputs_of("MPT", padded=True), n_heads=8)
@@ -82,6 +103,32 @@ class Served(Registered):
                 for one, other, right in zip(ours, theirs, exact):
                     error, allowed = (one - right).norm(), (other - right).norm()
                     self.assertLessEqual(error, 4 * allowed + 1e-6 * right.norm(), family)
+
+    def test_results_are_not_copied(self):
+        """The result lies as the next layer reads it, also where q lies otherwise, as in Whisper, or where rows of v
+        are shorter than rows of q, as in DeepSeek."""
+        for width in (16, 8):
+            q, k, v = torch.randn(2, 4, 6, 16), torch.randn(2, 4, 9, 16), torch.randn(2, 4, 9, width)
+            with torch.no_grad(), Ops() as ops:
+                out, _ = attend(torch.nn.Module(), q, k, v, None, is_causal=False)
+            self.assertEqual(ops.names, ["attnkit::attention", "aten::transpose"])
+            self.assertEqual(out.shape, (2, 6, 4, width))
+            self.assertTrue(out.is_contiguous())
+
+    def test_bias_is_copied_once(self):
+        """A bias with other strides, as T5 makes it, is copied in the first of several layers, and after a change."""
+        q, bias = torch.randn(1, 4, 6, 16), torch.randn(6, 6, 4).permute(2, 0, 1)[None]
+        copies = []
+        with torch.no_grad():
+            for turn in range(3):
+                if turn == 2:
+                    bias.mul_(3)
+                with Ops() as ops:
+                    out, _ = attend(torch.nn.Module(), q, q, q, None, is_causal=False, position_bias=bias)
+                copies.append(ops.names.count("aten::clone"))
+                wanted, _ = attend(torch.nn.Module(), q, q, q, None, is_causal=False, position_bias=bias.contiguous())
+                self.assertTrue(torch.equal(out, wanted))
+        self.assertEqual(copies, [1, 0, 1])
 
     def test_set_and_restore(self):
         inputs, model = inputs_of("Llama"), model_of("Llama", "eager")

@@ -23,6 +23,10 @@ def with_options(q, k, v):
     return attention(q + 1, k, v, causal="bottom-right", window=(3, 0), softcap=3.0, return_lse=True)
 
 
+def rows_first(q, k, v):
+    return attention(q + 1, k, v, rows_first=True)
+
+
 def by_sdpa(q, k, v):
     return sdpa(q + 1, k, v, is_causal=True, enable_gqa=True)
 
@@ -44,7 +48,7 @@ class Compile(unittest.TestCase):
 
     def test_whole_graphs(self):
         for dynamic in (False, True):
-            for function in (by_op, with_options, by_sdpa):
+            for function in (by_op, with_options, rows_first, by_sdpa):
                 torch._dynamo.reset()
                 compiled = torch.compile(function, fullgraph=True, dynamic=dynamic)
                 for lengths in LENGTHS:

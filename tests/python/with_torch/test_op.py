@@ -12,6 +12,7 @@ from attnkit.torch import attention
 from formula import TYPES, drawn, drawn_qkv, formula, with_gradients
 
 OP = torch.ops.attnkit.attention.default
+PLAIN = (None, None, False, 0, None, None, False, -1, -1, 0, 0.0, None, None, None)  # the options from mask to scale
 
 
 def as_array(value):
@@ -74,6 +75,15 @@ class SameBits(unittest.TestCase):
         self.assertTrue(torch.equal(attention(torch._neg_view(-q), k, v), dense))
         rows_first = q.transpose(1, 2).contiguous().transpose(1, 2)
         self.assertEqual(attention(rows_first, k, v).stride(), rows_first.stride())
+
+    def test_rows_first(self):
+        """The result lies as [batch, rows, heads, elements], whatever the strides of q are, and has the same bits."""
+        q, k, v = drawn_qkv()
+        for q in (q, q.mT.contiguous().mT, q[:, :, :1], q[:, :, :0]):
+            for values in (v, drawn(4, *v.shape[:3], 24)):
+                out = attention(q, k, values, rows_first=True)
+                self.assertTrue(out.transpose(1, 2).is_contiguous())
+                self.assertTrue(torch.equal(out, attention(q, k, values)))
 
     def test_nothing_to_compute(self):
         for batch, q_len, kv_len in ((0, 5, 7), (2, 0, 7), (2, 5, 0)):
@@ -208,7 +218,8 @@ class Checks(unittest.TestCase):
                 self.check(*[t.mT.contiguous().mT for t in tensors])
         q, k, _ = drawn_qkv()
         self.check(q, k, drawn(4, 2, 4, 7, 8), None, None, True, 2, None, torch.tensor([3, 7]), True, 3, 0, 1, 2.0,
-                   torch.zeros(4), torch.ones(4), 0.3)
+                   torch.zeros(4), torch.ones(4), 0.3, True)
+        self.check(q, k, k, *PLAIN, True)
 
 
 class WrongArguments(unittest.TestCase):
