@@ -214,10 +214,10 @@ static inline __attribute__((always_inline)) void take_lines(const char *const *
 }
 
 /* If rows of TYPE_F32 share sets of L1, adds the products of all their whole cache lines, and reads
- * each line only once. Returns the number of elements that are done. Lines are copied while the
- * lines before them are multiplied, because no prefetch can keep them in L1 until then. Other types
- * would gain nothing, because arithmetic is their bound. The lines of a single vector of keys all
- * fit into a set, so a tile of one vector does without. */
+ * each line only once. Returns the number of elements that are done. The next lines are copied
+ * before the current lines are multiplied, because L1 could not keep prefetched lines of so many
+ * rows. Other types would gain nothing, because arithmetic limits their speed. The lines of a
+ * single vector of keys all fit into a set, so a tile of one vector does not call this function. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct panel *panel, int first,
                                                                __m256 s[][MAX_TILE],
                                                                struct ahead *ahead,
