@@ -214,9 +214,10 @@ static inline __attribute__((always_inline)) void take_lines(const char *const *
 }
 
 /* If rows of TYPE_F32 share sets of L1, adds the products of all their whole cache lines, and reads
- * each line only once. Returns the number of elements that are done. Other types would gain
- * nothing, because arithmetic limits their speed. The lines of a single vector of keys all fit into
- * a set, so a tile of one vector does not call this function. */
+ * each line only once. Returns the number of elements that are done. The next lines are copied
+ * before the current lines are multiplied, because L1 could not keep prefetched lines of so many
+ * rows. Other types would gain nothing, because arithmetic limits their speed. The lines of a
+ * single vector of keys all fit into a set, so a tile of one vector does not call this function. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct panel *panel, int first,
                                                                __m256 s[][MAX_TILE],
                                                                struct ahead *ahead,
@@ -224,19 +225,22 @@ static inline __attribute__((always_inline)) int64_t add_lines(const struct pane
 {
     const int in_line = LINE_BYTES / (int)sizeof(float), in_step = STEP / (int)sizeof(float);
     const char *const *const key = panel->block->k.row + first;
-    struct lines lines;
-    int64_t d = 0;
-    if (!share_sets(key))
-        return d;
-    for (; d + in_line <= panel->block->k.dim; d += in_line) {
-        take_lines(key, d * (int64_t)sizeof(float), &lines, vectors);
+    const int64_t whole = panel->block->k.dim / in_line * in_line;
+    struct lines lines[2];
+    if (whole == 0 || !share_sets(key))
+        return 0;
+    take_lines(key, 0, &lines[0], vectors);
+    for (int64_t d = 0; d < whole; d += in_line) {
+        const int now = (int)(d / in_line % 2);
+        if (d + in_line < whole)
+            take_lines(key, (d + in_line) * (int64_t)sizeof(float), &lines[1 - now], vectors);
         for (int i = 0; i < in_line; i += in_step) {
             prefetch_ahead(ahead, TYPE_F32);
-            add_step(TYPE_F32, panel, lines.row, i * (int64_t)sizeof(float), d + i, s, vectors,
+            add_step(TYPE_F32, panel, lines[now].row, i * (int64_t)sizeof(float), d + i, s, vectors,
                      rows);
         }
     }
-    return d;
+    return whole;
 }
 
 /* Computes the scores of `vectors` vectors of keys from `first` on. */
