@@ -32,10 +32,14 @@ static bool has_heads_to_join(const struct attention *a, const struct kernels *k
            !a->extras.weights && a->batch * a->kv_heads > kernels->vector / 2;
 }
 
-/* Returns the most rows of an item. With integers all rows are decode rows. */
-static int most_rows(const struct attention *a, const struct kernels *kernels)
+/* Returns a number of rows that no item exceeds. If all rows of a head are fewer than the lanes of
+ * a panel, the number of lanes will do, and a small call needs no division. With integers all rows
+ * are decode rows. */
+static int most_rows(const struct attention *a, const struct kernels *kernels, int64_t rows)
 {
-    return a->integers ? MAX_DECODE_ROWS : attnkit_most_panel_rows(a, kernels);
+    if (a->integers)
+        return MAX_DECODE_ROWS;
+    return rows < kernels->lanes ? kernels->lanes : attnkit_most_panel_rows(a, kernels);
 }
 
 /* Returns the number of rows of all items of a head but the last. The rows of a head are divided
@@ -120,7 +124,7 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
     struct schedule s;
     const int64_t rows = a->q_len * a->group, heads = a->batch * a->kv_heads;
     s.kernels = kernels;
-    s.most_rows = most_rows(a, kernels);
+    s.most_rows = most_rows(a, kernels, rows);
     s.rows_per_item = rows_per_item(a, kernels, rows, s.most_rows);
     s.items_per_head = divide_up(rows, s.rows_per_item);
     s.heads_per_item = 1;
