@@ -19,6 +19,7 @@ import archive
 import debian
 import llamacpp_arm
 import msvc
+import oldest_cmake
 import packagers
 import riscv64
 import steps
@@ -33,6 +34,7 @@ CHECKS = {"windows_gcc": windows.by_gcc, "windows_clang": windows.by_clang, "win
           "macos": zig.macos, "android": zig.android, "musl": zig.musl,
           "trixie_gcc": trixie.by_gcc, "trixie_clang": trixie.by_clang, "archive": archive.of_meson,
           "debian": debian.packages, "conan": packagers.conan, "vcpkg": packagers.vcpkg,
+          "cmake_oldest": oldest_cmake.oldest,
           "llamacpp_arm": llamacpp_arm.ops}
 
 
