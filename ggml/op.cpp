@@ -119,7 +119,7 @@ void describe_mask(const ggml_tensor *mask, op_shape &shape)
     must(mask->type == GGML_TYPE_F16 && mask->ne[0] >= args.kv_len && mask->ne[1] >= args.q_len,
          "the mask is not f16, or has fewer rows or columns than there are queries or keys");
     must(repeats(mask->ne[2], args.q_heads) && repeats(mask->ne[3], args.batch),
-         "the mask repeats otherwise than for all heads or all sequences");
+         "the mask must have 1 head or all heads, and 1 sequence or all sequences");
     check_rows("the mask", mask);
     shape.scores.bias = strided(ATTNKIT_F16, stride(mask, 3, args.batch),
                                 stride(mask, 2, args.q_heads), mask->nb[1]);
@@ -174,8 +174,9 @@ std::string why_not(const ggml_tensor *op)
         const attnkit_attention_args args = arguments(shape);
         attnkit::call(attnkit_attention_workspace, &args, nullptr, &bytes);
     } catch (const attnkit::error &problem) {
-        return std::string(problem.what()) + " (first of " + described("q", op->src[0]) + ", " +
-               described("K", op->src[1]) + ", " + described("V", op->src[2]) + ")";
+        return std::string(problem.what()) + " (the first such op has " +
+               described("q", op->src[0]) + ", " + described("K", op->src[1]) + ", " +
+               described("V", op->src[2]) + ")";
     }
     return "";
 }

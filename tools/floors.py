@@ -82,8 +82,8 @@ def read_options():
         help="files of attnkit bench --json --repeat 5, one for each machine; the lowest result of a row counts")
     add("--raise", action="store_true", dest="is_raise",
         help=f"raise each floor to {KEPT['GFLOPS']:.0%}% of the result (reading memory: {KEPT['GBps']:.0%}%), if "
-        "this is higher than the floor. Add a new row to the file by hand, with the floor 0, and a new family "
-        "with the number of its row")
+        "this is higher than the floor. Add a new row to the file by hand, with the floor 0. Add a CPU "
+        "family to a row by hand, at first with the row's number for any machine")
     add("--base", metavar="REVISION", nargs="?", const="",
         help="compare the file with the file of a revision of git; by default, of the commit where the branch "
         "left the main branch or, on the main branch, of the previous commit")
@@ -104,8 +104,8 @@ def parse_floor(words, where):
     """Returns the Floor that the words '71.5', 'zen4=80.0', ... describe."""
     pairs = [re.fullmatch(r"(\w+)=(\d+(?:\.\d)?)", word) for word in words[1:]]
     if not words or not re.fullmatch(r"\d+(\.\d)?", words[0]) or not all(pairs):
-        fail(f"{where}: must be the name of a row, once, a percentage such as 71.5, and more for CPU "
-             "families, such as zen4=80.0")
+        fail(f"{where}: must be the name of a row, one percentage such as 71.5 and, if wanted, percentages of "
+             "CPU families, such as zen4=80.0")
     floor = Floor(float(words[0]), {pair[1]: float(pair[2]) for pair in pairs})
     for name, percent in floor.families.items():
         if name not in cpus.FAMILIES:
@@ -169,8 +169,8 @@ def git(*words):
 
 
 def families_of(*floors):
-    """Returns a list of None, which stands for any machine, and the CPU families that have a number in one of the
-    floors."""
+    """Returns a list. It begins with None, which stands for any machine. The CPU families that have a number in one of
+    the floors follow."""
     return [None, *dict.fromkeys(name for floor in floors for name in floor.families)]
 
 

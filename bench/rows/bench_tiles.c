@@ -237,7 +237,8 @@ static void call_rotate_half(void *argument)
     rotate_rows(argument, false);
 }
 
-/* Computes a linear map. q serves as the matrix, and k as the input rows in groups. */
+/* Computes a linear map. q serves as the matrix in tiles, and k as the input rows, in the groups of
+ * struct product. */
 static void call_product(void *argument)
 {
     const struct operands *const o = argument;

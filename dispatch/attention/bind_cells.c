@@ -53,8 +53,8 @@ static attnkit_status check_offset(const struct attention *a, int64_t b, char *m
         !__builtin_sub_overflow(int_at(a->q_offsets, b), first_key, &from_first))
         return ATTNKIT_OK;
     return refuse(message, ATTNKIT_OVERFLOW,
-                  "q_offsets[%lld] is %lld: must be at least %lld, the chunk of the smallest "
-                  "key_index, - 2^63",
+                  "q_offsets[%lld] is %lld: must be at least -2^63 + %lld, the first key of the "
+                  "chunk of the smallest key_index",
                   (long long)b, (long long)int_at(a->q_offsets, b), (long long)first_key);
 }
 

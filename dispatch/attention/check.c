@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks options, shape, storage and states of an attention call. check_groups.c checks the other
- * groups.
+ * Checks options, shape, storage and states of an attention call. check_groups.c checks visibility,
+ * score mods, dropout and weights.
  */
 #include "dispatch/attention/check.h"
 

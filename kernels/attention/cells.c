@@ -22,8 +22,8 @@ struct parts {
     int64_t spans, blocks, cells;
 };
 
-/* Sets the numbers of bytes. Returns whether the number for the spans overflows. The other products
- * cannot overflow, because kv_len is below 2^31. */
+/* Sets the sizes of the parts. Returns whether the size of the spans overflows. The sizes of the
+ * blocks and cells cannot overflow, because kv_len is below 2^31. */
 static bool measure(const struct attention *a, struct parts *parts)
 {
     const int64_t keys = attnkit_most_keys(a);

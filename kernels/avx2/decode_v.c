@@ -62,9 +62,9 @@ static inline __attribute__((always_inline)) bool collect_scales(const enum type
 }
 
 /* Returns the address of the columns in a row. The assembly hides where the row's address comes
- * from, so that the compiler uses the offset as the index of loads. Otherwise it would keep the sum
- * of the offset and the distance of each vector in a register of its own, and there are too few
- * registers. */
+ * from, so that the compiler uses the offset as the index of loads. Otherwise it would keep, in a
+ * register for each vector, the offset plus the vector's distance from the first column, and there
+ * are too few registers. */
 static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
     const char *data = *row;
@@ -210,8 +210,8 @@ part_tile(const struct panel *panel, const struct weights *weights, int64_t firs
     for (int r = 0; r < rows; r++)
         sum[r] = _mm256_setzero_ps();
     for (int key = 0; key < panel->most; key++) {
-        /* A constant width is loaded without a call of memcpy. Usually there are four such
-         * columns. */
+        /* The usual number of last columns is four. As a constant, it lets load_part do without a
+         * call of memcpy. */
         const __m256 x = width == 4 ? load_part(v, v->row + key, first, 4)
                                     : load_part(v, v->row + key, first, width);
         for (int r = 0; r < rows; r++)
@@ -225,8 +225,8 @@ part_tile(const struct panel *panel, const struct weights *weights, int64_t firs
     }
 }
 
-/* Does the work of part_tile for any number of rows. All types share this function, because hardly
- * any model has such columns. */
+/* Does the work of part_tile for any number of rows. All types share this function, because the
+ * value_dim of hardly any model leaves columns that fill less than a vector. */
 static __attribute__((noinline)) void weigh_part(const struct panel *panel,
                                                  const struct weights *weights, int64_t first)
 {

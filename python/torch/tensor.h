@@ -29,7 +29,8 @@ struct deleted {
 };
 using tensor = std::unique_ptr<AtenTensorOpaque, deleted>;
 
-// Take over the tensor of a word. The word of an optional tensor may be 0: no tensor.
+// Take over the tensor whose handle a word holds; shim.h says what a word is. The word of an
+// optional tensor is 0 if there is no tensor.
 tensor take_tensor(word value);
 tensor take_optional_tensor(word value);
 // Takes over an optional float. Returns whether it is given.

@@ -937,8 +937,8 @@ static void wide_indices_of_cells_may_be_large(void **state)
     c->q_offsets[1] = 1;
     c->args.q_offsets.data = c->q_offsets;
     expect_refusal(c, ATTNKIT_OVERFLOW,
-                   "q_offsets[0] is -9223372036854775808: must be at least 922337203685477"
-                   "4784, the chunk of the smallest key_index");
+                   "q_offsets[0] is -9223372036854775808: must be at least -2^63 + "
+                   "9223372036854774784, the first key of the chunk of the smallest key_index");
 }
 
 static void bad_fields_of_cells_are_refused(void **state)

@@ -85,8 +85,8 @@ static void make_memory(void)
         abort();
 }
 
-/* A call; the arguments of a plan for a larger shape, without addresses; and the data of a run,
- * which must have the results of the call. */
+/* A call; the arguments of a plan for a larger shape, without addresses; and the data of a run of
+ * this plan. The run must give the results of the call. */
 struct pair {
     attnkit_layer_args call, plan;
     attnkit_layer_data run;
@@ -294,7 +294,7 @@ static void lengths_may_be_smaller(void **state)
             }
 }
 
-/* The smaller cache has the planned strides. */
+/* The cache of the run has at most the planned number of rows, and the planned strides. */
 static void a_cache_may_have_less_room(void **state)
 {
     for (int64_t room = 40; room <= ROOM; room += 6) {
@@ -643,8 +643,8 @@ static void pointers_other_than_the_planned_ones_are_refused_by_name(void **stat
         in_all += planned[i] == KINDS;
         in_none += planned[i] == 0;
     }
-    assert_int_equal(in_all, IN_ALL);   /* these are packed, x and out */
-    assert_int_equal(in_none, IN_NONE); /* these are value, the mean, q and lse */
+    assert_int_equal(in_all, IN_ALL);   /* planned in every kind: packed, x and out */
+    assert_int_equal(in_none, IN_NONE); /* planned in no kind: value, the mean, q and lse */
 }
 
 int main(int argc, char **argv)

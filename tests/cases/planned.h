@@ -14,7 +14,7 @@ enum { PLAN_ALIGNMENT = 16 /* bytes */ };
 /* The pointers and lengths that a run takes. */
 struct brought {
     attnkit_attention_data data;
-    attnkit_attention_group_data groups; /* the groups of data */
+    attnkit_attention_group_data groups; /* data.groups points to this */
 };
 
 /* Copies all pointers and lengths of a call into b. */

@@ -201,9 +201,9 @@ static void sin_and_cos_near_multiples_are_within_5_u(void **state)
     }
 }
 
-/* The results are binary32, so their rounding adds 2^-24 to the 5 u of sin_cos_of, and 6 u leave
- * room for the product of both errors. The true values are cos and sin of the rounded product of
- * position and frequency. */
+/* The results are rounded to binary32, which adds a relative error of 2^-24 to the 5 u of
+ * sin_cos_of. The check allows 2^-24 + 6 u, so that the product of both errors also fits. The true
+ * values are cos and sin of the rounded product of position and frequency. */
 static void cos_and_sin_of_any_position_are_right(void **state)
 {
     (void)state;

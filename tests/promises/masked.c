@@ -280,7 +280,7 @@ static void nan_in_a_visible_v_makes_the_column_nan(void **state)
         }
 }
 
-/* The weight of key 7 is 0 by underflow, and the weight of key 9 by a score of -inf. The NaN of
+/* The weight of key 7 is 0 by underflow, and the weight of key 9 by a score of -inf. The NaNs of
  * both keys still reach the result. */
 static void nan_in_a_visible_v_of_weight_zero_is_not_lost(void **state)
 {

@@ -22,7 +22,7 @@ def seen(seed, *shape):
 
 SINKS = np.float32([0.5, -1, 2, 0])
 SLOPES = np.float32([0.5, 0.25, 0.125, 0.0625])
-# name: shape of q, KV heads, keys, value_dim, types of q, k and v, options
+# name: shape of q, KV heads, keys, value_dim, type of q, type of k and v, options
 CASES = {
     "prefill": ((1, 4, 300, 32), 2, 2100, 32, np.float32, np.float32, {"causal": "bottom-right"}),
     "prefill of a prompt": ((1, 4, 1700, 32), 2, 1700, 24, np.float32, np.float32, {"causal": "upper-left"}),

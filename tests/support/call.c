@@ -359,7 +359,7 @@ int promises_main(const char *program, const struct CMUnitTest *promises, int co
         }
     }
     if (test_count == 0 || test_count == MOST) {
-        printf("Bail out! %s\n", test_count ? "too many promises" : "nothing can run here");
+        printf("Bail out! %s\n", test_count ? "too many tests" : "nothing can run here");
         return 2;
     }
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -2,6 +2,7 @@
  *
  * The tiles of decode that multiply integers (step 16 of ../../README.md), for NEON.
  *
+ * n[r] are the 16-bit integers of row r: of q for scores, of the weights for weighted V.
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]). The 32 products of a block and a key are
  * added up along the lanes: 2 permutations and 4 widenings for a key, and 8 smlal for each row.
@@ -36,8 +37,8 @@ static inline float scale_at(const char *block)
 
 /* ------------------------------------------------------------------------------------ scores */
 
-/* Loads a block of K. Of each four elements, elements 0, 2, 1 and 3 lie in this order, as in the
- * rows of q. */
+/* Loads a block of K as 16-bit integers. Elements 1 and 2 of each four are swapped, as round_row
+ * swaps them in the rows of q. */
 static inline __attribute__((always_inline)) void load_block(const char *block, int16x8_t k[4])
 {
     const uint8x16_t order = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};

@@ -105,8 +105,8 @@ class Served(Registered):
                     self.assertLessEqual(error, 4 * allowed + 1e-6 * right.norm(), family)
 
     def test_results_are_not_copied(self):
-        """The result lies as the next layer reads it, also where q lies otherwise, as in Whisper, or where rows of v
-        are shorter than rows of q, as in DeepSeek."""
+        """The result has the strides that the next layer reads, without a copy, even if q has the strides of [batch,
+        heads, rows, elements], as in Whisper, or if rows of v are shorter than rows of q, as in DeepSeek."""
         for width in (16, 8):
             q, k, v = torch.randn(2, 4, 6, 16), torch.randn(2, 4, 9, 16), torch.randn(2, 4, 9, width)
             with torch.no_grad(), Ops() as ops:
@@ -116,7 +116,8 @@ class Served(Registered):
             self.assertTrue(out.is_contiguous())
 
     def test_bias_is_copied_once(self):
-        """A bias with other strides, as T5 makes it, is copied in the first of several layers, and after a change."""
+        """A bias whose rows are not contiguous, as in T5, is copied once for all layers, and again after it has
+        changed."""
         q, bias = torch.randn(1, 4, 6, 16), torch.randn(6, 6, 4).permute(2, 0, 1)[None]
         copies = []
         with torch.no_grad():

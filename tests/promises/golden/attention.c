@@ -147,7 +147,8 @@ static void describe_q8_0(int number, struct golden_attention *w)
     describe_type(number, ATTNKIT_Q8_0, 5, w);
 }
 
-/* Describes a case for each pair of types of K and V that have no tiles. */
+/* Describes a case with types of K and V that cannot lie in tiles. The numbers go through all pairs
+ * of these types. */
 static void describe_blocks(int number, struct golden_attention *w)
 {
     enum { FIRST = ATTNKIT_Q4_0, TYPES = ATTNKIT_F8_E4M3 - ATTNKIT_Q4_0 + 1 };
@@ -301,8 +302,8 @@ static void describe_options(int number, struct golden_attention *w)
 
 /* --- Factors of a bias ------------------------------------------------------------------------ */
 
-/* Describes a bias of each type with factors, together with types, layouts, score mods, causal,
- * lengths and weights. */
+/* Describes a case whose bias has factors. The number chooses the type of the bias. Types, layout,
+ * score mods, causal, lengths and weights are drawn. */
 static void describe_bias_scales(int number, struct golden_attention *w)
 {
     uint64_t random = begin(w, 19, number);
@@ -323,8 +324,9 @@ static void describe_bias_scales(int number, struct golden_attention *w)
 
 /* --- Cells ------------------------------------------------------------------------------------ */
 
-/* Describes a call whose keys lie in cells. Half of the cases have masks and score mods. Only
- * layouts 0, 1 and 5 allow cells. */
+/* Describes a call whose keys lie in cells. Half of the cases have masks and score mods. Cells
+ * allow only the layouts 0 (head-major), 1 (token-major) and 5 (packed query rows) of
+ * draw_layout. */
 static void describe_cells(int number, struct golden_attention *w)
 {
     static const int layouts[] = {0, 1, 5};
