@@ -65,8 +65,8 @@ bool has_gpu()
 
 // Whether the backend takes all ops of the CPU backend. If it takes attention alone, ggml splits a
 // graph before and after each attention op, and starts its threads for each part. In a program with
-// GPUs the backend takes attention alone, because ggml would also move ops from a GPU to it. This
-// is set when the program makes a backend.
+// GPUs the backend takes attention alone, because ggml would also move ops from a GPU to it.
+// takes_all is set when the program makes a backend.
 std::atomic<bool> takes_all{false};
 
 ggml_backend_dev_t cpu_device()
@@ -74,8 +74,9 @@ ggml_backend_dev_t cpu_device()
     return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
 }
 
-// llama.cpp does not use a fused op such as GATED_DELTA_NET if the op belongs to another device
-// than the layer. ggml lists these ops before UNARY.
+// llama.cpp does not use a fused op such as GATED_DELTA_NET if the op and its layer belong to
+// different devices. In ggml's list of ops, the fused ops go from GATED_DELTA_NET to the op before
+// UNARY.
 bool is_fused(ggml_op op)
 {
     return op >= GGML_OP_GATED_DELTA_NET && op < GGML_OP_UNARY;
@@ -104,7 +105,7 @@ computer &computer_of(ggml_backend_t backend)
     return *static_cast<computer *>(backend->context);
 }
 
-// ggml calls this before each graph, with the number of threads that the backend may use.
+// ggml calls set_n_threads before each graph, with the number of threads that the backend may use.
 void set_n_threads(ggml_backend_t backend, int threads)
 {
     computer_of(backend).set_threads(threads);

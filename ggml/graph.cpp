@@ -162,7 +162,7 @@ ggml_status computer::compute(const ggml_cgraph *graph)
     status_ = GGML_STATUS_SUCCESS;
     ggml_cgraph ours = *graph;
     ours.nodes = nodes_.data();
-    ours.uid = 0; // the number belongs to the original graph
+    ours.uid = 0; // the uid belongs to the original graph
     const ggml_status status = ggml_backend_graph_compute(cpu_, &ours);
     return status_ != GGML_STATUS_SUCCESS ? status_ : status;
 }

@@ -21,8 +21,8 @@
 namespace attnkit_ggml
 {
 
-// A CPU backend of ggml with its threads, and the data of attnkit's calls. A program has one for
-// each of its contexts.
+// A CPU backend of ggml with its threads, and the data of attnkit's calls. Each context of a
+// program has its own computer.
 class computer
 {
   public:
@@ -34,13 +34,14 @@ class computer
 
     void set_threads(int threads);
 
-    // ggml calls the function after each op. The graph ends if it returns true.
+    // ggml calls the function after each op. The graph ends if the function returns true.
     void set_abort_callback(ggml_abort_callback callback, void *data);
 
     ggml_status compute(const ggml_cgraph *graph);
 
   private:
-    // An attention op of the program, and the op of ours that is computed instead.
+    // An attention op of the program (`theirs`), and the custom op that is computed in its place
+    // (`op`).
     struct attention {
         const ggml_tensor *theirs;
         ggml_tensor op;
@@ -67,7 +68,7 @@ class computer
     ggml_abort_callback callback_ = nullptr;
     void *callback_data_ = nullptr;
     std::vector<ggml_tensor *> nodes_;
-    std::vector<std::unique_ptr<attention>> attentions_; // this graph's first; others are kept
+    std::vector<std::unique_ptr<attention>> attentions_; // this graph's come first
     attnkit_ggml::plans plans_;
     attnkit::workspace scratch_;
     ggml_status status_ = GGML_STATUS_SUCCESS;

@@ -20,7 +20,7 @@ namespace attnkit_ggml
 namespace
 {
 
-// Types of K and V.
+// The types of K and V that attnkit supports, as ggml and as attnkit name them.
 constexpr struct {
     ggml_type ggml;
     attnkit_type attnkit;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Turns an op GGML_OP_FLASH_ATTN_EXT into the arguments of a call of attnkit, or says why attnkit
-// cannot take it.
+// cannot take the op.
 #ifndef ATTNKIT_GGML_OP_H
 #define ATTNKIT_GGML_OP_H
 
@@ -29,7 +29,7 @@ void describe(const ggml_tensor *op, op_shape &shape);
 // Returns why attnkit cannot take the op, with its tensors in parentheses; an empty text if it can.
 std::string why_not(const ggml_tensor *op);
 
-// Returns arguments that point to the groups of this shape. The shape has to outlive them.
+// Returns arguments that point to the groups of `shape`. `shape` has to outlive the arguments.
 attnkit_attention_args arguments(const op_shape &shape);
 
 // Returns the factor of the mask of each head, from max_bias and the number of heads.

@@ -25,8 +25,8 @@ class team
         turn_.store(0, std::memory_order_relaxed);
     }
 
-    // Returns how attnkit runs a call on `threads` threads. This is the number of all threads of
-    // the op, or 1.
+    // Returns how attnkit runs a call on `threads` threads. `threads` is the number of all threads
+    // of the op, or 1.
     attnkit_exec exec(int threads);
 
     // Runs the tasks that thread 0 hands to this thread, until thread 0 calls `end`.
@@ -49,7 +49,7 @@ class team
     void *arg_ = nullptr;
     int64_t count_ = 0;
     std::atomic<int> turn_{0};    // number of the latest parallel-for, or `over`
-    std::atomic<int> working_{0}; // threads beside thread 0 that are not done with this turn
+    std::atomic<int> working_{0}; // threads other than thread 0 that have not finished the turn
 };
 
 } // namespace attnkit_ggml

@@ -120,8 +120,8 @@ static void run(const struct attention_plan *plan, const struct attention *a,
     attnkit_run_attention(&run, exec);
 }
 
-/* Checks the inputs of a run against the caller's plan. Not inlined, for the same reason as
- * bind. */
+/* Checks the inputs of a run against the caller's plan. Not inlined, so that its locals have left
+ * the stack when kernels run. */
 static __attribute__((noinline)) attnkit_status
 bind_data(const struct attention_plan *plan, const attnkit_attention_data *data,
           const struct kernels *kernels, const attnkit_exec *exec, struct attention *a,
@@ -158,8 +158,8 @@ attnkit_status attnkit_attention_run(const void *planned, const attnkit_attentio
     return accept(message);
 }
 
-/* Makes the plan of a single call and binds it to the memory of the call. Not inlined, for the same
- * reason as bind. */
+/* Makes the plan of a single call and binds it to the memory of the call. Not inlined, so that its
+ * locals have left the stack when kernels run. */
 static __attribute__((noinline)) attnkit_status
 bind_args(const attnkit_attention_args *args, const attnkit_exec *theirs, attnkit_exec *exec,
           struct attention_plan *plan, const struct kernels **kernels, char **workspace,

@@ -32,7 +32,8 @@ attnkit_status attnkit_bind_attention_memory(const struct attention_plan *plan,
  * each batch entry and for each page that holds keys. */
 attnkit_status attnkit_check_attention_arrays(const struct attention *a, char *message);
 
-/* Calls both functions above, and checks that outputs overlap nothing. */
+/* Calls attnkit_bind_attention_memory and attnkit_check_attention_arrays, and checks that outputs
+ * overlap nothing. */
 attnkit_status attnkit_bind_attention(const struct attention_plan *plan,
                                       const struct run_input *input, struct attention *a,
                                       struct bound *bound, char *message);

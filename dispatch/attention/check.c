@@ -82,7 +82,7 @@ static attnkit_status check_dims(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;
     const int64_t all = args->batch | args->q_heads | args->kv_heads | args->q_len | args->kv_len |
-                        args->value_dim; /* negative if any of them is */
+                        args->value_dim; /* negative if any of these numbers is negative */
     const attnkit_status status =
         all < 0 || args->head_dim < 1 ? refuse_dims(args, message) : ATTNKIT_OK;
     if (status != ATTNKIT_OK)
@@ -132,7 +132,7 @@ static attnkit_status check_layouts(const struct request *r, char *message)
     return unknown ? refuse_layouts(r, message) : ATTNKIT_OK;
 }
 
-/* Checks a tensor that can only be binary32. */
+/* Checks the type of a tensor that must be binary32. */
 static attnkit_status check_f32(const char *name, const attnkit_tensor *t, char *message)
 {
     if (!t->data || t->type == ATTNKIT_F32)

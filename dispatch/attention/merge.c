@@ -13,8 +13,8 @@
 #include "dispatch/common/versioned.h"
 
 enum {
-    ELEMENT = sizeof(float), /* bytes; every tensor but out is f32 */
-    MOST_SHARES = 1024,      /* threads; further threads have nothing to do */
+    ELEMENT = sizeof(float), /* bytes of an element of every tensor but out */
+    MOST_SHARES = 1024,      /* threads with a share; further threads have nothing to do */
 };
 
 /* A call that has passed every check. */
@@ -22,7 +22,7 @@ struct call {
     struct merge m;
     const struct kernels *kernels;
     int64_t rows, shares;
-    bool done[MOST_SHARES]; /* merging a share twice in place would be wrong */
+    bool done[MOST_SHARES]; /* merged shares: in place, no share may be merged twice */
 };
 
 static const struct version args_version = VERSION_OF(attnkit_merge_args, lse);

@@ -35,7 +35,7 @@ struct request {
 attnkit_status attnkit_read_request(const attnkit_attention_args *args, struct request *r,
                                     char *message);
 
-/* The structs of a planned run, read in the same way. */
+/* The structs of a planned run: the caller's own structs or copies, as in struct request. */
 struct run_request {
     const attnkit_attention_data *core;
     const attnkit_attention_group_data *groups;

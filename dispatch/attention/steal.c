@@ -19,20 +19,20 @@ enum {
     LINE_FLOATS = CACHE_LINE / (int)sizeof(float),
     LINE_DOUBLES = CACHE_LINE / (int)sizeof(double),
     SLOT_BYTES = 1 << 16, /* bytes of slots for each thread, more if two states need more */
-    MANY_ITEMS = 8,       /* if there are this many items for each thread, no item is split */
+    MANY_ITEMS = 8,       /* no item is split if each thread has at least MANY_ITEMS items */
     CLAIMS = 2,           /* a claim is 1 / CLAIMS of a thread's even share of the units left */
-    MOST_LOOKS = 1 << 18, /* vain looks for a free slot before a thread leaves: some 10 ms */
+    MOST_LOOKS = 1 << 18, /* looks without a free slot before a thread leaves: some 10 ms */
 };
 
 /* A group of the tail, whose items are worked on chunk by chunk. */
 struct split_group {
-    _Alignas(CACHE_LINE) _Atomic int64_t joined; /* units before this one are joined */
+    _Alignas(CACHE_LINE) _Atomic int64_t joined; /* the first unit that is not joined */
     _Atomic int64_t joining;                     /* 1 while a thread changes the total */
     struct range items, units;
 };
 
 struct tail {
-    _Alignas(CACHE_LINE) _Atomic int64_t claimed; /* units before this one are claimed */
+    _Alignas(CACHE_LINE) _Atomic int64_t claimed; /* the first unit that is not claimed */
     _Alignas(CACHE_LINE) int64_t queues;
     int64_t groups, units, slots;
     int64_t state_floats, total_doubles; /* sizes of the state and the total of the largest group */
@@ -53,7 +53,8 @@ static int64_t whole_lines(int64_t n, int64_t line)
     return divide_up(n, line) * line;
 }
 
-/* Returns the number of floats of the state of an item with these numbers of rows. */
+/* Returns the number of floats of the state of an item with the given rows, in whole cache
+ * lines. */
 static int64_t item_floats(const struct attention *a, const struct kernels *kernels, int panel_rows,
                            int decode_rows)
 {
@@ -62,7 +63,8 @@ static int64_t item_floats(const struct attention *a, const struct kernels *kern
                        LINE_FLOATS);
 }
 
-/* Returns the number of doubles of the total of an item with these numbers of rows. */
+/* Returns the number of doubles of the total of an item with the given rows, in whole cache
+ * lines. */
 static int64_t item_doubles(const struct attention *a, const struct kernels *kernels,
                             int panel_rows, int decode_rows)
 {
@@ -99,7 +101,7 @@ struct steal attnkit_steal(const struct attention *a, const struct kernels *kern
         return steal;
     if (chunks > 1) {
         if (__builtin_mul_overflow(s->items, chunks, &units))
-            units = INT64_MAX; /* more than any number of threads */
+            units = INT64_MAX; /* more units than any number of threads */
         steal.threads = smaller(threads, units);
         steal.splits = s->items / MANY_ITEMS < threads;
         const struct group_bytes group = most_bytes(a, kernels, s);
