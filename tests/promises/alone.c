@@ -28,11 +28,11 @@ enum {
     HEADS = 4,
     KV_HEADS = 2,
     ROW_COUNTS = 3,
-    CASES = 2 * KINDS, /* each kind; then each with a V whose sums overflow in some columns */
+    CASES = 2 * KINDS, /* each kind; then each kind with a V whose sums overflow in some columns */
 };
 
-/* Numbers of query rows. A KV head has twice as many rows, from a few to more than a panel of any
- * instruction set takes. */
+/* Numbers of query rows. A KV head has two query heads, so it has twice as many rows: from 2 rows
+ * to more rows than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 /* Returns the step from case to case. A sampled run takes every fourth case: 4 kinds, and 4 other

@@ -29,7 +29,7 @@ static const uint64_t seeds[] = {UINT64_C(0x0123456789abcdef), 0, UINT64_MAX};
 
 /* --- Philox ----------------------------------------------------------------------------------- */
 
-/* The published words are from Random123 (kat_vectors). */
+/* The words are published in the file kat_vectors of Random123. */
 static void philox_gives_the_published_words(void **state)
 {
     static const struct {
@@ -86,7 +86,8 @@ static struct call *new_call(struct shape shape, double rate)
     return c;
 }
 
-/* Compares the result with random_word. Returns how many keys are kept. */
+/* Fails the test unless exactly the keys whose random_word is below the rate are dropped. Returns
+ * how many keys are kept. */
 static int64_t check(const struct call *c)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -153,7 +154,7 @@ static void keys_count_from_the_first_of_the_sequence(void **state)
         }
 }
 
-/* The rate times 2^32 is half a unit above the word of a key. */
+/* The rate times 2^32 is the word of a key plus 0.5. */
 static void word_just_below_the_rate_drops_its_key(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++)

@@ -72,7 +72,7 @@ static void equal_keys_give_their_value(void **state)
     }
 }
 
-/* With arbitrary weights, the roundings of a mean could lift it above FLT_MAX, to infinity. */
+/* The weights are arbitrary, so roundings could lift the mean above FLT_MAX, to infinity. */
 static void a_mean_of_the_largest_number_is_finite(void **state)
 {
     for (int shape = 0; shape < SHAPES; shape++) {
@@ -159,7 +159,7 @@ static void what_a_masked_key_holds_is_absent(void **state)
     }
 }
 
-/* Dropout makes the remaining values larger, perhaps beyond binary32. */
+/* Dropout makes the weights of the kept keys larger. So the result may be beyond binary32. */
 static void dropout_may_leave_the_range(void **state)
 {
     uint64_t seed = 1;

@@ -104,7 +104,8 @@ struct result {
 
 static char workspace[1 << 20];
 
-/* Data whose result a mode could change: results, products or the scale are subnormal. */
+/* Kinds of data. Another rounding could change the result of each kind. In all kinds but the first,
+ * results, products or the scale are subnormal, so flushing could change the result, too. */
 static const struct data {
     float q, k, v; /* largest magnitudes of the elements of q, k and v */
     double scale;  /* 0: the default */
@@ -216,7 +217,7 @@ static const struct storage {
 enum {
     STORAGES = sizeof storages / sizeof storages[0],
     STORED_DIM = 32,
-    STORED_VALUES = HEADS * MOST_ROWS * STORED_DIM, /* the most values of a result */
+    STORED_VALUES = HEADS * MOST_ROWS * STORED_DIM, /* values of the largest result */
 };
 
 static char stored_q[sizeof q], stored_k[sizeof k], stored_v[sizeof v];
@@ -279,7 +280,7 @@ static void no_mode_changes_a_bit_of_stored_types(void **state)
         }
 }
 
-/* Plans the call in a mode, and runs the plan in another. */
+/* Plans the call in the mode `planning`, and runs the plan in the mode `running`. */
 static attnkit_status run_planned(int planning, int running, const attnkit_attention_args *args,
                                   const attnkit_exec *exec)
 {
@@ -549,7 +550,7 @@ static void parallel_for_runs_in_the_modes_of_its_caller_and_tasks_in_any(void *
     }
 }
 
-/* On a CPU that cannot trap, this is one more plain call. */
+/* On a CPU that cannot trap, the calls of this test run without traps. */
 static void a_caller_that_traps_on_inexact_results_is_not_stopped(void **state)
 {
     (void)state;

@@ -35,7 +35,7 @@ enum {
     MAX_KINDS = 32,
     MAX_UNITS = 8,
     NAME = 32,
-    REPORTED = 5, /* differences that are printed */
+    REPORTED = 5, /* the most differences that are printed */
 };
 
 static struct {
@@ -207,7 +207,7 @@ static size_t list_units(struct CMUnitTest *tests)
     const struct unit *units;
     const struct isa *isas;
     size_t count = 0;
-    int before = -1; /* the instruction set of the unit before; units of a set come together */
+    int before = -1; /* instruction set of the previous unit; the units of a set are consecutive */
     attnkit_isas(&isas);
     const int unit_count = attnkit_units(&units);
     for (int i = 0; i < unit_count; i++) {

@@ -165,7 +165,7 @@ static void average(const struct layer_call *c, struct layer_results *want)
         }
 }
 
-/* Computes the results of a layer from its parts, a head at a time. */
+/* Computes the results of a layer by calls of its parts, with one attention call for each head. */
 static struct layer_results by_hand(const struct layer_call *c)
 {
     const attnkit_layer_args *const a = &c->args;
@@ -366,7 +366,7 @@ static void shared_heads_have_the_bits_of_repeated_ones(void **state)
     run(&s.args, NULL, 1);
     memcpy(want, s.out, bytes);
     struct layer repeated = {.w = s.layer.w};
-    repeated.w.kv_heads = 0; /* as many as query heads */
+    repeated.w.kv_heads = 0; /* 0: as many KV heads as query heads */
     repeated.w.w_k = repeat_heads(s.layer.w.w_k, 2, 3, 32 * 40);
     repeated.w.w_v = repeat_heads(s.layer.w.w_v, 2, 3, 32 * 40);
     layer_pack(&repeated);

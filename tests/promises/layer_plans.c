@@ -2,9 +2,9 @@
  *
  * Planned layers: a run has the bits of a single call. The cases are drawn calls with any option,
  * caches of every storage, packed sequences, and packed weights of every type. Runs have as many
- * entries, rows, keys and threads as planned or fewer. Some use a copy of the plan, other weights
- * of the same shape, or several threads at once. The tests run on every instruction set, or on the
- * one that is named.
+ * entries, rows, keys and threads as planned or fewer. Some runs use a copy of the plan, new
+ * weights of the planned shape, or several threads at once. The tests run on every instruction set,
+ * or on the one that is named.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -126,7 +126,7 @@ static void what_a_masked_key_holds_changes_no_bit(void **state)
         for (size_t i = 0; i < sizeof poison / sizeof poison[0]; i++) {
             struct problem_data *p = new_problem(rows, offset, true);
             const int first_poisoned =
-                offset + rows / 2 + 1; /* rows up to rows / 2 do not see this key */
+                offset + rows / 2 + 1; /* rows 0 .. rows / 2 see no key from this key on */
             for (int key = first_poisoned; key < KEYS; key++) {
                 for (int d = 0; d < DIM; d++)
                     p->k[key][d] = from_bits(poison[i]);

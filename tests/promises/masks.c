@@ -48,9 +48,9 @@ enum {
 };
 
 static struct {
-    const char *isa; /* NULL: all */
+    const char *isa; /* NULL: all instruction sets */
     bool bound;      /* compare with the oracle instead of instruction sets */
-    int only;        /* a case, or -1 */
+    int only;        /* the only case, or -1 for all */
     int cases, from, every;
 } options = {.only = -1, .cases = CASES, .every = 1};
 
@@ -180,7 +180,8 @@ static struct outputs outputs_of(const struct drawn *c)
     return o;
 }
 
-/* Runs the case with integers of 32 bits. Returns whether the case has any integers. */
+/* Runs the case with 32-bit integers, such as lengths, in place of 64-bit integers. Returns whether
+ * the case has integers and all of them fit 32 bits. */
 static bool check_narrow(int number, const char *isa)
 {
     struct drawn *const c = drawn_new(number);

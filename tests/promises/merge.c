@@ -585,8 +585,8 @@ static void fail_with(const char *what, const char *isa, const struct shape *s, 
              (int)s->q_len, (int)s->dim, (int)s->layout, (int)s->data, (int)s->in_place);
 }
 
-/* Draws the shape, data, layout, place, number of threads and way to run them. In guarded layouts,
- * an access to a byte beside a row faults. */
+/* Shape, data, layout, place, number of threads and way to run a call are drawn. In guarded
+ * layouts, an access to a byte beside a row faults. */
 static void bits_are_those_of_the_stated_order(void **state)
 {
     enum { ROUNDS = 1000 };
@@ -628,7 +628,7 @@ static void every_number_of_threads_and_way_gives_the_bits_of_one(void **state)
     }
 }
 
-/* There are more threads than rows, or more threads than shares. */
+/* The calls have 3000 threads: more than rows, or more than the largest number of shares. */
 static void threads_without_a_share_do_nothing(void **state)
 {
     const char *isa = *state;
@@ -732,7 +732,8 @@ static void an_absent_part_changes_no_bit(void **state)
     }
 }
 
-/* The special part may be any of the parts, and its weight may be tiny. */
+/* Any one of the parts has an lse of NaN or infinity, or an lse whose product with log2 e
+ * overflows. */
 static void an_lse_of_nan_or_infinity_makes_the_row_nan(void **state)
 {
     (void)state;
@@ -799,7 +800,7 @@ static void extreme_lses_are_weighed(void **state)
         r = merge_row(2, out, low);
         assert_true(r.out[0] == 2.0f && fabsf(r.lse + large[i]) <= 0.7f + 2e-7f * large[i]);
     }
-    /* Parts with an lse below this range count as absent. */
+    /* A part whose lse times log2 e is below the range of binary32 counts as absent. */
     float out[2][DIM] = {{1.0f, NAN}, {2.0f, NAN}}, beyond[2] = {-2.36e38f, -3e38f};
     const struct small_result r = merge_row(2, out, beyond);
     expect_zeros(&r);

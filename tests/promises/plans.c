@@ -259,7 +259,7 @@ static void shorter_runs_with_integers_have_the_bits_of_shorter_calls(void **sta
     for (int i = 0; i < sampled(CASES, 4); i++) {
         struct drawn *const c = drawn_with_integers(i);
         if (c->groups.storage.key_index.data)
-            drawn_free(c); /* cells are not shortened */
+            drawn_free(c); /* a case with cells has no shorter runs */
         else
             check_shorter_runs_of_a_case(c, i, *state);
     }

@@ -121,7 +121,7 @@ static attnkit_status merge(const char *isa)
     return attnkit_merge(&args, &exec, NULL);
 }
 
-/* Appends rows to a cache, rotated by angles if the library has them. */
+/* Appends rows to a cache. Rotates the rows by angles if the library supports angles. */
 static attnkit_status append(int64_t rows, const char *isa, void *workspace, size_t size)
 {
     static float src[ROWS * DIM], dst[ROWS * DIM];
@@ -191,7 +191,7 @@ static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspac
 }
 
 /* Asks the kernel to kill this process by SIGSYS at any further system call except exit. Returns
- * false if the kernel has no such filters, or this is an emulator. */
+ * false if the kernel cannot filter system calls, or if this is an emulator. */
 static bool forbid_system_calls(void)
 {
     struct sock_filter allow_exit[] = {
@@ -399,7 +399,7 @@ static void nor_does_a_thread_that_waits(void **state)
     }
 }
 
-/* --- Others ----------------------------------------------------------------------------------- */
+/* --- Programs of another user ----------------------------------------------------------------- */
 
 /* Makes a copy of this program that runs as the user nobody, whoever starts it. */
 static void copy_as_nobody(const char *copy)

@@ -168,7 +168,7 @@ struct part {
     int64_t kv_lens[MAX_BATCH];
 };
 
-/* Makes the call over the keys from `first` to `end` of the case. */
+/* Makes the call over keys first .. end - 1 of the case. */
 static void make_part(struct part *part, const struct drawn *c, int64_t first, int64_t end)
 {
     attnkit_attention_args *const a = &part->args;

@@ -34,11 +34,11 @@ static const double CASE_COST = 2e6; /* multiply-adds, approximately */
 enum {
     CASES = 20000,
     HUGE_EVERY = 8,
-    REPORTED = 5, /* differences that are printed */
+    REPORTED = 5, /* the most differences that are printed */
 };
 
 static struct {
-    const char *isa; /* NULL: all */
+    const char *isa; /* NULL: all instruction sets */
     int only;        /* the only case, or -1 for all */
     int from, every; /* the first case, and the step from case to case; for slow builds, and for
                         parallel runs */

@@ -557,7 +557,7 @@ static void bias_of_minus_infinity_masks_whatever_its_scale(void **state)
         }
 }
 
-/* A row that sees no key keeps its result, even with a scale of NaN. */
+/* A row that sees no key has the result 0, even with a scale of NaN. */
 static void bias_of_nothing_but_minus_infinity_hides_all_from_a_scale_of_nan(void **state)
 {
     static const float scales[] = {NAN, INFINITY, -1.0f};

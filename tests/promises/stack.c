@@ -340,7 +340,8 @@ static struct {
     int32_t ids[LEN], table[BATCH];
 } memory = {.table = {1, 0}};
 
-/* Appends, rotated by angles if the library has them. */
+/* Appends rows, rotated by `rotation`. Does nothing if the library does not support the
+ * rotation. */
 static void append_as(attnkit_type type, bool tiled, attnkit_rotation rotation, const char *isa)
 {
     const attnkit_pages pages = {.size = sizeof pages,
@@ -711,7 +712,7 @@ static void layers_with_any_cache_need_64_kb(void **state)
     print_used(*state, "layers with caches");
 }
 
-/* --- Other calls ------------------------------------------------------------------------------ */
+/* --- Choosing an instruction set, and refusals ------------------------------------------------ */
 
 /* Makes calls that succeed and calls that fail, because failing calls format messages. */
 static void *ask(void *arg)

@@ -393,8 +393,8 @@ static int blocks_held_up(const struct shape *shape, const struct isa *isa)
     return held_up.blocks[0];
 }
 
-/* There are 8 heads of 8 blocks. The first block of a thread takes very long, and the thread works
- * on no other head. */
+/* There are 8 heads of 8 blocks. The first block of the delayed thread takes very long. Meanwhile
+ * the other thread computes all other heads. */
 static void heads_of_a_slow_thread_are_taken(void **state)
 {
     static const struct shape heads = {1, 8, 1, 1, 1000, 16, 16, false, false};

@@ -338,7 +338,7 @@ static void all_and_then_all_again(void *pool, int64_t n, task_function *task, v
     in_reverse(pool, n, task, arg);
 }
 
-/* Runs tasks with numbers beyond the requested ones, which must do nothing. */
+/* Also runs tasks with numbers outside 0 .. n - 1. These tasks must do nothing. */
 static void with_numbers_out_of_range(void *pool, int64_t n, task_function *task, void *arg)
 {
     task(arg, -1);
@@ -372,7 +372,7 @@ static void parallel_for_in_any_order_and_twice_gives_the_bits_of_one_thread(voi
     for_each_isa_and_shape(check_parallel_for);
 }
 
-/* Runs tasks on a pool whose threads call attention themselves. This must not deadlock. */
+/* Runs tasks on a pool whose threads call attention themselves. The calls must not deadlock. */
 static void nested(void *pool, int64_t n, task_function *task, void *arg)
 {
     in_order(NULL, n, task, arg);

@@ -72,7 +72,8 @@ static void check_row(const struct call *c, struct at at, const bool *expected)
              (double)*call_lse(c, at));
 }
 
-/* Runs the call, and frees it. */
+/* Runs the call. Fails the test unless each row sees exactly the keys that `sees` allows. Frees the
+ * call. */
 static void check(struct call *c, const char *isa, predicate sees)
 {
     bool expected[1400];
@@ -668,8 +669,8 @@ static void every_kind_alone_hides_what_it_says(void **state)
         check_sizes(*state, kinds[i].set, kinds[i].sees);
 }
 
-/* The kinds of masks that the current call combines. A row sees a key if all these kinds allow
- * it. */
+/* The kinds of masks that the current call combines. A row sees a key if all chosen kinds allow the
+ * key. */
 static const struct kind *chosen[KINDS];
 static int chosen_count;
 

@@ -24,7 +24,7 @@ enum {
     SRC_TYPES = 3,
     DST_TYPES = 5,
     ROPES = 3,
-    PLACES = 5, /* cases for each of the 3 * 5 * 3 conversions above */
+    PLACES = 5, /* cases for each of the SRC_TYPES * DST_TYPES * ROPES conversions */
     BATCH = 3,
     MOST_DIM = 256,
     MOST_PAGES = 160,
@@ -293,7 +293,7 @@ static void run_append(const struct append *a, const struct memory *m, const cha
     run(&args, isa);
 }
 
-/* --- What it has written ---------------------------------------------------------------------- */
+/* --- What an append has written --------------------------------------------------------------- */
 
 /* Hashes a row of an entry's head, or its scales, in the order of its elements. */
 static uint64_t hash_row(uint64_t hash, const struct append *a, const struct memory *m,

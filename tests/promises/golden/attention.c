@@ -283,7 +283,7 @@ static void describe_weights(int number, struct golden_attention *w)
     finish(w, &random);
 }
 
-/* --- All of it -------------------------------------------------------------------------------- */
+/* --- All options together --------------------------------------------------------------------- */
 
 static void describe_options(int number, struct golden_attention *w)
 {

@@ -328,7 +328,7 @@ void golden_call_free(struct golden_call *c)
     free(c);
 }
 
-/* --- Running it ------------------------------------------------------------------------------- */
+/* --- Running a call --------------------------------------------------------------------------- */
 
 void golden_attend(const attnkit_attention_args *args, const char *isa)
 {

@@ -2,7 +2,7 @@
  *
  * Attention calls for golden cases, each made from a description. The same description always makes
  * the same numbers in the same places. Every tensor has random numbers of its own, so that a new
- * tensor does not change the others.
+ * tensor does not change the numbers of other tensors.
  */
 #ifndef ATTNKIT_TEST_GOLDEN_CALL_H
 #define ATTNKIT_TEST_GOLDEN_CALL_H
@@ -58,7 +58,7 @@ enum { GOLDEN_PIECES = 24, GOLDEN_BATCH = 3 };
 struct golden_call {
     struct golden_attention what;
     attnkit_attention_args args;
-    struct groups groups; /* of args */
+    struct groups groups; /* the groups to which args points */
     char *out;            /* the outputs of args */
     float *lse, *weights;
     int64_t rows; /* number of query rows of all heads and entries */
@@ -73,7 +73,7 @@ void golden_call_free(struct golden_call *c);
 /* Allocates memory that ends at an unmapped page and is freed with the call. */
 void *golden_take(struct golden_call *c, int64_t bytes);
 
-/* The tensors, and other parts of a call, that have random numbers of their own. */
+/* The tensors and other parts of a call. Each has random numbers of its own. */
 enum golden_tensor {
     GOLDEN_Q,
     GOLDEN_K,
@@ -98,7 +98,7 @@ enum golden_tensor {
 
 uint64_t golden_stream(const struct golden_attention *what, enum golden_tensor tensor);
 
-/* Draws a number for a tensor. */
+/* Draws a number of the given kind. */
 float golden_number(enum golden_numbers numbers, uint64_t *random);
 
 /* Puts K and V with their scales, pages and lengths into a call. The code of this function is in

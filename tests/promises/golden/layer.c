@@ -110,7 +110,7 @@ struct layer_memory {
     attnkit_layer_args args;
     attnkit_attention_args attention;
     attnkit_rotation rotation;
-    struct groups groups; /* of attention */
+    struct groups groups; /* the groups to which attention points */
     char *packed;
     size_t packed_size;
     float *lse, *weights, *mean;

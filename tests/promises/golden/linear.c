@@ -22,7 +22,7 @@ enum { TYPES = 3 /* types of x, y and embeddings */ };
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* Pairs: the type of w, and the type to which w is packed. */
+/* In each conversion: the type of w, and the type to which w is packed. */
 enum { CONVERSIONS = 13 };
 static const attnkit_type conversions[CONVERSIONS][2] = {
     {ATTNKIT_F32, ATTNKIT_F32},   {ATTNKIT_F32, ATTNKIT_F16},   {ATTNKIT_F32, ATTNKIT_BF16},

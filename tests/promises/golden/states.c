@@ -100,7 +100,7 @@ static void move_tensors(struct part *p, const struct golden_attention *w, int64
     }
 }
 
-/* Makes the call over the keys from `first` to `end`. */
+/* Makes the call over keys first .. end - 1 of c. */
 static void make_part(struct part *p, const struct golden_call *c, int64_t first, int64_t end)
 {
     const struct golden_attention *const w = &c->what;

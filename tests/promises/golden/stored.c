@@ -14,7 +14,7 @@
 
 enum { MOST_DIM = 512 };
 
-/* K or V, or the scales of one of them as rows of floats. */
+/* K, V, or the scales of K or of V as rows of floats. */
 struct plane {
     const struct golden_call *call;
     char *first;
@@ -64,8 +64,8 @@ static void put(const struct plane *p, const char *row, int64_t entry, int64_t h
 
 /* --- Rows ------------------------------------------------------------------------------------- */
 
-/* Draws a scale, which is so small that its product with a signed byte has about the magnitude of
- * the case's numbers. */
+/* Draws a scale. The product of the scale and a signed byte has about the magnitude of the case's
+ * numbers. */
 static float draw_scale(enum golden_numbers numbers, uint64_t *random)
 {
     const float scale = golden_number(numbers, random);
@@ -157,7 +157,7 @@ static void store_plane(struct golden_call *c, attnkit_tensor *t, struct plane *
     const int64_t outer = what->page_size ? c->groups.pages.pages : entries_of(c);
     const int64_t bytes = outer * what->kv_heads * room_of(p) * p->row_bytes;
     p->first = golden_take(c, bytes);
-    memset(p->first, 0xff, (size_t)bytes); /* NaN, which stays in rows without a key */
+    memset(p->first, 0xff, (size_t)bytes); /* rows without a key keep this NaN */
     t->data = p->first;
     if (what->tokens) {
         t->layout |= ATTNKIT_STRIDED;
@@ -186,8 +186,8 @@ static void store_rows(struct golden_call *c, attnkit_tensor *t, attnkit_tensor 
          golden_stream(&c->what, tensor == GOLDEN_K ? GOLDEN_K_SCALES : GOLDEN_V_SCALES));
 }
 
-/* Makes the block table, which assigns the pages in descending order. Its entries beyond the keys
- * are -1. */
+/* Makes the block table. The table assigns the pages in descending order. Its entries for pages
+ * without keys are -1. */
 static void store_pages(struct golden_call *c)
 {
     attnkit_pages *const p = &c->groups.pages;
