@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the commit with which a change is to be compared. This is the commit where its branch left the main branch or,
+"""Finds the commit with which a change is to be compared. This is the commit where the branch left the main branch or,
 on the main branch, the previous commit.
 
     tools/base_revision.py [FOLDER]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how often `attnkit compare` finds a real slowdown, and how often it reports one that is not there.
+"""Measures how often `attnkit compare` finds a real slowdown, and how often it reports a slowdown that is not there.
 
     tools/detection.py [BUILD] [--runs 20] [--percents 0,1,2,3,5] [--load none|same|other] ...
 
@@ -86,8 +86,8 @@ def run(command):
 
 
 def build_libraries(folder, percents):
-    """Builds libraries that are slowed by these percentages, each with its worker in the same folder. One build folder
-    makes all of them, because little differs between them."""
+    """Builds libraries that are slowed by the given percentages, each with its worker in the same folder. One build
+    folder makes all libraries, because little differs between the libraries."""
     meson = shutil.which("meson") or ROOT / ".venv" / "bin" / "meson"
     build, libraries = folder / "build", {}
     if not (build / "build.ninja").exists():

@@ -43,7 +43,8 @@ BROKEN, NOT_JUDGED, NO_SENSE, NOTHING_TO_SEE = 1, 2, 3, 77
 
 @dataclasses.dataclass
 class Floor:
-    """A percentage of a roof for any machine, and a percentage for each CPU family that this number does not fit."""
+    """A percentage of a roof for any machine, and a percentage for each CPU family that the first percentage does not
+    fit."""
     common: float
     families: dict = dataclasses.field(default_factory=dict)  # name -> percent, never below common
 
@@ -234,7 +235,7 @@ def rows_here(options, floors):
 
 
 def bench(options, names):
-    """Measures these rows. Returns a Run."""
+    """Measures the rows `names`. Returns a Run."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
         attnkit(options, "--filter", f"^({'|'.join(names)})$", "--json", str(file), "--repeat",

@@ -27,10 +27,10 @@ class Member:
     """A field of a struct or a constant of an enum."""
     code: str
     name: str
-    own: str  # the comment after it on the same line
-    shared: str  # the comment above its paragraph
+    own: str  # the comment after the member on the same line
+    shared: str  # the comment above the paragraph of the member
     first: str  # the first member of the paragraph
-    alone: bool = False  # whether it is alone in its paragraph
+    alone: bool = False  # whether the member is alone in the paragraph
 
 
 @dataclass
@@ -125,7 +125,7 @@ def add(items, kind, match, pending):
     if kind == "define":
         code, _, comment = code.partition("/*")
         item.code, item.text = code.strip(), inside("/*" + comment) if comment else pending
-    if kind == "enum" and not name:  # its values belong to the type above
+    if kind == "enum" and not name:  # the values of an enum without a name belong to the type above
         item.name, item.text = items[-1].name, f"Values of {items[-1].name}."
     items.append(item)
 

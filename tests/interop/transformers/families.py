@@ -38,7 +38,7 @@ def model_of(family, implementation, size="small", seed=1, **changes):
     config._attn_implementation = implementation
     model = getattr(transformers, FAMILIES[family]["model"])(config).eval()
     if getattr(model, "generation_config", None) is not None:
-        model.generation_config.eos_token_id = None  # so that 64 steps are 64 tokens
+        model.generation_config.eos_token_id = None  # no token ends a generation early
         model.generation_config.pad_token_id = 0
     return model
 
@@ -68,7 +68,7 @@ def inputs_of(family, batch=2, length=48, padded=False, size="small"):
 
 
 def packed_inputs(family, lengths):
-    """Returns one packed row of sequences of these lengths, and the sequences one by one."""
+    """Returns the inputs of one packed row of sequences of the given lengths, and each sequence as a row of its own."""
     row = tokens(1, sum(lengths), config_of(family).vocab_size)
     positions = torch.cat([torch.arange(length) for length in lengths])[None]
     return {"input_ids": row, "position_ids": positions, "use_cache": False}, row.split(lengths, dim=1)

@@ -19,8 +19,8 @@ class Float64(TorchFunctionMode):
 
 
 def in_float64(model, call, *arguments):
-    """Returns call(model, *arguments), computed by this model in float64. Each argument is a dict of inputs. The model
-    keeps float64."""
+    """Returns call(model, *arguments), computed in float64. Each argument is a dict of inputs. The model stays in
+    float64 after the call."""
     model.config._experts_implementation = "eager"  # grouped products do not support float64
     def widen(value):
         return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value

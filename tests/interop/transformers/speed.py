@@ -79,7 +79,7 @@ class Recorder:
 
 
 def quotients(theirs, ours, turns):
-    """Returns the median of theirs / ours, and the shortest times of both in milliseconds."""
+    """Returns the median quotient of the times of theirs and ours, and the shortest time of each in milliseconds."""
     times = {theirs: [], ours: []}
     for turn in range(turns + 1):
         for function in (theirs, ours) if turn % 2 else (ours, theirs):
@@ -92,7 +92,8 @@ def quotients(theirs, ours, turns):
 
 
 def models_of(family, length, dtype):
-    """Returns the name of the other implementation, and both models."""
+    """Returns the name of the implementation that attnkit is compared with, the model with this implementation, and the
+    model with attnkit."""
     from families import model_of
     changes = {"max_source_positions": length} if family == "Whisper" else {}
     ours = model_of(family, "attnkit", "large", **changes).to(dtype)

@@ -103,7 +103,7 @@ class Families(unittest.TestCase):
                 self.assertEqual(attnkit.torch.calls() - before, layers)
 
     def test_bfloat16(self):
-        """The mean error over several models is not larger than the mean error of eager attention."""
+        """attnkit's mean error over several models is not larger than the mean error of eager attention."""
         for family in FAMILIES:
             inputs, eager, ours = inputs_of(family, batch=4), 0, 0
             narrow = {name: value.bfloat16() if value.is_floating_point() else value for name, value in inputs.items()}

@@ -57,7 +57,8 @@ class Served(Registered):
         torch.testing.assert_close(ours, theirs, atol=3e-5, rtol=0)
 
     def test_masks_of_the_caller(self):
-        """A mask [batch, 1, rows, keys] of numbers, which eager attention takes, too; and the same mask of bools."""
+        """A mask [batch, 1, rows, keys] of numbers gives the logits of eager attention. The same mask of bools gives
+        the same logits."""
         inputs = inputs_of("Llama")
         sees = torch.rand(2, 1, 48, 48, generator=torch.Generator().manual_seed(5)) < 0.7
         sees |= torch.eye(48, dtype=torch.bool)
@@ -82,7 +83,8 @@ class Served(Registered):
             self.assert_as_eager("Falcon", inputs_of("Falcon", padded=True), **changes)
 
     def test_cache_of_falcon(self):
-        """The cache keeps the KV heads of the weights, while with "sdpa" it keeps a copy for each query head."""
+        """With attnkit, the cache has the KV heads of the weights. With "sdpa", the cache has a copy for each query
+        head."""
         for name, heads in (("sdpa", 4), ("attnkit", 2)):
             with torch.no_grad():
                 cache = model_of("Falcon", name)(**inputs_of("Falcon"), use_cache=True).past_key_values

@@ -37,8 +37,8 @@ def drawn(chance):
 
 
 def elements_of(options, mask):
-    """Returns which keys each row sees with these options of attention. V is the unit matrix, so column j of the result
-    is the weight of key j."""
+    """Returns which keys each row sees with the given options of attention. V is the unit matrix, so column j of the
+    result is the weight of key j."""
     batch, _, rows, keys = mask.shape
     q, k, v = torch.zeros(batch, 1, rows, 16), torch.zeros(batch, 1, keys, 16), torch.eye(keys).expand(batch, 1, -1, -1)
     return attention(q, k, v, **options) > 0

@@ -14,7 +14,7 @@ FENCE = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.S 
 
 
 class Page(unittest.TestCase):
-    """All snippets are one program. The first one prints nothing."""
+    """All snippets are one program. The first snippet prints nothing."""
 
     def test_prints_what_it_says(self):
         self.addCleanup(attnkit.transformers.restore)
