@@ -66,6 +66,8 @@ def backward(ctx, grad_out, grad_lse):
         return None, None, None, *nothing
     added, scale, head_dim = _added(mask, bias, q, k), ctx.scale, q.shape[3]
     lse = torch.where(lse == -torch.inf, 0.0, lse)  # as torch's own op has it for a row that sees no key
+    if out.stride(-1) != 1:  # out has the strides of q; torch's op reads rows of adjacent elements
+        out = out.contiguous()
     if grad_out is None:
         grad_out = torch.zeros_like(out)
     dtype = q.dtype

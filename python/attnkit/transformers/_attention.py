@@ -40,9 +40,12 @@ def _in_rows(bias):
     """Returns a bias whose rows have adjacent elements, as the op reads them.
 
     T5 makes a bias with other strides, and hands it to all of its layers. The copy is kept with the bias, so that the
-    first layer alone has to copy it."""
+    first layer alone has to copy it. In inference mode no copy is kept, because a later call with gradients could not
+    use it."""
     if bias.stride(-1) == 1 or bias.requires_grad or bias.is_inference() or torch.compiler.is_compiling():
         return bias
+    if torch.is_inference_mode_enabled():
+        return bias.contiguous()
     version, copy = getattr(bias, "_attnkit_rows", (None, None))
     if version != bias._version:
         copy = bias.contiguous()

@@ -132,6 +132,12 @@ class Served(Registered):
                 wanted, _ = attend(torch.nn.Module(), q, q, q, None, is_causal=False, position_bias=bias.contiguous())
                 self.assertTrue(torch.equal(out, wanted))
         self.assertEqual(copies, [1, 0, 1])
+        bias = torch.randn(6, 6, 4).permute(2, 0, 1)[None]
+        with torch.inference_mode():
+            attend(torch.nn.Module(), q, q, q, None, is_causal=False, position_bias=bias)
+        with_gradient = q.clone().requires_grad_()
+        attend(torch.nn.Module(), with_gradient, q, q, None, is_causal=False, position_bias=bias)[0].sum().backward()
+        self.assertIsNotNone(with_gradient.grad)
 
     def test_set_and_restore(self):
         inputs, model = inputs_of("Llama"), model_of("Llama", "eager")

@@ -172,6 +172,24 @@ class Gradients(unittest.TestCase):
                 for got, exact in zip(with_gradients(by_attnkit, *tensors), with_gradients(by_formula, *tensors)):
                     torch.testing.assert_close(got.double(), exact.double(), rtol=near, atol=near)
 
+    def test_strides(self):
+        """Gradients do not depend on the strides of q, k, v and the gradient of the result."""
+        def turned(tensor):
+            return tensor.detach().mT.contiguous().mT
+
+        q, k, v = drawn_qkv()
+        grad = drawn(6, *q.shape)
+        wanted = [t.detach().clone().requires_grad_() for t in (q, k, v)]
+        attention(*wanted).backward(grad)
+        for turns in range(1, 16):
+            tensors = [turned(t) if turns >> i & 1 else t.detach().clone() for i, t in enumerate((q, k, v))]
+            for tensor in tensors:
+                tensor.requires_grad_()
+            attention(*tensors).backward(turned(grad) if turns & 8 else grad)
+            for got, exact in zip(tensors, wanted):
+                with self.subTest(turns=turns):
+                    torch.testing.assert_close(got.grad, exact.grad)
+
     def test_no_gradient_is_an_error(self):
         """A call that cannot compute gradients refuses tensors that need gradients."""
         q, k, v = (tensor.requires_grad_() for tensor in drawn_qkv())
