@@ -70,6 +70,19 @@ struct block_places {
     int64_t at[BLOCKS];
 };
 
+/* Returns x with half i replaced. i is constant once loops are unrolled. clang checks earlier that
+ * the index of _mm_insert_epi16 is constant. */
+static inline __attribute__((always_inline)) __m128i with_half(__m128i x, short half, int i)
+{
+#ifdef __clang__
+    __v8hi halves = (__v8hi)x;
+    halves[i] = half;
+    return (__m128i)halves;
+#else
+    return _mm_insert_epi16(x, half, i);
+#endif
+}
+
 /* Sets x[b] to the scales of block b of 8 keys, as binary16. The loads write straight into vectors,
  * on ports that are idle here. */
 static inline __attribute__((always_inline)) void
@@ -82,7 +95,7 @@ load_eight(const char *const *row, const struct block_places *places, __m128i x[
         for (int b = 0; b < BLOCKS; b++) {
             short half;
             memcpy(&half, key + places->at[b], sizeof half);
-            x[b] = _mm_insert_epi16(i == 0 ? _mm_setzero_si128() : x[b], half, i);
+            x[b] = with_half(i == 0 ? _mm_setzero_si128() : x[b], half, i);
         }
     }
 }
