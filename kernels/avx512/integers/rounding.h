@@ -70,9 +70,8 @@ struct block_places {
     int64_t at[BLOCKS];
 };
 
-/* Returns x with half i replaced. i is constant once loops are unrolled. clang checks earlier that
- * the index of _mm_insert_epi16 is constant. */
-static inline __attribute__((always_inline)) __m128i with_half(__m128i x, short half, int i)
+/* Returns x with half i replaced. clang wants a literal as the index of _mm_insert_epi16. */
+static inline __attribute__((always_inline)) __m128i with_half(__m128i x, short half, const int i)
 {
 #ifdef __clang__
     __v8hi halves = (__v8hi)x;
@@ -83,21 +82,32 @@ static inline __attribute__((always_inline)) __m128i with_half(__m128i x, short 
 #endif
 }
 
-/* Sets x[b] to the scales of block b of 8 keys, as binary16. The loads write straight into vectors,
- * on ports that are idle here. */
+/* Sets half i of each x[b] to the scale of block b of a key, as binary16. */
+static inline __attribute__((always_inline)) void
+load_scales(const char *key, const struct block_places *places, __m128i x[BLOCKS], const int i)
+{
+    __asm__ volatile("" : "+r"(key)); /* otherwise gcc keeps addresses in vectors */
+    for (int b = 0; b < BLOCKS; b++) {
+        short half;
+        memcpy(&half, key + places->at[b], sizeof half);
+        x[b] = with_half(i == 0 ? _mm_setzero_si128() : x[b], half, i);
+    }
+}
+
+/* Sets x[b] to the scales of block b of 8 keys. The loads write straight into vectors, on ports
+ * that are idle here. This is not a loop, because gcc -O1 unrolls loops too late for the index of
+ * _mm_insert_epi16 to be constant. */
 static inline __attribute__((always_inline)) void
 load_eight(const char *const *row, const struct block_places *places, __m128i x[BLOCKS])
 {
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; i++) {
-        const char *key = row[i];
-        __asm__ volatile("" : "+r"(key)); /* otherwise gcc keeps addresses in vectors */
-        for (int b = 0; b < BLOCKS; b++) {
-            short half;
-            memcpy(&half, key + places->at[b], sizeof half);
-            x[b] = with_half(i == 0 ? _mm_setzero_si128() : x[b], half, i);
-        }
-    }
+    load_scales(row[0], places, x, 0);
+    load_scales(row[1], places, x, 1);
+    load_scales(row[2], places, x, 2);
+    load_scales(row[3], places, x, 3);
+    load_scales(row[4], places, x, 4);
+    load_scales(row[5], places, x, 5);
+    load_scales(row[6], places, x, 6);
+    load_scales(row[7], places, x, 7);
 }
 
 /* Sets lines->scales to the scales of the blocks of each key. */
