@@ -3,25 +3,11 @@
 into the user's cache."""
 
 import shutil
-import sys
 
-from steps import CCACHE, ROOM, ROOT, Failed, alone, cache_folder, check_program, consumers, need, output_of
+from steps import CCACHE, ROOM, ROOT, Failed, check_program, consumers, from_pypi, need, output_of
 
 CMAKE = "3.14.4"
 PROJECTS = ROOT / "tests" / "consumers"
-
-
-def cmake_program():
-    """Returns the command of this CMake. Installs it if it is missing."""
-    target = cache_folder() / f"cmake-{CMAKE}"
-    with alone("cmake"):
-        if not (target / "complete").exists():
-            shutil.rmtree(target, ignore_errors=True)
-            output_of(sys.executable, "-m", "venv", target)
-            output_of(target / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-                      f"cmake=={CMAKE}")
-            (target / "complete").touch()
-    return target / "bin" / "cmake"
 
 
 def build(cmake, folder, project, *options, targets=()):
@@ -36,7 +22,7 @@ def build(cmake, folder, project, *options, targets=()):
 def oldest():
     """CMake 3.14: add_subdirectory, and find_package of what it installed; static, shared, C++"""
     need(("ninja", "ninja-build"))
-    cmake, folder = cmake_program(), ROOM / "cmake-oldest"
+    cmake, folder = from_pypi("cmake", CMAKE) / "cmake", ROOM / "cmake-oldest"
     found = output_of(cmake, "--version").split()[2]
     if found != CMAKE:
         raise Failed(f"cmake --version says {found}")

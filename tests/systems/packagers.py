@@ -5,9 +5,8 @@ Debian and PyPI; vcpkg.cmake stands in for it."""
 
 import os
 import shutil
-import sys
 
-from steps import HERE, ROOM, ROOT, Failed, alone, cache_folder, check_program, consumers, need, output_of
+from steps import HERE, ROOM, ROOT, Failed, check_program, consumers, from_pypi, need, output_of
 
 CONAN = "2.34.0"
 CONSUMER = ROOT / "tests" / "consumers" / "find_package"
@@ -24,22 +23,10 @@ def consume(folder, *options, **more):
     return check_program([folder / "program_attnkit"], **more)
 
 
-def conan_program():
-    """Returns the command of Conan. Installs Conan if it is missing."""
-    target = cache_folder() / f"conan-{CONAN}"
-    with alone("conan"):
-        if not (target / "complete").exists():
-            shutil.rmtree(target, ignore_errors=True)
-            output_of(sys.executable, "-m", "venv", target)
-            output_of(target / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", f"conan=={CONAN}")
-            (target / "complete").touch()
-    return target / "bin" / "conan"
-
-
 def conan():
     """The recipe of Conan: conan create, static and shared, and a program with each"""
     need(("cmake", "cmake"), ("ninja", "ninja-build"))
-    command, folder, ran = conan_program(), ROOM / "conan", {}
+    command, folder, ran = from_pypi("conan", CONAN) / "conan", ROOM / "conan", {}
     shutil.rmtree(folder, ignore_errors=True)
     environment = dict(os.environ, CONAN_HOME=str(folder / "home"))
     output_of(command, "profile", "detect", env=environment)

@@ -37,6 +37,19 @@ def need(*programs):
             raise Missing(f"no {program} (package {package})")
 
 
+def from_pypi(name, version):
+    """Returns the folder with the programs of a package of PyPI. Installs the package in a virtual environment in the
+    user's cache if it is missing."""
+    target = cache_folder() / f"{name}-{version}"
+    with alone(name):
+        if not (target / "complete").exists():
+            shutil.rmtree(target, ignore_errors=True)
+            output_of(sys.executable, "-m", "venv", target)
+            output_of(target / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", f"{name}=={version}")
+            (target / "complete").touch()
+    return target / "bin"
+
+
 def build(name, *options, targets=()):
     """Builds with meson, where a warning is an error. Returns the folder of the build."""
     folder = ROOM / name
