@@ -20,7 +20,7 @@ def build(cmake, folder, project, *options, targets=()):
 
 
 def oldest():
-    """CMake 3.14: add_subdirectory, and find_package of what it installed; static, shared, C++"""
+    """CMake 3.14: add_subdirectory, and find_package of the package that it installed; static, shared, C++"""
     need(("ninja", "ninja-build"))
     cmake, folder = from_pypi("cmake", CMAKE) / "cmake", ROOM / "cmake-oldest"
     found = output_of(cmake, "--version").split()[2]
