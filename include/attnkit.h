@@ -242,9 +242,11 @@ enum {
  */
 
 /* Bits of flags. */
-#define ATTNKIT_CAUSAL 1u      /* row i sees the keys j <= its position; needs align */
-#define ATTNKIT_SCALE_GIVEN 2u /* take scale literally, even 0; without the bit it must be 0 */
-#define ATTNKIT_INTEGERS 4u    /* multiply K and V of ATTNKIT_Q8_0 as integers: see below */
+#define ATTNKIT_CAUSAL 1u         /* row i sees the keys j <= its position; needs align */
+#define ATTNKIT_SCALE_GIVEN 2u    /* take scale literally, even 0; without the bit it must be 0 */
+#define ATTNKIT_INTEGERS 4u       /* multiply K and V of ATTNKIT_Q8_0 as integers: see below */
+#define ATTNKIT_BF16_PRODUCTS 8u  /* multiply bf16 in groups of 32 products: see below */
+#define ATTNKIT_SHORT_WEIGHTS 16u /* with ATTNKIT_BF16_PRODUCTS: a weight is a single bf16 */
 
 /* ATTNKIT_INTEGERS
  *
@@ -285,13 +287,48 @@ enum {
  * Source      Zhang et al. 2024, arXiv:2410.02367, multiply attention in 8 bits; 16 bits for q and
  *             the weights keep their error far below the error of k and v. */
 
+/* ATTNKIT_BF16_PRODUCTS
+ *
+ * multiplies q and k, and weights and v, as bf16, in an order of sums that the matrix and vector
+ * instructions for bf16 have in common (AMX TDPBF16PS, AVX512_BF16 VDPBF16PS). Version 0.1.0
+ * refuses the flag as a bit that is not known.
+ *
+ * Arguments   q, k and v are ATTNKIT_BF16, and k lies in rows. Other types, ATTNKIT_TILED, dropout
+ *             and weights as an output are ATTNKIT_UNSUPPORTED, and so is the flag in attention of
+ *             attnkit_layer, and in a build without the part "products". ATTNKIT_INTEGERS is
+ *             ATTNKIT_BAD_ARGUMENT. Everything else may be combined with the flag: any type of out,
+ *             strides, pages, cells, packed sequences, all masks and other score mods, states,
+ *             plans and threads.
+ * Arithmetic  A weight p becomes the sum of two bf16: the nearest to p, and the nearest to the
+ *             rest. With ATTNKIT_SHORT_WEIGHTS it becomes the nearest bf16 alone. The sum of the
+ *             weights takes these rounded weights. Products are added in groups of 32, by the index
+ *             of the element (q and k) or of the key (weights and v): in each group first the
+ *             products of even and of odd index by themselves, in binary32, with one rounding each.
+ *             Elements of q, k and v whose magnitude is less than 2^-56 count as 0, and so do
+ *             weights less than 2^-40, so that no product is subnormal. Step 17 of
+ *             kernels/README.md has each rounding.
+ * Bits        The result has other bits than without the flag. Everything that this header promises
+ *             about the same bits holds: between instruction sets, threads, batches, prefill and
+ *             decode, layouts, and parts of the keys with states.
+ * Accuracy    A weight is off by at most 2^-16 of itself, with ATTNKIT_SHORT_WEIGHTS by at most
+ *             2^-8, and by at most 2^-40 of the largest weight's power of two. Scores have fewer
+ *             roundings than without the flag. A sum beyond binary32 makes an element of out
+ *             infinite or NaN, also where the mean of v would be finite.
+ * NaN         As without the flag. An infinite element of k times an element of q that counts as 0
+ *             is NaN, as infinity times 0 is.
+ * Cost        On Zen 4, with the unit "avx512+bf16", a prompt of 2048 rows takes 1.11 times the
+ *             time of the same call without the flag. With ATTNKIT_SHORT_WEIGHTS it takes 0.76
+ *             times that time. All query rows go through panels, which suit a prompt: a decoding
+ *             step can take more time than without the flag.
+ */
+
 #define ATTNKIT_CHUNK_KEYS 512 /* keys of a chunk: each chunk starts a new softmax state */
 #define ATTNKIT_TILE_KEYS 16   /* keys of a tile */
 
 /* The arguments of an attention call. */
 typedef struct attnkit_attention_args {
     size_t size;         /* sizeof(attnkit_attention_args) */
-    uint32_t flags;      /* ATTNKIT_CAUSAL, ATTNKIT_SCALE_GIVEN, ATTNKIT_INTEGERS */
+    uint32_t flags;      /* ATTNKIT_CAUSAL and the other flags above */
     attnkit_align align; /* position of the query rows among the keys */
 
     /* The shape: no number is negative. If batch, q_heads or q_len is 0, the call does nothing.
@@ -309,13 +346,13 @@ typedef struct attnkit_attention_args {
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
      * lse [batch][q_heads][q_len], optional. q and out are ATTNKIT_F32, F16 or BF16. k and v are of
      * any type but the two types of masks. These four types may differ. lse is ATTNKIT_F32.
-     * Arithmetic is binary32, with two exceptions: sums over several chunks of keys are binary64,
-     * and ATTNKIT_INTEGERS multiplies integers. Elements are widened to binary32. This is exact,
-     * with two exceptions that are rounded once: the product with a scale of ATTNKIT_I8 or
-     * ATTNKIT_F8_E4M3, and q * d + m of blocks. The result is rounded once to the type of out. A
-     * row of blocks is a whole number of blocks: head_dim or value_dim is a multiple of 32, 64 or
-     * 128. Inputs, also inputs in groups, may overlap each other. Outputs overlap nothing, but may
-     * lie in the gaps between rows of other tensors. */
+     * Arithmetic is binary32, with these exceptions: sums over several chunks of keys are binary64,
+     * ATTNKIT_INTEGERS multiplies integers, and ATTNKIT_BF16_PRODUCTS rounds weights. Elements are
+     * widened to binary32. This is exact, with two exceptions that are rounded once: the product
+     * with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and q * d + m of blocks. The result is rounded
+     * once to the type of out. A row of blocks is a whole number of blocks: head_dim or value_dim
+     * is a multiple of 32, 64 or 128. Inputs, also inputs in groups, may overlap each other.
+     * Outputs overlap nothing, but may lie in the gaps between rows of other tensors. */
     attnkit_tensor q;
     attnkit_tensor k;
     attnkit_tensor v;
@@ -379,7 +416,9 @@ typedef struct attnkit_exec {
  *     73728                              with any mask (window and segments, too), bias, softcap,
  *                                        slopes or dropout
  *     4 * (192 * head_dim + 25000)       with weights
- *     4096 * (value_dim + 3) + 65536     with several threads.
+ *     4096 * (value_dim + 3) + 65536     with several threads,
+ *
+ * and with ATTNKIT_BF16_PRODUCTS twice the sum of all these, and 140000 bytes.
  *
  * Heads of few elements, with head_dim + 3 * value_dim <= 283, take at most twice as much, because
  * more of their rows share the cost of reading K and V.

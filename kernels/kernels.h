@@ -462,6 +462,64 @@ static inline void split_pairs(float *x, int64_t n, int lanes)
         }
 }
 
+/* Groups of 32 products of bf16, by step 17 of README.md. GROUP_PRODUCTS is part of the format. */
+enum {
+    GROUP_PRODUCTS = 32,
+    QUAD_ELEMENTS = 4, /* elements of a row, or keys, that go into words together */
+};
+
+/* Whether this build has struct grouped_kernels: the part products. */
+#ifdef ATTNKIT_WITHOUT_PRODUCTS
+enum { HAS_PRODUCTS = 0 };
+#else
+enum { HAS_PRODUCTS = 1 };
+#endif
+
+/* Smaller magnitudes of elements, and smaller weights, count as 0 in groups. */
+#define LEAST_FACTOR 0x1p-56f
+#define LEAST_WEIGHT 0x1p-40f
+
+/* Returns n, rounded up to whole quads. */
+static inline int64_t whole_quads(int64_t n)
+{
+    return (n + QUAD_ELEMENTS - 1) / QUAD_ELEMENTS * QUAD_ELEMENTS;
+}
+
+/* Multiplies q and K, and weights and V, in groups of 32 products, by step 17 of README.md. The
+ * tiles take words instead of elements. A word is an element as binary32, or, in the tiles of a
+ * unit, two bf16: of each quad of elements a, b, c, d the first word has a in its high half and c
+ * in its low half, and the second word has b and d. So words of even index hold elements of even
+ * index. Rows of words are whole quads, and end with zeros. In words of q, K and V, elements whose
+ * magnitude is less than LEAST_FACTOR are 0. */
+struct grouped_kernels {
+    int elements; /* of a word: 1 or 2 */
+
+    /* Makes the words of a row of n bf16: whole_quads(n) / elements of them. */
+    void (*pack_row)(const void *row, int64_t n, float *words);
+
+    /* Makes words of the QUAD_ELEMENTS rows of V of a quad of keys: [QUAD_ELEMENTS / elements][n].
+     * A row that is NULL counts as zeros. */
+    void (*pack_quad)(const void *const row[QUAD_ELEMENTS], int64_t n, float *words);
+
+    /* Computes s[key][lane] = the sum by groups of k[key] * q_t[..][lane]. The dim of k is a number
+     * of words. */
+    void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s);
+
+    /* Makes parts of weights: the bf16 p_high nearest to p, and, unless `is_short`, the bf16 p_low
+     * nearest to p - p_high. A p less than LEAST_WEIGHT is 0. `parts` gets words of p_high,
+     * [KEY_BLOCK / elements][lanes], and after them as many words of p_low. Only words of whole
+     * quads of keys are written. Updates row_sum: l = fma(l, rescale, chain over keys of p_high +
+     * p_low). */
+    void (*pack_weights)(const float *p, int lanes, int keys, bool is_short, const float *rescale,
+                         float *row_sum, float *parts);
+
+    /* Computes o[c][lane] = fma(o[c][lane], rescale[lane], the sum by groups of the parts and v).
+     * Without rescale, o is the sum. v has rows of words, one for each row of words of a part, and
+     * its dim is the number of columns. `keys` are counted from the beginning of a group. */
+    void (*weighted_v)(const float *parts, int lanes, const float *rescale, const struct rows *v,
+                       int keys, bool is_short, float *o);
+};
+
 /* Returns the number of floats that a row of n elements takes after integer_kernels.round_row. n is
  * a multiple of Q8_BLOCK. */
 static inline int64_t rounded_row_floats(int64_t n)
@@ -700,6 +758,8 @@ struct kernels {
     const struct pair_kernels *pairs;
 
     const struct integer_kernels *integers;
+
+    const struct grouped_kernels *grouped; /* NULL in a build without the part products */
 };
 
 /* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. The tiles of AVX2 and NEON

@@ -22,7 +22,8 @@ _Static_assert((int)CHUNK_KEYS == ATTNKIT_CHUNK_KEYS, "the same chunks");
 static attnkit_status check_options(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;
-    const uint32_t known = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_INTEGERS;
+    const uint32_t known = ATTNKIT_CAUSAL | ATTNKIT_SCALE_GIVEN | ATTNKIT_INTEGERS |
+                           ATTNKIT_BF16_PRODUCTS | ATTNKIT_SHORT_WEIGHTS;
     if (args->flags & ~known)
         return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
                       (unsigned)args->flags, (unsigned)(args->flags & ~known));
@@ -304,6 +305,55 @@ static attnkit_status check_integers(const struct request *r, char *message)
     return ATTNKIT_OK;
 }
 
+/* Refuses flags of products that do not go together. */
+static attnkit_status check_flags_of_products(const struct request *r, char *message)
+{
+    const uint32_t flags = r->core->flags;
+    if ((flags & ATTNKIT_SHORT_WEIGHTS) && !(flags & ATTNKIT_BF16_PRODUCTS))
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "flags has ATTNKIT_SHORT_WEIGHTS, but not ATTNKIT_BF16_PRODUCTS");
+    if ((flags & ATTNKIT_BF16_PRODUCTS) && (flags & ATTNKIT_INTEGERS))
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "flags has ATTNKIT_BF16_PRODUCTS and ATTNKIT_INTEGERS: they do not go "
+                      "together");
+    return ATTNKIT_OK;
+}
+
+/* Refuses what products of bf16 do not have. */
+static attnkit_status check_bf16_products(const struct request *r, char *message)
+{
+    const attnkit_attention_args *const args = r->core;
+    const struct {
+        const char *name;
+        attnkit_type type;
+    } tensors[] = {{"q", args->q.type}, {"k", args->k.type}, {"v", args->v.type}};
+    if (!(args->flags & ATTNKIT_BF16_PRODUCTS))
+        return ATTNKIT_OK;
+    if (!HAS_PRODUCTS)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_BF16_PRODUCTS: this build has no products of bf16 (part "
+                      "products)");
+    for (int i = 0; i < 3; i++)
+        if (tensors[i].type != ATTNKIT_BF16)
+            return refuse(message, ATTNKIT_UNSUPPORTED,
+                          "flags has ATTNKIT_BF16_PRODUCTS, but %s.type is %d: must be "
+                          "ATTNKIT_BF16 (2)",
+                          tensors[i].name, (int)tensors[i].type);
+    if (is_tiled(r))
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_BF16_PRODUCTS, but k.layout has ATTNKIT_TILED: K must "
+                      "lie in rows");
+    if (r->weights->weights.data)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_BF16_PRODUCTS, but weights is given: they do not go "
+                      "together");
+    if (r->scores->dropout > 0.0)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_BF16_PRODUCTS, but dropout is %g: they do not go together",
+                      r->scores->dropout);
+    return ATTNKIT_OK;
+}
+
 attnkit_status attnkit_check_request(const struct request *r, char *message)
 {
     attnkit_status status = check_options(r, message);
@@ -322,6 +372,10 @@ attnkit_status attnkit_check_request(const struct request *r, char *message)
     if (status == ATTNKIT_OK)
         status = check_cells(r, message);
     if (status == ATTNKIT_OK)
+        status = check_flags_of_products(r, message);
+    if (status == ATTNKIT_OK)
         status = check_integers(r, message);
+    if (status == ATTNKIT_OK)
+        status = check_bf16_products(r, message);
     return status == ATTNKIT_OK ? attnkit_check_groups(r, message) : status;
 }

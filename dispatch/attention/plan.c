@@ -182,6 +182,8 @@ static void set_problem(const struct request *r, struct attention *a)
         .before = total_of(r->states->state_in),
         .after = total_of(r->states->state_out),
         .integers = args->flags & ATTNKIT_INTEGERS,
+        .grouped = args->flags & ATTNKIT_BF16_PRODUCTS,
+        .short_weights = args->flags & ATTNKIT_SHORT_WEIGHTS,
         .causal = args->flags & ATTNKIT_CAUSAL,
         .bottom_right = args->align == ATTNKIT_ALIGN_BOTTOM_RIGHT,
     };

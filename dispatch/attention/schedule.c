@@ -53,7 +53,8 @@ static int rows_per_item(const struct attention *a, const struct kernels *kernel
     return (int)divide_up(even, kernels->lanes) * kernels->lanes;
 }
 
-/* The rows of an item: first panel rows, then decode rows. */
+/* The rows of an item: first panel rows, then decode rows. With groups of products all rows are
+ * panel rows. */
 struct rest {
     int panel_rows, decode_rows;
 };
@@ -65,6 +66,8 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
     const int rest = (int)(rows % rows_per_item), part = rest % kernels->vector;
     if (a->integers)
         return (struct rest){0, rest};
+    if (is_grouped(a))
+        return (struct rest){rest, 0};
     int decode_rows = part <= kernels->vector / 2 ? part : 0;
     if (rest <= most)
         decode_rows = rest;
@@ -80,7 +83,7 @@ static int most_decode_rows(const struct attention *a, const struct kernels *ker
     if (a->integers)
         return a->q_starts.data || a->q_len * a->group >= MAX_DECODE_ROWS ? MAX_DECODE_ROWS
                                                                           : rest.decode_rows;
-    return a->q_starts.data ? kernels->decode_rows : rest.decode_rows;
+    return a->q_starts.data && !is_grouped(a) ? kernels->decode_rows : rest.decode_rows;
 }
 
 static int64_t distance(int64_t stride)
@@ -104,7 +107,7 @@ static size_t scratch_bytes(const struct attention *a, const struct kernels *ker
                             const struct schedule *s, struct rest rest)
 {
     size_t bytes = attnkit_decode_scratch(a, most_decode_rows(a, kernels, rest), 1);
-    if (s->walks > 1) {
+    if (s->walks > 1 && !is_grouped(a)) {
         const int64_t rows = a->q_len * a->group;
         const int limit = a->integers ? MAX_DECODE_ROWS : kernels->decode_rows;
         const int most = rows < limit ? (int)rows : limit;

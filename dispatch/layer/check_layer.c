@@ -98,6 +98,10 @@ static attnkit_status check_own_fields(const struct request *r, char *message)
     if (a->flags & ATTNKIT_INTEGERS)
         return refuse(message, ATTNKIT_UNSUPPORTED,
                       "attention->flags has ATTNKIT_INTEGERS: a layer does not multiply integers");
+    if (a->flags & (ATTNKIT_BF16_PRODUCTS | ATTNKIT_SHORT_WEIGHTS))
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "attention->flags has ATTNKIT_BF16_PRODUCTS: the attention of a layer does "
+                      "not have them");
     return check_no_tensors(tensors, 2, why, message);
 }
 

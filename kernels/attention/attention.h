@@ -103,6 +103,10 @@ struct attention {
     struct total before, after;
     float scale_log2;
     bool integers; /* K and V, rows of TYPE_Q8_0, are multiplied as integers */
+    /* q, K and V are TYPE_BF16 in rows, and are multiplied in groups of 32 products. Kernels ask
+     * is_grouped. */
+    bool grouped;
+    bool short_weights; /* with `grouped`: a weight is one bf16 instead of two */
     bool causal;
     bool bottom_right;    /* whether row 0 of a sequence has position kv_len - q_len; else its
                              position is in q_offsets, or 0 */
@@ -113,6 +117,13 @@ struct attention {
     struct extras extras;
 };
 
+/* Returns whether products are added in groups. It is constant in a build without the part
+ * products, so that the compiler leaves out the code for them. */
+static inline bool is_grouped(const struct attention *a)
+{
+    return HAS_PRODUCTS && a->grouped;
+}
+
 /* The unit of work: some rows of one KV head. The first rows go through panels, in attnkit_prefill.
  * The other rows go through decode tiles, in attnkit_decode, or together with the rows of the next
  * heads, in attnkit_heads. */
@@ -121,7 +132,7 @@ struct work_item {
     int64_t first_row;
     int panel_rows;  /* at most attnkit_most_panel_rows */
     int decode_rows; /* at most kernels->decode_rows or f32_decode_rows; with integers at most
-                        MAX_DECODE_ROWS, and panel_rows is 0 */
+                         MAX_DECODE_ROWS, and panel_rows is 0; 0 with groups of products */
     int heads;       /* number of KV heads, from kv_head on, whose rows go together; 1 unless keys
                       * are few */
 };

@@ -31,14 +31,14 @@ static bool has_wide(const struct attention *a)
 
 int64_t attnkit_wide_floats(const struct attention *a)
 {
-    return has_wide(a) ? KEY_BLOCK * (a->head_dim + a->value_dim) : 0;
+    return has_wide(a) ? KEY_BLOCK * (wide_dim(a) + a->value_dim) : 0;
 }
 
 struct wide attnkit_take_wide(const struct attention *a, float *scratch)
 {
     if (!has_wide(a))
         return (struct wide){NULL, NULL};
-    return (struct wide){scratch, scratch + KEY_BLOCK * a->head_dim};
+    return (struct wide){scratch, scratch + KEY_BLOCK * wide_dim(a)};
 }
 
 static bool is_at_one_stride(const struct attention *a, const struct cache *c, int64_t first,
@@ -228,6 +228,65 @@ struct block attnkit_block(const struct attention *a, const struct kernels *kern
             is_at_one_stride(a, &a->k, first, keys) && is_at_one_stride(a, &a->v, first, keys),
     };
 }
+
+/* --- Words of groups -------------------------------------------------------------------------- */
+
+/* Returns the row of a key, or NULL if the key is not in `keys`. Prefetches the row that lies
+ * KEY_BLOCK rows later, if all rows lie at one stride. */
+static const void *row_in(const struct widening *w, struct key_set keys, int key)
+{
+    if (key >= KEY_BLOCK || !has_key(keys, key))
+        return NULL;
+    const struct cache *const c = w->c;
+    const char *const row = key_row(w->a, c, w->batch, w->kv_head, w->first + key).data;
+    const bool is_alone = has_cells(w->a) || w->a->pages.table;
+    const int64_t bytes = bytes_of(c->type, c->dim);
+    if (!is_alone && key < keys_of_next(w, bytes))
+        prefetch_row(row + KEY_BLOCK * c->stride.row, bytes);
+    return row;
+}
+
+static struct rows words_of_k(const struct widening *w, struct key_set keys)
+{
+    for (int key = first_of(keys) / GROUP_PRODUCTS * GROUP_PRODUCTS;
+         key < whole_quads(end_of(keys)); key++) {
+        const void *const row = row_in(w, keys, key);
+        if (row)
+            w->kernels->grouped->pack_row(row, w->c->dim, wide_row(w, key));
+        else
+            memset(wide_row(w, key), 0, (size_t)w->row_floats * sizeof(float));
+    }
+    return (struct rows){(const char *)w->wide, w->row_floats * (int64_t)sizeof(float),
+                         w->row_floats};
+}
+
+static struct rows words_of_v(const struct widening *w, struct key_set keys)
+{
+    const int elements = w->kernels->grouped->elements;
+    for (int key = first_of(keys) / GROUP_PRODUCTS * GROUP_PRODUCTS; key < end_of(keys);
+         key += QUAD_ELEMENTS) {
+        const void *row[QUAD_ELEMENTS];
+        for (int i = 0; i < QUAD_ELEMENTS; i++)
+            row[i] = row_in(w, keys, key + i);
+        w->kernels->grouped->pack_quad(row, w->c->dim, wide_row(w, key / elements));
+    }
+    return (struct rows){(const char *)w->wide, w->row_floats * (int64_t)sizeof(float),
+                         w->row_floats};
+}
+
+struct block attnkit_grouped_block(const struct attention *a, const struct kernels *kernels,
+                                   int64_t batch, int64_t kv_head, int64_t first,
+                                   struct key_set keys, struct wide wide)
+{
+    if (!HAS_PRODUCTS)
+        __builtin_trap(); /* never called; the compiler leaves out the code after it */
+    const int64_t words = wide_dim(a) / kernels->grouped->elements;
+    const struct widening k = {a, kernels, &a->k, batch, kv_head, first, wide.k, words, NULL};
+    const struct widening v = {a, kernels, &a->v, batch, kv_head, first, wide.v, a->v.dim, NULL};
+    return (struct block){.k = words_of_k(&k, keys), .v = words_of_v(&v, keys)};
+}
+
+/* --- Decode ----------------------------------------------------------------------------------- */
 
 /* Returns whether a decode tile can read the rows as they are. */
 static bool is_readable(const struct cache *c)

@@ -49,7 +49,8 @@ struct rows attnkit_rows(const struct attention *a, const struct kernels *kernel
  * kernels have a unit for pairs. */
 static inline bool has_pairs(const struct attention *a, const struct kernels *kernels)
 {
-    return kernels->pairs && a->q_type == TYPE_BF16 && a->k.type == TYPE_BF16 && !a->k.tiled;
+    return kernels->pairs && !is_grouped(a) && a->q_type == TYPE_BF16 && a->k.type == TYPE_BF16 &&
+           !a->k.tiled;
 }
 
 /* Returns rows of K as attnkit_rows does, but as words of pairs in `wide`. Sets *least to the least
@@ -57,6 +58,21 @@ static inline bool has_pairs(const struct attention *a, const struct kernels *ke
 struct rows attnkit_pairs_of_k(const struct attention *a, const struct kernels *kernels,
                                int64_t batch, int64_t kv_head, int64_t first, struct key_set keys,
                                float *wide, uint32_t *least);
+
+/* Returns the number of floats that a row of q or K takes in scratch. */
+static inline int64_t wide_dim(const struct attention *a)
+{
+    return is_grouped(a) ? whole_quads(a->head_dim) : a->head_dim;
+}
+
+/* Returns K and V of `keys`, which are a part of the block at key `first`, as words of struct
+ * grouped_kernels in `wide`. K has the row of key i at row i, and V has the row of quad i at i *
+ * QUAD_ELEMENTS / elements, counted from the beginning of the block. Keys that are not in `keys`
+ * have words of 0. K and V begin with the group of the first of `keys`, and end with the quad of
+ * the last. The words before them are not written. */
+struct block attnkit_grouped_block(const struct attention *a, const struct kernels *kernels,
+                                   int64_t batch, int64_t kv_head, int64_t first,
+                                   struct key_set keys, struct wide wide);
 
 /* The keys first .. end - 1 of a head. Of a longer range, a block has the first KEY_BLOCK keys. The
  * range is empty if first is end. */

@@ -41,8 +41,10 @@ struct prefill {
     const struct attention *a;
     const struct kernels *kernels;
     int64_t batch, kv_head;
+    int rows;               /* of the item, in panels */
     float *scores;          /* [KEY_BLOCK][lanes] of a panel */
     float *rescale;         /* [lanes] */
+    float *parts;           /* with groups: parts of weights, 2 times [KEY_BLOCK][lanes] */
     float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and [KEY_BLOCK][lanes] */
     struct visible visible; /* the keys that any row sees by its position */
     char *careful_scratch;  /* for rows that are recomputed; the same memory as `wide` */
@@ -78,7 +80,7 @@ static int64_t total_floats(const struct attention *a)
 /* Returns the number of floats of scratch for each lane: its query, state and total. */
 static int64_t panel_floats(const struct attention *a)
 {
-    return a->head_dim + state_floats(a) + total_floats(a);
+    return wide_dim(a) + state_floats(a) + total_floats(a);
 }
 
 static size_t larger(size_t a, size_t b)
@@ -100,15 +102,30 @@ int attnkit_most_panel_rows(const struct attention *a, const struct kernels *ker
     return rows / kernels->lanes * kernels->lanes;
 }
 
-size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels)
+/* Returns the number of floats of scratch that parts of weights take. */
+static int64_t part_floats(const struct attention *a, int lanes)
+{
+    return is_grouped(a) ? 2 * KEY_BLOCK * lanes : 0;
+}
+
+/* Returns the bytes of scratch for an item of `rows` rows, without the bytes at
+ * `careful_scratch`. */
+static size_t item_scratch(const struct attention *a, const struct kernels *kernels, int rows)
 {
     const int lanes = kernels->lanes;
+    const int64_t floats = (KEY_BLOCK + 1) * lanes + part_floats(a, lanes) + mask_floats(a, lanes) +
+                           panel_floats(a) * whole_vectors(rows, kernels->vector);
+    return (size_t)floats * sizeof(float);
+}
+
+size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels)
+{
     const int64_t all_rows = a->q_len * a->group, most = attnkit_most_panel_rows(a, kernels);
     const int rows = (int)(all_rows < most ? all_rows : most);
-    const int64_t floats = (KEY_BLOCK + 1) * lanes + mask_floats(a, lanes) +
-                           panel_floats(a) * whole_vectors(rows, kernels->vector);
     const size_t wide = (size_t)attnkit_wide_floats(a) * sizeof(float) + attnkit_weights_scratch(a);
-    return (size_t)floats * sizeof(float) + larger(attnkit_careful_scratch(a), wide);
+    const size_t again =
+        is_grouped(a) ? item_scratch(a, kernels, 1) + wide : attnkit_careful_scratch(a);
+    return item_scratch(a, kernels, rows) + larger(again, wide);
 }
 
 /* Takes `lanes` times `lines` floats from the scratch. They are aligned to a vector, because
@@ -178,18 +195,22 @@ static inline __attribute__((always_inline)) void prefetch_row(const void *row, 
 /* Returns the number of floats that a row of q takes in a panel. */
 static int64_t q_steps(const struct prefill *w)
 {
+    if (is_grouped(w->a))
+        return wide_dim(w->a) / w->kernels->grouped->elements;
     return w->paired ? words_of_pairs(w->a->head_dim) : w->a->head_dim;
 }
 
-/* Returns a row of q. If w->paired, the result is words of pairs in `wide`, and w->q_least becomes
- * the least magnitude of the row if this is less. Otherwise the result is binary32, in place or in
- * `wide`. */
+/* Returns a row of q. With groups, the result is words of struct grouped_kernels in `wide`. If
+ * w->paired, the result is words of pairs in `wide`, and w->q_least becomes the least magnitude of
+ * the row if this is less. Otherwise the result is binary32, in place or in `wide`. */
 static const float *find_q(struct prefill *w, const void *row, float *wide)
 {
     const int64_t n = w->a->head_dim;
     if (w->a->q_type == TYPE_F32)
         return row;
-    if (w->paired) {
+    if (is_grouped(w->a)) {
+        w->kernels->grouped->pack_row(row, n, wide);
+    } else if (w->paired) {
         const uint32_t least = w->kernels->pairs->pair(row, n, (uint32_t *)(void *)wide);
         w->q_least = least < w->q_least ? least : w->q_least;
     } else {
@@ -203,7 +224,7 @@ static void pack_panel(struct prefill *w, const struct panel *p)
     const float *rows[MAX_LANES];
     struct place place = p->first;
     for (int lane = 0; lane < p->lanes; lane++) {
-        rows[lane] = find_q(w, q_row(w->a, place), w->wide.k + lane * w->a->head_dim);
+        rows[lane] = find_q(w, q_row(w->a, place), w->wide.k + lane * wide_dim(w->a));
         place = next_lane(w, p, lane, place);
     }
     w->kernels->pack_q(rows, p->lanes, q_steps(w), p->q_t);
@@ -242,7 +263,7 @@ static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, i
     p->lanes = lanes;
     p->full = visible_end(w->a, w->batch, first_row / w->a->group);
     p->end = visible_end(w->a, w->batch, (first_row + rows - 1) / w->a->group);
-    p->q_t = take(scratch, w->a->head_dim, lanes);
+    p->q_t = take(scratch, wide_dim(w->a), lanes);
     p->chunk = take_state(scratch, w->a->value_dim, lanes);
     p->total = take_total(scratch, w->a->value_dim, lanes);
     p->is_begun = false;
@@ -263,6 +284,8 @@ static char *divide_scratch(struct prefill *w, int panel_rows, char *scratch, st
     scratch += panel_floats(w->a) * rows * (int64_t)sizeof(float);
     w->scores = take(&scratch, KEY_BLOCK, lanes);
     w->rescale = take(&scratch, 1, lanes);
+    w->parts = (float *)(void *)scratch;
+    scratch += part_floats(w->a, lanes) * (int64_t)sizeof(float);
     *seen = NULL;
     if (w->a->extras.any || has_cells(w->a)) {
         w->lines = take(&scratch, KEY_BLOCK, lanes);
@@ -320,10 +343,46 @@ static void score(const struct prefill *w, const struct panel *p, const struct r
                   struct ahead ahead)
 {
     const struct rows *const v = keys == KEY_BLOCK ? ahead.v : NULL;
-    if (w->paired)
+    if (is_grouped(w->a))
+        w->kernels->grouped->scores(p->q_t, p->lanes, k, keys, w->scores);
+    else if (w->paired)
         w->kernels->pairs->scores(p->q_t, p->lanes, k, keys, w->scores, v);
     else
         w->kernels->scores(p->q_t, p->lanes, k, keys, w->scores, v);
+}
+
+/* Turns scores, or t, into weights and makes their parts. l is the sum of the parts. */
+static void softmax_in_groups(const struct prefill *w, const struct panel *p, int keys,
+                              const int32_t *visible, float scale_log2)
+{
+    _Alignas(MAX_VECTOR * sizeof(float)) float unused[MAX_LANES] = {0.0f};
+    const struct state st = {p->chunk.row_max, unused, p->chunk.out};
+    w->kernels->softmax(w->scores, p->lanes, keys, visible, scale_log2, &st, w->rescale);
+    w->kernels->grouped->pack_weights(w->scores, p->lanes, keys, w->a->short_weights, w->rescale,
+                                      p->chunk.row_sum, w->parts);
+}
+
+/* Turns scores, or t, into weights. */
+static void softmax(const struct prefill *w, const struct panel *p, int keys,
+                    const int32_t *visible, float scale_log2)
+{
+    if (is_grouped(w->a))
+        softmax_in_groups(w, p, keys, visible, scale_log2);
+    else
+        w->kernels->softmax(w->scores, p->lanes, keys, visible, scale_log2, &p->chunk, w->rescale);
+}
+
+/* Adds the weighted V of a block to o of the chunk. */
+static void add_v(const struct prefill *w, struct panel *p, const struct rows *v, int keys,
+                  struct ahead ahead)
+{
+    const float *const rescale = p->is_fresh ? NULL : w->rescale;
+    if (is_grouped(w->a))
+        w->kernels->grouped->weighted_v(w->parts, p->lanes, rescale, v, keys, w->a->short_weights,
+                                        p->chunk.out);
+    else
+        w->kernels->weighted_v(w->scores, p->lanes, rescale, v, keys, p->chunk.out, ahead.k);
+    p->is_fresh = false;
 }
 
 /* --- Without masks -----------------------------------------------------------------------------
@@ -333,7 +392,6 @@ static void score(const struct prefill *w, const struct panel *p, const struct r
 static void attend_block(const struct prefill *w, struct panel *p, int64_t first,
                          const struct block *block, struct ahead ahead)
 {
-    const struct kernels *kernels = w->kernels;
     const int keys = visible_in_block(p->end, first);
     int32_t visible[MAX_LANES];
     const bool mixed = visible_in_block(p->full, first) < keys;
@@ -343,13 +401,9 @@ static void attend_block(const struct prefill *w, struct panel *p, int64_t first
         place = next_lane(w, p, lane, place);
     }
 
-    const struct state *const st = &p->chunk;
     score(w, p, &block->k, keys, ahead);
-    kernels->softmax(w->scores, p->lanes, keys, mixed ? visible : NULL, w->a->scale_log2, st,
-                     w->rescale);
-    kernels->weighted_v(w->scores, p->lanes, p->is_fresh ? NULL : w->rescale, &block->v, keys,
-                        st->out, ahead.k);
-    p->is_fresh = false;
+    softmax(w, p, keys, mixed ? visible : NULL, w->a->scale_log2);
+    add_v(w, p, &block->v, keys, ahead);
 }
 
 /* --- With masks --------------------------------------------------------------------------------
@@ -389,7 +443,8 @@ struct view {
     bool biased;
 };
 
-static struct view view_of(const struct panel *p, struct key_set there)
+/* With groups, the keys begin with a group. */
+static struct view view_of(const struct panel *p, struct key_set there, bool grouped)
 {
     struct view view = {.biased = false};
     struct key_set any = {{0, 0}}, all = there;
@@ -400,8 +455,9 @@ static struct view view_of(const struct panel *p, struct key_set there)
     }
     if (is_empty(any))
         return view;
-    view.keys = intersection_of(there, key_set_of(first_of(any), end_of(any)));
-    view.first = count_of(intersection_of(there, key_set_of(0, first_of(any))));
+    const int first = grouped ? first_of(any) / GROUP_PRODUCTS * GROUP_PRODUCTS : first_of(any);
+    view.keys = intersection_of(there, key_set_of(first, end_of(any)));
+    view.first = count_of(intersection_of(there, key_set_of(0, first)));
     view.count = count_of(view.keys);
     view.full = is_equal(view.keys, all);
     return view;
@@ -447,7 +503,7 @@ static void make_plane(const struct prefill *w, const struct panel *p, const str
 
 /* Turns scores into weights. Steps that this block does not need are left out. */
 static void weigh(const struct prefill *w, const struct panel *p, const struct view *view,
-                  int64_t block, const struct state *st)
+                  int64_t block)
 {
     const struct kernels *kernels = w->kernels;
     const struct adjust *how = &w->a->extras.adjust;
@@ -464,7 +520,7 @@ static void weigh(const struct prefill *w, const struct panel *p, const struct v
         kernels->adjust(how, bias ? w->plane : NULL, scores, w->scores);
         scale_log2 = 1.0f;
     }
-    kernels->softmax(w->scores, p->lanes, view->count, visible, scale_log2, st, w->rescale);
+    softmax(w, p, view->count, visible, scale_log2);
     if (!w->a->extras.drops)
         return;
     make_plane(w, p, view, block, true);
@@ -481,16 +537,14 @@ static struct rows rows_from(struct rows rows, int first)
 static void attend_masked_block(const struct prefill *w, struct panel *p, int64_t first,
                                 const struct block *block, struct key_set there, struct ahead ahead)
 {
-    const struct view view = view_of(p, there);
+    const struct view view = view_of(p, there, is_grouped(w->a));
     if (view.count == 0)
         return;
-    const struct rows k = rows_from(block->k, view.first), v = rows_from(block->v, view.first);
-    const struct state *const st = &p->chunk;
+    const int v_rows = is_grouped(w->a) ? view.first / w->kernels->grouped->elements : view.first;
+    const struct rows k = rows_from(block->k, view.first), v = rows_from(block->v, v_rows);
     score(w, p, &k, view.count, ahead);
-    weigh(w, p, &view, first, st);
-    w->kernels->weighted_v(w->scores, p->lanes, p->is_fresh ? NULL : w->rescale, &v, view.count,
-                           st->out, ahead.k);
-    p->is_fresh = false;
+    weigh(w, p, &view, first);
+    add_v(w, p, &v, view.count, ahead);
 }
 
 /* --- The walk over the keys --------------------------------------------------------------------
@@ -545,6 +599,8 @@ static struct block find_block(struct prefill *w, int64_t first, struct key_set 
 {
     struct block block = {.in_place = false};
     uint32_t least;
+    if (is_grouped(w->a))
+        return attnkit_grouped_block(w->a, w->kernels, w->batch, w->kv_head, first, keys, w->wide);
     if (!w->paired)
         return attnkit_block(w->a, w->kernels, w->batch, w->kv_head, first, keys, w->wide);
     block.k =
@@ -566,10 +622,12 @@ static void attend_blocks(struct prefill *w, int64_t first)
     const int64_t end = last->end < first + CHUNK_KEYS ? last->end : first + CHUNK_KEYS;
     for (int64_t key = first; key < end; key += KEY_BLOCK) {
         const bool masked = is_masked(w, key);
-        const struct key_set keys = keys_of_block(w, key, masked);
+        struct key_set keys = keys_of_block(w, key, masked);
         if (is_empty(keys))
             continue;
         const struct block block = find_block(w, key, keys);
+        if (is_grouped(w->a)) /* `block` also has the keys that no row sees, as zeros */
+            keys = key_set_of(0, end_of(keys));
         struct rows next = block.k;
         struct ahead ahead = {NULL, NULL};
         if (block.in_place)
@@ -609,6 +667,39 @@ static double sum_of(const struct panel *p, int lane)
     return p->is_begun || p->is_sunk ? p->total.row_sum[lane] : (double)p->chunk.row_sum[lane];
 }
 
+/* Recomputes a row by itself, as an item of one row. Its panel reads no key that the row does not
+ * see. Not inlined, because struct prefill is large. */
+static __attribute__((noinline)) void attend_alone(const struct prefill *w, int64_t row)
+{
+    const struct work_item item = {w->batch, w->kv_head, row, 1, 0, 1};
+    attnkit_prefill(w->a, w->kernels, &item, w->careful_scratch);
+}
+
+/* Divides o of the total of an item of one row again, and writes the result. finish_total may give
+ * a wrong quotient if o is infinite. */
+static void divide_again(const struct prefill *w, const struct panel *p)
+{
+    const struct attention *const a = w->a;
+    float *const out = w->wide.v;
+    double *const o = (double *)(void *)(out + 2 * a->value_dim);
+    for (int64_t c = 0; c < a->value_dim; c++)
+        o[c] = p->is_sunk ? (double)p->chunk.out[c * p->lanes] : p->total.out[c * p->lanes];
+    w->kernels->quotient_row(o, divisor_of(sum_of(p, 0)), a->value_dim, out);
+    divide_not_finite(o, divisor_of(sum_of(p, 0)), a->value_dim, out);
+    w->kernels->narrow(a->out_type, out, a->value_dim, 0, out_row(a, p->first), NULL);
+}
+
+static void redo_row(const struct prefill *w, const struct panel *p, int64_t row)
+{
+    const struct work_item item = {w->batch, w->kv_head, row, 0, 1, 1};
+    if (!is_grouped(w->a))
+        attnkit_careful_row(w->a, w->kernels, &item, w->careful_scratch);
+    else if (w->rows > 1)
+        attend_alone(w, row);
+    else if (!w->a->after.out && (p->is_begun || p->is_sunk))
+        divide_again(w, p);
+}
+
 /* Recomputes the rows whose result is not finite. A sum may have overflowed. Or a lane that does
  * not see a key has multiplied V of this key by 0, which gives NaN if V is NaN or infinite. If the
  * sum of a row's weights is NaN, the result is NaN, too, and the row is not recomputed. If the call
@@ -617,10 +708,8 @@ static double sum_of(const struct panel *p, int lane)
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)
-        if (not_finite >> lane & 1 && (w->a->after.out || !isnan(sum_of(p, lane)))) {
-            const struct work_item row = {w->batch, w->kv_head, p->first_row + lane, 0, 1, 1};
-            attnkit_careful_row(w->a, w->kernels, &row, w->careful_scratch);
-        }
+        if (not_finite >> lane & 1 && (w->a->after.out || !isnan(sum_of(p, lane))))
+            redo_row(w, p, p->first_row + lane);
 }
 
 /* The addresses of a panel's results. */
@@ -766,6 +855,7 @@ static void begin_item(struct prefill *w, const struct attention *a, const struc
     w->kernels = kernels;
     w->batch = item->batch;
     w->kv_head = item->kv_head;
+    w->rows = item->panel_rows;
     begin(w, item, scratch);
 }
 

@@ -5,4 +5,5 @@
 #include "kernels/avx2/avx2.h"
 
 #define KERNEL_INTEGERS attnkit_avx2_integers
+#define KERNEL_GROUPED attnkit_avx2_grouped
 #include "kernels/vectors/table.h"

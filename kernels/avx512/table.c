@@ -5,4 +5,5 @@
 #include "kernels/avx512/avx512.h"
 
 #define KERNEL_INTEGERS attnkit_avx512_integers
+#define KERNEL_GROUPED attnkit_avx512_grouped
 #include "kernels/vectors/table.h"

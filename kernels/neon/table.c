@@ -6,4 +6,5 @@
 #include "kernels/neon/neon.h"
 
 #define KERNEL_INTEGERS attnkit_neon_integers
+#define KERNEL_GROUPED attnkit_neon_grouped
 #include "kernels/vectors/table.h"

@@ -20,20 +20,23 @@ struct buffers {
     float *chunk;       /* [value_dim], o of a chunk */
     float *column_sums; /* [value_dim], sums of the block */
     float *q, *k, *v;   /* one row of each */
+    float *halves;      /* [2][value_dim], with groups: sums over keys of even and of odd index */
     int64_t key[KEY_BLOCK];  /* the seen keys of the block */
     float p[KEY_BLOCK];      /* the weights of these keys, before dropout: the terms of l */
-    float weight[KEY_BLOCK]; /* the weights of these keys, after dropout: the factors of V */
+    float weight[KEY_BLOCK]; /* the weights of these keys, after dropout: the factors of V; with
+                                groups the high parts of p */
 };
 
 static void new_buffers(const struct attention *a, struct buffers *b)
 {
     b->total = calloc((size_t)(2 * a->value_dim), sizeof *b->total);
     b->exact = b->total + a->value_dim;
-    b->chunk = calloc((size_t)(2 * a->head_dim + 3 * a->value_dim), sizeof *b->chunk);
+    b->chunk = calloc((size_t)(2 * a->head_dim + 5 * a->value_dim), sizeof *b->chunk);
     b->column_sums = b->chunk + a->value_dim;
     b->v = b->column_sums + a->value_dim;
     b->q = b->v + a->value_dim;
     b->k = b->q + a->head_dim;
+    b->halves = b->k + a->head_dim;
 }
 
 static void free_buffers(const struct buffers *b)
@@ -241,6 +244,74 @@ static void add_integers(const struct attention *a, int64_t batch, int64_t kv_he
     }
 }
 
+/* --- Step 17: groups of products of bf16 ------------------------------------------------------ */
+
+static float large_or_0(float x)
+{
+    return fabsf(x) < LEAST_FACTOR ? 0.0f : x;
+}
+
+static float grouped_dot(const struct attention *a, int64_t kv_head, struct place place,
+                         int64_t key, const struct buffers *b)
+{
+    float s = 0.0f;
+    widen_key(a, &a->k, place.batch, kv_head, key, b->k);
+    for (int64_t first = 0; first < a->head_dim; first += GROUP_PRODUCTS) {
+        float half[2] = {0.0f, 0.0f};
+        for (int64_t d = first; d < first + GROUP_PRODUCTS && d < a->head_dim; d++)
+            half[d % 2] = fmaf(large_or_0(b->q[d]), large_or_0(b->k[d]), half[d % 2]);
+        s += half[0] + half[1];
+    }
+    return s;
+}
+
+/* Returns the bf16 nearest to x. */
+static float nearest_bf16(float x)
+{
+    return float_from_bf16(bf16_from_float(x));
+}
+
+/* Splits the weights of the block's keys into parts: b->weight gets the high parts, and b->p the
+ * sums of both parts. */
+static void split_weights(const struct attention *a, int keys, struct buffers *b)
+{
+    for (int i = 0; i < keys; i++) {
+        const float p = b->p[i] < LEAST_WEIGHT ? 0.0f : b->p[i], high = nearest_bf16(p);
+        b->weight[i] = high;
+        b->p[i] = a->short_weights ? high : high + nearest_bf16(p - high);
+    }
+}
+
+/* Adds the products of one part of the weights and V to b->column_sums, for the keys first .. end -
+ * 1 of b->key, which are the seen keys of a group. */
+static void add_group(const struct attention *a, int64_t batch, int64_t kv_head, int first, int end,
+                      bool is_low, struct buffers *b)
+{
+    memset(b->halves, 0, (size_t)(2 * a->value_dim) * sizeof *b->halves);
+    for (int i = first; i < end; i++) {
+        float *const half = b->halves + b->key[i] % 2 * a->value_dim;
+        const float part = is_low ? b->p[i] - b->weight[i] : b->weight[i];
+        widen_key(a, &a->v, batch, kv_head, b->key[i], b->v);
+        for (int64_t c = 0; c < a->value_dim; c++)
+            half[c] = fmaf(part, large_or_0(b->v[c]), half[c]);
+    }
+    for (int64_t c = 0; c < a->value_dim; c++)
+        b->column_sums[c] += b->halves[c] + b->halves[a->value_dim + c];
+}
+
+/* Sets b->column_sums to the weighted sums of V over the first `keys` keys of b->key. */
+static void add_groups(const struct attention *a, int64_t batch, int64_t kv_head, int keys,
+                       struct buffers *b)
+{
+    for (int first = 0, end = 0; first < keys; first = end) {
+        while (end < keys && b->key[end] / GROUP_PRODUCTS == b->key[first] / GROUP_PRODUCTS)
+            end++;
+        add_group(a, batch, kv_head, first, end, false, b);
+        if (!a->short_weights)
+            add_group(a, batch, kv_head, first, end, true, b);
+    }
+}
+
 /* --- The row ---------------------------------------------------------------------------------- */
 
 /* Computes the score s_j of step 2. */
@@ -250,6 +321,8 @@ static float dot(const struct attention *a, int64_t kv_head, struct place place,
     float s = 0.0f;
     if (a->integers)
         return integer_dot(a, kv_head, place, key, b);
+    if (a->grouped)
+        return grouped_dot(a, kv_head, place, key, b);
     widen_key(a, &a->k, place.batch, kv_head, key, b->k);
     for (int64_t d = 0; d < a->head_dim; d++)
         s = fmaf(b->q[d], b->k[d], s);
@@ -322,10 +395,12 @@ static void add_block(const struct attention *a, int64_t kv_head, struct place p
     const int keys = weigh_block(a, kv_head, place, first, end, b, row_max);
     const float rescale = factor_of(before, *row_max);
     float sum = 0.0f;
+    if (a->grouped)
+        split_weights(a, keys, b);
     memset(b->column_sums, 0, (size_t)a->value_dim * sizeof *b->column_sums);
     for (int i = 0; i < keys; i++) {
         sum += b->p[i];
-        if (a->integers)
+        if (a->integers || a->grouped)
             continue;
         widen_key(a, &a->v, place.batch, kv_head, b->key[i], b->v);
         for (int64_t c = 0; c < a->value_dim; c++)
@@ -333,6 +408,8 @@ static void add_block(const struct attention *a, int64_t kv_head, struct place p
     }
     if (a->integers)
         add_integers(a, place.batch, kv_head, keys, b);
+    if (a->grouped)
+        add_groups(a, place.batch, kv_head, keys, b);
     for (int64_t c = 0; c < a->value_dim && keys > 0; c++)
         b->chunk[c] = fmaf(b->chunk[c], rescale, b->column_sums[c]);
     if (keys > 0)
@@ -390,7 +467,7 @@ static void settle_chunk(const struct attention *a, int64_t kv_head, struct plac
     bool finite = true;
     for (int64_t c = 0; c < a->value_dim; c++)
         finite &= isfinite(b->chunk[c]) != 0;
-    const bool is_exact = !finite && isfinite(row_sum) && !a->integers;
+    const bool is_exact = !finite && isfinite(row_sum) && !a->integers && !a->grouped;
     if (is_exact)
         exact_mean(a, kv_head, place, first, end, b);
     for (int64_t c = 0; c < a->value_dim; c++)

@@ -525,4 +525,7 @@ const struct kernels attnkit_scalar = {
     .few_product = attnkit_scalar_few_product,
 #endif
     .integers = &integers,
+#ifndef ATTNKIT_WITHOUT_PRODUCTS
+    .grouped = &attnkit_scalar_grouped,
+#endif
 };

@@ -2,7 +2,7 @@
  *
  * The table of an instruction set, included by its table.c. It has the shapes of the tiles, which
  * are constants in the header of the instruction set, and the functions that entries.h declares.
- * KERNEL_INTEGERS names the tiles for integers.
+ * KERNEL_INTEGERS names the tiles for integers, KERNEL_GROUPED the tiles for groups of products.
  */
 #ifndef ATTNKIT_TABLE_H
 #define ATTNKIT_TABLE_H
@@ -10,6 +10,7 @@
 #include "kernels/vectors/entries.h"
 
 extern const struct integer_kernels KERNEL_INTEGERS;
+extern const struct grouped_kernels KERNEL_GROUPED;
 
 const struct kernels KERNEL_TABLE = {
     .name = KERNEL_NAME,
@@ -61,6 +62,9 @@ const struct kernels KERNEL_TABLE = {
     .pairs = KERNEL_PAIRS,
 #endif
     .integers = &KERNEL_INTEGERS,
+#ifndef ATTNKIT_WITHOUT_PRODUCTS
+    .grouped = &KERNEL_GROUPED,
+#endif
 };
 
 #endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Groups of 32 products of bf16 in plain C: the entries of struct grouped_kernels, with words that
+ * are binary32. They are built like tiles.c, without auto-vectorization.
+ */
+#include "kernels/scalar/scalar.h"
+
+/* Returns an element as binary32. A small element is 0. */
+static float large_element(const void *row, int64_t i)
+{
+    const float x = float_from_bf16(((const uint16_t *)row)[i]);
+    return fabsf(x) < LEAST_FACTOR ? 0.0f : x;
+}
+
+static void pack_row(const void *row, int64_t n, float *words)
+{
+    require_built(TYPE_BF16);
+    for (int64_t i = 0; i < whole_quads(n); i++)
+        words[i] = i < n ? large_element(row, i) : 0.0f;
+}
+
+static void pack_quad(const void *const row[QUAD_ELEMENTS], int64_t n, float *words)
+{
+    require_built(TYPE_BF16);
+    for (int i = 0; i < QUAD_ELEMENTS; i++)
+        for (int64_t c = 0; c < n; c++)
+            words[i * n + c] = row[i] ? large_element(row[i], c) : 0.0f;
+}
+
+/* Returns the sum of a group of up to GROUP_PRODUCTS products of x and y, whose words are at
+ * strides. */
+static float group_sum(const float *x, int64_t x_stride, const float *y, int64_t y_stride,
+                       int64_t count)
+{
+    float even = 0.0f, odd = 0.0f;
+    for (int64_t i = 0; i < count; i += 2) {
+        even = fma_once(x[i * x_stride], y[i * y_stride], even);
+        odd = fma_once(x[(i + 1) * x_stride], y[(i + 1) * y_stride], odd);
+    }
+    return even + odd;
+}
+
+static int64_t count_of_group(int64_t left)
+{
+    return left < GROUP_PRODUCTS ? left : GROUP_PRODUCTS;
+}
+
+static void scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s)
+{
+    require_built(TYPE_BF16);
+    for (int key = 0; key < keys; key++) {
+        const float *const row = (const float *)(const void *)(k->first + key * k->stride);
+        for (int lane = 0; lane < lanes; lane++) {
+            float sum = 0.0f;
+            for (int64_t d = 0; d < k->dim; d += GROUP_PRODUCTS)
+                sum += group_sum(q_t + d * lanes + lane, lanes, row + d, 1,
+                                 count_of_group(k->dim - d));
+            s[key * lanes + lane] = sum;
+        }
+    }
+}
+
+/* Writes the parts of a weight. Returns their sum. */
+static float split_weight(float p, bool is_short, float *high, float *low)
+{
+    p = p < LEAST_WEIGHT ? 0.0f : p;
+    *high = float_from_bf16(bf16_from_float(p));
+    if (is_short)
+        return *high;
+    *low = float_from_bf16(bf16_from_float(p - *high));
+    return *high + *low;
+}
+
+static void pack_weights(const float *p, int lanes, int keys, bool is_short, const float *rescale,
+                         float *row_sum, float *parts)
+{
+    require_built(TYPE_BF16);
+    float *const low = parts + KEY_BLOCK * lanes;
+    for (int lane = 0; lane < lanes; lane++) {
+        float sum = 0.0f;
+        for (int at = lane; at < keys * lanes; at += lanes)
+            sum += split_weight(p[at], is_short, &parts[at], &low[at]);
+        for (int at = keys * lanes + lane; at < whole_quads(keys) * lanes; at += lanes) {
+            parts[at] = 0.0f;
+            low[at] = 0.0f;
+        }
+        row_sum[lane] = fma_once(row_sum[lane], rescale[lane], sum);
+    }
+}
+
+/* Returns the sum over the keys for one lane of `parts` and one column of V. */
+static float column_sum(const float *parts, int lanes, const struct rows *v, int64_t c, int keys,
+                        bool is_short)
+{
+    const int64_t v_stride = v->stride / (ptrdiff_t)sizeof(float);
+    const float *const column = (const float *)(const void *)v->first + c;
+    const float *const low = parts + KEY_BLOCK * lanes;
+    float sum = 0.0f;
+    for (int key = 0; key < keys; key += GROUP_PRODUCTS) {
+        const int64_t count = count_of_group(whole_quads(keys) - key);
+        const float *const values = column + key * v_stride;
+        sum += group_sum(parts + key * lanes, lanes, values, v_stride, count);
+        if (!is_short)
+            sum += group_sum(low + key * lanes, lanes, values, v_stride, count);
+    }
+    return sum;
+}
+
+static void weighted_v(const float *parts, int lanes, const float *rescale, const struct rows *v,
+                       int keys, bool is_short, float *o)
+{
+    require_built(TYPE_BF16);
+    for (int64_t c = 0; c < v->dim; c++)
+        for (int lane = 0; lane < lanes; lane++) {
+            const float sum = column_sum(parts + lane, lanes, v, c, keys, is_short);
+            float *const to = o + c * lanes + lane;
+            *to = rescale ? fma_once(*to, rescale[lane], sum) : sum;
+        }
+}
+
+const struct grouped_kernels attnkit_scalar_grouped = {
+    .elements = 1,
+    .pack_row = pack_row,
+    .pack_quad = pack_quad,
+    .scores = scores,
+    .pack_weights = pack_weights,
+    .weighted_v = weighted_v,
+};
