@@ -409,11 +409,11 @@ static void unknown_flags_aligns_and_types_are_unsupported(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"flags is 0x8: bits 0x8 are not known", {SET(args.flags, 8)}},
+        {"flags is 0x20: bits 0x20 are not known", {SET(args.flags, 32)}},
         {"flags is 0x40: bits 0x40", {SET(args.flags, 64)}},
-        {"flags is 0xc: bits 0x8 are not known", {SET(args.flags, ATTNKIT_INTEGERS | 8)}},
+        {"flags is 0x24: bits 0x20 are not known", {SET(args.flags, ATTNKIT_INTEGERS | 32)}},
         {"flags is 0x80000001: bits 0x80000000", {SET(args.flags, 0x80000001)}},
-        {"flags is 0xffffffff: bits 0xfffffff8", {SET(args.flags, -1)}},
+        {"flags is 0xffffffff: bits 0xffffffe0", {SET(args.flags, -1)}},
         {"align is 4", {SET(args.align, 4)}},
         {"align is -1", {SET(args.align, -1)}},
         {"align is 2147483647", {SET(args.align, INT32_MAX)}},

@@ -463,7 +463,7 @@ static void a_named_unit_is_used_or_refused(void **state)
     }
 }
 
-static void tables_of_units_differ_only_in_pairs_and_integers(void **state)
+static void tables_of_units_differ_only_in_their_tiles(void **state)
 {
     (void)state;
     const int count = attnkit_units(&units);
@@ -479,6 +479,10 @@ static void tables_of_units_differ_only_in_pairs_and_integers(void **state)
         table.name = without->name;
         table.pairs = NULL;
         table.integers = without->integers;
+        /* Only words of two elements need the instruction that `pairs` tries. */
+        assert_int_equal(table.grouped->elements, units[u].kernels->pairs ? 2 : 1);
+        assert_true(table.grouped->elements == 2 || table.grouped == without->grouped);
+        table.grouped = without->grouped;
         assert_memory_equal(&table, without, sizeof table);
     }
 }
@@ -487,13 +491,15 @@ static void tables_of_units_differ_only_in_pairs_and_integers(void **state)
 
 typedef void (*entry)(void);
 
-enum { OWN_ENTRIES = 34, ENTRIES = OWN_ENTRIES + 2 };
+enum { OWN_ENTRIES = 34, ENTRIES = OWN_ENTRIES + 2 + 5 };
 
 _Static_assert(offsetof(struct kernels, pairs) - offsetof(struct kernels, exp2) ==
                    OWN_ENTRIES * sizeof(entry),
                "every entry of struct kernels belongs into list_entries");
-_Static_assert(offsetof(struct integer_kernels, add) == (ENTRIES - OWN_ENTRIES) * sizeof(entry),
+_Static_assert(offsetof(struct integer_kernels, add) == 2 * sizeof(entry),
                "every entry of struct integer_kernels belongs into list_entries, too");
+_Static_assert(sizeof(struct grouped_kernels) == (1 + 5) * sizeof(entry),
+               "every entry of struct grouped_kernels belongs into list_entries, too");
 
 static void list_entries(const struct kernels *k, entry entries[ENTRIES])
 {
@@ -532,7 +538,12 @@ static void list_entries(const struct kernels *k, entry entries[ENTRIES])
                                 (entry)k->quotient_row,
                                 (entry)k->fill_pointers,
                                 (entry)k->integers->round_row,
-                                (entry)k->integers->decode};
+                                (entry)k->integers->decode,
+                                (entry)k->grouped->pack_row,
+                                (entry)k->grouped->pack_quad,
+                                (entry)k->grouped->scores,
+                                (entry)k->grouped->pack_weights,
+                                (entry)k->grouped->weighted_v};
     memcpy(entries, all, sizeof all);
 }
 
@@ -548,6 +559,8 @@ static void tables_are_complete_and_within_the_limits_of_the_loops(void **state)
         for (int e = 0; e < ENTRIES; e++)
             assert_non_null(entries[e]);
         assert_non_null(k->integers);
+        assert_non_null(k->grouped);
+        assert_in_range(k->grouped->elements, 1, 2);
         assert_string_equal(k->name, isas[i].name);
         assert_in_range(k->vector, 4, MAX_VECTOR);
         assert_in_range(k->lanes, k->vector, MAX_LANES);
@@ -597,7 +610,7 @@ int main(void)
         cmocka_unit_test(units_that_are_not_there_are_refused),
         cmocka_unit_test(a_unit_is_used_if_it_is_worth_it),
         cmocka_unit_test(a_named_unit_is_used_or_refused),
-        cmocka_unit_test(tables_of_units_differ_only_in_pairs_and_integers),
+        cmocka_unit_test(tables_of_units_differ_only_in_their_tiles),
         cmocka_unit_test(tables_are_complete_and_within_the_limits_of_the_loops),
         cmocka_unit_test(no_table_borrows_from_another),
     };

@@ -111,6 +111,20 @@ static void integers_are_unsupported(void **state)
     expect_refusal(c, ATTNKIT_UNSUPPORTED, text);
 }
 
+static void products_of_bf16_are_unsupported(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "attention->flags has ATTNKIT_BF16_PRODUCTS: the attention of a layer";
+    struct small_layer *c = small_cross_layer();
+    c->attention.flags |= ATTNKIT_BF16_PRODUCTS;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, text);
+    c = small_layer();
+    c->attention.flags |= ATTNKIT_BF16_PRODUCTS | ATTNKIT_SHORT_WEIGHTS;
+    c->attention.k.type = c->attention.v.type = ATTNKIT_BF16;
+    expect_refusal(c, ATTNKIT_UNSUPPORTED, text);
+}
+
 static void dims_are_checked(void **state)
 {
     (void)state;
@@ -709,6 +723,7 @@ int main(void)
         cmocka_unit_test(good_calls_are_good),
         cmocka_unit_test(structs_are_checked),
         cmocka_unit_test(integers_are_unsupported),
+        cmocka_unit_test(products_of_bf16_are_unsupported),
         cmocka_unit_test(dims_are_checked),
         cmocka_unit_test(nothing_to_do_is_done),
         cmocka_unit_test(keys_without_rows_are_appended),

@@ -18,6 +18,9 @@
 #include "kernels/scalar/scalar.h"
 #include "tests/support/random.h"
 
+/* The flags that exclude tiled K and weights as an output. */
+enum { PRODUCTS = ATTNKIT_INTEGERS | ATTNKIT_BF16_PRODUCTS };
+
 static int64_t below(struct drawn *c, int64_t n)
 {
     return random_below(&c->random, n);
@@ -93,6 +96,8 @@ static void draw_shape(struct drawn *c)
     a->out.type = draw_type(c, ROUNDED_TYPES);
     if (a->flags & ATTNKIT_INTEGERS)
         a->k.type = a->v.type = ATTNKIT_Q8_0;
+    if (a->flags & ATTNKIT_BF16_PRODUCTS)
+        a->q.type = a->k.type = a->v.type = ATTNKIT_BF16;
     a->head_dim = draw_dim(c, a->k.type, &c->groups.storage.k_scale_group);
     a->value_dim = draw_dim(c, a->v.type, &c->groups.storage.v_scale_group);
     do {
@@ -148,7 +153,7 @@ static void draw_storage(struct drawn *c)
         c->kv_lens[b] = below(c, a->kv_len + 1);
     if (one_in(c, 3))
         c->groups.visibility.kv_lens.data = c->kv_lens;
-    const bool has_tiles = !is_only_widened((enum type)a->k.type) && !(a->flags & ATTNKIT_INTEGERS);
+    const bool has_tiles = !is_only_widened((enum type)a->k.type) && !(a->flags & PRODUCTS);
     if (one_in(c, 4) && has_tiles)
         a->k.layout |= ATTNKIT_TILED;
     if (one_in(c, 4))
@@ -359,7 +364,7 @@ static void draw_functions(struct drawn *c)
         scores->alibi_slopes = c->slopes;
     if (one_in(c, 4))
         scores->sinks = c->sinks;
-    if (one_in(c, 6) && a->align) {
+    if (one_in(c, 6) && a->align && !(a->flags & ATTNKIT_BF16_PRODUCTS)) {
         scores->dropout = one_in(c, 3) ? 0.9 : 0.1;
         scores->dropout_seeds = c->seeds;
         for (int b = 0; b < DRAWN_BATCH; b++)
@@ -410,7 +415,7 @@ static void take_outputs(struct drawn *c)
     c->lse_bytes = (size_t)rows * sizeof(float);
     a->out.data = c->out = take(c, c->out_bytes);
     a->lse.data = c->lse = take(c, c->lse_bytes);
-    if (!one_in(c, 3) || (a->flags & ATTNKIT_INTEGERS))
+    if (!one_in(c, 3) || (a->flags & PRODUCTS))
         return;
     c->groups.weights.kind = (attnkit_weights_kind)(1 + below(c, 4));
     c->weights_bytes = (size_t)(rows * a->kv_len) * sizeof(float);
@@ -681,6 +686,13 @@ struct drawn *drawn_with_integers(int number)
 {
     struct drawn *const c = number % 4 == 3 ? new_drawn(number, true, ATTNKIT_INTEGERS) : NULL;
     return c ? c : new_drawn(number, false, ATTNKIT_INTEGERS);
+}
+
+struct drawn *drawn_with_bf16_products(int number)
+{
+    const uint32_t flags = ATTNKIT_BF16_PRODUCTS | (number % 2 ? ATTNKIT_SHORT_WEIGHTS : 0);
+    struct drawn *const c = number % 4 == 3 ? new_drawn(number, true, flags) : NULL;
+    return c ? c : new_drawn(number, false, flags);
 }
 
 void drawn_free(struct drawn *c)

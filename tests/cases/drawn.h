@@ -51,6 +51,10 @@ struct drawn *drawn_in_cells(int number);
 /* Draws a call that multiplies K and V as integers. Some of these calls have cells. */
 struct drawn *drawn_with_integers(int number);
 
+/* Draws a call with ATTNKIT_BF16_PRODUCTS, every other time with ATTNKIT_SHORT_WEIGHTS. Some of
+ * these calls have cells. */
+struct drawn *drawn_with_bf16_products(int number);
+
 /* Replaces the 64-bit integers of the call by 32-bit integers. Returns false if the call has no
  * integers, or if one does not fit 32 bits. */
 bool drawn_narrow(struct drawn *c);

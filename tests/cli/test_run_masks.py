@@ -543,6 +543,24 @@ class Types(RunTest):
         self.assertRegex(self.summary, r"(?m)^k +\[1, 40, 64\] k\.npy, q8_0, as integers$")
         self.assertRegex(self.summary, r"(?m)^v +\[1, 40, 96\] v\.npy, q8_0, as integers$")
 
+    def test_bf16_products(self):
+        """--bf16-products gives other bits with 1 and with 2, close to the bits without it, and the same bits on each
+        instruction set."""
+        for options in ((), ("--causal", "30", "--softcap", "5", "--lse", "lse.npy")):
+            options = ("--kv-type", "bf16", *options)
+            results = [self.run_tool(*options)]
+            for parts in ("1", "2"):
+                bits = self.run_tool(*options, "--bf16-products", parts, "--isa", "scalar")
+                np.testing.assert_allclose(bits, results[0], rtol=0, atol=3e-2)
+                for isa in ISAS:
+                    with self.subTest(isa=isa, options=options, parts=parts):
+                        out = self.run_tool("--bf16-products", parts, *options, "--isa", isa, "--threads", 2)
+                        self.assertEqual(out.tobytes(), bits.tobytes())
+                results.append(bits)
+            self.assertEqual(len({bits.tobytes() for bits in results}), 3)
+        self.assertRegex(self.summary, r"(?m)^q +\[.*\] q\.npy, bf16, in groups of products$")
+        self.assertRegex(self.summary, r"(?m)^k +\[1, 40, 64\] k\.npy, bf16, in groups of products$")
+
     def test_out_type(self):
         wide = self.run_tool()
         for name, expected in (("f32", wide), ("f16", wide.astype(np.float16)),
@@ -689,7 +707,8 @@ class Refusals(RunTest):
                 (("--keep-first", "1", "--align", "0"), "--window"),
                 (("--q-docs", "q_docs.npy"), "--kv-docs"),
                 (("--kv-docs", "kv_docs.npy"), "--q-docs"),
-                (("--weights-kind", "softmax"), "--weights"), (("--integers",), "--kv-type")):
+                (("--weights-kind", "softmax"), "--weights"), (("--integers",), "--kv-type"),
+                (("--bf16-products", "2"), "--kv-type")):
             with self.subTest(options=options):
                 self.refuse(f"option {options[0]} needs option {needed}$", *options, code=2)
 
@@ -701,6 +720,12 @@ class Refusals(RunTest):
                     "f16", code=2)
         self.refuse("options --integers and --weights do not go together$", "--integers",
                     "--kv-type", "q8_0", "--weights", "w.npy", code=2)
+        self.refuse("--bf16-products needs --kv-type bf16: --kv-type is f16$", "--bf16-products", "1",
+                    "--kv-type", "f16", code=2)
+        self.refuse("options --bf16-products and --weights do not go together$", "--bf16-products", "1",
+                    "--kv-type", "bf16", "--weights", "w.npy", code=2)
+        self.refuse("options --bf16-products and --dropout do not go together$", "--bf16-products", "1",
+                    "--kv-type", "bf16", "--dropout", "0.5", "--seed", "1", "--causal", "upper-left", code=2)
 
     def test_bad_words_and_numbers(self):
         for option, values, more in (

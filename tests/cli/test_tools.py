@@ -27,7 +27,8 @@ COMMAND[-1] = os.path.abspath(COMMAND[-1])
 ENVIRONMENT = {k: v for k, v in os.environ.items() if k != "ATTNKIT_ISA"}
 TIME_LIMIT = 120
 RUN_OPTIONS = ("--q", "--k", "--v", "-o", "--lse", "--weights", "--weights-kind", "--out-type",
-               "--kv-type", "--integers", "--key-index", "--causal", "--align", "--window", "--keep-first",
+               "--kv-type", "--integers", "--bf16-products", "--key-index", "--causal", "--align", "--window",
+               "--keep-first",
                "--kv-len",
                "--q-docs", "--kv-docs", "--mask", "--mask-kind", "--mask-dims", "--mask-bits",
                "--mask-bits-kind", "--mask-bits-dims", "--bias", "--bias-dims", "--bias-scales",

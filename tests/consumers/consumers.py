@@ -187,7 +187,9 @@ def plain_sources():
     """Plain lists of files and flags"""
     folder = ROOM / "plain"
     objects = compile_listed(folder, TREE, [*CCACHE, *COMPILER], ["--isas", "", "--parts", ""], "-O2")
-    output_of(*COMPILER, "-I", TREE / "include", HERE / "program.c", *objects, "-lm", "-o", folder / "program")
+    for name in ("program", "left_out"):
+        output_of(*COMPILER, "-I", TREE / "include", HERE / f"{name}.c", *objects, "-lm", "-o", folder / name)
+    output_of(folder / "left_out")
     return programs_in(folder, ("program",), "scalar")
 
 

@@ -27,6 +27,8 @@ from stored_figures import build_options, compiler, is_instrumented  # noqa: E40
 
 PAGE = ROOT / "docs" / "embedding.md"
 ROW = re.compile(r"^\| `([a-z0-9, ]+)` \| ([a-z, ]+) \| ([a-z0-9_, ]+) \| (speed|size|least) \| (\d+) KB \|$", re.M)
+# Words of sources that are compiled to other code if parts are left out.
+CHOICE = re.compile(r"ATTNKIT_WITHOUT_|HAS_PRODUCTS|is_grouped")
 SLACK = 1.02
 SMALL = 300  # KB
 NO_TABLES = "-fno-asynchronous-unwind-tables"
@@ -75,7 +77,7 @@ def size(build, objects, lines, folder, goal="speed", fast=(), has_all_types=Tru
     def object_of(line):
         path, flags = line
         command, compiled = objects[path]
-        depends = path.endswith("/table.c") or "ATTNKIT_WITHOUT_" in (ROOT / path).read_text()
+        depends = path.endswith("/table.c") or CHOICE.search((ROOT / path).read_text())
         if goal == "speed" and has_all_types and not depends:
             return str(compiled)
         if goal != "speed":

@@ -94,6 +94,22 @@
  * that is NaN or infinite makes its 32 columns NaN, even if the weight is 0. No o overflows, even
  * with dropout, because |v_jc| is at most 2^23.
  *
+ * Groups of products of bf16. ATTNKIT_BF16_PRODUCTS adds products in groups of 32. In a group, the
+ * products of even index and of odd index are two chains of at most 16 fused multiply-adds. A
+ * product of q and k_j thus has at most 16 roundings, one more in the sum of the two chains, and
+ * one for each group but the first, which adds to 0: h = 16 + D / 32, rounded up. Elements below
+ * 2^-56 count as 0, and their products are lost. All other products and sums are multiples of
+ * 2^-126, so that no sum loses e. An element that counts as 0, times an infinity, is NaN.
+ *
+ * Parts of weights. A weight p of a block becomes p', the sum of one or two bf16. The nearest bf16
+ * is off by at most 2^-8 p, and the nearest bf16 of the rest by at most 2^-8 of the rest: p' is a
+ * factor of 1 +- 2^-8 or 1 +- 2^-16 from p. This factor is a part of a_j, because o and l take the
+ * same p'. p' is a number of binary32, so that the sum of the parts in l has no rounding. A p below
+ * 2^-40 becomes 0. On its way into o, a product of a part and v has the roundings of a product of q
+ * and k with the groups of a block: 17 and one for each sum of a group but the first. There are up
+ * to 4 groups, with 1 or 2 parts. The magnitudes of the two parts are at most p' (1 + 2^-6). The
+ * products with elements of v below 2^-56 are lost.
+ *
  * Logarithm. If l^ is a sum in binary64, it is first rounded to binary32. ln l^ has the error of
  * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI
  * and M LN2_LO. LN2_HI + LN2_LO is not quite ln 2. M is between t_b - dt_b and top + 1.
@@ -133,6 +149,7 @@ static const real LN_2 = 0.693147180559945309417232121458176568L;
 static const real LEAST_BIAS = -0x1p126L;
 static const real MOST_INTEGER = 32512;
 static const real LEAST_LARGEST = 0x1p-100L;
+static const real LEAST_BF16 = 0x1p-56L, LEAST_P = 0x1p-40L;
 
 /* --- Scores ---------------------------------------------------------------------------------- */
 
@@ -172,7 +189,8 @@ static struct value tanh_of(struct value y)
 struct scoring {
     struct query query;
     real scale, cap;  /* cap: 0 without a softcap */
-    real chain, loss; /* exp(hu) - 1 and h e exp(hu); h is D, or 6 + D / 32 for integers */
+    real chain, loss; /* exp(hu) - 1 and h e exp(hu); h is D, or 6 + D / 32 for integers, or 16 + D
+                       * / 32 for groups */
     float *q, *k;     /* the query row, and room for a key; both binary32 */
 };
 
@@ -182,6 +200,23 @@ enum step { SCALED, CAPPED, BIASED };
 static bool has_integers(const struct query *q)
 {
     return q->args->flags & ATTNKIT_INTEGERS;
+}
+
+static bool has_groups(const struct query *q)
+{
+    return q->args->flags & ATTNKIT_BF16_PRODUCTS;
+}
+
+/* Returns the product of two elements. Adds it to *lost if one of them counts as 0. */
+static real product_of(const struct scoring *s, float q, float k, real *lost)
+{
+    const real product = (real)q * k;
+    if (!has_groups(&s->query) || !(fabsl((real)q) < LEAST_BF16 || fabsl((real)k) < LEAST_BF16))
+        return product;
+    if (isinf(q) || isinf(k))
+        return NAN;
+    *lost += fabsl(product);
+    return product;
 }
 
 /* Returns the largest magnitude of a group of q. Returns infinity if a number is not finite. */
@@ -243,17 +278,17 @@ static struct value dot_of_integers(const struct scoring *s, int64_t key, real *
 static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
 {
     const int64_t dim = s->query.args->head_dim;
-    real x = 0, p = 0;
+    real x = 0, p = 0, lost = 0;
     if (has_integers(&s->query))
         return dot_of_integers(s, key, magnitude);
     query_k(&s->query, key, s->k);
     for (int64_t d = 0; d < dim; d++) {
-        const real product = (real)s->q[d] * s->k[d];
+        const real product = product_of(s, s->q[d], s->k[d], &lost);
         x += product;
         p += fabsl(product);
     }
     *magnitude = p;
-    return (struct value){x, isfinite(x) ? s->chain * p + s->loss : 0};
+    return (struct value){x, isfinite(x) ? s->chain * p + s->loss + lost : 0};
 }
 
 /* Computes the bias times the factor of its head, in units of ln 2 or of 1. */
@@ -324,7 +359,10 @@ static struct scoring new_scoring(const attnkit_attention_args *args, struct que
     struct scoring s = {.query = query, .cap = query.groups.scores.softcap};
     s.scale =
         args->flags & ATTNKIT_SCALE_GIVEN ? (real)args->scale : 1 / sqrtl((real)args->head_dim);
-    const int64_t roundings = has_integers(&query) ? 6 + args->head_dim / Q8_BLOCK : args->head_dim;
+    const int64_t groups = (args->head_dim + GROUP_PRODUCTS - 1) / GROUP_PRODUCTS;
+    const int64_t roundings = has_integers(&query) ? 6 + args->head_dim / Q8_BLOCK
+                              : has_groups(&query) ? GROUP_PRODUCTS / 2 + groups
+                                                   : args->head_dim;
     s.chain = expm1l(roundings * U);
     s.loss = roundings * LOSS * expl(roundings * U);
     s.q = malloc((size_t)(2 * args->head_dim) * sizeof *s.q);
@@ -354,6 +392,8 @@ struct row {
     float *v;      /* [terms][value_dim]; 0 for the sink */
     float *scales; /* [terms][value_dim / Q8_BLOCK], scales of V's blocks; NULL without integers */
     int64_t value_dim;
+    int parts;        /* parts of a weight; 0 without groups */
+    real weight_loss; /* a weight that becomes 0 is at most this, in units of W */
     bool drops;
     real score_magnitude;
     real best_x, best_dt, top; /* best_x = max_j x_j; top as above */
@@ -435,6 +475,8 @@ static struct row see_keys(const struct scoring *s)
     const attnkit_score_mods *const mods = &s->query.groups.scores;
     const int64_t room = s->query.keys + 1; /* one more for a sink */
     struct row r = {.value_dim = s->query.value_dim, .drops = mods->dropout > 0.0};
+    r.parts = has_groups(&s->query) ? 1 + !(s->query.args->flags & ATTNKIT_SHORT_WEIGHTS) : 0;
+    r.weight_loss = r.parts > 0 ? LEAST_P : WEIGHT_LOSS;
     r.keys = malloc((size_t)room * sizeof *r.keys);
     r.v = malloc((size_t)(room * r.value_dim) * sizeof *r.v);
     if (has_integers(&s->query))
@@ -466,6 +508,13 @@ static void widen_weight(struct key *key, real log_weight, real h)
     key->high = h < 1 ? key->weight * factor : expl(log_weight + h);
 }
 
+/* Returns the error of a weight, as an exponent, that comes from rounding it to bf16. */
+static real split_error(const struct row *r)
+{
+    const real unit = r->parts == 1 ? 0x1p-8L : 0x1p-16L;
+    return r->parts > 0 ? -log1pl(-unit) : 0;
+}
+
 /* Computes the weights. A score of -infinity has weight 0, even if all scores are -infinity. */
 static void weigh_keys(struct row *r)
 {
@@ -475,7 +524,8 @@ static void weigh_keys(struct row *r)
     r->log_sum = logl(total);
     for (int64_t j = 0; j < r->terms; j++) {
         struct key *key = &r->keys[j];
-        const real h = LN_2 * (key->dt + U * (r->top + 1 - key->t + key->dt)) + EXP2_ERROR;
+        const real h =
+            LN_2 * (key->dt + U * (r->top + 1 - key->t + key->dt)) + EXP2_ERROR + split_error(r);
         if (key->x == -INFINITY)
             continue;
         key->weight /= total;
@@ -512,10 +562,15 @@ static void count_roundings(struct row *r)
         most_blocks = larger(most_blocks, in_chunk);
     }
     const int64_t additions = most_keys - 1 + most_blocks - 1;
-    const int64_t to_o = r->scales ? 1 + 4 + 2 + most_blocks - 1 : additions + 1;
+    const int64_t in_groups = GROUP_PRODUCTS / 2 + r->parts * (KEY_BLOCK / GROUP_PRODUCTS);
+    const int64_t to_o = r->scales      ? 1 + 4 + 2 + most_blocks - 1
+                         : r->parts > 0 ? in_groups + most_blocks - 1
+                                        : additions + 1;
     const int64_t folds = larger(r->terms - r->count + chunks - 1, 0);
     r->g = expm1l(additions * U + folds * U_64);
     r->f = expm1l(to_o * U + folds * U_64 + (r->drops ? U + C_ERROR : 0));
+    if (r->parts > 0)
+        r->f *= 1 + 0x1p-6L;
     r->lost_by_sums = blocks * LOSS + folds * LOSS_64;
     r->is_folded = folds > 0;
 }
@@ -530,8 +585,8 @@ static real larger_growth(const struct row *r)
  * else 0. */
 static real lost_weight(const struct row *r, const struct key *key)
 {
-    const bool may_be_0 = key->low <= r->loss_unit * WEIGHT_LOSS;
-    return may_be_0 ? fminl((1 + larger_growth(r)) * key->high, r->loss_unit * WEIGHT_LOSS) : 0;
+    const real limit = r->loss_unit * r->weight_loss;
+    return key->low <= limit ? fminl((1 + larger_growth(r)) * key->high, limit) : 0;
 }
 
 static void bound_sum(struct row *r)
@@ -632,7 +687,8 @@ static void add_errors(const struct row *r, int64_t first, int64_t end, double *
         for (int64_t c = 0; c < dim; c++) {
             const double kept = keep * v[c];
             error[c] += off * fabs(kept - o[c]) + high * (f * fabs(kept) + g * fabs(o[c]));
-            lost[c] += most_lost * fabs(kept);
+            const bool is_0 = r->parts > 0 && fabs(kept) < (double)LEAST_BF16;
+            lost[c] += (is_0 ? fmax(high, most_lost) * (1.0 + f) : most_lost) * fabs(kept);
         }
     }
     for (int64_t c = 0; c < dim; c++) {

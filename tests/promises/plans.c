@@ -109,6 +109,12 @@ static void runs_with_integers_have_the_bits_of_the_call(void **state)
         check_runs_of_a_case(drawn_with_integers(i), i, *state);
 }
 
+static void runs_with_bf16_products_have_the_bits_of_the_call(void **state)
+{
+    for (int i = 0; i < sampled(CASES, 4); i++)
+        check_runs_of_a_case(drawn_with_bf16_products(i), i, *state);
+}
+
 /* --- Fewer entries, rows and keys ------------------------------------------------------------- */
 
 /* A case, and the same case with fewer entries, rows and keys. */
@@ -260,6 +266,17 @@ static void shorter_runs_with_integers_have_the_bits_of_shorter_calls(void **sta
         struct drawn *const c = drawn_with_integers(i);
         if (c->groups.storage.key_index.data)
             drawn_free(c); /* a case with cells has no shorter runs */
+        else
+            check_shorter_runs_of_a_case(c, i, *state);
+    }
+}
+
+static void shorter_runs_with_bf16_products_have_the_bits_of_shorter_calls(void **state)
+{
+    for (int i = 0; i < sampled(CASES, 4); i++) {
+        struct drawn *const c = drawn_with_bf16_products(i);
+        if (c->groups.storage.key_index.data)
+            drawn_free(c); /* cells are not shortened */
         else
             check_shorter_runs_of_a_case(c, i, *state);
     }
@@ -494,8 +511,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(runs_have_the_bits_of_the_call),
         cmocka_unit_test(runs_with_cells_have_the_bits_of_the_call),
         cmocka_unit_test(runs_with_integers_have_the_bits_of_the_call),
+        cmocka_unit_test(runs_with_bf16_products_have_the_bits_of_the_call),
         cmocka_unit_test(shorter_runs_have_the_bits_of_shorter_calls),
         cmocka_unit_test(shorter_runs_with_integers_have_the_bits_of_shorter_calls),
+        cmocka_unit_test(shorter_runs_with_bf16_products_have_the_bits_of_shorter_calls),
         cmocka_unit_test(states_and_packed_keys_have_the_bits_of_the_call),
         cmocka_unit_test(shorter_runs_have_the_states_of_shorter_calls),
         cmocka_unit_test(many_threads_run_one_plan_at_once),

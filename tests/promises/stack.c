@@ -258,6 +258,17 @@ static void attention_with_integers_needs_64_kb(void **state)
     print_used(*state, "attention with integers, drawn");
 }
 
+static void attention_with_bf16_products_needs_64_kb(void **state)
+{
+    begin_measuring();
+    for (int i = 0; i < sampled(CASES, 4); i++) {
+        struct drawn *const c = drawn_with_bf16_products(i);
+        attend(&c->args, *state, c->threads);
+        drawn_free(c);
+    }
+    print_used(*state, "attention with products of bf16, drawn");
+}
+
 /* The calls have one row (a decoding step), few rows, and several blocks of 256 rows for each KV
  * head. */
 static void attention_with_every_option_needs_64_kb(void **state)
@@ -746,6 +757,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_with_any_options_needs_64_kb),
         cmocka_unit_test(attention_with_cells_needs_64_kb),
         cmocka_unit_test(attention_with_integers_needs_64_kb),
+        cmocka_unit_test(attention_with_bf16_products_needs_64_kb),
         cmocka_unit_test(attention_with_every_option_needs_64_kb),
         cmocka_unit_test(attention_over_many_keys_needs_64_kb),
         cmocka_unit_test(appends_need_64_kb),

@@ -30,7 +30,7 @@ def conan():
     shutil.rmtree(folder, ignore_errors=True)
     environment = dict(os.environ, CONAN_HOME=str(folder / "home"))
     output_of(command, "profile", "detect", env=environment)
-    for kind, isas, parts in (("static", consumers.NATIVE, "append;linear;layer"), ("shared", "scalar", "")):
+    for kind, isas, parts in (("static", consumers.NATIVE, "append;linear;layer;products"), ("shared", "scalar", "")):
         options = ["-c", "tools.cmake.cmaketoolchain:generator=Ninja"]
         options += [word for option in (f"shared={kind == 'shared'}", f"isas={isas}", f"parts={parts}")
                    for word in ("-o", f"attnkit/*:{option}")]
@@ -65,7 +65,8 @@ def vcpkg():
     need(("cmake", "cmake"), ("ninja", "ninja-build"))
     folder = ROOM / "vcpkg"
     launcher = [f"-DCMAKE_C_COMPILER_LAUNCHER={program}" for program in consumers.CCACHE]
-    for kind, linkage, features in (("static", "static", "append"), ("shared", "dynamic", "append;linear;layer")):
+    for kind, linkage, features in (("static", "static", "append"),
+                                    ("shared", "dynamic", "append;linear;layer;products")):
         package = folder / f"package_{kind}"
         shutil.rmtree(package, ignore_errors=True)
         options = ";".join(["-DATTNKIT_ISAS=scalar", *launcher])

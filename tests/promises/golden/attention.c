@@ -2,7 +2,7 @@
  *
  * Golden cases of attention. They have K and V of each type in each layout, each mask alone and
  * with each other mask, every set of score mods, the weights as an output, and all of these
- * together. A kind of its own multiplies K and V as integers.
+ * together. Two kinds of their own multiply K and V as integers, and bf16 in groups of products.
  */
 #include <stddef.h>
 
@@ -372,6 +372,32 @@ static void describe_integers(int number, struct golden_attention *w)
     finish(w, &random);
 }
 
+/* --- Products of bf16 ------------------------------------------------------------------------- */
+
+/* Describes a call that multiplies bf16 in groups, with weights of one or two bf16: in each layout
+ * without tiles and in cells, half of the cases with masks and score mods. */
+static void describe_products(int number, struct golden_attention *w)
+{
+    static const int layouts[] = {0, 1, 3, 5, 6, 7, 0, 5};
+    enum { WITH_CELLS = 6, WAYS = 8 };
+    uint64_t random = begin(w, 32, number);
+    draw_types(w, &random);
+    w->q = w->k = w->v = ATTNKIT_BF16;
+    w->parts = 1 + number / (2 * WAYS) % 2;
+    w->cells = number % WAYS >= WITH_CELLS;
+    draw_layout(w, layouts[number % WAYS], &random);
+    draw_shape(w, number / WAYS, &random);
+    draw_numbers(w, &random);
+    draw_causal(w, &random);
+    if (number / WAYS % 2) {
+        draw_scores(w, (int)random_below(&random, SCORE_SETS), &random);
+        for (int64_t masks = random_below(&random, 3); masks > 0; masks--)
+            draw_mask(w, (int)random_below(&random, MASKS), &random);
+    }
+    w->dropout = 0.0;
+    finish(w, &random);
+}
+
 /* --- Kinds ------------------------------------------------------------------------------------ */
 
 static uint64_t hash_of(const struct golden_kind *kind, int number, int way, const char *isa)
@@ -406,6 +432,7 @@ static const struct golden_kind kinds[] = {
     {"attention-cells", 240, 1, hash_of, print, describe_cells},
     {"attention-blocks", 256, 1, hash_of, print, describe_blocks},
     {"attention-integers", 320, 1, hash_of, print, describe_integers},
+    {"attention-products", 320, 1, hash_of, print, describe_products},
 };
 
 const struct golden_kinds golden_attention = {kinds, sizeof kinds / sizeof kinds[0]};

@@ -309,6 +309,8 @@ struct golden_call *golden_call_new(const struct golden_attention *what)
     a->head_dim = what->head_dim;
     a->value_dim = what->value_dim;
     a->flags = what->integers ? ATTNKIT_INTEGERS : 0;
+    if (what->parts > 0)
+        a->flags = ATTNKIT_BF16_PRODUCTS | (what->parts == 1 ? ATTNKIT_SHORT_WEIGHTS : 0);
     c->rows = row_entries(what) * a->q_heads * what->q_len;
     make_rows(c);
     make_packed(c);
@@ -373,7 +375,7 @@ void golden_attention_print(const struct golden_attention *w)
            (int)w->page_size, (int)w->k_group, (int)w->v_group, w->align,
            w->has_window ? (int)w->left : -2, (int)w->right, (int)w->keep_first, w->bytes, w->bits,
            w->has_bias ? w->bias : -1, w->weights);
-    printf(", scale %g softcap %g dropout %g%s%s%s%s%s%s%s%s%s%s%s%s%s\n", w->scale, w->softcap,
+    printf(", scale %g softcap %g dropout %g%s%s%s%s%s%s%s%s%s%s%s%s%s%s\n", w->scale, w->softcap,
            w->dropout, w->tokens ? " tokens" : "",
            w->cells   ? " cells"
            : w->tiled ? " tiled"
@@ -383,5 +385,8 @@ void golden_attention_print(const struct golden_attention *w)
            w->has_segments ? " segments" : "", w->short_columns ? " short" : "",
            w->shared_columns ? " shared" : "", w->has_slopes ? " slopes" : "",
            w->has_sinks ? " sinks" : "", w->has_bias_scales ? " bias_scales" : "",
-           w->integers ? " integers" : "");
+           w->integers ? " integers" : "",
+           w->parts == 2   ? " products"
+           : w->parts == 1 ? " short products"
+                           : "");
 }

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls with ATTNKIT_BF16_PRODUCTS, half of them with ATTNKIT_SHORT_WEIGHTS. Each call is drawn
+ * from the number of its case (drawn.h). On each instruction set and with each unit, out and lse
+ * must have the bits of the scalar reference, with one thread and with several, and in every
+ * rounding mode of the caller. Every third call is also compared with the oracle if it has no
+ * cells: each element of the reference must be inside the bound that tests/oracle/oracle.c derives.
+ * Calls with strange numbers get both checks: numbers that count as 0, infinities and NaN. Scores
+ * and weighted sums of single products are compared with models of the instructions for bf16.
+ *
+ *   grouped [--isa NAME]
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fenv.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dispatch/attention/attention.h"
+#include "dispatch/cpu/isa.h"
+#include "kernels/scalar/reference.h"
+#include "kernels/scalar/scalar.h"
+#include "tests/cases/case.h"
+#include "tests/cases/drawn.h"
+#include "tests/oracle/oracle.h"
+#include "tests/support/memory.h"
+#include "tests/support/random.h"
+#include "tests/support/sample.h"
+#include "tests/units/models.h"
+
+enum { CASES = 600, LONGER = 10, BOUND_EVERY = 3, MOST_NAMES = 8 };
+
+/* The names of instruction sets and units that run here. */
+static const char *names[MOST_NAMES];
+static int name_count;
+
+static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
+{
+    (void)pool;
+    while (n-- > 0)
+        task(arg, n);
+}
+
+static void attend(const attnkit_attention_args *args, const char *isa, int threads)
+{
+    char message[ATTNKIT_MESSAGE_SIZE];
+    attnkit_exec exec = {
+        .size = sizeof exec, .isa = isa, .threads = threads, .parallel_for = backwards};
+    if (attnkit_attention_workspace(args, &exec, &exec.workspace_size, message) != ATTNKIT_OK)
+        fail_msg("%s", message);
+    struct guarded workspace = memory_guarded(exec.workspace_size, 0, true);
+    exec.workspace = workspace.data;
+    if (attnkit_attention(args, &exec, message) != ATTNKIT_OK)
+        fail_msg("%s", message);
+    memory_unguard(&workspace);
+}
+
+struct expected {
+    char *out;
+    float *lse;
+};
+
+static struct expected expect(const struct drawn *c)
+{
+    struct attention a;
+    const struct expected e = {malloc(c->out_bytes + 1), malloc(c->lse_bytes + 1)};
+    assert_int_equal(attnkit_attention_problem(&c->args, &a, NULL), ATTNKIT_OK);
+    a.out = e.out;
+    a.lse = (char *)e.lse;
+    if (c->lse_bytes > 0)
+        attnkit_reference(&a);
+    return e;
+}
+
+static void check(int number, const struct drawn *c, const char *isa, int threads,
+                  const struct expected *e)
+{
+    drawn_clear(c);
+    attend(&c->args, isa, threads);
+    const bool is_right = same_bits(e->lse, c->lse, c->lse_bytes / sizeof(float)) &&
+                          memcmp(e->out, c->out, c->out_bytes) == 0;
+    if (is_right)
+        return;
+    drawn_print_call(c);
+    fail_msg("case %d: %s with %d threads differs", number, isa, threads);
+}
+
+static void calls_have_the_bits_of_the_reference(void **state)
+{
+    (void)state;
+    for (int number = 0; number < CASES * (is_long_run() ? LONGER : 1); number++) {
+        struct drawn *const c = drawn_with_bf16_products(number);
+        const struct expected e = expect(c);
+        for (int i = 0; i < name_count; i++) {
+            check(number, c, names[i], 1, &e);
+            if (c->threads > 1)
+                check(number, c, names[i], c->threads, &e);
+        }
+        free(e.out);
+        free(e.lse);
+        drawn_free(c);
+    }
+}
+
+static void rounding_modes_of_the_caller_change_no_bit(void **state)
+{
+    static const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    (void)state;
+    for (int number = 0; number < CASES / 4; number++) {
+        struct drawn *const c = drawn_with_bf16_products(number);
+        const struct expected e = expect(c);
+        for (int i = 0; i < name_count; i++) {
+            assert_int_equal(fesetround(modes[number % 3]), 0);
+            drawn_clear(c);
+            attend(&c->args, names[i], 1);
+            assert_int_equal(fegetround(), modes[number % 3]);
+            assert_int_equal(fesetround(FE_TONEAREST), 0);
+            assert_true(same_bits(e.lse, c->lse, c->lse_bytes / sizeof(float)));
+            assert_memory_equal(e.out, c->out, c->out_bytes);
+        }
+        free(e.out);
+        free(e.lse);
+        drawn_free(c);
+    }
+}
+
+/* --- The bound -------------------------------------------------------------------------------- */
+
+/* Results that have been compared with the oracle: the largest error / bound so far, for each kind
+ * of result. The last rounding of a result of 16 bits uses up nearly all of the bound. */
+struct judged {
+    double out, out_of_16_bits, lse;
+    long long elements, unbounded, not_finite;
+};
+
+static double judge(struct judged *j, const struct oracle_element *truth, attnkit_type type,
+                    float result)
+{
+    j->elements++;
+    j->not_finite += !isfinite(truth->value);
+    j->unbounded += isfinite(truth->value) && isinf(truth->bound);
+    return oracle_judge(truth, type, (double)result);
+}
+
+/* If the mean of |v| is larger, the weighted sum of a chunk may overflow. */
+static const double LARGEST_MEAN = 0x1p117;
+
+static void judge_row(const struct drawn *c, const struct expected *e, const int64_t index[3],
+                      struct judged *j)
+{
+    const attnkit_attention_args *const a = &c->args;
+    const bool packed = c->groups.storage.cu_seqlens_q.data;
+    const int64_t outer = packed ? 0 : index[0], first = packed ? c->cu_seqlens_q[index[0]] : 0;
+    const int64_t line = (outer * a->q_heads + index[1]) * a->q_len + first + index[2];
+    const enum type type = (enum type)a->out.type;
+    struct oracle_element *const out = malloc((size_t)a->value_dim * sizeof *out);
+    float *const got = malloc((size_t)a->value_dim * sizeof *got);
+    const struct oracle_row row = oracle_row(a, index[0], index[1], index[2], out, NULL);
+    const struct oracle_element lse = {.value = row.lse, .bound = row.lse_bound};
+    attnkit_scalar_widen(type, e->out + bytes_of(type, line * a->value_dim), NULL, 0, a->value_dim,
+                         got);
+    double *const worst = type == TYPE_F32 ? &j->out : &j->out_of_16_bits;
+    for (int64_t i = 0; i < a->value_dim; i++)
+        if (out[i].magnitude < LARGEST_MEAN)
+            *worst = fmax(*worst, judge(j, &out[i], a->out.type, got[i]));
+    j->lse = fmax(j->lse, judge(j, &lse, ATTNKIT_F32, e->lse[line]));
+    free(got);
+    free(out);
+}
+
+static void judge_call(const struct drawn *c, struct judged *j)
+{
+    const attnkit_attention_args *const a = &c->args;
+    const struct expected e = expect(c);
+    for (int64_t b = 0; b < a->batch; b++) {
+        const bool packed = c->groups.storage.cu_seqlens_q.data;
+        const int64_t rows = packed ? c->cu_seqlens_q[b + 1] - c->cu_seqlens_q[b] : a->q_len;
+        for (int64_t h = 0; h < a->q_heads; h++)
+            for (int64_t i = 0; i < rows; i++)
+                judge_row(c, &e, (const int64_t[3]){b, h, i}, j);
+    }
+    free(e.out);
+    free(e.lse);
+}
+
+static void reference_is_inside_the_bound(void **state)
+{
+    (void)state;
+    struct judged j = {0};
+    for (int number = 0; number < CASES * (is_long_run() ? LONGER : 1); number += BOUND_EVERY) {
+        struct drawn *const c = drawn_with_bf16_products(number);
+        if (!c->groups.storage.key_index.data) /* the oracle knows no cells */
+            judge_call(c, &j);
+        const double worst = fmax(fmax(j.out, j.out_of_16_bits), j.lse);
+        if (worst > 1.0) {
+            drawn_print_call(c);
+            fail_msg("case %d: error / bound %.4g", number, worst);
+        }
+        drawn_free(c);
+    }
+    printf(
+        "# worst error / bound: %.3f of out, %.3f of out in 16 bits, %.3f of lse; %lld elements, "
+        "of which %lld are NaN or infinite, %lld have no bound\n",
+        j.out, j.out_of_16_bits, j.lse, j.elements, j.not_finite, j.unbounded);
+    assert_true(j.not_finite > 0 && j.unbounded <= j.elements / 100);
+}
+
+/* --- Strange numbers -------------------------------------------------------------------------- */
+
+enum { STRANGE = 600, STRANGE_DIM = 70, STRANGE_KEYS = 300, STRANGE_ROWS = 5 };
+
+/* A call of one head. */
+struct strange {
+    attnkit_attention_args args;
+    uint16_t q[STRANGE_ROWS * STRANGE_DIM];
+    uint16_t k[STRANGE_KEYS * STRANGE_DIM], v[STRANGE_KEYS * STRANGE_DIM];
+    float out[STRANGE_ROWS * STRANGE_DIM], lse[STRANGE_ROWS];
+};
+
+/* Draws numbers. Rows of eight sizes, some of them around 2^-56, below which a number counts as 0,
+ * and some subnormal. */
+static void draw_numbers(uint16_t *numbers, int64_t rows, int64_t dim, uint64_t *random)
+{
+    static const float sizes[] = {1.0f,     1e-3f,    10.0f,     0x1p-55f,
+                                  0x1p-56f, 0x1p-57f, 0x1p-130f, 1.0f};
+    for (int64_t i = 0; i < rows; i++) {
+        const float size = sizes[random_below(random, 8)];
+        for (int64_t d = 0; d < dim; d++)
+            numbers[i * dim + d] = bf16_from_float(size * random_normal(random));
+    }
+}
+
+/* Makes up to two numbers infinite or NaN. */
+static void draw_not_finite(uint16_t *numbers, int64_t count, uint64_t *random)
+{
+    static const uint16_t not_finite[] = {0x7f80, 0xff80, 0x7fc0, 0x7f81, 0xffff};
+    for (int64_t i = random_below(random, 5); i < 2; i++)
+        numbers[random_below(random, count)] = not_finite[random_below(random, 5)];
+}
+
+static struct strange *new_strange(int number)
+{
+    static const double scales[] = {1.0, 0.02, -1.0, 8.0, 0x1p100, 0x1p-20};
+    uint64_t random = (uint64_t)number * 7919;
+    struct strange *const s = calloc(1, sizeof *s);
+    const int64_t dim = 1 + random_below(&random, STRANGE_DIM);
+    const int64_t keys = 1 + random_below(&random, random_below(&random, 2) ? 4 : STRANGE_KEYS);
+    s->args = (attnkit_attention_args){
+        .size = sizeof s->args,
+        .flags = ATTNKIT_BF16_PRODUCTS | ATTNKIT_SCALE_GIVEN |
+                 (number % 2 ? ATTNKIT_SHORT_WEIGHTS : 0) | (number % 3 ? ATTNKIT_CAUSAL : 0),
+        .align = number % 3 ? ATTNKIT_ALIGN_BOTTOM_RIGHT : ATTNKIT_ALIGN_NONE,
+        .scale = scales[random_below(&random, 6)],
+        .batch = 1,
+        .q_heads = 1,
+        .kv_heads = 1,
+        .q_len = STRANGE_ROWS,
+        .kv_len = keys,
+        .head_dim = dim,
+        .value_dim = dim,
+        .q = {.data = s->q, .type = ATTNKIT_BF16},
+        .k = {.data = s->k, .type = ATTNKIT_BF16},
+        .v = {.data = s->v, .type = ATTNKIT_BF16},
+        .out = {.data = s->out},
+        .lse = {.data = s->lse},
+    };
+    draw_numbers(s->q, STRANGE_ROWS, dim, &random);
+    draw_numbers(s->k, keys, dim, &random);
+    draw_numbers(s->v, keys, dim, &random);
+    if (random_below(&random, 10) == 0)
+        draw_not_finite(s->q, STRANGE_ROWS * dim, &random);
+    draw_not_finite(s->k, keys * dim, &random);
+    draw_not_finite(s->v, keys * dim, &random);
+    return s;
+}
+
+static void check_strange(int number, struct strange *s, struct judged *j)
+{
+    const int64_t dim = s->args.value_dim;
+    float out[STRANGE_ROWS * STRANGE_DIM], lse[STRANGE_ROWS];
+    struct oracle_element truth[STRANGE_DIM];
+    struct attention a;
+    assert_int_equal(attnkit_attention_problem(&s->args, &a, NULL), ATTNKIT_OK);
+    a.out = (char *)out;
+    a.lse = (char *)lse;
+    attnkit_reference(&a);
+    for (int64_t i = 0; i < STRANGE_ROWS; i++) {
+        const struct oracle_row row = oracle_row(&s->args, 0, 0, i, truth, NULL);
+        const struct oracle_element true_lse = {.value = row.lse, .bound = row.lse_bound};
+        for (int64_t c = 0; c < dim; c++)
+            j->out = fmax(j->out, judge(j, &truth[c], ATTNKIT_F32, out[i * dim + c]));
+        j->lse = fmax(j->lse, judge(j, &true_lse, ATTNKIT_F32, lse[i]));
+    }
+    if (j->out > 1.0 || j->lse > 1.0)
+        fail_msg("case %d: error / bound %.4g of out, %.4g of lse", number, j->out, j->lse);
+    for (int i = 0; i < name_count; i++) {
+        memset(s->out, 1, sizeof s->out);
+        memset(s->lse, 1, sizeof s->lse);
+        attend(&s->args, names[i], 1);
+        if (!same_bits(out, s->out, (size_t)(STRANGE_ROWS * dim)) ||
+            !same_bits(lse, s->lse, STRANGE_ROWS))
+            fail_msg("case %d: %s differs", number, names[i]);
+    }
+}
+
+static void strange_numbers_have_the_bits_of_the_reference_and_are_inside_the_bound(void **state)
+{
+    (void)state;
+    struct judged j = {0};
+    for (int number = 0; number < STRANGE * (is_long_run() ? LONGER : 1); number++) {
+        struct strange *const s = new_strange(number);
+        check_strange(number, s, &j);
+        free(s);
+    }
+    printf(
+        "# worst error / bound: %.3f of out, %.3f of lse; %lld elements, of which %lld are NaN or "
+        "infinite, %lld have no bound\n",
+        j.out, j.lse, j.elements, j.not_finite, j.unbounded);
+    assert_true(j.not_finite > 0 && j.not_finite < j.elements * 3 / 4);
+}
+
+/* --- Models of the instructions --------------------------------------------------------------- */
+
+enum { MODEL_DIM = 128 };
+
+/* Returns two elements of a row as a factor of the models. */
+static uint32_t factor_of(const uint16_t *row, int low, int high)
+{
+    return row[low] | (uint32_t)row[high] << 16;
+}
+
+/* Returns q k as AMX computes it: a TDPBF16PS for each group. */
+static float product_by_amx(const uint16_t *q, const uint16_t *k)
+{
+    uint32_t acc[TILE_ROWS * TILE_WORDS] = {0};
+    for (int d = 0; d < MODEL_DIM; d += GROUP_PRODUCTS) {
+        uint32_t a[TILE_ROWS * TILE_WORDS] = {0}, b[TILE_ROWS * TILE_WORDS] = {0};
+        for (int i = 0; i < GROUP_PRODUCTS / 2; i++) {
+            a[i] = factor_of(q + d, 2 * i, 2 * i + 1);
+            b[i * TILE_WORDS] = factor_of(k + d, 2 * i, 2 * i + 1);
+        }
+        model_tdpbf16ps(acc, a, b);
+    }
+    return float_from_bits(acc[0]);
+}
+
+/* Returns q k as VDPBF16PS computes it, on words of two elements that lie two apart. */
+static float product_by_vdpbf16ps(const uint16_t *q, const uint16_t *k)
+{
+    float sum = 0.0f;
+    for (int d = 0; d < MODEL_DIM; d += GROUP_PRODUCTS) {
+        uint32_t half[2] = {0, 0};
+        for (int i = d; i < d + GROUP_PRODUCTS; i += QUAD_ELEMENTS)
+            for (int odd = 0; odd < 2; odd++)
+                half[odd] = model_vdpbf16ps(half[odd], factor_of(q + i, odd + 2, odd),
+                                            factor_of(k + i, odd + 2, odd));
+        sum += float_from_bits(half[0]) + float_from_bits(half[1]);
+    }
+    return sum;
+}
+
+/* Returns q k as the tiles of an instruction set compute it. */
+static float product_by_tile(const char *isa, const uint16_t *q, const uint16_t *k)
+{
+    _Alignas(64) float words[MAX_LANES * MODEL_DIM], s[MAX_LANES];
+    float q_words[MODEL_DIM], k_words[MODEL_DIM];
+    struct isa_choice choice;
+    assert_int_equal(attnkit_isa_pick(isa, &choice, NULL), ATTNKIT_OK);
+    const struct kernels *const kernels = choice.kernels;
+    const struct grouped_kernels *const g = kernels->grouped;
+    const struct rows rows = {(const char *)k_words, sizeof k_words, MODEL_DIM / g->elements};
+    g->pack_row(q, MODEL_DIM, q_words);
+    g->pack_row(k, MODEL_DIM, k_words);
+    for (int w = 0; w < MODEL_DIM / g->elements; w++)
+        for (int lane = 0; lane < kernels->lanes; lane++)
+            words[w * kernels->lanes + lane] = q_words[w];
+    g->scores(words, kernels->lanes, &rows, 1, s);
+    return s[0];
+}
+
+static void scores_have_the_bits_of_the_models(void **state)
+{
+    (void)state;
+    uint64_t random = 20261126;
+    for (int number = 0; number < 2000; number++) {
+        uint16_t q[MODEL_DIM], k[MODEL_DIM];
+        for (int d = 0; d < MODEL_DIM; d++) {
+            q[d] = bf16_from_float(random_normal(&random));
+            k[d] = bf16_from_float(random_normal(&random));
+        }
+        const float product = product_by_amx(q, k);
+        assert_true(same_bits(&product, (const float[]){product_by_vdpbf16ps(q, k)}, 1));
+        for (int i = 0; i < name_count; i++)
+            assert_true(same_bits(&product, (const float[]){product_by_tile(names[i], q, k)}, 1));
+    }
+}
+
+/* --- The program ------------------------------------------------------------------------------ */
+
+/* Adds a name if the test was asked for it, or for all names. */
+static void add_name(const char *name, bool runs, const char *wanted)
+{
+    if (runs && (!wanted || strcmp(wanted, name) == 0))
+        names[name_count++] = name;
+}
+
+static void find_names(const char *wanted)
+{
+    const struct isa *isas;
+    const struct unit *units;
+    const int isa_count = attnkit_isas(&isas), unit_count = attnkit_units(&units);
+    for (int i = 0; i < isa_count; i++)
+        add_name(isas[i].has_units ? "avx512+none" : isas[i].name, attnkit_isa_can_run(&isas[i]),
+                 wanted);
+    for (int i = 0; i < unit_count; i++)
+        add_name(units[i].name, attnkit_unit_can_run(&units[i]), wanted);
+}
+
+int main(int argc, char **argv)
+{
+    find_names(argc == 3 && strcmp(argv[1], "--isa") == 0 ? argv[2] : NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_have_the_bits_of_the_reference),
+        cmocka_unit_test(rounding_modes_of_the_caller_change_no_bit),
+        cmocka_unit_test(reference_is_inside_the_bound),
+        cmocka_unit_test(strange_numbers_have_the_bits_of_the_reference_and_are_inside_the_bound),
+        cmocka_unit_test(scores_have_the_bits_of_the_models),
+    };
+    if (name_count == 0) {
+        printf("1..0 # SKIP %s cannot run here\n", argv[2]);
+        return 0;
+    }
+    cmocka_set_message_output(CM_OUTPUT_TAP);
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    memory_end();
+    return failed;
+}
