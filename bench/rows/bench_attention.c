@@ -86,6 +86,8 @@ static const struct workload workloads[] = {
     {"B1_H12_L1024_D64_causal_ring", F32, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_alibi", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_softcap", F32 | F16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L2048_D128_causal_products", BF16_BF16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L2048_D128_causal_shortproducts", BF16_BF16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x4096_D128_integers", Q8_0, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_integers", Q8_0, 1, BEST_IS_QUICK, false},
     {"B1_H32_8_L1x16384_D128_token_integers", Q8_0, 1, NEVER_QUICK, false},

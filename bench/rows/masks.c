@@ -174,6 +174,10 @@ void masks_describe(const struct shape *shape, struct masks *masks, attnkit_atte
     begin(masks, args);
     if (shape->extra == INTEGERS)
         args->flags |= ATTNKIT_INTEGERS;
+    if (shape->extra == PRODUCTS || shape->extra == SHORT_PRODUCTS)
+        args->flags |= ATTNKIT_BF16_PRODUCTS;
+    if (shape->extra == SHORT_PRODUCTS)
+        args->flags |= ATTNKIT_SHORT_WEIGHTS;
     if (shape->window) {
         masks->window.left = shape->window - 1;
         masks->visibility.window = &masks->window;

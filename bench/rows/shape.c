@@ -46,12 +46,12 @@ static bool take_word(const char **text, const char *word)
 }
 
 static const char *const extras[EXTRAS] = {
-    [NO_EXTRA] = "",          [ALL_TRUE] = "_alltrue", [DENSE_CAUSAL] = "_dense",
-    [HALF_CAUSAL] = "_half",  [TREE] = "_tree",        [CELLS] = "_cells",
-    [PAD_MASK] = "_padmask",  [BIAS] = "_bias",        [SCALED_BIAS] = "_scaledbias",
-    [RING] = "_ring",         [ALIBI] = "_alibi",      [SOFTCAP] = "_softcap",
-    [SINKS] = "_sinks",       [DROPOUT] = "_dropout",  [WEIGHTS] = "_weights",
-    [INTEGERS] = "_integers",
+    [NO_EXTRA] = "",          [ALL_TRUE] = "_alltrue",  [DENSE_CAUSAL] = "_dense",
+    [HALF_CAUSAL] = "_half",  [TREE] = "_tree",         [CELLS] = "_cells",
+    [PAD_MASK] = "_padmask",  [BIAS] = "_bias",         [SCALED_BIAS] = "_scaledbias",
+    [RING] = "_ring",         [ALIBI] = "_alibi",       [SOFTCAP] = "_softcap",
+    [SINKS] = "_sinks",       [DROPOUT] = "_dropout",   [WEIGHTS] = "_weights",
+    [INTEGERS] = "_integers", [PRODUCTS] = "_products", [SHORT_PRODUCTS] = "_shortproducts",
 };
 
 static enum extra take_extra(const char **text)

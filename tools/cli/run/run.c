@@ -11,7 +11,7 @@
 
 #include "tools/cli/files.h"
 
-enum { OWN_OPTIONS = 11 };
+enum { OWN_OPTIONS = 12 };
 
 static attnkit_status workspace(const void *args, const attnkit_exec *exec, size_t *bytes,
                                 char *message)
@@ -97,6 +97,11 @@ int run_command(int argc, char **argv)
          "with --kv-type q8_0: round q and the weights to integers of 16 bits, too,\n"
          "and multiply integers; the result has other bits. Not with --weights",
          &values.integers},
+        {"--bf16-products", "PARTS",
+         "with --kv-type bf16: round q to bf16, too, and each weight to the sum of\n"
+         "1 or 2 bf16, and multiply bf16 in groups of 32 products; the result has\n"
+         "other bits. Not with --weights and --dropout",
+         &values.bf16_products},
         {"--key-index", "FILE",
          "the rows of k and v are the cells of a cache, whose keys lie in any order.\n"
          "The file has the index of each cell's key, or -1 for an empty cell: int32\n"

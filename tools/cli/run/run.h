@@ -24,7 +24,7 @@ struct run_options {
     const char *q, *k, *v, *out, *lse, *weights; /* names of files */
     const char *weights_kind, *kv_type, *out_type;
     const char *causal, *align, *window, *keep_first, *kv_len, *q_docs, *kv_docs;
-    const char *key_index, *integers;
+    const char *key_index, *integers, *bf16_products;
     struct mask_options mask, bits, bias;
     const char *bias_scales, *scale, *softcap, *alibi, *sinks, *dropout, *seed;
     const char *isa, *threads, *repeat, *help;
@@ -51,7 +51,7 @@ struct run {
     struct npy q, k, v, out, lse, weights, bias_scales, alibi, sinks;
     struct run_mask bytes, bits, bias;
     struct npy q_docs, kv_docs, key_index;
-    struct converted k_converted, v_converted;
+    struct converted q_converted, k_converted, v_converted;
     struct npy_output outputs[RUN_MAX_OUTPUTS];
     int output_count;
     attnkit_type kv_type; /* valid only if the option is given */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The option --kv-type. attnkit_append converts K and V to the type in which a cache would have
- * them. The conversion is not timed.
+ * them. With --bf16-products it converts q in the same way. The conversion is not timed.
  */
 #include "tools/cli/run/run.h"
 
@@ -59,22 +59,21 @@ static bool append(const char *name, const attnkit_append_args *args, const char
     return ok || complain("cannot convert %s: %s", name, message);
 }
 
-/* Converts all rows of the file. *cache describes the file's rows on entry, and the converted rows
- * on return. */
-static bool convert(const char *name, const struct npy *file, const struct run *run,
-                    attnkit_tensor *cache, struct converted *to)
+/* Converts all rows of the file, `len` of them for each of `heads` heads. *cache describes the
+ * file's rows on entry, and the converted rows on return. */
+static bool convert(const char *name, const struct npy *file, const struct run *run, int64_t heads,
+                    int64_t len, attnkit_tensor *cache, struct converted *to)
 {
-    const attnkit_attention_args *const args = &run->args;
     if (cache->type == run->kv_type)
         return true;
     if (!make_room(name, file, run->kv_type, to))
         return false;
     const attnkit_append_args all = {.size = sizeof all,
-                                     .batch = args->batch,
-                                     .heads = args->kv_heads,
-                                     .len = args->kv_len,
+                                     .batch = run->args.batch,
+                                     .heads = heads,
+                                     .len = len,
                                      .dim = file->shape[file->rank - 1],
-                                     .capacity = args->kv_len,
+                                     .capacity = len,
                                      .src = *cache,
                                      .dst = {.data = to->data, .type = run->kv_type},
                                      .dst_scales = {.data = to->scales}};
@@ -88,8 +87,11 @@ bool run_convert_cache(const struct run_options *options, struct run *run)
     struct converted *const k = &run->k_converted, *const v = &run->v_converted;
     if (!options->kv_type)
         return true;
-    if (!convert(options->k, &run->k, run, &args->k, k) ||
-        !convert(options->v, &run->v, run, &args->v, v))
+    if (!convert(options->k, &run->k, run, args->kv_heads, args->kv_len, &args->k, k) ||
+        !convert(options->v, &run->v, run, args->kv_heads, args->kv_len, &args->v, v))
+        return false;
+    if (options->bf16_products &&
+        !convert(options->q, &run->q, run, args->q_heads, args->q_len, &args->q, &run->q_converted))
         return false;
     run->storage.k_scales.data = k->scales;
     run->storage.v_scales.data = v->scales;

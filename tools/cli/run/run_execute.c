@@ -68,7 +68,8 @@ void run_release(struct run *run)
         &run->q,       &run->k,           &run->v,           &run->out,        &run->lse,
         &run->weights, &run->bias_scales, &run->alibi,       &run->sinks,      &run->q_docs,
         &run->kv_docs, &run->key_index,   &run->bytes.array, &run->bits.array, &run->bias.array};
-    void *const others[] = {run->k_converted.data,
+    void *const others[] = {run->q_converted.data,
+                            run->k_converted.data,
                             run->k_converted.scales,
                             run->v_converted.data,
                             run->v_converted.scales,

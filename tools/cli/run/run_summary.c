@@ -102,8 +102,11 @@ void run_print_array(const char *label, const char *name, const struct npy *arra
 
 static void print_inputs(const struct run_options *options, const struct run *run)
 {
-    run_print_array("q", options->q, &run->q, NULL);
-    const char *const kv_note = options->integers ? "q8_0, as integers" : options->kv_type;
+    const bool in_groups = options->bf16_products;
+    const char *const kv_note = options->integers ? "q8_0, as integers"
+                                : in_groups       ? "bf16, in groups of products"
+                                                  : options->kv_type;
+    run_print_array("q", options->q, &run->q, in_groups ? kv_note : NULL);
     run_print_array("k", options->k, &run->k, kv_note);
     run_print_array("v", options->v, &run->v, kv_note);
     run_print_array("mask", run->bytes.file, &run->bytes.array, options->mask.kind);

@@ -38,6 +38,7 @@ static bool check_needed(const struct run_options *options)
         {"--seed", options->seed, "--dropout", options->dropout},
         {"--weights-kind", options->weights_kind, "--weights", options->weights},
         {"--integers", options->integers, "--kv-type", options->kv_type},
+        {"--bf16-products", options->bf16_products, "--kv-type", options->kv_type},
     };
     return options_go_together(pairs, sizeof pairs / sizeof *pairs);
 }
@@ -200,6 +201,23 @@ static bool read_integers(const struct run_options *options, struct run *run)
     return true;
 }
 
+static bool read_bf16_products(const struct run_options *options, struct run *run)
+{
+    int64_t parts;
+    if (!options->bf16_products)
+        return true;
+    if (!parse_integer("--bf16-products", options->bf16_products, 1, 2, &parts))
+        return false;
+    if (run->kv_type != ATTNKIT_BF16)
+        return complain("option --bf16-products needs --kv-type bf16: --kv-type is %s",
+                        options->kv_type);
+    if (options->weights || options->dropout)
+        return complain("options --bf16-products and %s do not go together",
+                        options->weights ? "--weights" : "--dropout");
+    run->args.flags |= ATTNKIT_BF16_PRODUCTS | (parts == 1 ? ATTNKIT_SHORT_WEIGHTS : 0);
+    return true;
+}
+
 static bool read_execution(const struct run_options *options, struct run *run)
 {
     run->repeat = 1;
@@ -233,5 +251,5 @@ bool run_read_words(const struct run_options *options, struct run *run)
     begin_args(run);
     return check_needed(options) && read_visible(options, run) && read_masks(options, run) &&
            read_scores(options, run) && read_types(options, run) && read_integers(options, run) &&
-           read_execution(options, run);
+           read_bf16_products(options, run) && read_execution(options, run);
 }
