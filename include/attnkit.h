@@ -299,25 +299,26 @@ enum {
  *             ATTNKIT_BAD_ARGUMENT. Everything else may be combined with the flag: any type of out,
  *             strides, pages, cells, packed sequences, all masks and other score mods, states,
  *             plans and threads.
- * Arithmetic  A weight p becomes the sum of two bf16: the nearest to p, and the nearest to the
- *             rest. With ATTNKIT_SHORT_WEIGHTS it becomes the nearest bf16 alone. The sum of the
- *             weights takes these rounded weights. Products are added in groups of 32, by the index
+ * Arithmetic  In each block of 128 keys the weights are divided by the largest of them. A quotient
+ *             p becomes the sum of two bf16: the nearest to p, and the nearest to the difference.
+ *             With ATTNKIT_SHORT_WEIGHTS it becomes the nearest bf16 alone. The sum of the weights
+ *             takes the rounded quotients, too. Products are added in groups of 32, by the index
  *             of the element (q and k) or of the key (weights and v): in each group first the
  *             products of even and of odd index by themselves, in binary32, with one rounding each.
  *             Elements of q, k and v whose magnitude is less than 2^-56 count as 0, and so do
- *             weights less than 2^-40, so that no product is subnormal. Step 17 of
+ *             quotients less than 2^-40, so that no product is subnormal. Step 17 of
  *             kernels/README.md has each rounding.
  * Bits        The result has other bits than without the flag. Everything that this header promises
  *             about the same bits holds: between instruction sets, threads, batches, prefill and
  *             decode, layouts, and parts of the keys with states.
  * Accuracy    A weight is off by at most 2^-16 of itself, with ATTNKIT_SHORT_WEIGHTS by at most
- *             2^-8, and by at most 2^-40 of the largest weight's power of two. Scores have fewer
- *             roundings than without the flag. A sum beyond binary32 makes an element of out
- *             infinite or NaN, also where the mean of v would be finite.
+ *             2^-8. A weight less than 2^-40 of the largest weight of its block counts as 0. Scores
+ *             have fewer roundings than without the flag. A sum beyond binary32 makes an element of
+ *             out infinite or NaN, also where the mean of v would be finite.
  * NaN         As without the flag. An infinite element of k times an element of q that counts as 0
  *             is NaN, as infinity times 0 is.
- * Cost        On Zen 4, with the unit "avx512+bf16", a prompt of 2048 rows takes 1.11 times the
- *             time of the same call without the flag. With ATTNKIT_SHORT_WEIGHTS it takes 0.76
+ * Cost        On Zen 4, with the unit "avx512+bf16", a prompt of 2048 rows takes 1.13 times the
+ *             time of the same call without the flag. With ATTNKIT_SHORT_WEIGHTS it takes 0.77
  *             times that time. All query rows go through panels, which suit a prompt: a decoding
  *             step can take more time than without the flag.
  */

@@ -475,9 +475,11 @@ enum { HAS_PRODUCTS = 0 };
 enum { HAS_PRODUCTS = 1 };
 #endif
 
-/* Smaller magnitudes of elements, and smaller weights, count as 0 in groups. */
+/* Smaller magnitudes of elements, and smaller weights, count as 0 in groups. A smaller largest
+ * weight of a block counts as LEAST_PEAK. */
 #define LEAST_FACTOR 0x1p-56f
 #define LEAST_WEIGHT 0x1p-40f
+#define LEAST_PEAK 0x1p-100f
 
 /* Returns n, rounded up to whole quads. */
 static inline int64_t whole_quads(int64_t n)
@@ -505,19 +507,21 @@ struct grouped_kernels {
      * of words. */
     void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s);
 
-    /* Makes parts of weights: the bf16 p_high nearest to p, and, unless `is_short`, the bf16 p_low
+    /* Finds the largest weight of each lane, from LEAST_PEAK to 1, and divides p by it. Makes
+     * parts of the quotients: the bf16 p_high nearest to p, and, unless `is_short`, the bf16 p_low
      * nearest to p - p_high. A p less than LEAST_WEIGHT is 0. `parts` gets words of p_high,
      * [KEY_BLOCK / elements][lanes], and after them as many words of p_low. Only words of whole
-     * quads of keys are written. Updates row_sum: l = fma(l, rescale, chain over keys of p_high +
-     * p_low). */
+     * quads of keys are written. Updates row_sum: l = fma(chain over keys of p_high + p_low,
+     * largest, l * rescale). */
     void (*pack_weights)(const float *p, int lanes, int keys, bool is_short, const float *rescale,
-                         float *row_sum, float *parts);
+                         float *row_sum, float *largest, float *parts);
 
-    /* Computes o[c][lane] = fma(o[c][lane], rescale[lane], the sum by groups of the parts and v).
-     * Without rescale, o is the sum. v has rows of words, one for each row of words of a part, and
-     * its dim is the number of columns. `keys` are counted from the beginning of a group. */
-    void (*weighted_v)(const float *parts, int lanes, const float *rescale, const struct rows *v,
-                       int keys, bool is_short, float *o);
+    /* Computes o[c][lane] = fma(the sum by groups of the parts and v, largest[lane], o[c][lane] *
+     * rescale[lane]). Without rescale, the o before counts as 0. v has rows of words, one for each
+     * row of words of a part, and its dim is the number of columns. `keys` are counted from the
+     * beginning of a group. */
+    void (*weighted_v)(const float *parts, int lanes, const float *largest, const float *rescale,
+                       const struct rows *v, int keys, bool is_short, float *o);
 };
 
 /* Returns the number of floats that a row of n elements takes after integer_kernels.round_row. n is

@@ -45,6 +45,7 @@ struct prefill {
     float *scores;          /* [KEY_BLOCK][lanes] of a panel */
     float *rescale;         /* [lanes] */
     float *parts;           /* with groups: parts of weights, 2 times [KEY_BLOCK][lanes] */
+    float *largest;         /* with groups: largest weights of a block, [lanes] */
     float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and [KEY_BLOCK][lanes] */
     struct visible visible; /* the keys that any row sees by its position */
     char *careful_scratch;  /* for rows that are recomputed; the same memory as `wide` */
@@ -102,10 +103,10 @@ int attnkit_most_panel_rows(const struct attention *a, const struct kernels *ker
     return rows / kernels->lanes * kernels->lanes;
 }
 
-/* Returns the number of floats of scratch that parts of weights take. */
+/* Returns the number of floats of scratch that parts of weights and the largest weights take. */
 static int64_t part_floats(const struct attention *a, int lanes)
 {
-    return is_grouped(a) ? 2 * KEY_BLOCK * lanes : 0;
+    return is_grouped(a) ? (2 * KEY_BLOCK + 1) * lanes : 0;
 }
 
 /* Returns the bytes of scratch for an item of `rows` rows, without the bytes at
@@ -285,6 +286,7 @@ static char *divide_scratch(struct prefill *w, int panel_rows, char *scratch, st
     w->scores = take(&scratch, KEY_BLOCK, lanes);
     w->rescale = take(&scratch, 1, lanes);
     w->parts = (float *)(void *)scratch;
+    w->largest = w->parts + 2 * KEY_BLOCK * lanes; /* only with groups */
     scratch += part_floats(w->a, lanes) * (int64_t)sizeof(float);
     *seen = NULL;
     if (w->a->extras.any || has_cells(w->a)) {
@@ -359,7 +361,7 @@ static void softmax_in_groups(const struct prefill *w, const struct panel *p, in
     const struct state st = {p->chunk.row_max, unused, p->chunk.out};
     w->kernels->softmax(w->scores, p->lanes, keys, visible, scale_log2, &st, w->rescale);
     w->kernels->grouped->pack_weights(w->scores, p->lanes, keys, w->a->short_weights, w->rescale,
-                                      p->chunk.row_sum, w->parts);
+                                      p->chunk.row_sum, w->largest, w->parts);
 }
 
 /* Turns scores, or t, into weights. */
@@ -378,8 +380,8 @@ static void add_v(const struct prefill *w, struct panel *p, const struct rows *v
 {
     const float *const rescale = p->is_fresh ? NULL : w->rescale;
     if (is_grouped(w->a))
-        w->kernels->grouped->weighted_v(w->parts, p->lanes, rescale, v, keys, w->a->short_weights,
-                                        p->chunk.out);
+        w->kernels->grouped->weighted_v(w->parts, p->lanes, w->largest, rescale, v, keys,
+                                        w->a->short_weights, p->chunk.out);
     else
         w->kernels->weighted_v(w->scores, p->lanes, rescale, v, keys, p->chunk.out, ahead.k);
     p->is_fresh = false;

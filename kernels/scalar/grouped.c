@@ -60,6 +60,15 @@ static void scores(const float *q_t, int lanes, const struct rows *k, int keys, 
     }
 }
 
+/* Returns the largest of the weights of a lane, from LEAST_PEAK to 1. A NaN does not count. */
+static float largest_of(const float *p, int lanes, int keys)
+{
+    float largest = LEAST_PEAK;
+    for (int key = 0; key < keys; key++)
+        largest = p[key * lanes] > largest ? p[key * lanes] : largest;
+    return largest < 1.0f ? largest : 1.0f;
+}
+
 /* Writes the parts of a weight. Returns their sum. */
 static float split_weight(float p, bool is_short, float *high, float *low)
 {
@@ -72,19 +81,21 @@ static float split_weight(float p, bool is_short, float *high, float *low)
 }
 
 static void pack_weights(const float *p, int lanes, int keys, bool is_short, const float *rescale,
-                         float *row_sum, float *parts)
+                         float *row_sum, float *largest, float *parts)
 {
     require_built(TYPE_BF16);
     float *const low = parts + KEY_BLOCK * lanes;
     for (int lane = 0; lane < lanes; lane++) {
+        largest[lane] = largest_of(p + lane, lanes, keys);
+        const float factor = 1.0f / largest[lane];
         float sum = 0.0f;
         for (int at = lane; at < keys * lanes; at += lanes)
-            sum += split_weight(p[at], is_short, &parts[at], &low[at]);
+            sum += split_weight(p[at] * factor, is_short, &parts[at], &low[at]);
         for (int at = keys * lanes + lane; at < whole_quads(keys) * lanes; at += lanes) {
             parts[at] = 0.0f;
             low[at] = 0.0f;
         }
-        row_sum[lane] = fma_once(row_sum[lane], rescale[lane], sum);
+        row_sum[lane] = fma_once(sum, largest[lane], row_sum[lane] * rescale[lane]);
     }
 }
 
@@ -106,15 +117,15 @@ static float column_sum(const float *parts, int lanes, const struct rows *v, int
     return sum;
 }
 
-static void weighted_v(const float *parts, int lanes, const float *rescale, const struct rows *v,
-                       int keys, bool is_short, float *o)
+static void weighted_v(const float *parts, int lanes, const float *largest, const float *rescale,
+                       const struct rows *v, int keys, bool is_short, float *o)
 {
     require_built(TYPE_BF16);
     for (int64_t c = 0; c < v->dim; c++)
         for (int lane = 0; lane < lanes; lane++) {
             const float sum = column_sum(parts + lane, lanes, v, c, keys, is_short);
             float *const to = o + c * lanes + lane;
-            *to = rescale ? fma_once(*to, rescale[lane], sum) : sum;
+            *to = fma_once(sum, largest[lane], rescale ? *to * rescale[lane] : 0.0f);
         }
 }
 

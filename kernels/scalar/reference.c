@@ -265,21 +265,33 @@ static float grouped_dot(const struct attention *a, int64_t kv_head, struct plac
     return s;
 }
 
+static float larger(float a, float b)
+{
+    return a > b ? a : b;
+}
+
 /* Returns the bf16 nearest to x. */
 static float nearest_bf16(float x)
 {
     return float_from_bf16(bf16_from_float(x));
 }
 
-/* Splits the weights of the block's keys into parts: b->weight gets the high parts, and b->p the
- * sums of both parts. */
-static void split_weights(const struct attention *a, int keys, struct buffers *b)
+/* Divides the weights of the block's keys by the largest, and splits the quotients into parts:
+ * b->weight gets the high parts, and b->p the sums of both parts. Returns the largest weight, from
+ * LEAST_PEAK to 1. */
+static float split_weights(const struct attention *a, int keys, struct buffers *b)
 {
+    float largest = LEAST_PEAK;
+    for (int i = 0; i < keys; i++)
+        largest = larger(b->p[i], largest);
+    largest = largest < 1.0f ? largest : 1.0f;
+    const float factor = 1.0f / largest;
     for (int i = 0; i < keys; i++) {
-        const float p = b->p[i] < LEAST_WEIGHT ? 0.0f : b->p[i], high = nearest_bf16(p);
-        b->weight[i] = high;
-        b->p[i] = a->short_weights ? high : high + nearest_bf16(p - high);
+        const float quotient = b->p[i] * factor, p = quotient < LEAST_WEIGHT ? 0.0f : quotient;
+        b->weight[i] = nearest_bf16(p);
+        b->p[i] = b->weight[i] + (a->short_weights ? 0.0f : nearest_bf16(p - b->weight[i]));
     }
+    return largest;
 }
 
 /* Adds the products of one part of the weights and V to b->column_sums, for the keys first .. end -
@@ -353,11 +365,6 @@ struct softmax {
     double sum;
 };
 
-static float larger(float a, float b)
-{
-    return a > b ? a : b;
-}
-
 /* Returns the factor of sums that were made with the maximum `max`, when the maximum becomes
  * new_max. */
 static float factor_of(float max, float new_max)
@@ -387,6 +394,14 @@ static int weigh_block(const struct attention *a, int64_t kv_head, struct place 
     return keys;
 }
 
+/* Returns o or l of a chunk, `before`, with the sum of a block added. `largest` is the number by
+ * which a block's weights were divided in step 17. */
+static float moved_sum(const struct attention *a, float before, float rescale, float sum,
+                       float largest)
+{
+    return a->grouped ? fmaf(sum, largest, before * rescale) : fmaf(before, rescale, sum);
+}
+
 /* Does steps 2 to 8 for a block. */
 static void add_block(const struct attention *a, int64_t kv_head, struct place place, int64_t first,
                       int64_t end, struct buffers *b, float *row_max, float *row_sum)
@@ -394,9 +409,8 @@ static void add_block(const struct attention *a, int64_t kv_head, struct place p
     const float before = *row_max;
     const int keys = weigh_block(a, kv_head, place, first, end, b, row_max);
     const float rescale = factor_of(before, *row_max);
+    const float largest = a->grouped ? split_weights(a, keys, b) : 1.0f;
     float sum = 0.0f;
-    if (a->grouped)
-        split_weights(a, keys, b);
     memset(b->column_sums, 0, (size_t)a->value_dim * sizeof *b->column_sums);
     for (int i = 0; i < keys; i++) {
         sum += b->p[i];
@@ -410,10 +424,11 @@ static void add_block(const struct attention *a, int64_t kv_head, struct place p
         add_integers(a, place.batch, kv_head, keys, b);
     if (a->grouped)
         add_groups(a, place.batch, kv_head, keys, b);
-    for (int64_t c = 0; c < a->value_dim && keys > 0; c++)
-        b->chunk[c] = fmaf(b->chunk[c], rescale, b->column_sums[c]);
-    if (keys > 0)
-        *row_sum = fmaf(*row_sum, rescale, sum);
+    if (keys == 0)
+        return;
+    for (int64_t c = 0; c < a->value_dim; c++)
+        b->chunk[c] = moved_sum(a, b->chunk[c], rescale, b->column_sums[c], largest);
+    *row_sum = moved_sum(a, *row_sum, rescale, sum, largest);
 }
 
 static int64_t smaller(int64_t a, int64_t b)

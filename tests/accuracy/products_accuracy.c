@@ -2,7 +2,8 @@
  *
  * The accuracy of ATTNKIT_BF16_PRODUCTS, with weights of two bf16 and of one, on the distributions
  * of settings.h with q, K and V in bf16. Every element must be inside its derived bound. Short
- * weights must be outside the bound of weights of two bf16. All errors are against the oracle.
+ * weights must be outside the bound of weights of two bf16, and must not be worse than weights as
+ * PyTorch rounds them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,6 +126,65 @@ static void two_parts_of_weights_keep_a_hundredth_of_the_error_of_one(void **sta
     assert_true(bound_long <= 1.0 && bound_short > 1.0);
 }
 
+static double from_bf16(const void *data, int64_t i)
+{
+    const uint32_t bits = (uint32_t)((const uint16_t *)data)[i] << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return (double)x;
+}
+
+/* Computes row i as exact arithmetic would, and once more with each weight 2^(t - max t) rounded to
+ * the nearest bf16, except in the sum of the weights: PyTorch rounds its weights in this way. Adds
+ * the squares of the errors of the rounded row and of out. */
+static void add_squares(const struct products *p, int64_t i, double *rounded, double *own)
+{
+    const int64_t dim = p->args.head_dim, keys = p->args.kv_len;
+    double *const x = malloc((size_t)keys * sizeof *x), max = -INFINITY, sum = 0.0;
+    assert_non_null(x);
+    for (int64_t j = 0; j < keys; j++) {
+        x[j] = 0.0;
+        for (int64_t d = 0; d < dim; d++)
+            x[j] += from_bf16(p->q, i * dim + d) * from_bf16(p->args.k.data, j * dim + d);
+        x[j] /= sqrt((double)dim);
+        max = fmax(max, x[j]);
+    }
+    for (int64_t j = 0; j < keys; j++)
+        sum += exp(x[j] - max);
+    for (int64_t c = 0; c < dim; c++) {
+        double exact = 0.0, other = 0.0;
+        for (int64_t j = 0; j < keys; j++) {
+            const double v = from_bf16(p->args.v.data, j * dim + c), weight = exp(x[j] - max);
+            const uint16_t bits = nearest_bf16((float)weight);
+            exact += weight * v / sum;
+            other += from_bf16(&bits, 0) * v / sum;
+        }
+        *rounded += (other - exact) * (other - exact);
+        *own += pow((double)p->setting.out[i * dim + c] - exact, 2.0);
+    }
+    free(x);
+}
+
+static void short_weights_are_no_worse_than_weights_by_the_exact_maximum(void **state)
+{
+    enum { ROWS = 64, DIM = 64 };
+    static const int64_t lengths[] = {2, 17, 100, 513};
+    (void)state;
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        const struct shape shape = {DIM, DIM, lengths[i]};
+        struct products p = products_new(&distributions[0], &shape, ROWS, SEED + i);
+        double rounded = 0.0, own = 0.0;
+        p.args.flags |= SHORT;
+        run(&p.args, NULL);
+        for (int64_t row = 0; row < ROWS; row++)
+            add_squares(&p, row, &rounded, &own);
+        printf("# %lld keys: RMS error of out %.3g, by the exact maximum %.3g\n",
+               (long long)lengths[i], sqrt(own / (ROWS * DIM)), sqrt(rounded / (ROWS * DIM)));
+        assert_true(own <= rounded);
+        products_free(&p);
+    }
+}
+
 static struct CMUnitTest test(const char *name, CMUnitTestFunction function, const void *state)
 {
     return (struct CMUnitTest){name, function, NULL, NULL, (void *)(uintptr_t)state};
@@ -132,13 +192,15 @@ static struct CMUnitTest test(const char *name, CMUnitTestFunction function, con
 
 int main(void)
 {
-    struct CMUnitTest tests[DISTRIBUTIONS + 1];
+    struct CMUnitTest tests[DISTRIBUTIONS + 2];
     size_t count = 0;
     for (int i = 0; i < DISTRIBUTIONS; i++)
         tests[count++] =
             test(distributions[i].name, distribution_is_inside_the_bound, &distributions[i]);
     tests[count++] = (struct CMUnitTest)cmocka_unit_test(
         two_parts_of_weights_keep_a_hundredth_of_the_error_of_one);
+    tests[count++] = (struct CMUnitTest)cmocka_unit_test(
+        short_weights_are_no_worse_than_weights_by_the_exact_maximum);
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests("products_accuracy", tests, count, NULL, NULL);
 }

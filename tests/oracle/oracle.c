@@ -101,14 +101,17 @@
  * 2^-56 count as 0, and their products are lost. All other products and sums are multiples of
  * 2^-126, so that no sum loses e. An element that counts as 0, times an infinity, is NaN.
  *
- * Parts of weights. A weight p of a block becomes p', the sum of one or two bf16. The nearest bf16
- * is off by at most 2^-8 p, and the nearest bf16 of the rest by at most 2^-8 of the rest: p' is a
- * factor of 1 +- 2^-8 or 1 +- 2^-16 from p. This factor is a part of a_j, because o and l take the
- * same p'. p' is a number of binary32, so that the sum of the parts in l has no rounding. A p below
- * 2^-40 becomes 0. On its way into o, a product of a part and v has the roundings of a product of q
- * and k with the groups of a block: 17 and one for each sum of a group but the first. There are up
- * to 4 groups, with 1 or 2 parts. The magnitudes of the two parts are at most p' (1 + 2^-6). The
- * products with elements of v below 2^-56 are lost.
+ * Parts of weights. The weights of a block are divided by the largest of them, L: this multiplies
+ * them by f32(1 / L), with two roundings. A quotient p becomes p', the sum of one or two bf16. The
+ * nearest bf16 is off by at most 2^-8 p, and the nearest bf16 of the rest by at most 2^-8 of the
+ * rest: p' is a factor of 1 +- 2^-8 or 1 +- 2^-16 from p. These factors are a part of a_j, because
+ * o and l take the same p'. p' is a number of binary32, so that the sum of the parts in l has no
+ * rounding. A p below 2^-40 becomes 0. The sums of a block are multiplied by L where they go into o
+ * and l, in the same fused multiply-add. The product of o or l and r may lose e. On its way into o,
+ * a product of a part and v has the roundings of a product of q and k with the groups of a block:
+ * 17 and one for each sum of a group but the first. There are up to 4 groups, with 1 or 2 parts.
+ * The magnitudes of the two parts are at most p' (1 + 2^-6). The products with elements of v below
+ * 2^-56 are lost.
  *
  * Logarithm. If l^ is a sum in binary64, it is first rounded to binary32. ln l^ has the error of
  * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI
@@ -149,7 +152,8 @@ static const real LN_2 = 0.693147180559945309417232121458176568L;
 static const real LEAST_BIAS = -0x1p126L;
 static const real MOST_INTEGER = 32512;
 static const real LEAST_LARGEST = 0x1p-100L;
-static const real LEAST_BF16 = 0x1p-56L, LEAST_P = 0x1p-40L;
+static const real LEAST_BF16 = 0x1p-56L,
+                  LEAST_P = 0x1p-40L * (1 + 0x1p-22L); /* with the roundings of the quotient */
 
 /* --- Scores ---------------------------------------------------------------------------------- */
 
@@ -512,7 +516,7 @@ static void widen_weight(struct key *key, real log_weight, real h)
 static real split_error(const struct row *r)
 {
     const real unit = r->parts == 1 ? 0x1p-8L : 0x1p-16L;
-    return r->parts > 0 ? -log1pl(-unit) : 0;
+    return r->parts > 0 ? 2 * U - log1pl(-unit) : 0;
 }
 
 /* Computes the weights. A score of -infinity has weight 0, even if all scores are -infinity. */
@@ -571,7 +575,7 @@ static void count_roundings(struct row *r)
     r->f = expm1l(to_o * U + folds * U_64 + (r->drops ? U + C_ERROR : 0));
     if (r->parts > 0)
         r->f *= 1 + 0x1p-6L;
-    r->lost_by_sums = blocks * LOSS + folds * LOSS_64;
+    r->lost_by_sums = blocks * LOSS * (r->parts > 0 ? 2 : 1) + folds * LOSS_64;
     r->is_folded = folds > 0;
 }
 

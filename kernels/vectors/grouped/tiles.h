@@ -156,8 +156,8 @@ static void sum_columns(const float *parts, int vectors, const struct rows *v, i
     }
 }
 
-static void weighted_v(const float *parts, int lanes, const float *rescale, const struct rows *v,
-                       int keys, bool is_short, float *o)
+static void weighted_v(const float *parts, int lanes, const float *largest, const float *rescale,
+                       const struct rows *v, int keys, bool is_short, float *o)
 {
     require_built(TYPE_BF16);
     const int vectors = lanes / VECTOR, words = (int)whole_quads(keys) / ELEMENTS;
@@ -169,12 +169,24 @@ static void weighted_v(const float *parts, int lanes, const float *rescale, cons
         for (int i = 0; i < lines; i++)
             for (int lane = 0; lane < lanes; lane += VECTOR) {
                 float *const to = o + (c + i) * lanes + lane;
-                floats sum = load_aligned(sums + i * lanes + lane);
+                const floats sum = load_aligned(sums + i * lanes + lane);
+                floats moved = broadcast(0.0f);
                 if (rescale)
-                    sum = fma_v(load_aligned(to), load_aligned(rescale + lane), sum);
-                store_aligned(to, sum);
+                    moved = load_aligned(to) * load_aligned(rescale + lane);
+                store_aligned(to, fma_v(sum, load_aligned(largest + lane), moved));
             }
     }
+}
+
+/* Returns the largest weight of each lane of a vector, from LEAST_PEAK to 1. A NaN does not
+ * count. */
+static inline __attribute__((always_inline)) floats largest_of(const float *p, int lanes, int keys)
+{
+    const floats one = broadcast(1.0f);
+    floats largest = broadcast(LEAST_PEAK);
+    for (int key = 0; key < keys; key++)
+        largest = max_without_nan(load_aligned(p + key * lanes), largest);
+    return select_v(less_v(largest, one), largest, one);
 }
 
 /* Splits the weights of one key into parts. Returns the sum of the parts. */
@@ -192,8 +204,9 @@ static inline __attribute__((always_inline)) floats split_weight(floats p, bool 
 
 /* Makes the parts of a quad of keys for a vector of lanes. Returns `sum` with the parts of the
  * first `keys` keys added. */
-static inline __attribute__((always_inline)) floats
-pack_lanes(const float *p, int lanes, int keys, bool is_short, float *high_words, floats sum)
+static inline __attribute__((always_inline)) floats pack_lanes(const float *p, int lanes, int keys,
+                                                               floats factor, bool is_short,
+                                                               float *high_words, floats sum)
 {
     floats high[QUAD_ELEMENTS], low[QUAD_ELEMENTS];
     for (int i = 0; i < QUAD_ELEMENTS; i++) {
@@ -201,7 +214,7 @@ pack_lanes(const float *p, int lanes, int keys, bool is_short, float *high_words
             high[i] = low[i] = broadcast(0.0f);
             continue;
         }
-        sum = sum + split_weight(load_aligned(p + i * lanes), is_short, &high[i], &low[i]);
+        sum = sum + split_weight(load_aligned(p + i * lanes) * factor, is_short, &high[i], &low[i]);
     }
     store_quad(high_words, lanes, high);
     if (!is_short)
@@ -211,44 +224,49 @@ pack_lanes(const float *p, int lanes, int keys, bool is_short, float *high_words
 
 static inline __attribute__((always_inline)) void pack_panel(const float *p, int keys,
                                                              bool is_short, const float *rescale,
-                                                             float *row_sum, float *parts,
-                                                             const int vectors)
+                                                             float *row_sum, float *largest,
+                                                             float *parts, const int vectors)
 {
     const int lanes = vectors * VECTOR;
-    floats sum[VECTORS];
-    for (int j = 0; j < vectors; j++)
+    floats sum[VECTORS], factor[VECTORS];
+    for (int j = 0; j < vectors; j++) {
+        const floats most = largest_of(p + j * VECTOR, lanes, keys);
+        store_aligned(largest + j * VECTOR, most);
+        factor[j] = broadcast(1.0f) / most;
         sum[j] = broadcast(0.0f);
+    }
     int key = 0;
     for (; key + QUAD_ELEMENTS <= keys; key += QUAD_ELEMENTS)
         for (int j = 0; j < vectors; j++)
-            sum[j] = pack_lanes(p + key * lanes + j * VECTOR, lanes, QUAD_ELEMENTS, is_short,
-                                parts + key / ELEMENTS * lanes + j * VECTOR, sum[j]);
+            sum[j] = pack_lanes(p + key * lanes + j * VECTOR, lanes, QUAD_ELEMENTS, factor[j],
+                                is_short, parts + key / ELEMENTS * lanes + j * VECTOR, sum[j]);
     for (int j = 0; j < vectors && key < keys; j++)
-        sum[j] = pack_lanes(p + key * lanes + j * VECTOR, lanes, keys - key, is_short,
+        sum[j] = pack_lanes(p + key * lanes + j * VECTOR, lanes, keys - key, factor[j], is_short,
                             parts + key / ELEMENTS * lanes + j * VECTOR, sum[j]);
     for (int j = 0; j < vectors; j++) {
         float *const to = row_sum + j * VECTOR;
-        store_aligned(to, fma_v(load_aligned(to), load_aligned(rescale + j * VECTOR), sum[j]));
+        store_aligned(to, fma_v(sum[j], load_aligned(largest + j * VECTOR),
+                                load_aligned(to) * load_aligned(rescale + j * VECTOR)));
     }
 }
 
 static void pack_weights(const float *p, int lanes, int keys, bool is_short, const float *rescale,
-                         float *row_sum, float *parts)
+                         float *row_sum, float *largest, float *parts)
 {
     require_built(TYPE_BF16);
     switch (lanes / VECTOR) {
     case 4:
         if (VECTORS == 4)
-            pack_panel(p, keys, is_short, rescale, row_sum, parts, VECTORS);
+            pack_panel(p, keys, is_short, rescale, row_sum, largest, parts, VECTORS);
         break;
     case 3:
-        pack_panel(p, keys, is_short, rescale, row_sum, parts, 3);
+        pack_panel(p, keys, is_short, rescale, row_sum, largest, parts, 3);
         break;
     case 2:
-        pack_panel(p, keys, is_short, rescale, row_sum, parts, 2);
+        pack_panel(p, keys, is_short, rescale, row_sum, largest, parts, 2);
         break;
     default:
-        pack_panel(p, keys, is_short, rescale, row_sum, parts, 1);
+        pack_panel(p, keys, is_short, rescale, row_sum, largest, parts, 1);
     }
 }
 
