@@ -504,8 +504,8 @@ struct grouped_kernels {
     void (*pack_quad)(const void *const row[QUAD_ELEMENTS], int64_t n, float *words);
 
     /* Computes s[key][lane] = the sum by groups of k[key] * q_t[..][lane]. The dim of k is a number
-     * of words. */
-    void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s);
+     * of words. Lanes from `rows` on are spare: their scores may be any finite numbers. */
+    void (*scores)(const float *q_t, int lanes, int rows, const struct rows *k, int keys, float *s);
 
     /* Finds the largest weight of each lane, from LEAST_PEAK to 1, and divides p by it. Makes
      * parts of the quotients: the bf16 p_high nearest to p, and, unless `is_short`, the bf16 p_low
@@ -520,8 +520,9 @@ struct grouped_kernels {
      * rescale[lane]). Without rescale, the o before counts as 0. v has rows of words, one for each
      * row of words of a part, and its dim is the number of columns. `keys` are counted from the
      * beginning of a group. */
-    void (*weighted_v)(const float *parts, int lanes, const float *largest, const float *rescale,
-                       const struct rows *v, int keys, bool is_short, float *o);
+    void (*weighted_v)(const float *parts, int lanes, int rows, const float *largest,
+                       const float *rescale, const struct rows *v, int keys, bool is_short,
+                       float *o);
 };
 
 /* Returns the number of floats that a row of n elements takes after integer_kernels.round_row. n is

@@ -231,26 +231,32 @@ struct block attnkit_block(const struct attention *a, const struct kernels *kern
 
 /* --- Words of groups -------------------------------------------------------------------------- */
 
+/* Returns the number of keys of the next block whose rows words_of_k and words_of_v prefetch. */
+static int keys_ahead(const struct widening *w)
+{
+    if (has_cells(w->a) || w->a->pages.table)
+        return 0;
+    return keys_of_next(w, bytes_of(w->c->type, w->c->dim));
+}
+
 /* Returns the row of a key, or NULL if the key is not in `keys`. Prefetches the row that lies
- * KEY_BLOCK rows later, if all rows lie at one stride. */
-static const void *row_in(const struct widening *w, struct key_set keys, int key)
+ * KEY_BLOCK rows later, for keys less than `ahead`. */
+static const void *row_in(const struct widening *w, struct key_set keys, int key, int ahead)
 {
     if (key >= KEY_BLOCK || !has_key(keys, key))
         return NULL;
     const struct cache *const c = w->c;
     const char *const row = key_row(w->a, c, w->batch, w->kv_head, w->first + key).data;
-    const bool is_alone = has_cells(w->a) || w->a->pages.table;
-    const int64_t bytes = bytes_of(c->type, c->dim);
-    if (!is_alone && key < keys_of_next(w, bytes))
-        prefetch_row(row + KEY_BLOCK * c->stride.row, bytes);
+    if (key < ahead)
+        prefetch_row(row + KEY_BLOCK * c->stride.row, bytes_of(c->type, c->dim));
     return row;
 }
 
 static struct rows words_of_k(const struct widening *w, struct key_set keys)
 {
-    for (int key = first_of(keys) / GROUP_PRODUCTS * GROUP_PRODUCTS;
-         key < whole_quads(end_of(keys)); key++) {
-        const void *const row = row_in(w, keys, key);
+    const int first = first_of(keys) / GROUP_PRODUCTS * GROUP_PRODUCTS, ahead = keys_ahead(w);
+    for (int key = first; key < whole_quads(end_of(keys)); key++) {
+        const void *const row = row_in(w, keys, key, ahead);
         if (row)
             w->kernels->grouped->pack_row(row, w->c->dim, wide_row(w, key));
         else
@@ -262,12 +268,12 @@ static struct rows words_of_k(const struct widening *w, struct key_set keys)
 
 static struct rows words_of_v(const struct widening *w, struct key_set keys)
 {
+    const int first = first_of(keys) / GROUP_PRODUCTS * GROUP_PRODUCTS, ahead = keys_ahead(w);
     const int elements = w->kernels->grouped->elements;
-    for (int key = first_of(keys) / GROUP_PRODUCTS * GROUP_PRODUCTS; key < end_of(keys);
-         key += QUAD_ELEMENTS) {
+    for (int key = first; key < end_of(keys); key += QUAD_ELEMENTS) {
         const void *row[QUAD_ELEMENTS];
         for (int i = 0; i < QUAD_ELEMENTS; i++)
-            row[i] = row_in(w, keys, key + i);
+            row[i] = row_in(w, keys, key + i, ahead);
         w->kernels->grouped->pack_quad(row, w->c->dim, wide_row(w, key / elements));
     }
     return (struct rows){(const char *)w->wide, w->row_floats * (int64_t)sizeof(float),

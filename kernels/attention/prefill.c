@@ -346,7 +346,7 @@ static void score(const struct prefill *w, const struct panel *p, const struct r
 {
     const struct rows *const v = keys == KEY_BLOCK ? ahead.v : NULL;
     if (is_grouped(w->a))
-        w->kernels->grouped->scores(p->q_t, p->lanes, k, keys, w->scores);
+        w->kernels->grouped->scores(p->q_t, p->lanes, p->rows, k, keys, w->scores);
     else if (w->paired)
         w->kernels->pairs->scores(p->q_t, p->lanes, k, keys, w->scores, v);
     else
@@ -380,7 +380,7 @@ static void add_v(const struct prefill *w, struct panel *p, const struct rows *v
 {
     const float *const rescale = p->is_fresh ? NULL : w->rescale;
     if (is_grouped(w->a))
-        w->kernels->grouped->weighted_v(w->parts, p->lanes, w->largest, rescale, v, keys,
+        w->kernels->grouped->weighted_v(w->parts, p->lanes, p->rows, w->largest, rescale, v, keys,
                                         w->a->short_weights, p->chunk.out);
     else
         w->kernels->weighted_v(w->scores, p->lanes, rescale, v, keys, p->chunk.out, ahead.k);

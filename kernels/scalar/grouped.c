@@ -45,9 +45,10 @@ static int64_t count_of_group(int64_t left)
     return left < GROUP_PRODUCTS ? left : GROUP_PRODUCTS;
 }
 
-static void scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s)
+static void scores(const float *q_t, int lanes, int rows, const struct rows *k, int keys, float *s)
 {
     require_built(TYPE_BF16);
+    (void)rows;
     for (int key = 0; key < keys; key++) {
         const float *const row = (const float *)(const void *)(k->first + key * k->stride);
         for (int lane = 0; lane < lanes; lane++) {
@@ -117,10 +118,12 @@ static float column_sum(const float *parts, int lanes, const struct rows *v, int
     return sum;
 }
 
-static void weighted_v(const float *parts, int lanes, const float *largest, const float *rescale,
-                       const struct rows *v, int keys, bool is_short, float *o)
+static void weighted_v(const float *parts, int lanes, int rows, const float *largest,
+                       const float *rescale, const struct rows *v, int keys, bool is_short,
+                       float *o)
 {
     require_built(TYPE_BF16);
+    (void)rows;
     for (int64_t c = 0; c < v->dim; c++)
         for (int lane = 0; lane < lanes; lane++) {
             const float sum = column_sum(parts + lane, lanes, v, c, keys, is_short);

@@ -365,8 +365,8 @@ static float product_by_vdpbf16ps(const uint16_t *q, const uint16_t *k)
     return sum;
 }
 
-/* Returns q k as the tiles of an instruction set compute it. */
-static float product_by_tile(const char *isa, const uint16_t *q, const uint16_t *k)
+/* Returns q k as the tiles of an instruction set compute it, for a whole panel or for a row. */
+static float product_by_tile(const char *isa, bool is_panel, const uint16_t *q, const uint16_t *k)
 {
     _Alignas(64) float words[MAX_LANES * MODEL_DIM], s[MAX_LANES];
     float q_words[MODEL_DIM], k_words[MODEL_DIM];
@@ -375,12 +375,13 @@ static float product_by_tile(const char *isa, const uint16_t *q, const uint16_t 
     const struct kernels *const kernels = choice.kernels;
     const struct grouped_kernels *const g = kernels->grouped;
     const struct rows rows = {(const char *)k_words, sizeof k_words, MODEL_DIM / g->elements};
+    const int lanes = is_panel ? kernels->lanes : kernels->vector;
     g->pack_row(q, MODEL_DIM, q_words);
     g->pack_row(k, MODEL_DIM, k_words);
     for (int w = 0; w < MODEL_DIM / g->elements; w++)
-        for (int lane = 0; lane < kernels->lanes; lane++)
-            words[w * kernels->lanes + lane] = q_words[w];
-    g->scores(words, kernels->lanes, &rows, 1, s);
+        for (int lane = 0; lane < lanes; lane++)
+            words[w * lanes + lane] = q_words[w];
+    g->scores(words, lanes, is_panel ? lanes : 1, &rows, 1, s);
     return s[0];
 }
 
@@ -396,8 +397,9 @@ static void scores_have_the_bits_of_the_models(void **state)
         }
         const float product = product_by_amx(q, k);
         assert_true(same_bits(&product, (const float[]){product_by_vdpbf16ps(q, k)}, 1));
-        for (int i = 0; i < name_count; i++)
-            assert_true(same_bits(&product, (const float[]){product_by_tile(names[i], q, k)}, 1));
+        for (int i = 0; i < 2 * name_count; i++)
+            assert_true(same_bits(&product,
+                                  (const float[]){product_by_tile(names[i / 2], i % 2, q, k)}, 1));
     }
 }
 

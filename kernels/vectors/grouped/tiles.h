@@ -15,6 +15,13 @@
 
 enum { GROUP_WORDS = GROUP_PRODUCTS / ELEMENTS };
 
+static int words_of_group(int64_t left)
+{
+    return left < GROUP_WORDS ? (int)left : GROUP_WORDS;
+}
+
+#include "kernels/vectors/grouped/few.h"
+
 /* Words of up to SUMS lines, which are keys of K or columns of V. Word w of line i is at first + w
  * * by_word + i * by_line. */
 struct words {
@@ -121,16 +128,15 @@ static __attribute__((noinline)) void add_group(const float *lane_words, const s
     }
 }
 
-static int words_of_group(int64_t left)
-{
-    return left < GROUP_WORDS ? (int)left : GROUP_WORDS;
-}
-
-static void scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s)
+static void scores(const float *q_t, int lanes, int rows, const struct rows *k, int keys, float *s)
 {
     require_built(TYPE_BF16);
     const int vectors = lanes / VECTOR;
     int lines;
+    if (rows <= FEW_ROWS) {
+        scores_of_few(q_t, lanes, rows, k, keys, s);
+        return;
+    }
     for (int key = 0; key < keys; key += lines) {
         lines = lines_of(keys - key, vectors);
         for (int64_t w = 0; w < k->dim; w += GROUP_WORDS) {
@@ -156,10 +162,15 @@ static void sum_columns(const float *parts, int vectors, const struct rows *v, i
     }
 }
 
-static void weighted_v(const float *parts, int lanes, const float *largest, const float *rescale,
-                       const struct rows *v, int keys, bool is_short, float *o)
+static void weighted_v(const float *parts, int lanes, int rows, const float *largest,
+                       const float *rescale, const struct rows *v, int keys, bool is_short,
+                       float *o)
 {
     require_built(TYPE_BF16);
+    if (rows <= FEW_ROWS) {
+        weighted_v_of_few(parts, rows, largest, rescale, v, keys, is_short, o);
+        return;
+    }
     const int vectors = lanes / VECTOR, words = (int)whole_quads(keys) / ELEMENTS;
     _Alignas(VECTOR * sizeof(float)) float sums[SUMS * VECTOR];
     int lines;

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Scores and weighted V in groups of 32 products for a panel of few rows, as a decoding step has
+ * them. Most lanes of tiles.h would be spare there. So lanes are keys for the scores, and columns
+ * for the weighted V, and the results are transposed into the lanes of the panel. tiles.h includes
+ * this file.
+ *
+ * A register tile has ROWS_AT_ONCE rows x FEW_VECTORS vectors. With AVX2 and AVX-512 it takes 8
+ * accumulators, 2 vectors of words and 1 broadcast: 11 of 16 ymm or of 32 zmm. The chains over
+ * words of even index wait in memory or in free registers for the chains over words of odd index.
+ * For 8 multiply-adds there are 6 loads. The multiply-adds are the bound.
+ */
+#ifndef ATTNKIT_VECTORS_GROUPED_FEW_H
+#define ATTNKIT_VECTORS_GROUPED_FEW_H
+
+#include "kernels/kernels.h"
+
+enum {
+    FEW_ROWS = VECTOR / 2, /* the largest number of rows that are few */
+    ROWS_AT_ONCE = VECTOR < 8 ? 2 : 4,
+    FEW_VECTORS = 2,
+    FEW_LANES = FEW_VECTORS * VECTOR
+};
+
+/* Words of a group for FEW_LANES keys or columns. Word w begins at first + w * by_word. */
+struct line_words {
+    const float *first;
+    int64_t by_word;
+    int count; /* even, at most GROUP_WORDS */
+};
+
+/* Computes half[row][vector] = the chain over every second word of a group. Word w of row i is at
+ * row_words[w * lanes + i]. */
+static inline __attribute__((always_inline)) void
+chain_of_rows(const float *row_words, int lanes, const struct line_words *x,
+              floats half[ROWS_AT_ONCE][FEW_VECTORS], const int rows)
+{
+    const float *line = x->first;
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < FEW_VECTORS; j++)
+            half[i][j] = broadcast(0.0f);
+    for (int w = 0; w < x->count; w += 2, line += 2 * x->by_word, row_words += 2 * lanes) {
+        floats word[FEW_VECTORS];
+        for (int j = 0; j < FEW_VECTORS; j++)
+            word[j] = load_floats(line + j * VECTOR);
+        for (int i = 0; i < rows; i++) {
+            const floats own = broadcast_from(row_words + i);
+            for (int j = 0; j < FEW_VECTORS; j++)
+                half[i][j] = grouped_step(own, word[j], half[i][j]);
+        }
+    }
+}
+
+/* Adds the sums of a group to sums[row][lane]. */
+static inline __attribute__((always_inline)) void add_group_of_rows(const float *row_words,
+                                                                    int lanes,
+                                                                    const struct line_words *x,
+                                                                    float *sums, const int rows)
+{
+    const struct line_words odd_words = {x->first + x->by_word, x->by_word, x->count};
+    floats even[ROWS_AT_ONCE][FEW_VECTORS], odd[ROWS_AT_ONCE][FEW_VECTORS];
+    chain_of_rows(row_words, lanes, x, even, rows);
+    chain_of_rows(row_words + lanes, lanes, &odd_words, odd, rows);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < FEW_VECTORS; j++) {
+            float *const to = sums + i * FEW_LANES + j * VECTOR;
+            store_aligned(to, load_aligned(to) + (even[i][j] + odd[i][j]));
+        }
+}
+
+/* Adds the sums of a group to sums[row][lane], for all rows. */
+static inline __attribute__((always_inline)) void add_group_of_few(const float *row_words,
+                                                                   int lanes,
+                                                                   const struct line_words *x,
+                                                                   float *sums, int rows)
+{
+    if (rows == 1) {
+        add_group_of_rows(row_words, lanes, x, sums, 1);
+        return;
+    }
+    for (int row = 0; row < rows; row += ROWS_AT_ONCE)
+        add_group_of_rows(row_words + row, lanes, x, sums + row * FEW_LANES, ROWS_AT_ONCE);
+}
+
+/* Loads vector j of the sums of all rows, transposed: x[lane] has the rows. Spare lanes are 0. */
+static inline __attribute__((always_inline)) void load_rows(const float *sums, int rows, int j,
+                                                            floats x[VECTOR])
+{
+    for (int i = 0; i < VECTOR; i++)
+        x[i] = broadcast(0.0f);
+    for (int i = 0; i < FEW_ROWS && i < rows; i++)
+        x[i] = load_aligned(sums + i * FEW_LANES + j * VECTOR);
+    transpose(x);
+}
+
+/* Stores the words of a group of FEW_LANES keys, from key on: words[word][key]. The last of `keys`
+ * keys is repeated. Words that K does not have are read from memory after the row. */
+static inline __attribute__((always_inline)) void transpose_keys(const struct rows *k, int64_t at,
+                                                                 int key, int keys, float *words)
+{
+    for (int j = 0; j < FEW_VECTORS; j++)
+        for (int w = 0; w < GROUP_WORDS; w += VECTOR) {
+            floats x[VECTOR];
+            for (int i = 0; i < VECTOR; i++) {
+                const int own = key + j * VECTOR + i, row = own < keys ? own : keys - 1;
+                x[i] =
+                    load_floats((const float *)(const void *)(k->first + row * k->stride) + at + w);
+            }
+            transpose(x);
+            for (int i = 0; i < VECTOR; i++)
+                store_aligned(words + (w + i) * FEW_LANES + j * VECTOR, x[i]);
+        }
+}
+
+static __attribute__((noinline)) void scores_of_few(const float *q_t, int lanes, int rows,
+                                                    const struct rows *k, int keys, float *s)
+{
+    _Alignas(MAX_VECTOR * sizeof(float)) float words[GROUP_WORDS * FEW_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float sums[FEW_ROWS * FEW_LANES];
+    for (int key = 0; key < keys; key += FEW_LANES) {
+        memset(sums, 0, sizeof sums);
+        for (int64_t w = 0; w < k->dim; w += GROUP_WORDS) {
+            const struct line_words x = {words, FEW_LANES, words_of_group(k->dim - w)};
+            transpose_keys(k, w, key, keys, words);
+            add_group_of_few(q_t + w * lanes, lanes, &x, sums, rows);
+        }
+        for (int j = 0; j < FEW_VECTORS; j++) {
+            floats x[VECTOR];
+            load_rows(sums, rows, j, x);
+            for (int i = 0; i < VECTOR && key + j * VECTOR + i < keys; i++)
+                store_aligned(s + (key + j * VECTOR + i) * lanes, x[i]);
+        }
+    }
+}
+
+/* Moves o of up to FEW_LANES columns to the new maximum, and adds the sums. */
+static inline __attribute__((always_inline)) void add_sums_of_few(const float *sums, int rows,
+                                                                  const float *largest,
+                                                                  const float *rescale,
+                                                                  int64_t columns, float *o)
+{
+    const floats factor = load_aligned(largest);
+    for (int j = 0; j < FEW_VECTORS; j++) {
+        floats x[VECTOR];
+        load_rows(sums, rows, j, x);
+        for (int i = 0; i < VECTOR && j * VECTOR + i < columns; i++) {
+            float *const to = o + (j * VECTOR + i) * VECTOR;
+            floats moved = broadcast(0.0f);
+            if (rescale)
+                moved = load_aligned(to) * load_aligned(rescale);
+            store_aligned(to, fma_v(x[i], factor, moved));
+        }
+    }
+}
+
+/* Copies the words of the last columns of V, which are less than FEW_LANES, and zeros after them.
+ */
+static inline void copy_columns(const struct rows *v, int64_t c, int words, float *copy)
+{
+    for (int w = 0; w < words; w++) {
+        const float *const row = (const float *)(const void *)(v->first + w * v->stride) + c;
+        for (int j = 0; j < FEW_VECTORS; j++) {
+            const int64_t left = v->dim - c - j * VECTOR;
+            store_aligned(copy + w * FEW_LANES + j * VECTOR,
+                          left > 0 ? load_first(row + j * VECTOR, left) : broadcast(0.0f));
+        }
+    }
+}
+
+static __attribute__((noinline)) void weighted_v_of_few(const float *parts, int rows,
+                                                        const float *largest, const float *rescale,
+                                                        const struct rows *v, int keys,
+                                                        bool is_short, float *o)
+{
+    _Alignas(MAX_VECTOR * sizeof(float)) float sums[FEW_ROWS * FEW_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float copy[KEY_BLOCK / ELEMENTS * FEW_LANES];
+    const float *const low = parts + KEY_BLOCK / ELEMENTS * VECTOR;
+    const int words = (int)whole_quads(keys) / ELEMENTS;
+    for (int64_t c = 0; c < v->dim; c += FEW_LANES) {
+        struct line_words x = {(const float *)(const void *)v->first + c,
+                               v->stride / (ptrdiff_t)sizeof(float), 0};
+        if (v->dim - c < FEW_LANES) {
+            copy_columns(v, c, words, copy);
+            x = (struct line_words){copy, FEW_LANES, 0};
+        }
+        memset(sums, 0, sizeof sums);
+        for (int w = 0; w < words; w += GROUP_WORDS, x.first += GROUP_WORDS * x.by_word) {
+            x.count = words_of_group(words - w);
+            add_group_of_few(parts + w * VECTOR, VECTOR, &x, sums, rows);
+            if (!is_short)
+                add_group_of_few(low + w * VECTOR, VECTOR, &x, sums, rows);
+        }
+        add_sums_of_few(sums, rows, largest, rescale, v->dim - c, o + c * VECTOR);
+    }
+}
+
+#endif
