@@ -596,6 +596,23 @@ static void leave_out_unseen(const struct attention *a, struct key_set seen, int
     rows_of_seen(&block->v, seen, &room->seen_v);
 }
 
+/* Prefetches a cache line of each page of memory that has rows of the list. If the address of the
+ * page is not in the TLB, a prefetch holds up all later instructions until the CPU has found the
+ * address, which takes long in a virtual machine. The CPU looks for several addresses at the same
+ * time. So prefetches of all pages of a block, one right after the other, cost less time than the
+ * first prefetch from each page while a tile prefetches line by line. */
+static void prefetch_pages(const char *const *row, int count)
+{
+    enum { PAGE = 4096 };
+    const intptr_t apart = count > 1 ? (intptr_t)row[1] - (intptr_t)row[0] : PAGE;
+    const intptr_t rows = apart != 0 && apart < PAGE && apart > -PAGE ? PAGE / apart : 1;
+    const int step = rows < 0 ? (int)-rows : (int)rows;
+    for (int i = 0; i < count; i += step)
+        __builtin_prefetch(row[i], 0, 2);
+    if (count > 0)
+        __builtin_prefetch(row[count - 1], 0, 2);
+}
+
 static void prefetch_next(const struct attention *a, const struct kernels *kernels,
                           struct key_range next, struct row_room *room, struct decode_block *block)
 {
@@ -658,8 +675,11 @@ void attnkit_point_to_rows(const struct attention *a, const struct kernels *kern
     if (room->turns > 1 && keys_of_block(next) == keys_of_block(keys) &&
         are_in_order(a, next.first, keys_of_block(next))) {
         prefetch_part(a, kernels, next, room, block);
-        return;
+        prefetch_pages(block->with_k, block->next_keys);
+    } else {
+        next.kv_head += room->turn;
+        prefetch_next(a, kernels, next, room, block);
+        prefetch_pages(block->with_k, count_of(seen));
     }
-    next.kv_head += room->turn;
-    prefetch_next(a, kernels, next, room, block);
+    prefetch_pages(block->next_k, block->next_keys);
 }

@@ -11,7 +11,6 @@
 
 enum {
     MAX_COLUMNS = 4, /* vectors of value columns in a tile of weighted V */
-    PAGE = 4096,     /* bytes of a page of memory */
 };
 
 /* Rows to prefetch in the course of other work. The struct is used every few dozen cycles and has
@@ -19,8 +18,6 @@ enum {
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
-    const char *stop;  /* the end of the current row, or of the page if that comes first */
-    bool pages;        /* at the beginning of a row or page, also prefetch two pages further on */
     bool apart;        /* the rows are of a 16-bit type, with gaps between them, and K and V are
                         * larger than L2 */
     int64_t bytes;     /* bytes of each row */
@@ -39,8 +36,6 @@ static inline struct ahead ask_for(const struct panel *panel, const struct key_r
     struct ahead ahead = {.row = row, .end = row + count, .bytes = bytes};
     if (count == 0)
         return ahead;
-    /* Rows of bytes take more work of the CPU, and prefetches of pages made them slower. */
-    ahead.pages = panel->block->large && (half || rows->type == TYPE_F32);
     ahead.apart = panel->block->large && half && count > 1 && row[1] != row[0] + bytes;
     if (row[count - 1] == row[0] + (count - 1) * bytes) {
         ahead.end = row + 1;
@@ -53,29 +48,19 @@ static inline struct ahead ask_for(const struct panel *panel, const struct key_r
 
 /* Prefetches the next cache lines into L2, or into L1 if `to_first`. The lines need not exist,
  * because a prefetch never faults. Prefetches are spread evenly, because prefetches under way delay
- * loads from L2. If ahead->pages, the beginning of a row or page also prefetches a cache line two
- * pages further on. Finding the address of a page takes longer than loading a line, even more so in
- * a virtual machine. The function is always inlined, because gcc drops calls of a function that
- * does nothing but prefetch. */
+ * loads from L2. The function is always inlined, because gcc drops calls of a function that does
+ * nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead,
                                                                  const bool to_first)
 {
     for (ahead->due += ahead->pace; ahead->due > 0; ahead->due -= 256) {
-        if (__builtin_expect(ahead->at >= ahead->stop, false)) {
-            if (ahead->at >= ahead->row_end) {
-                if (ahead->row == ahead->end) {
-                    ahead->due = ahead->pace = 0;
-                    return;
-                }
-                ahead->at = *ahead->row++;
-                ahead->row_end = ahead->at + ahead->bytes;
+        if (__builtin_expect(ahead->at >= ahead->row_end, false)) {
+            if (ahead->row == ahead->end) {
+                ahead->due = ahead->pace = 0;
+                return;
             }
-            ahead->stop = ahead->row_end;
-            if (ahead->pages) {
-                const char *const page_end = ahead->at + PAGE - (uintptr_t)ahead->at % PAGE;
-                ahead->stop = page_end < ahead->row_end ? page_end : ahead->row_end;
-                _mm_prefetch(ahead->at + 2 * PAGE, _MM_HINT_T1);
-            }
+            ahead->at = *ahead->row++;
+            ahead->row_end = ahead->at + ahead->bytes;
         }
         /* The hint is part of the instruction, so clang wants a literal. */
         if (to_first)
