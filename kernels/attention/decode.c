@@ -287,6 +287,7 @@ struct run {
     struct key_set seen;   /* keys that any of the rows sees */
     struct key_set listed; /* keys that the tile reads: seen keys, or whole tiles with seen keys */
     bool biased;           /* some listed keys are not seen, or something is added to scores */
+    bool far;              /* no earlier run of the block has read these keys */
 };
 
 static bool can_join(struct key_set seen, struct key_set more)
@@ -300,7 +301,7 @@ static bool can_join(struct key_set seen, struct key_set more)
 static struct run run_from(const struct masked_block *m, int first)
 {
     const struct seen *const seen = m->seen;
-    struct run run = {first, first + 1, seen[first].keys, {{0, 0}}, seen[first].biased};
+    struct run run = {first, first + 1, seen[first].keys, {{0, 0}}, seen[first].biased, false};
     for (; run.end < m->w->rows && can_join(run.seen, seen[run.end].keys); run.end++) {
         run.seen = union_of(run.seen, seen[run.end].keys);
         run.biased |= seen[run.end].biased;
@@ -367,7 +368,7 @@ static void attend_run(const struct masked_block *m, const struct run *run, stru
                                  .adjust = run->biased || x->adjust.capped ? &x->adjust : NULL,
                                  .bias = run->biased ? b.bias : NULL,
                                  .keep = x->drops ? b.keep : NULL,
-                                 .far = w->far && run->first == 0,
+                                 .far = w->far && run->far,
                                  .large = w->large};
     const struct key_range keys = {w->batch, w->kv_head, m->key + from,
                                    m->key + end_of(run->listed)};
@@ -387,10 +388,13 @@ static void attend_masked_block(const struct attention *a, const struct kernels 
     if (keys.first >= keys.end || has_no_cells(a, key))
         return;
     look(&m);
+    struct key_set read = {{0, 0}};
     for (int r = 0; r < w->rows;) {
-        const struct run run = run_from(&m, r);
+        struct run run = run_from(&m, r);
+        run.far = is_empty(intersection_of(run.seen, read));
         if (!is_empty(run.seen))
             attend_run(&m, &run, next);
+        read = union_of(read, run.seen);
         r = run.end;
     }
 }
