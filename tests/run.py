@@ -470,7 +470,7 @@ def suite_llamacpp():
 
 
 def suite_llamacpp_part():
-    """The backend for ggml: 200 cases of llama.cpp's own test of attention, with all types."""
+    """The backend for ggml: 223 cases of llama.cpp's own test of attention, with all values of all parameters."""
     llamacpp_test("ops.py", "--part", 200)
 
 

@@ -8,9 +8,11 @@ results.
 
 Everything is built in build-systems/, so that another run compiles only the files that have changed. Files from Debian
 and PyPI are kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME). A check whose programs are missing is skipped, and
-its line of TAP names the package that has them. Prints TAP.
+its line of TAP names the package that has them. The check llamacpp_arm_all runs only if it is named, because it takes
+hours. Prints TAP.
 """
 
+import subprocess
 import sys
 import traceback
 from pathlib import Path
@@ -36,22 +38,24 @@ CHECKS = {"windows_gcc": windows.by_gcc, "windows_clang": windows.by_clang, "win
           "debian": debian.packages, "conan": packagers.conan, "vcpkg": packagers.vcpkg,
           "cmake_oldest": oldest_cmake.oldest,
           "llamacpp_arm": llamacpp_arm.ops}
+BY_NAME = {"llamacpp_arm_all": llamacpp_arm.all_ops}
 
 
 def main():
     steps.consumers.BUILD = Path(sys.argv[1]).resolve()
     steps.meson[:] = [sys.argv[2]]
     steps.ROOM.mkdir(exist_ok=True)
+    checks = CHECKS | BY_NAME
     names, failed = sys.argv[3:] or list(CHECKS), 0
     print(f"1..{len(names)}")
     for number, name in enumerate(names, 1):
-        title = f"{number} - {CHECKS[name].__doc__}"
+        title = f"{number} - {checks[name].__doc__}"
         try:
-            said = CHECKS[name]()
+            said = checks[name]()
             print(f"ok {title}\n# {name}: {said}", flush=True)
         except (Missing, NotAvailable) as missing:
             print(f"ok {title} # SKIP {' '.join(str(missing).split())}", flush=True)
-        except (Failed, OSError):
+        except (Failed, OSError, subprocess.TimeoutExpired):
             failed += 1
             print(f"not ok {title}")
             print("\n".join("# " + line for line in traceback.format_exc().splitlines()[-40:]), flush=True)

@@ -7,12 +7,14 @@ every case of FLASH_ATTN_EXT, and pass it.
 
 llama.cpp's test does not count cases that a backend does not support; this script counts them. The first run fetches
 llama.cpp's sources from PyPI and builds ggml, into the user's cache folder. Prints TAP. With --part the script runs
-only N cases: about equally many for each pair of types of K and V, from the cheaper half of the cases of a pair.
+only N cases, about equally many for each pair of types of K and V, from the cheaper half of the cases of a pair; and,
+for each value of a parameter that these N cases lack, the cheapest case with this value.
 """
 
 import argparse
 import csv
 import io
+import math
 import re
 import sys
 from pathlib import Path
@@ -49,14 +51,23 @@ def value(case, name):
     return re.search(rf"\b{name}=([^,\]]*)", case)[1]
 
 
+def values(case):
+    """Returns the set of all (name, value) of a case."""
+    return set(re.findall(r"(\w+)=(\[[^\]]*\]|[^,]*)", case))
+
+
 def cost(case):
+    """Returns the number of multiply-adds in scores and values of a sequence. A case with n_kv_max hides all keys but
+    this number of them."""
     heads = int(value(case, "nh")) * int(re.search(r"nr23=\[(\d+)", case)[1])
-    return heads * (int(value(case, "hsk")) + int(value(case, "hsv"))) * int(value(case, "kv")) * \
-        int(value(case, "nb"))
+    keys = int(value(case, "n_kv_max")) or int(value(case, "kv"))
+    return heads * (int(value(case, "hsk")) + int(value(case, "hsv"))) * keys * int(value(case, "nb"))
 
 
-def part_of(cases, count):
-    """Chooses `count` cases by taking a case of each pair of types in turn. The choice is the same in every run."""
+def part_of(cases, count, dearest=math.inf):
+    """Chooses `count` cases by taking a case of each pair of types in turn, and adds a case for each value of a
+    parameter that these cases lack, if a case with this value costs at most `dearest`. The choice is the same in every
+    run."""
     groups = {}
     for case, supported in sorted(cases, key=lambda c: (cost(c[0]), c[0])):
         groups.setdefault((value(case, "type_K"), value(case, "type_V")), []).append((case, supported))
@@ -67,7 +78,17 @@ def part_of(cases, count):
                 # goes through the cheaper half of the group in steps, because neighbours in this order are alike
                 chosen.append(group.pop((turn * 7) % max(1, len(group) // 2)))
         turn += 1
-    return chosen
+    return chosen + with_other_values([case for case in cases if cost(case[0]) <= dearest], chosen)
+
+
+def with_other_values(cases, chosen):
+    """Returns cheap cases that have the values of parameters which the chosen cases lack."""
+    seen, more = set().union(*(values(case) for case, _ in chosen)), []
+    for case, supported in sorted(cases, key=lambda c: (cost(c[0]), c[0])):
+        if not values(case) <= seen:
+            seen |= values(case)
+            more.append((case, supported))
+    return more
 
 
 def report(number, name, ok, said=""):
@@ -90,7 +111,8 @@ def types_left_out(cases):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", nargs="?", type=Path, default=builds.ROOT / "build")
-    parser.add_argument("--part", metavar="N", type=int, help="run only N cases; by default, all run")
+    parser.add_argument("--part", metavar="N", type=int,
+                        help="run only N cases and the values that they lack; by default, all run")
     options = parser.parse_args()
     library = builds.backend(options.build)
     cases = all_cases(library)
