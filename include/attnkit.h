@@ -254,10 +254,11 @@ enum {
  * Version 0.1.0 refuses the flag as a bit that is not known.
  *
  * Arguments   k and v are both ATTNKIT_Q8_0 and in rows, so head_dim and value_dim are multiples of
- *             32. A call with other types, ATTNKIT_TILED or weights as an output, and a layer with
- *             the flag return ATTNKIT_UNSUPPORTED. Everything else may be combined with the flag:
- *             any type of q and out, strides, pages, cells, packed sequences, all masks and score
- *             mods, states, plans and threads.
+ *             32. A call with other types, ATTNKIT_TILED or weights as an output, a layer with the
+ *             flag, and any call in a build without the part "integers" return
+ *             ATTNKIT_UNSUPPORTED. Everything else may be combined with the flag: any type of q
+ *             and out, strides, pages, cells, packed sequences, all masks and score mods, states,
+ *             plans and threads.
  * Arithmetic  Each group of 32 elements of a row of q is rounded to integers of 16 bits with a
  *             common scale: the largest |q| of these elements becomes 32512. The weights of a row,
  *             after dropout, are multiplied by the scales of v and rounded in the same way, for

@@ -468,6 +468,13 @@ enum {
     QUAD_ELEMENTS = 4, /* elements of a row, or keys, that go into words together */
 };
 
+/* Whether this build has struct integer_kernels: the part integers. */
+#ifdef ATTNKIT_WITHOUT_INTEGERS
+enum { HAS_INTEGERS = 0 };
+#else
+enum { HAS_INTEGERS = 1 };
+#endif
+
 /* Whether this build has struct grouped_kernels: the part products. */
 #ifdef ATTNKIT_WITHOUT_PRODUCTS
 enum { HAS_PRODUCTS = 0 };

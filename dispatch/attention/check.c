@@ -290,6 +290,10 @@ static attnkit_status check_integers(const struct request *r, char *message)
     const attnkit_attention_args *const args = r->core;
     if (!(args->flags & ATTNKIT_INTEGERS))
         return ATTNKIT_OK;
+    if (!HAS_INTEGERS)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_INTEGERS: this build multiplies no integers (part "
+                      "integers)");
     if (args->k.type != ATTNKIT_Q8_0 || args->v.type != ATTNKIT_Q8_0)
         return refuse(message, ATTNKIT_UNSUPPORTED,
                       "flags has ATTNKIT_INTEGERS, but %s.type is %d: must be ATTNKIT_Q8_0 (4)",

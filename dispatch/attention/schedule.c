@@ -37,7 +37,7 @@ static bool has_heads_to_join(const struct attention *a, const struct kernels *k
  * are decode rows. */
 static int most_rows(const struct attention *a, const struct kernels *kernels, int64_t rows)
 {
-    if (a->integers)
+    if (has_integers(a))
         return MAX_DECODE_ROWS;
     return rows < kernels->lanes ? kernels->lanes : attnkit_most_panel_rows(a, kernels);
 }
@@ -47,7 +47,7 @@ static int most_rows(const struct attention *a, const struct kernels *kernels, i
 static int rows_per_item(const struct attention *a, const struct kernels *kernels, int64_t rows,
                          int most)
 {
-    if (rows <= most || a->integers)
+    if (rows <= most || has_integers(a))
         return most;
     const int even = (int)divide_up(rows, divide_up(rows, most));
     return (int)divide_up(even, kernels->lanes) * kernels->lanes;
@@ -64,7 +64,7 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
 {
     const int most = attnkit_needs_wide(a) ? kernels->decode_rows : kernels->f32_decode_rows;
     const int rest = (int)(rows % rows_per_item), part = rest % kernels->vector;
-    if (a->integers)
+    if (has_integers(a))
         return (struct rest){0, rest};
     if (is_grouped(a))
         return (struct rest){rest, 0};
@@ -80,7 +80,7 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
 static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
                             struct rest rest)
 {
-    if (a->integers)
+    if (has_integers(a))
         return a->q_starts.data || a->q_len * a->group >= MAX_DECODE_ROWS ? MAX_DECODE_ROWS
                                                                           : rest.decode_rows;
     return a->q_starts.data && !is_grouped(a) ? kernels->decode_rows : rest.decode_rows;
@@ -109,13 +109,13 @@ static size_t scratch_bytes(const struct attention *a, const struct kernels *ker
     size_t bytes = attnkit_decode_scratch(a, most_decode_rows(a, kernels, rest), 1);
     if (s->walks > 1 && !is_grouped(a)) {
         const int64_t rows = a->q_len * a->group;
-        const int limit = a->integers ? MAX_DECODE_ROWS : kernels->decode_rows;
+        const int limit = has_integers(a) ? MAX_DECODE_ROWS : kernels->decode_rows;
         const int most = rows < limit ? (int)rows : limit;
         bytes = larger(bytes, attnkit_decode_scratch(a, most, s->walks));
     }
     if (has_heads_to_join(a, kernels))
         bytes = larger(bytes, attnkit_heads_scratch(a, kernels));
-    if (!a->integers &&
+    if (!has_integers(a) &&
         (a->q_starts.data || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0))
         bytes = larger(bytes, attnkit_prefill_scratch(a, kernels));
     return round_up(bytes);
@@ -156,7 +156,7 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
     item.heads = heads_left < s->heads_per_item ? (int)heads_left : s->heads_per_item;
     const int64_t rows_left = sequence_rows(a, item.batch) * a->group - item.first_row;
     if (rows_left >= s->rows_per_item) {
-        *(a->integers ? &item.decode_rows : &item.panel_rows) = s->rows_per_item;
+        *(has_integers(a) ? &item.decode_rows : &item.panel_rows) = s->rows_per_item;
     } else if (rows_left > 0) {
         const struct rest rest = rest_of(a, s->kernels, rows_left, s->rows_per_item);
         item.panel_rows = rest.panel_rows;

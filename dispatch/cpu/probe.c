@@ -126,5 +126,6 @@ bool attnkit_integers_keep_bits(const struct integer_kernels *integers)
 bool attnkit_keeps_bits(const struct kernels *kernels)
 {
     return (!kernels->pairs || attnkit_pairs_keep_bits(kernels->pairs)) &&
-           (!kernels->integers->add || attnkit_integers_keep_bits(kernels->integers));
+           (!HAS_INTEGERS || !kernels->integers->add ||
+            attnkit_integers_keep_bits(kernels->integers));
 }

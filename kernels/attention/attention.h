@@ -102,7 +102,8 @@ struct attention {
      * call does not have is NULL. */
     struct total before, after;
     float scale_log2;
-    bool integers; /* K and V, rows of TYPE_Q8_0, are multiplied as integers */
+    bool integers; /* K and V, rows of TYPE_Q8_0, are multiplied as integers; kernels ask
+                    * has_integers */
     /* q, K and V are TYPE_BF16 in rows, and are multiplied in groups of 32 products. Kernels ask
      * is_grouped. */
     bool grouped;
@@ -116,6 +117,13 @@ struct attention {
     struct ints q_offsets; /* optional */
     struct extras extras;
 };
+
+/* Returns whether K and V are multiplied as integers. It is constant in a build without the part
+ * integers, so that the compiler leaves out the code for them. */
+static inline bool has_integers(const struct attention *a)
+{
+    return HAS_INTEGERS && a->integers;
+}
 
 /* Returns whether products are added in groups. It is constant in a build without the part
  * products, so that the compiler leaves out the code for them. */

@@ -61,7 +61,7 @@ static int64_t line_floats(const struct attention *a, int rows)
 static int64_t q_floats(const struct attention *a, int rows)
 {
     const int64_t widened = a->q_type == TYPE_F32 ? 0 : a->head_dim;
-    return a->integers ? rows * (rounded_row_floats(a->head_dim) + widened) : rows * widened;
+    return has_integers(a) ? rows * (rounded_row_floats(a->head_dim) + widened) : rows * widened;
 }
 
 /* Returns the number of bytes of scratch for the walks, without the scratch that is needed after
@@ -122,7 +122,7 @@ static const float *take_q(const struct attention *a, const struct kernels *kern
                            struct place place, float **scratch)
 {
     const float *const q = widened_q(a, kernels, place, scratch);
-    if (!a->integers)
+    if (!has_integers(a))
         return q;
     float *const rounded = *scratch;
     *scratch += rounded_row_floats(a->head_dim);
@@ -236,7 +236,7 @@ static struct key_range first_block(const struct walk *w, int64_t first)
 static void run_tile(const struct attention *a, const struct kernels *kernels,
                      const struct decode_block *block, int rows)
 {
-    if (a->integers)
+    if (has_integers(a))
         kernels->integers->decode(block, rows, a->scale_log2);
     else
         kernels->decode(block, rows, a->scale_log2);
@@ -641,7 +641,7 @@ static void finish(const struct attention *a, const struct kernels *kernels, str
     if (a->extras.weights)
         write_weights(a, kernels, w, (char *)scratch);
     const uint64_t not_finite = a->after.out ? export_rows(a, w) : finish_rows(a, kernels, w);
-    if (not_finite && !a->integers) /* sums of integers do not overflow */
+    if (not_finite && !has_integers(a)) /* sums of integers do not overflow */
         redo_rows(a, kernels, w, not_finite, (char *)scratch);
 }
 

@@ -524,7 +524,7 @@ const struct kernels attnkit_scalar = {
     .product = attnkit_scalar_product,
     .few_product = attnkit_scalar_few_product,
 #endif
-    .integers = &integers,
+    .integers = HAS_INTEGERS ? &integers : NULL,
 #ifndef ATTNKIT_WITHOUT_PRODUCTS
     .grouped = &attnkit_scalar_grouped,
 #endif

@@ -61,7 +61,9 @@ const struct kernels KERNEL_TABLE = {
 #ifdef KERNEL_PAIRS
     .pairs = KERNEL_PAIRS,
 #endif
+#ifndef ATTNKIT_WITHOUT_INTEGERS
     .integers = &KERNEL_INTEGERS,
+#endif
 #ifndef ATTNKIT_WITHOUT_PRODUCTS
     .grouped = &KERNEL_GROUPED,
 #endif

@@ -19,7 +19,7 @@ class Attnkit(ConanFile):
     package_type = "library"
     settings = "os", "arch", "compiler", "build_type"
     options = {"shared": [True, False], "isas": ["ANY"], "parts": ["ANY"]}
-    default_options = {"shared": False, "isas": "all", "parts": "append;linear;layer;products"}
+    default_options = {"shared": False, "isas": "all", "parts": "append;linear;layer;integers;products"}
 
     def configure(self):
         self.settings.rm_safe("compiler.cppstd")

@@ -3,7 +3,7 @@
 # a registry would call vcpkg_from_github, which sets SOURCE_PATH.
 set(SOURCE_PATH "${CURRENT_PORT_DIR}/../..")
 set(parts "")
-foreach(part append linear layer products)
+foreach(part append linear layer integers products)
   if(part IN_LIST FEATURES)
     list(APPEND parts ${part})
   endif()

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program on a library that was built without the part products. It checks that a call with
- * ATTNKIT_BF16_PRODUCTS is refused, and that the message names the part.
+ * A program on a library that was built without the parts integers and products. It checks that
+ * calls with a flag of these parts are refused, and that the message names the part.
  */
 #include <attnkit.h>
 #include <stdint.h>
@@ -10,29 +10,36 @@
 
 enum { DIM = 32 };
 
-int main(void)
+/* Returns the number of mistakes, which is 0 or 1. */
+static int check(uint32_t flag, attnkit_type type, const char *part)
 {
     static uint16_t row[DIM];
     static float out[DIM];
     char message[ATTNKIT_MESSAGE_SIZE] = "";
-    const attnkit_tensor bf16 = {.data = row, .type = ATTNKIT_BF16};
+    const attnkit_tensor tensor = {.data = row, .type = type};
     const attnkit_attention_args args = {
         .size = sizeof args,
-        .flags = ATTNKIT_BF16_PRODUCTS,
+        .flags = flag,
         .batch = 1,
         .q_heads = 1,
         .kv_heads = 1,
         .q_len = 1,
         .kv_len = 1,
         .head_dim = DIM,
-        .q = bf16,
-        .k = bf16,
-        .v = bf16,
+        .q = {.data = row, .type = ATTNKIT_BF16},
+        .k = tensor,
+        .v = tensor,
         .out = {.data = out},
     };
     const attnkit_status status = attnkit_attention(&args, NULL, message);
-    if (status == ATTNKIT_UNSUPPORTED && strstr(message, "(part products)"))
+    if (status == ATTNKIT_UNSUPPORTED && strstr(message, part))
         return 0;
-    printf("status %d: %s\n", (int)status, message);
+    printf("%s: status %d: %s\n", part, (int)status, message);
     return 1;
+}
+
+int main(void)
+{
+    return check(ATTNKIT_BF16_PRODUCTS, ATTNKIT_BF16, "(part products)") +
+           check(ATTNKIT_INTEGERS, ATTNKIT_Q8_0, "(part integers)");
 }

@@ -28,11 +28,11 @@ from stored_figures import build_options, compiler, is_instrumented  # noqa: E40
 PAGE = ROOT / "docs" / "embedding.md"
 ROW = re.compile(r"^\| `([a-z0-9, ]+)` \| ([a-z, ]+) \| ([a-z0-9_, ]+) \| (speed|size|least) \| (\d+) KB \|$", re.M)
 # Words of sources that are compiled to other code if parts are left out.
-CHOICE = re.compile(r"ATTNKIT_WITHOUT_|HAS_PRODUCTS|is_grouped")
+CHOICE = re.compile(r"ATTNKIT_WITHOUT_|HAS_PRODUCTS|is_grouped|HAS_INTEGERS|has_integers")
 SLACK = 1.02
 SMALL = 300  # KB
 NO_TABLES = "-fno-asynchronous-unwind-tables"
-ONE_PAGE = "-Wl,-z,noseparate-code"
+FEW_PAGES = ["-Wl,-z,noseparate-code", "-Wl,-z,pack-relative-relocs"]
 SKIPPED = 77
 Sources = runpy.run_path(str(ROOT / "tools" / "sources"))["Sources"]
 
@@ -90,7 +90,7 @@ def size(build, objects, lines, folder, goal="speed", fast=(), has_all_types=Tru
         linked = list(pool.map(object_of, lines))
     linker = next(word for word in objects[lines[0][0]][0] if "ccache" not in word)
     library = folder / "library.so"
-    subprocess.run([linker, "-shared", "-s", "-Wl,--no-undefined", "-Wl,--as-needed", *[ONE_PAGE] * (goal == "least"),
+    subprocess.run([linker, "-shared", "-s", "-Wl,--no-undefined", "-Wl,--as-needed", *FEW_PAGES * (goal == "least"),
                     f"-Wl,--version-script={ROOT / 'dispatch' / 'attnkit.map'}", "-Wl,-soname,libattnkit.so.0",
                     *linked, "-lm", "-o", str(library)], cwd=build, check=True)
     return library.stat().st_size

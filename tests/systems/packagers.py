@@ -11,6 +11,7 @@ from steps import HERE, ROOM, ROOT, Failed, check_program, consumers, from_pypi,
 CONAN = "2.34.0"
 CONSUMER = ROOT / "tests" / "consumers" / "find_package"
 PORT = ROOT / "packaging" / "vcpkg"
+ALL_PARTS = "append;linear;layer;integers;products"
 
 
 def consume(folder, *options, **more):
@@ -30,7 +31,7 @@ def conan():
     shutil.rmtree(folder, ignore_errors=True)
     environment = dict(os.environ, CONAN_HOME=str(folder / "home"))
     output_of(command, "profile", "detect", env=environment)
-    for kind, isas, parts in (("static", consumers.NATIVE, "append;linear;layer;products"), ("shared", "scalar", "")):
+    for kind, isas, parts in (("static", consumers.NATIVE, ALL_PARTS), ("shared", "scalar", "")):
         options = ["-c", "tools.cmake.cmaketoolchain:generator=Ninja"]
         options += [word for option in (f"shared={kind == 'shared'}", f"isas={isas}", f"parts={parts}")
                    for word in ("-o", f"attnkit/*:{option}")]
@@ -65,8 +66,7 @@ def vcpkg():
     need(("cmake", "cmake"), ("ninja", "ninja-build"))
     folder = ROOM / "vcpkg"
     launcher = [f"-DCMAKE_C_COMPILER_LAUNCHER={program}" for program in consumers.CCACHE]
-    for kind, linkage, features in (("static", "static", "append"),
-                                    ("shared", "dynamic", "append;linear;layer;products")):
+    for kind, linkage, features in (("static", "static", "append"), ("shared", "dynamic", ALL_PARTS)):
         package = folder / f"package_{kind}"
         shutil.rmtree(package, ignore_errors=True)
         options = ";".join(["-DATTNKIT_ISAS=scalar", *launcher])
