@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounding of numbers to integers of 16 bits with a common scale, by step 16 of README.md. q is
- * rounded only once for each row, so this code needs no vectors. Weights are rounded by the tiles.
+ * Rounding of numbers to integers with a common scale, by steps 16 and 18 of README.md. q is
+ * rounded to 16 bits only once for each row, so this code needs no vectors. Weights, and inputs of
+ * linear maps, are rounded by the tiles.
  */
 #ifndef ATTNKIT_INTEGERS_H
 #define ATTNKIT_INTEGERS_H
@@ -9,6 +10,7 @@
 #include "kernels/kernels.h"
 
 #define MOST_INTEGER 32512.0f   /* the largest integer: 127 * 256 */
+#define MOST_BYTE 127.0f        /* the largest integer of 8 bits */
 #define LEAST_LARGEST 0x1p-100f /* if all numbers of a group are smaller, they become 0 */
 
 enum {
@@ -22,9 +24,10 @@ struct integer_scale {
     float scale, inverse;
 };
 
-/* Returns the scale of a group of numbers. `bits` are the bits of the largest magnitude in the
- * group. A NaN has larger bits than any number. */
-static inline struct integer_scale integer_scale_of(uint32_t bits)
+/* Returns the scale of a group of numbers whose largest integer is `most`. `bits` are the bits of
+ * the largest magnitude in the group. A NaN has larger bits than any number. */
+static inline __attribute__((always_inline)) struct integer_scale scale_of_most(uint32_t bits,
+                                                                                const float most)
 {
     const struct integer_scale none = {0.0f, 0.0f}, not_finite = {NAN, 0.0f};
     float largest;
@@ -33,7 +36,18 @@ static inline struct integer_scale integer_scale_of(uint32_t bits)
         return not_finite;
     if (largest < LEAST_LARGEST)
         return none;
-    return (struct integer_scale){largest * (1.0f / MOST_INTEGER), MOST_INTEGER / largest};
+    return (struct integer_scale){largest * (1.0f / most), most / largest};
+}
+
+static inline struct integer_scale integer_scale_of(uint32_t bits)
+{
+    return scale_of_most(bits, MOST_INTEGER);
+}
+
+/* Returns the scale of inputs of a linear map, whose integers have 8 bits (step 18). */
+static inline struct integer_scale byte_scale_of(uint32_t bits)
+{
+    return scale_of_most(bits, MOST_BYTE);
 }
 
 /* Returns the bits of |x|. */
@@ -53,6 +67,19 @@ static inline float round_group(const float *x, int16_t *integers)
     const struct integer_scale s = integer_scale_of(bits);
     for (int i = 0; i < Q8_BLOCK; i++)
         integers[i] = isnan(s.scale) ? 0 : (int16_t)rintf(x[i] * s.inverse);
+    return s.scale;
+}
+
+/* Rounds Q8_BLOCK inputs of a linear map to bytes. If their scale is NaN, all bytes are 0. Returns
+ * the scale. */
+static inline float round_bytes(const float *x, int8_t *bytes)
+{
+    uint32_t bits = 0;
+    for (int i = 0; i < Q8_BLOCK; i++)
+        bits = magnitude_bits(x[i]) > bits ? magnitude_bits(x[i]) : bits;
+    const struct integer_scale s = byte_scale_of(bits);
+    for (int i = 0; i < Q8_BLOCK; i++)
+        bytes[i] = isnan(s.scale) ? 0 : (int8_t)rintf(x[i] * s.inverse);
     return s.scale;
 }
 

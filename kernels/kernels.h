@@ -560,6 +560,55 @@ struct integer_kernels {
     void (*add)(int32_t *sum, const int16_t *a, const int16_t *b);
 };
 
+/* Rounded inputs. A block of x has Q8_BLOCK inputs of a group of ROW_GROUP rows: their scales as
+ * binary32, then an int32_t for each row, the `beginning` of its sums, then the integers of the
+ * rows, in a form that the tiles choose. A tile that adds 128 to the bytes of the matrix begins a
+ * sum with -128 times the sum of the integers of x. Other tiles begin with 0.
+ *
+ * A part of y = x Wᵀ in integers: some rows, outputs and inputs. The matrix lies in tiles of
+ * TILE_KEYS outputs, either as packed, in blocks of TYPE_Q8_0 (struct key_rows), or as words. */
+struct integer_product {
+    const char *x;           /* the first block of the first group of rows */
+    ptrdiff_t x_step;        /* bytes from group to group; blocks of a group lie without gaps */
+    int64_t dim;             /* inputs of this part, a multiple of Q8_BLOCK */
+    int rows;                /* in groups of tile_height(rows left, ROW_GROUP) */
+    const char *w;           /* the first block of the first tile */
+    ptrdiff_t tile_step;     /* bytes from tile to tile; blocks of a tile lie without gaps */
+    const float *sums;       /* as in struct product */
+    ptrdiff_t sums_stride;   /* bytes from row to row */
+    float *y;                /* the first output of the first row; may be `sums` */
+    ptrdiff_t y_stride;      /* bytes from row to row */
+    int64_t outs;            /* as in struct product */
+    const float *bias;       /* [outs], added at the end, or NULL */
+    struct next_tiles ahead; /* a hint, for `product` */
+};
+
+/* Tiles that multiply a matrix of TYPE_Q8_0 by inputs that they have rounded to bytes, by step 18
+ * of README.md. */
+struct matrix_integer_kernels {
+    int rows;            /* the most rows that are faster in `few_product`: 1 .. MAX_MATRIX_ROWS */
+    int64_t x_bytes;     /* bytes of a block of x, at most 1024 */
+    int64_t words_bytes; /* bytes of the words of a block of a tile, at most 1088 */
+
+    /* Rounds n inputs of `rows` rows, which are at most ROW_GROUP, and writes n / Q8_BLOCK blocks.
+     * The places of other rows in the blocks are not written. */
+    void (*round_rows)(const float *const *x, int rows, int64_t n, void *blocks);
+
+    /* Makes the words of n inputs of a tile, as `product` reads them. `words` is aligned to 64. */
+    void (*make_words)(const void *tile, int64_t n, void *words);
+
+    /* Compute y[i][o] = chain over the blocks of fma(f32(N), f32(scale of x * scale of w), ·), with
+     * N = sum of the products of the integers of a block, then + bias[o] with one rounding. A NaN
+     * is 0x7fc00000. `product` takes words, few_product takes tiles as packed. */
+    void (*product)(const struct integer_product *part);
+    void (*few_product)(const struct integer_product *part);
+
+    /* For the tiles of a unit: computes sum[i] += the products of bytes 4 i to 4 i + 3, for
+     * MAX_VECTOR sums, by the unit's instruction, which dispatch/cpu/probe.c tries. Otherwise NULL.
+     */
+    void (*add)(int32_t *sum, const uint8_t *w, const int8_t *x);
+};
+
 /* The tiles of an instruction set. Structs go to the tiles by address. A copy on the stack would be
  * written in pieces and read as a whole. Such a read has to wait for the writes, which takes
  * noticeable time in a call of few keys. */
@@ -770,6 +819,9 @@ struct kernels {
     const struct pair_kernels *pairs;
 
     const struct integer_kernels *integers;
+
+    /* NULL in a build without the part linear */
+    const struct matrix_integer_kernels *matrix_integers;
 
     const struct grouped_kernels *grouped; /* NULL in a build without the part products */
 };

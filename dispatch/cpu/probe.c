@@ -123,8 +123,35 @@ bool attnkit_integers_keep_bits(const struct integer_kernels *integers)
     return true;
 }
 
+bool attnkit_bytes_keep_bits(const struct matrix_integer_kernels *integers)
+{
+    enum { TRIALS = 8, BYTES = 4 };
+    uint32_t random = 1;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        int32_t sum[MAX_VECTOR], expected[MAX_VECTOR];
+        uint8_t w[BYTES * MAX_VECTOR];
+        int8_t x[BYTES * MAX_VECTOR];
+        for (int i = 0; i < BYTES * MAX_VECTOR; i++) {
+            w[i] = (uint8_t)(drawn_integer(&random, INT8_MAX) + EVEN_OFFSET);
+            x[i] = (int8_t)drawn_integer(&random, INT8_MAX);
+        }
+        for (int i = 0; i < MAX_VECTOR; i++) {
+            sum[i] = expected[i] = drawn_integer(&random, INT16_MAX) * 16384;
+            for (int j = BYTES * i; j < BYTES * (i + 1); j++)
+                expected[i] += w[j] * x[j];
+        }
+        integers->add(sum, w, x);
+        if (memcmp(sum, expected, sizeof sum) != 0)
+            return false;
+    }
+    return true;
+}
+
 bool attnkit_keeps_bits(const struct kernels *kernels)
 {
+    const struct matrix_integer_kernels *const bytes = kernels->matrix_integers;
+    if (bytes && bytes->add && !attnkit_bytes_keep_bits(bytes))
+        return false;
     return (!kernels->pairs || attnkit_pairs_keep_bits(kernels->pairs)) &&
            (!HAS_INTEGERS || !kernels->integers->add ||
             attnkit_integers_keep_bits(kernels->integers));

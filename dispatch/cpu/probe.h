@@ -22,6 +22,9 @@ bool attnkit_pairs_keep_bits(const struct pair_kernels *pairs);
 /* Returns whether `add` of these tiles gives the right sums. */
 bool attnkit_integers_keep_bits(const struct integer_kernels *integers);
 
+/* Returns whether `add` of these tiles gives the right sums. */
+bool attnkit_bytes_keep_bits(const struct matrix_integer_kernels *integers);
+
 /* Returns whether the instructions of a unit give the right bits. */
 bool attnkit_keeps_bits(const struct kernels *kernels);
 

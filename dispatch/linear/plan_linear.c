@@ -25,6 +25,23 @@ static attnkit_status check_dims(const attnkit_linear_args *args, char *message)
     return ATTNKIT_OK;
 }
 
+/* Refuses flags that are not known, and types that cannot be multiplied as integers. */
+static attnkit_status check_flags(const attnkit_linear_args *args, char *message)
+{
+    const uint32_t known = ATTNKIT_INTEGERS;
+    if (args->flags & ~known)
+        return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
+                      (unsigned)args->flags, (unsigned)(args->flags & ~known));
+    if (args->reserved)
+        return refuse(message, ATTNKIT_UNSUPPORTED, "reserved is 0x%x: must be 0",
+                      (unsigned)args->reserved);
+    if ((args->flags & ATTNKIT_INTEGERS) && args->w.type != ATTNKIT_Q8_0)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_INTEGERS, but w.type is %d: must be ATTNKIT_Q8_0 (4)",
+                      (int)args->w.type);
+    return ATTNKIT_OK;
+}
+
 static attnkit_status check_types(const attnkit_linear_args *args, char *message)
 {
     attnkit_status status = attnkit_check_rounded("x.type", args->x.type, message);
@@ -84,6 +101,8 @@ attnkit_status attnkit_linear_plan_init(const attnkit_linear_args *args, int64_t
     if (status == ATTNKIT_OK)
         status = check_types(args, message);
     if (status == ATTNKIT_OK)
+        status = check_flags(args, message);
+    if (status == ATTNKIT_OK)
         status = check_sizes(args, message);
     if (status != ATTNKIT_OK)
         return status;
@@ -91,6 +110,7 @@ attnkit_status attnkit_linear_plan_init(const attnkit_linear_args *args, int64_t
         .rows = args->rows,
         .in_dim = args->in_dim,
         .out_dim = args->out_dim,
+        .integers = args->flags & ATTNKIT_INTEGERS,
         .x_type = (enum type)args->x.type,
         .w_type = (enum type)args->w.type,
         .y_type = (enum type)args->y.type,

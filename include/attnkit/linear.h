@@ -21,6 +21,32 @@ extern "C" {
  * order of d, by fused multiply-adds. Adding the bias takes one rounding, and conversion to the
  * type of y takes one more rounding. The bits of a row of y depend only on its x, w and bias, and
  * not on the instruction set, the threads or the other rows of the call.
+ *
+ * ATTNKIT_INTEGERS in flags multiplies a matrix of ATTNKIT_Q8_0 as the integers that it holds, by
+ * inputs that are rounded to 8 bits. Version 0.1.0 has no flags here, and refuses the larger struct
+ * unless they are 0.
+ *
+ * Arguments   w is ATTNKIT_Q8_0. Other types are ATTNKIT_UNSUPPORTED, and so is the flag in
+ *             attnkit_layer. Any types of x and y, strides, a bias, plans and threads may be
+ *             combined with the flag. The packed matrix is the same as without the flag.
+ * Arithmetic  Each group of 32 elements of a row of x is rounded to signed integers of 8 bits with
+ *             a common scale in binary32: the largest |x| of these elements becomes 127. For each
+ *             group the products of these integers with the bytes of w are summed exactly. The sum
+ *             is multiplied by the product of both scales and added to y in binary32, group after
+ *             group. Step 18 of kernels/README.md has each rounding.
+ * Bits        y has other bits than without the flag. As without the flag, the bits of a row depend
+ *             only on its x, w and bias.
+ * Accuracy    An element of x is off by at most 1/254 of the largest |x| of its 32 elements. If all
+ *             elements of a group are below 2^-100, they become 0. The roundings of binary32 add to
+ *             these errors. If x and w are normally distributed around 0, the root mean square of
+ *             the errors of y is about as large as the error that rounding w to ATTNKIT_Q8_0 has
+ *             made.
+ * NaN         A NaN or an infinity in x makes its row of y NaN. A scale of w that is NaN makes its
+ *             column NaN. If a scale of w is infinite, or the product of both scales overflows
+ *             binary32, a group whose sum of integers is 0 gives NaN, and any other group gives an
+ *             infinity.
+ * Cost        The unit "avx512+vnni" has an instruction for these products. bench/README.md says
+ *             how to measure them.
  */
 
 /* The arguments of packing a matrix. */
@@ -72,6 +98,9 @@ typedef struct attnkit_linear_args {
     attnkit_tensor w;
     attnkit_tensor y;
     const float *bias; /* [out_dim], or NULL for none */
+
+    uint32_t flags;    /* ATTNKIT_INTEGERS, or 0 */
+    uint32_t reserved; /* 0 */
 } attnkit_linear_args;
 
 /* Sets *bytes to the workspace that attnkit_linear needs for these args and this exec (NULL: one

@@ -5,5 +5,6 @@
 #include "kernels/avx512/avx512.h"
 
 #define KERNEL_INTEGERS attnkit_avx512_integers
+#define KERNEL_MATRIX_INTEGERS attnkit_avx512_matrix_integers
 #define KERNEL_GROUPED attnkit_avx512_grouped
 #include "kernels/vectors/table.h"

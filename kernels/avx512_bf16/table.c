@@ -18,6 +18,7 @@ static const struct pair_kernels pairs = {
 
 #define KERNEL_PAIRS &pairs
 #define KERNEL_INTEGERS attnkit_avx512_vnni_integers
+#define KERNEL_MATRIX_INTEGERS attnkit_avx512_vnni_matrix_integers
 #define KERNEL_GROUPED attnkit_avx512_bf16_grouped
 #undef KERNEL
 #define KERNEL(entry) attnkit_avx512_##entry

@@ -13,18 +13,12 @@
 #include <string.h>
 
 #include "kernels/cache/append.h"
+#include "kernels/linear/parts.h"
 
 enum {
-    BLOCK_ROWS = 256,          /* rows that share one pass over the matrix */
-    PANEL = 3 * TILE_KEYS,     /* outputs, as wide as the widest register tile of many rows */
-    FEW_PANEL = 4 * TILE_KEYS, /* outputs, as wide as the widest register tile of few rows */
-    SUMS = FEW_PANEL,          /* floats of a row of outputs in scratch */
-    CUT = 512,                 /* inputs; a cut of a group of rows has 16 KiB, of a panel 96 KiB, of
-                                * a block 512 KiB */
-    INPUTS_AT_ONCE = 64,       /* inputs converted at once, a multiple of Q8_BLOCK */
-    GATHER_PARTS = 2,          /* number of parts that take as long as putting a block of rows into
-                                * scratch */
-    NEAR_BYTES = 1 << 22,      /* bytes; a matrix with more bytes is neither in L1 nor in L2 */
+    GATHER_PARTS = 2,     /* number of parts that take as long as putting a block of rows into
+                           * scratch */
+    NEAR_BYTES = 1 << 22, /* bytes; a matrix with more bytes is neither in L1 nor in L2 */
 };
 
 /* -------------------------------------------------------------------------------- packing */
@@ -72,6 +66,8 @@ void attnkit_pack_tiles(const struct packing *p, const struct kernels *kernels, 
 
 static int few_rows(const struct linear *l, const struct kernels *kernels)
 {
+    if (l->integers)
+        return kernels->matrix_integers->rows;
     return l->w_type == TYPE_F32 ? kernels->f32_matrix_rows : kernels->matrix_rows;
 }
 
@@ -85,11 +81,17 @@ static int64_t panels(const struct linear *l, int64_t panel)
     return (l->out_dim - 1) / panel + 1;
 }
 
+/* Returns the outputs of a panel of many rows. In integers, words are smaller than binary32. */
+static int64_t many_panel(const struct linear *l)
+{
+    return l->integers ? FEW_PANEL : PANEL;
+}
+
 int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kernels)
 {
     if (has_few_rows(l, kernels))
         return panels(l, FEW_PANEL);
-    return ((l->rows - 1) / BLOCK_ROWS + 1) * panels(l, PANEL);
+    return ((l->rows - 1) / BLOCK_ROWS + 1) * panels(l, many_panel(l));
 }
 
 int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kernels *kernels)
@@ -98,7 +100,8 @@ int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kern
 }
 
 /* The scratch of a thread. x comes last, so that a read beyond x leaves the workspace and tests see
- * it. With pairs, w and x have words in place of binary32. */
+ * it. With pairs, w and x have words in place of binary32. In integers, w has words and x has
+ * rounded blocks. */
 struct scratch {
     float *w;         /* a cut of a panel, as binary32 */
     float *y;         /* [rows][SUMS]: sums, and y if y is not binary32 */
@@ -134,12 +137,19 @@ static int64_t whole_lines(int64_t floats)
     return (floats + line - 1) / line * line;
 }
 
+/* Returns the number of bytes of x in scratch, a multiple of 64. */
+static int64_t x_bytes(const struct linear *l, const struct kernels *kernels)
+{
+    const int64_t rows = scratch_rows(l);
+    if (l->integers)
+        return rows / ROW_GROUP * (l->in_dim / Q8_BLOCK) * kernels->matrix_integers->x_bytes;
+    return whole_lines(rows * l->in_dim) * (int64_t)sizeof(float);
+}
+
 size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kernels)
 {
-    (void)kernels;
-    const int64_t floats =
-        CUT * PANEL + scratch_rows(l) * SUMS + whole_lines(scratch_rows(l) * l->in_dim);
-    return (size_t)floats * sizeof(float);
+    const size_t floats = (size_t)(CUT * PANEL + scratch_rows(l) * SUMS);
+    return floats * sizeof(float) + (size_t)x_bytes(l, kernels);
 }
 
 static struct scratch cut_scratch(const struct linear *l, char *memory)
@@ -148,36 +158,6 @@ static struct scratch cut_scratch(const struct linear *l, char *memory)
     s.y = s.w + CUT * PANEL;
     s.x = s.y + scratch_rows(l) * SUMS;
     return s;
-}
-
-/* A block of rows and the outputs of a panel. */
-struct part {
-    int64_t row, out;
-    int rows, outs;
-};
-
-static char *y_at(const struct linear *l, int64_t row, int64_t out)
-{
-    return l->y + row * l->y_stride + bytes_of(l->y_type, out);
-}
-
-static void narrow_part(const struct linear *l, const struct kernels *kernels,
-                        const struct part *part, const float *y)
-{
-    for (int i = 0; i < part->rows && l->y_type != TYPE_F32; i++)
-        kernels->narrow(l->y_type, y + i * SUMS, part->outs, 0, y_at(l, part->row + i, part->out),
-                        NULL);
-}
-
-/* Returns inputs d .. d + n - 1 of a row of x as binary32, in place or in `wide`. */
-static const float *find_x(const struct linear *l, const struct kernels *kernels, int64_t row,
-                           int64_t d, int64_t n, float *wide)
-{
-    const char *const from = l->x + row * l->x_stride + bytes_of(l->x_type, d);
-    if (l->x_type == TYPE_F32)
-        return (const float *)from;
-    kernels->widen(l->x_type, from, NULL, 0, n, wide);
-    return wide;
 }
 
 /* -------------------------------------------------------------------------------- few rows */
@@ -211,11 +191,6 @@ static void find_few(const struct linear *l, const struct kernels *kernels, floa
 }
 
 /* ------------------------------------------------------------------------------- many rows */
-
-static int64_t cut_inputs(const struct linear *l, int64_t d)
-{
-    return l->in_dim - d < CUT ? l->in_dim - d : CUT;
-}
 
 /* Returns the number of floats that n inputs of a row take in scratch. */
 static int64_t steps_of(const struct linear *l, const struct kernels *kernels, int64_t n)
@@ -304,23 +279,6 @@ static uint32_t pair_w(const struct linear *l, const struct kernels *kernels,
         least = magnitude < least ? magnitude : least;
     }
     return least;
-}
-
-/* Returns the cut that is needed after the cut that begins at input d. It is in the same panel or
- * in the next panel. */
-static struct next_tiles next_cut(const struct linear *l, const struct part *part, int64_t d)
-{
-    const int64_t next = d + CUT < l->in_dim ? d + CUT : 0;
-    const int64_t out = part->out + (next > 0 ? 0 : part->outs), outs = l->out_dim - out;
-    const int64_t step = matrix_tile_bytes(l->w_type, l->in_dim);
-    if (outs <= 0)
-        return (struct next_tiles){0};
-    return (struct next_tiles){
-        .first = l->w + out / TILE_KEYS * step + matrix_tile_bytes(l->w_type, next),
-        .tile_step = step,
-        .tiles = matrix_tiles(outs < PANEL ? outs : PANEL),
-        .tile_bytes = matrix_tile_bytes(l->w_type, cut_inputs(l, next)),
-    };
 }
 
 /* Sets the destination of a product: sums after a cut, y after the last cut. */
@@ -413,13 +371,17 @@ void attnkit_linear_run_parts(const struct linear *l, const struct kernels *kern
     const float *x[MAX_MATRIX_ROWS];
     int64_t gathered = -1; /* the first row of the block in scratch */
     for (int64_t i = next(arg); i >= 0; i = next(arg)) {
-        const struct part part = part_at(l, few ? FEW_PANEL : PANEL, i);
-        if (part.row != gathered && few)
+        const struct part part = part_at(l, few ? FEW_PANEL : many_panel(l), i);
+        if (part.row != gathered && l->integers)
+            attnkit_round_x(l, kernels, part.row, part.rows, (char *)s.x);
+        else if (part.row != gathered && few)
             find_few(l, kernels, s.x, x);
         else if (part.row != gathered)
             gather_x(l, kernels, part.row, part.rows, &s);
         gathered = part.row;
-        if (few)
+        if (l->integers)
+            attnkit_run_integers(l, kernels, &part, few, (char *)s.x, (char *)s.w, s.y);
+        else if (few)
             run_few(l, kernels, &s, x, &part, far);
         else
             run_many(l, kernels, &s, &part);

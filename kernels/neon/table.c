@@ -6,5 +6,6 @@
 #include "kernels/neon/neon.h"
 
 #define KERNEL_INTEGERS attnkit_neon_integers
+#define KERNEL_MATRIX_INTEGERS attnkit_neon_matrix_integers
 #define KERNEL_GROUPED attnkit_neon_grouped
 #include "kernels/vectors/table.h"

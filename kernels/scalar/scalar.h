@@ -228,6 +228,7 @@ void attnkit_scalar_product(const struct product *p);
 void attnkit_scalar_few_product(const struct few_product *p);
 
 extern const struct grouped_kernels attnkit_scalar_grouped;
+extern const struct matrix_integer_kernels attnkit_scalar_matrix_integers;
 
 extern const struct kernels attnkit_scalar;
 

@@ -523,6 +523,7 @@ const struct kernels attnkit_scalar = {
     .widen_matrix = attnkit_scalar_widen_matrix,
     .product = attnkit_scalar_product,
     .few_product = attnkit_scalar_few_product,
+    .matrix_integers = &attnkit_scalar_matrix_integers,
 #endif
     .integers = HAS_INTEGERS ? &integers : NULL,
 #ifndef ATTNKIT_WITHOUT_PRODUCTS

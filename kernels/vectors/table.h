@@ -2,7 +2,8 @@
  *
  * The table of an instruction set, included by its table.c. It has the shapes of the tiles, which
  * are constants in the header of the instruction set, and the functions that entries.h declares.
- * KERNEL_INTEGERS names the tiles for integers, KERNEL_GROUPED the tiles for groups of products.
+ * KERNEL_INTEGERS names the tiles for integers, KERNEL_MATRIX_INTEGERS the tiles for integers of
+ * linear maps, KERNEL_GROUPED the tiles for groups of products.
  */
 #ifndef ATTNKIT_TABLE_H
 #define ATTNKIT_TABLE_H
@@ -10,6 +11,7 @@
 #include "kernels/vectors/entries.h"
 
 extern const struct integer_kernels KERNEL_INTEGERS;
+extern const struct matrix_integer_kernels KERNEL_MATRIX_INTEGERS;
 extern const struct grouped_kernels KERNEL_GROUPED;
 
 const struct kernels KERNEL_TABLE = {
@@ -57,6 +59,7 @@ const struct kernels KERNEL_TABLE = {
     .widen_matrix = KERNEL(widen_matrix),
     .product = KERNEL(product),
     .few_product = KERNEL(few_product),
+    .matrix_integers = &KERNEL_MATRIX_INTEGERS,
 #endif
 #ifdef KERNEL_PAIRS
     .pairs = KERNEL_PAIRS,

@@ -133,7 +133,8 @@ class PackArgs(ctypes.Structure):
 class LinearArgs(ctypes.Structure):
     """attnkit_linear_args"""
     _fields_ = [("size", c_size_t), *fields(c_int64, "rows", "in_dim", "out_dim"),
-                *fields(Tensor, "x", "w", "y"), ("bias", c_void_p)]
+                *fields(Tensor, "x", "w", "y"), ("bias", c_void_p),
+                ("flags", c_uint32), ("reserved", c_uint32)]
 
 
 class LayerWeights(ctypes.Structure):
