@@ -326,11 +326,13 @@ def suite_pairs():
     record_tap("avx512 machine: pairs", status, output)
     note_pairs(output, "emulated (Bochs)")
     for name in library_units():
-        if name not in ran_where:
-            status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", name, "--kind",
-                                            "attention-integers", "--file", f"{GOLDEN}={guest}"], timeout=2400)
-            record_tap(f"avx512 machine: integers of {name}", status, output)
-            note_integers(output, "emulated (Bochs)")
+        if name in ran_where:
+            continue
+        for kind in ("linear-integers", "attention-integers"):
+            status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", name, "--kind", kind,
+                                            "--file", f"{GOLDEN}={guest}"], timeout=2400)
+            record_tap(f"avx512 machine: {kind} of {name}", status, output)
+        note_integers(output, "emulated (Bochs)")
 
 
 def note_units(output, where):

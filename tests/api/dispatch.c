@@ -476,6 +476,9 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         assert_true(table.pairs || table.integers != without->integers);
         /* Tiles with an instruction of the unit say how the library can try it. */
         assert_int_equal(table.integers != without->integers, table.integers->add != NULL);
+        const struct matrix_integer_kernels *const maps = table.matrix_integers;
+        assert_int_equal(maps != without->matrix_integers, maps->add != NULL);
+        table.matrix_integers = without->matrix_integers;
         table.name = without->name;
         table.pairs = NULL;
         table.integers = without->integers;
@@ -491,13 +494,17 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
 
 typedef void (*entry)(void);
 
-enum { OWN_ENTRIES = 34, ENTRIES = OWN_ENTRIES + 2 + 5 };
+enum { OWN_ENTRIES = 34, ENTRIES = OWN_ENTRIES + 2 + 4 + 5 };
 
 _Static_assert(offsetof(struct kernels, pairs) - offsetof(struct kernels, exp2) ==
                    OWN_ENTRIES * sizeof(entry),
                "every entry of struct kernels belongs into list_entries");
 _Static_assert(offsetof(struct integer_kernels, add) == 2 * sizeof(entry),
                "every entry of struct integer_kernels belongs into list_entries, too");
+_Static_assert(offsetof(struct matrix_integer_kernels, add) -
+                       offsetof(struct matrix_integer_kernels, round_rows) ==
+                   4 * sizeof(entry),
+               "every entry of struct matrix_integer_kernels belongs into list_entries, too");
 _Static_assert(sizeof(struct grouped_kernels) == (1 + 5) * sizeof(entry),
                "every entry of struct grouped_kernels belongs into list_entries, too");
 
@@ -539,6 +546,10 @@ static void list_entries(const struct kernels *k, entry entries[ENTRIES])
                                 (entry)k->fill_pointers,
                                 (entry)k->integers->round_row,
                                 (entry)k->integers->decode,
+                                (entry)k->matrix_integers->round_rows,
+                                (entry)k->matrix_integers->make_words,
+                                (entry)k->matrix_integers->product,
+                                (entry)k->matrix_integers->few_product,
                                 (entry)k->grouped->pack_row,
                                 (entry)k->grouped->pack_quad,
                                 (entry)k->grouped->scores,
@@ -559,6 +570,10 @@ static void tables_are_complete_and_within_the_limits_of_the_loops(void **state)
         for (int e = 0; e < ENTRIES; e++)
             assert_non_null(entries[e]);
         assert_non_null(k->integers);
+        assert_non_null(k->matrix_integers);
+        assert_in_range(k->matrix_integers->rows, 1, MAX_MATRIX_ROWS);
+        assert_in_range(k->matrix_integers->x_bytes, 1, 1024);
+        assert_in_range(k->matrix_integers->words_bytes, 1, 1088);
         assert_non_null(k->grouped);
         assert_in_range(k->grouped->elements, 1, 2);
         assert_string_equal(k->name, isas[i].name);

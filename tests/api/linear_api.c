@@ -234,6 +234,10 @@ static void packed_size_is_that_of_whole_tiles(void **state)
         }
 }
 
+/* Returns the workspace of a call. `types` has the types of x, w and y as digits to the base 3, and
+ * INTEGERS stands for a call that multiplies integers. */
+enum { INTEGERS = 27 };
+
 static size_t bytes_for(int64_t rows, int64_t in_dim, int64_t out_dim, int types, int64_t threads)
 {
     const attnkit_linear_args args = {.size = sizeof args,
@@ -241,8 +245,9 @@ static size_t bytes_for(int64_t rows, int64_t in_dim, int64_t out_dim, int types
                                       .in_dim = in_dim,
                                       .out_dim = out_dim,
                                       .x.type = types % 3,
-                                      .w.type = types / 3 % 3,
-                                      .y.type = types / 9};
+                                      .w.type = types == INTEGERS ? ATTNKIT_Q8_0 : types / 3 % 3,
+                                      .y.type = types / 9 % 3,
+                                      .flags = types == INTEGERS ? ATTNKIT_INTEGERS : 0};
     const attnkit_exec exec = {.size = sizeof exec, .threads = threads};
     size_t bytes;
     assert_int_equal(attnkit_linear_workspace(&args, &exec, &bytes, NULL), ATTNKIT_OK);
@@ -258,7 +263,9 @@ static void workspace_is_within_the_bound_of_the_header(void **state)
         for (int64_t i = 0; i < COUNT(dims); i++)
             for (int64_t o = 0; o < COUNT(dims); o++)
                 for (int64_t t = 0; t < COUNT(threads); t++)
-                    for (int types = 0; types < 27; types++) {
+                    for (int types = 0; types <= INTEGERS; types++) {
+                        if (types == INTEGERS && dims[i] % 32 != 0)
+                            continue;
                         const size_t each = (size_t)(4 * 256 * (dims[i] + 512));
                         assert_true(bytes_for(rows[r], dims[i], dims[o], types, threads[t]) <=
                                     (size_t)threads[t] * (each + 4096));
@@ -268,11 +275,11 @@ static void workspace_is_within_the_bound_of_the_header(void **state)
 static void workspace_never_shrinks_as_rows_grow(void **state)
 {
     (void)state;
-    for (int types = 0; types < 27; types++)
+    for (int types = 0; types <= INTEGERS; types++)
         for (int64_t threads = 1; threads <= 3; threads += 2) {
             size_t before = 0;
             for (int64_t rows = 0; rows < 600; rows++) {
-                const size_t bytes = bytes_for(rows, 70, 100, types, threads);
+                const size_t bytes = bytes_for(rows, 96, 100, types, threads);
                 assert_true(bytes >= before);
                 before = bytes;
             }
@@ -312,7 +319,8 @@ static void struct_sizes_of_no_version_are_refused(void **state)
     };
     const struct refusal linears[] = {
         {"attnkit_linear_args.size is 0", SET(args.size, 0), bad},
-        {"attnkit_linear_args.size is ", SET(args.size, sizeof(attnkit_linear_args) - 1), bad},
+        {"attnkit_linear_args.size is ", SET(args.size, offsetof(attnkit_linear_args, flags) - 1),
+         bad},
         {"attnkit_linear_args.size is 4097", SET(args.size, 4097), bad},
         {"attnkit_exec.size is 3", SET(exec.size, 3), bad},
     };
@@ -428,6 +436,35 @@ static void blocks_are_whole(void **state)
     expect_refusal(c, packed_size, bad, "in_dim is 48: must be a multiple of 32");
     expect_refusal(c, linear, bad, "in_dim is 48: must be a multiple of 32");
     expect_refusal(c, linear_workspace, bad, "in_dim is 48: must be a multiple of 32");
+}
+
+/* The flag is for matrices of ATTNKIT_Q8_0. */
+static void integers_need_blocks(void **state)
+{
+    (void)state;
+    static const attnkit_type others[] = {ATTNKIT_F32, ATTNKIT_F16, ATTNKIT_BF16};
+    static const char *const texts[] = {
+        "flags has ATTNKIT_INTEGERS, but w.type is 0: must be ATTNKIT_Q8_0 (4)",
+        "flags has ATTNKIT_INTEGERS, but w.type is 1: must be ATTNKIT_Q8_0 (4)",
+        "flags has ATTNKIT_INTEGERS, but w.type is 2: must be ATTNKIT_Q8_0 (4)"};
+    struct call *const c = good_call();
+    c->args.flags = ATTNKIT_INTEGERS;
+    for (int64_t i = 0; i < COUNT(others); i++) {
+        c->args.w.type = others[i];
+        expect_refusal(c, linear, unsupported, texts[i]);
+        expect_refusal(c, linear_workspace, unsupported, texts[i]);
+    }
+    c->pack.packed_type = c->args.w.type = ATTNKIT_Q8_0;
+    expect_ok(c, pack);
+    expect_ok(c, linear_workspace);
+    expect_ok(c, linear);
+    c->args.flags |= ATTNKIT_CAUSAL;
+    expect_refusal(c, linear, unsupported, "flags is 0x5: bits 0x1 are not known");
+    c->args.flags = ATTNKIT_BF16_PRODUCTS;
+    expect_refusal(c, linear_workspace, unsupported, "flags is 0x8: bits 0x8 are not known");
+    c->args.flags = 0;
+    c->args.reserved = 1;
+    expect_refusal(c, linear, unsupported, "reserved is 0x1: must be 0");
 }
 
 static void sizes_beyond_63_bits_are_refused(void **state)
@@ -631,6 +668,7 @@ int main(void)
         cmocka_unit_test(unknown_flags_and_types_are_unsupported),
         cmocka_unit_test(sizes_below_their_least_are_refused),
         cmocka_unit_test(blocks_are_whole),
+        cmocka_unit_test(integers_need_blocks),
         cmocka_unit_test(sizes_beyond_63_bits_are_refused),
         cmocka_unit_test(missing_and_misaligned_tensors_are_refused),
         cmocka_unit_test(too_little_room_for_packed_is_refused),

@@ -114,7 +114,9 @@ static void a_run_has_the_bits_of_a_call(void **state)
                                           .packed_type = matrix_conversions[w][1],
                                           .y_type = (i + w) % ROUNDED_TYPES,
                                           .bias = w % 2,
-                                          .layout = tensor_layouts[i]};
+                                          .layout = tensor_layouts[i],
+                                          .integers =
+                                              matrix_conversions[w][1] == ATTNKIT_Q8_0 && i % 2};
             const struct linear_shape shape = {rows[(w + i) % COUNT(rows)], 96, 70};
             const int64_t threads = 1 + (w + i) % 4;
             const struct runner runner = {.isa = *state, .threads = threads + i % 3};

@@ -131,7 +131,9 @@ static void y_of_linear_maps_has_one_nan(void **state)
                                              .w_type = matrix_conversions[w][0],
                                              .packed_type = matrix_conversions[w][1],
                                              .y_type = (attnkit_type)y,
-                                             .bias = (w + i) % 2};
+                                             .bias = (w + i) % 2,
+                                             .integers =
+                                                 matrix_conversions[w][1] == ATTNKIT_Q8_0 && i % 2};
             const struct linear_nans found =
                 check_linear(&kind, shapes[shape], random_bits(&random), *state);
             nans[shape][y] += found.y;

@@ -464,7 +464,8 @@ static void pack_as(attnkit_type type, const char *isa)
     expect_ok(&j);
 }
 
-static void map_as(attnkit_type type, attnkit_type y_type, int64_t rows, const char *isa)
+static void map_as(attnkit_type type, attnkit_type y_type, uint32_t flags, int64_t rows,
+                   const char *isa)
 {
     const attnkit_linear_args args = {.size = sizeof args,
                                       .rows = rows,
@@ -473,7 +474,8 @@ static void map_as(attnkit_type type, attnkit_type y_type, int64_t rows, const c
                                       .x = {.data = memory.x},
                                       .w = {.data = memory.packed, .type = type},
                                       .y = {.data = memory.y, .type = y_type},
-                                      .bias = memory.w};
+                                      .bias = memory.w,
+                                      .flags = flags};
     const attnkit_linear_data data = {.size = sizeof data,
                                       .rows = rows,
                                       .x = memory.x,
@@ -491,8 +493,10 @@ static void linear_maps_need_64_kb(void **state)
     for (int i = 0; i < 4; i++) {
         pack_as(types[i], *state);
         for (int64_t rows = 1; rows <= 400; rows += 133) {
-            map_as(types[i], ATTNKIT_F32, rows, *state);
-            map_as(types[i], ATTNKIT_BF16, rows, *state);
+            map_as(types[i], ATTNKIT_F32, 0, rows, *state);
+            map_as(types[i], ATTNKIT_BF16, 0, rows, *state);
+            if (types[i] == ATTNKIT_Q8_0)
+                map_as(types[i], ATTNKIT_BF16, ATTNKIT_INTEGERS, rows, *state);
         }
     }
     print_used(*state, "linear maps");

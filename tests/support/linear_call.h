@@ -24,6 +24,7 @@ struct linear_kind {
     bool bias;
     enum layout_kind layout; /* of x, w and y; PADDED if a row does not fit a slot */
     enum numbers numbers;
+    bool integers; /* ATTNKIT_INTEGERS; packed_type is ATTNKIT_Q8_0 */
 };
 
 struct linear_shape {

@@ -16,7 +16,7 @@
 #include "tests/promises/golden/kind.h"
 #include "tests/support/linear_call.h"
 
-static const uint64_t LINEAR_SEED = 14, EMBED_SEED = 15;
+static const uint64_t LINEAR_SEED = 14, EMBED_SEED = 15, INTEGER_SEED = 22;
 
 enum { TYPES = 3 /* types of x, y and embeddings */ };
 
@@ -65,6 +65,32 @@ static struct map draw_map(int number)
     return m;
 }
 
+/* Describes a map that multiplies integers. */
+static struct map draw_integers(int number)
+{
+    static const int64_t rows[] = {1, 2, 4, 5, 8, 17, 65, 257};
+    static const int64_t blocks[] = {1, 2, 3, 8, 17, 33};
+    static const int64_t out_dims[] = {1, 15, 17, 48, 65, 130};
+    static const attnkit_type w_types[] = {ATTNKIT_Q8_0, ATTNKIT_F32, ATTNKIT_F16, ATTNKIT_BF16};
+    static const enum numbers numbers[] = {NORMAL, NORMAL, TINY, SPECIAL};
+    uint64_t random = golden_random(INTEGER_SEED, number);
+    struct map m = {.kind = {.x_type = (attnkit_type)(number % TYPES),
+                             .y_type = (attnkit_type)(number / TYPES % TYPES),
+                             .w_type = w_types[number / TYPES / TYPES % 4],
+                             .packed_type = ATTNKIT_Q8_0,
+                             .integers = true}};
+    m.seed = random_bits(&random);
+    m.kind.bias = golden_one_in(&random, 2);
+    m.kind.numbers = numbers[random_below(&random, 4)];
+    m.kind.layout = golden_one_in(&random, 2) ? BEFORE_GUARD : PADDED;
+    do
+        m.shape = (struct linear_shape){rows[random_below(&random, 8)],
+                                        Q8_BLOCK * blocks[random_below(&random, 6)],
+                                        out_dims[random_below(&random, 6)]};
+    while (m.shape.rows * m.shape.in_dim * m.shape.out_dim > (number % 8 ? 100000 : 1000000));
+    return m;
+}
+
 /* Packs the matrix and runs the map on an instruction set, or computes the reference if isa is
  * NULL. The caller frees y. */
 static char *new_y(const struct linear_call *c, const char *isa)
@@ -83,11 +109,8 @@ static char *new_y(const struct linear_call *c, const char *isa)
 }
 
 /* Returns the hash of the packed matrix, then of y. */
-static uint64_t hash_map(const struct golden_kind *kind, int number, int way, const char *isa)
+static uint64_t hash_drawn(struct map m, const char *isa)
 {
-    (void)kind;
-    (void)way;
-    const struct map m = draw_map(number);
     struct linear_call *const c = linear_call_new(&m.kind, m.shape, m.seed);
     char *const y = new_y(c, isa);
     uint64_t hash = hash_bytes(HASH_BEGIN, c->packed.data, c->pack.packed_size);
@@ -95,6 +118,20 @@ static uint64_t hash_map(const struct golden_kind *kind, int number, int way, co
     free(y);
     linear_call_free(c);
     return hash;
+}
+
+static uint64_t hash_map(const struct golden_kind *kind, int number, int way, const char *isa)
+{
+    (void)kind;
+    (void)way;
+    return hash_drawn(draw_map(number), isa);
+}
+
+static uint64_t hash_integers(const struct golden_kind *kind, int number, int way, const char *isa)
+{
+    (void)kind;
+    (void)way;
+    return hash_drawn(draw_integers(number), isa);
 }
 
 static void print_linear(struct map m)
@@ -108,6 +145,12 @@ static void print_map(const struct golden_kind *kind, int number)
 {
     (void)kind;
     print_linear(draw_map(number));
+}
+
+static void print_integers(const struct golden_kind *kind, int number)
+{
+    (void)kind;
+    print_linear(draw_integers(number));
 }
 
 /* --- The oldest golden cases of linear maps --------------------------------------------------- */
@@ -241,6 +284,7 @@ static const struct golden_kind kinds[] = {
     {"linear-first-packed", CONVERSIONS, 1, hash_first_packed, print_first_map, NULL},
     {"linear-first-y", CONVERSIONS, 1, hash_first_y, print_first_map, NULL},
     {"embed", 72, 1, hash_embedding, print_embedding, NULL},
+    {"linear-integers", 216, 1, hash_integers, print_integers, NULL},
 };
 
 const struct golden_kinds golden_linear = {kinds, sizeof kinds / sizeof kinds[0]};
