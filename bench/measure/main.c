@@ -291,6 +291,9 @@ static void print_help(const struct option *options, int count)
         "  _sinks, _dropout, _weights, _integers (q8_0 is multiplied as integers), _products\n"
         "  (bf16 is multiplied in groups of products), _shortproducts (also with short weights)\n"
         "\n"
+        "A linear map with a matrix in q8_0 can have _integers, too: the inputs are rounded to\n"
+        "integers.\n"
+        "\n"
         "After a shape, /planned is a run of a plan (attention only), and /warm means that the\n"
         "data a call reads may be in a cache.\n");
     options_print_help(options, count);

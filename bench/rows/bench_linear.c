@@ -2,7 +2,8 @@
  *
  * Rows of linear maps. linear/q8_0/avx2/R1_I4096_O4096/t2 is one row times a packed Q8_0 matrix of
  * 4096 inputs and 4096 outputs, by the AVX2 kernels, on two threads. Outputs are f32, and
- * there is no bias. Inputs are f32, or bf16 in linear/bf16_bf16. Before a call the matrix is in no
+ * there is no bias. Inputs are f32, or bf16 in linear/bf16_bf16. With _integers the inputs are
+ * rounded and integers are multiplied. Before a call the matrix is in no
  * cache, as in a model, where the matrices of other layers are read in between.
  */
 #include <stdlib.h>
@@ -15,11 +16,13 @@ static const struct workload workloads[] = {
     {"R512_I4096_O4096", F32, 1, BEST_IS_QUICK, false},
     {"R512_I4096_O4096", F16 | BF16 | Q8_0, 1, NEVER_QUICK, false},
     {"R512_I4096_O4096", BF16_BF16, 1, NEVER_QUICK, false},
+    {"R512_I4096_O4096_integers", Q8_0, 1, NEVER_QUICK, false},
     {"R512_I4096_O4096", PACKED_TYPES, 2, NEVER_QUICK, false},
     {"R32_I4096_O4096", PACKED_TYPES, 1, NEVER_QUICK, false},
     {"R8_I4096_O4096", PACKED_TYPES, 1, NEVER_QUICK, false},
     {"R1_I4096_O4096", F32, 1, BEST_IS_QUICK, false},
     {"R1_I4096_O4096", F16 | BF16 | Q8_0, 1, NEVER_QUICK, false},
+    {"R1_I4096_O4096_integers", Q8_0, 1, NEVER_QUICK, false},
     {"R1_I4096_O4096", PACKED_TYPES, 2, NEVER_QUICK, false},
     {"R384_I768_O768", F32, 1, NEVER_QUICK, false},
     {"R37_I256_O203", F32, 1, NEVER_QUICK, true},
@@ -127,6 +130,7 @@ static bool prepare(const struct row *row, struct pool *pool, struct call *call,
         .out_dim = row->linear.out_dim,
         .x = {.type = row->input},
         .w = {.type = row->type},
+        .flags = row->linear.integers ? ATTNKIT_INTEGERS : 0,
     };
     if (ask_sizes(row, call, message) != ATTNKIT_OK) {
         row_fails(result, "%s", message);

@@ -91,8 +91,11 @@ bool shape_parse(const char *text, struct shape *shape)
 
 bool linear_shape_parse(const char *text, struct linear_shape *shape)
 {
-    return take_size(&text, "R", &shape->rows) && take_size(&text, "_I", &shape->in_dim) &&
-           take_size(&text, "_O", &shape->out_dim) && !*text;
+    if (!take_size(&text, "R", &shape->rows) || !take_size(&text, "_I", &shape->in_dim) ||
+        !take_size(&text, "_O", &shape->out_dim))
+        return false;
+    shape->integers = take_word(&text, "_integers");
+    return !*text;
 }
 
 static void append(char text[SHAPE_TEXT], const char *prefix, int64_t size)
@@ -132,7 +135,7 @@ const char *linear_shape_text(const struct linear_shape *shape, char text[SHAPE_
     append(text, "R", shape->rows);
     append(text, "_I", shape->in_dim);
     append(text, "_O", shape->out_dim);
-    return text;
+    return strcat(text, shape->integers ? "_integers" : "");
 }
 
 int64_t shape_keys(const struct shape *shape, int64_t batch)

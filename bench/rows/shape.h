@@ -76,6 +76,7 @@ struct shape {
 
 struct linear_shape {
     int64_t rows, in_dim, out_dim;
+    bool integers; /* "_integers": the map multiplies integers (ATTNKIT_INTEGERS) */
 };
 
 /* Reads a shape. Returns false if the text is not a shape. */
