@@ -496,19 +496,19 @@ static inline int64_t whole_quads(int64_t n)
 
 /* Multiplies q and K, and weights and V, in groups of 32 products, by step 17 of README.md. The
  * tiles take words instead of elements. A word is an element as binary32, or, in the tiles of a
- * unit, two bf16: of each quad of elements a, b, c, d the first word has a in its high half and c
- * in its low half, and the second word has b and d. So words of even index hold elements of even
- * index. Rows of words are whole quads, and end with zeros. In words of q, K and V, elements whose
- * magnitude is less than LEAST_FACTOR are 0. */
+ * unit, two bf16 of the same quad. The tiles choose the order of the elements of a quad. Rows of
+ * words are whole quads, and end with zeros. In words of q, K and V, elements whose magnitude is
+ * less than LEAST_FACTOR are 0. */
 struct grouped_kernels {
     int elements; /* of a word: 1 or 2 */
 
     /* Makes the words of a row of n bf16: whole_quads(n) / elements of them. */
     void (*pack_row)(const void *row, int64_t n, float *words);
 
-    /* Makes words of the QUAD_ELEMENTS rows of V of a quad of keys: [QUAD_ELEMENTS / elements][n].
-     * A row that is NULL counts as zeros. */
-    void (*pack_quad)(const void *const row[QUAD_ELEMENTS], int64_t n, float *words);
+    /* Makes words of the rows of V of a group of keys, in the order that weighted_v of these tiles
+     * needs. The words take GROUP_PRODUCTS / elements * n floats. Only the first `keys` rows are
+     * given, which are whole quads. A row that is NULL counts as zeros. */
+    void (*pack_group)(const void *const row[GROUP_PRODUCTS], int keys, int64_t n, float *words);
 
     /* Computes s[key][lane] = the sum by groups of k[key] * q_t[..][lane]. The dim of k is a number
      * of words. Lanes from `rows` on are spare: their scores may be any finite numbers. */
@@ -524,9 +524,9 @@ struct grouped_kernels {
                          float *row_sum, float *largest, float *parts);
 
     /* Computes o[c][lane] = fma(the sum by groups of the parts and v, largest[lane], o[c][lane] *
-     * rescale[lane]). Without rescale, the o before counts as 0. v has rows of words, one for each
-     * row of words of a part, and its dim is the number of columns. `keys` are counted from the
-     * beginning of a group. */
+     * rescale[lane]). Without rescale, the o before counts as 0. v has the words of pack_group. Its
+     * dim is the number of columns, and the words of group g begin GROUP_PRODUCTS / elements * g
+     * strides after the words of group 0. `keys` are counted from the beginning of a group. */
     void (*weighted_v)(const float *parts, int lanes, int rows, const float *largest,
                        const float *rescale, const struct rows *v, int keys, bool is_short,
                        float *o);

@@ -270,11 +270,13 @@ static struct rows words_of_v(const struct widening *w, struct key_set keys)
 {
     const int first = first_of(keys) / GROUP_PRODUCTS * GROUP_PRODUCTS, ahead = keys_ahead(w);
     const int elements = w->kernels->grouped->elements;
-    for (int key = first; key < end_of(keys); key += QUAD_ELEMENTS) {
-        const void *row[QUAD_ELEMENTS];
-        for (int i = 0; i < QUAD_ELEMENTS; i++)
+    const int end = (int)whole_quads(end_of(keys));
+    for (int key = first; key < end; key += GROUP_PRODUCTS) {
+        const void *row[GROUP_PRODUCTS];
+        const int count = end - key < GROUP_PRODUCTS ? end - key : GROUP_PRODUCTS;
+        for (int i = 0; i < count; i++)
             row[i] = row_in(w, keys, key + i, ahead);
-        w->kernels->grouped->pack_quad(row, w->c->dim, wide_row(w, key / elements));
+        w->kernels->grouped->pack_group(row, count, w->c->dim, wide_row(w, key / elements));
     }
     return (struct rows){(const char *)w->wide, w->row_floats * (int64_t)sizeof(float),
                          w->row_floats};

@@ -66,10 +66,10 @@ static inline int64_t wide_dim(const struct attention *a)
 }
 
 /* Returns K and V of `keys`, which are a part of the block at key `first`, as words of struct
- * grouped_kernels in `wide`. K has the row of key i at row i, and V has the row of quad i at i *
- * QUAD_ELEMENTS / elements, counted from the beginning of the block. Keys that are not in `keys`
- * have words of 0. K and V begin with the group of the first of `keys`, and end with the quad of
- * the last. The words before them are not written. */
+ * grouped_kernels in `wide`. K has the row of key i at row i, and V has the words of group i
+ * from row i * GROUP_PRODUCTS / elements on, counted from the beginning of the block. Keys that are
+ * not in `keys` have words of 0. K and V begin with the group of the first of `keys`, and end with
+ * the quad of the last. The words before them are not written. */
 struct block attnkit_grouped_block(const struct attention *a, const struct kernels *kernels,
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);

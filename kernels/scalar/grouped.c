@@ -19,10 +19,10 @@ static void pack_row(const void *row, int64_t n, float *words)
         words[i] = i < n ? large_element(row, i) : 0.0f;
 }
 
-static void pack_quad(const void *const row[QUAD_ELEMENTS], int64_t n, float *words)
+static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t n, float *words)
 {
     require_built(TYPE_BF16);
-    for (int i = 0; i < QUAD_ELEMENTS; i++)
+    for (int i = 0; i < keys; i++)
         for (int64_t c = 0; c < n; c++)
             words[i * n + c] = row[i] ? large_element(row[i], c) : 0.0f;
 }
@@ -135,7 +135,7 @@ static void weighted_v(const float *parts, int lanes, int rows, const float *lar
 const struct grouped_kernels attnkit_scalar_grouped = {
     .elements = 1,
     .pack_row = pack_row,
-    .pack_quad = pack_quad,
+    .pack_group = pack_group,
     .scores = scores,
     .pack_weights = pack_weights,
     .weighted_v = weighted_v,

@@ -551,7 +551,7 @@ static void list_entries(const struct kernels *k, entry entries[ENTRIES])
                                 (entry)k->matrix_integers->product,
                                 (entry)k->matrix_integers->few_product,
                                 (entry)k->grouped->pack_row,
-                                (entry)k->grouped->pack_quad,
+                                (entry)k->grouped->pack_group,
                                 (entry)k->grouped->scores,
                                 (entry)k->grouped->pack_weights,
                                 (entry)k->grouped->weighted_v};

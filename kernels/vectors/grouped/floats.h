@@ -33,10 +33,10 @@ static void pack_row(const void *row, int64_t n, float *words)
         words[i] = 0.0f;
 }
 
-static void pack_quad(const void *const row[QUAD_ELEMENTS], int64_t n, float *words)
+static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t n, float *words)
 {
     require_built(TYPE_BF16);
-    for (int i = 0; i < QUAD_ELEMENTS; i++, words += n)
+    for (int i = 0; i < keys; i++, words += n)
         if (row[i])
             widen_large(row[i], n, words);
         else

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores and weighted V of a panel in groups of 32 products, and the parts of weights: the entries
- * of struct grouped_kernels that work on lanes. The grouped.c of an instruction set includes this
- * file after it has defined ELEMENTS, SUMS, grouped_step, to_bf16 and store_quad.
+ * Scores and weighted V of a panel in groups of 32 products, and the table of struct
+ * grouped_kernels. The grouped.c of an instruction set includes this file after it has defined
+ * pack_row, pack_group, ELEMENTS, SUMS, grouped_step, to_bf16 and store_quad.
  *
  * A register tile has up to SUMS pairs of accumulators. One accumulator of a pair takes the words
  * of even index of a group, the other the words of odd index. After each group their sum goes to a
@@ -11,7 +11,7 @@
 #ifndef ATTNKIT_VECTORS_GROUPED_TILES_H
 #define ATTNKIT_VECTORS_GROUPED_TILES_H
 
-#include "kernels/kernels.h"
+#include "kernels/vectors/grouped/weights.h"
 
 enum { GROUP_WORDS = GROUP_PRODUCTS / ELEMENTS };
 
@@ -189,103 +189,11 @@ static void weighted_v(const float *parts, int lanes, int rows, const float *lar
     }
 }
 
-/* Returns the largest weight of each lane of a vector, from LEAST_PEAK to 1. A NaN does not
- * count. */
-static inline __attribute__((always_inline)) floats largest_of(const float *p, int lanes, int keys)
-{
-    const floats one = broadcast(1.0f);
-    floats largest = broadcast(LEAST_PEAK);
-    for (int key = 0; key < keys; key++)
-        largest = max_without_nan(load_aligned(p + key * lanes), largest);
-    return select_v(less_v(largest, one), largest, one);
-}
-
-/* Splits the weights of one key into parts. Returns the sum of the parts. */
-static inline __attribute__((always_inline)) floats split_weight(floats p, bool is_short,
-                                                                 floats *high, floats *low)
-{
-    p = select_v(less_v(p, broadcast(LEAST_WEIGHT)), broadcast(0.0f), p);
-    *high = to_bf16(p);
-    *low = broadcast(0.0f);
-    if (is_short)
-        return *high;
-    *low = to_bf16(p - *high);
-    return *high + *low;
-}
-
-/* Makes the parts of a quad of keys for a vector of lanes. Returns `sum` with the parts of the
- * first `keys` keys added. */
-static inline __attribute__((always_inline)) floats pack_lanes(const float *p, int lanes, int keys,
-                                                               floats factor, bool is_short,
-                                                               float *high_words, floats sum)
-{
-    floats high[QUAD_ELEMENTS], low[QUAD_ELEMENTS];
-    for (int i = 0; i < QUAD_ELEMENTS; i++) {
-        if (i >= keys) {
-            high[i] = low[i] = broadcast(0.0f);
-            continue;
-        }
-        sum = sum + split_weight(load_aligned(p + i * lanes) * factor, is_short, &high[i], &low[i]);
-    }
-    store_quad(high_words, lanes, high);
-    if (!is_short)
-        store_quad(high_words + KEY_BLOCK / ELEMENTS * lanes, lanes, low);
-    return sum;
-}
-
-static inline __attribute__((always_inline)) void pack_panel(const float *p, int keys,
-                                                             bool is_short, const float *rescale,
-                                                             float *row_sum, float *largest,
-                                                             float *parts, const int vectors)
-{
-    const int lanes = vectors * VECTOR;
-    floats sum[VECTORS], factor[VECTORS];
-    for (int j = 0; j < vectors; j++) {
-        const floats most = largest_of(p + j * VECTOR, lanes, keys);
-        store_aligned(largest + j * VECTOR, most);
-        factor[j] = broadcast(1.0f) / most;
-        sum[j] = broadcast(0.0f);
-    }
-    int key = 0;
-    for (; key + QUAD_ELEMENTS <= keys; key += QUAD_ELEMENTS)
-        for (int j = 0; j < vectors; j++)
-            sum[j] = pack_lanes(p + key * lanes + j * VECTOR, lanes, QUAD_ELEMENTS, factor[j],
-                                is_short, parts + key / ELEMENTS * lanes + j * VECTOR, sum[j]);
-    for (int j = 0; j < vectors && key < keys; j++)
-        sum[j] = pack_lanes(p + key * lanes + j * VECTOR, lanes, keys - key, factor[j], is_short,
-                            parts + key / ELEMENTS * lanes + j * VECTOR, sum[j]);
-    for (int j = 0; j < vectors; j++) {
-        float *const to = row_sum + j * VECTOR;
-        store_aligned(to, fma_v(sum[j], load_aligned(largest + j * VECTOR),
-                                load_aligned(to) * load_aligned(rescale + j * VECTOR)));
-    }
-}
-
-static void pack_weights(const float *p, int lanes, int keys, bool is_short, const float *rescale,
-                         float *row_sum, float *largest, float *parts)
-{
-    require_built(TYPE_BF16);
-    switch (lanes / VECTOR) {
-    case 4:
-        if (VECTORS == 4)
-            pack_panel(p, keys, is_short, rescale, row_sum, largest, parts, VECTORS);
-        break;
-    case 3:
-        pack_panel(p, keys, is_short, rescale, row_sum, largest, parts, 3);
-        break;
-    case 2:
-        pack_panel(p, keys, is_short, rescale, row_sum, largest, parts, 2);
-        break;
-    default:
-        pack_panel(p, keys, is_short, rescale, row_sum, largest, parts, 1);
-    }
-}
-
 extern const struct grouped_kernels KERNEL(grouped);
 const struct grouped_kernels KERNEL(grouped) = {
     .elements = ELEMENTS,
     .pack_row = pack_row,
-    .pack_quad = pack_quad,
+    .pack_group = pack_group,
     .scores = scores,
     .pack_weights = pack_weights,
     .weighted_v = weighted_v,
