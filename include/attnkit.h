@@ -321,7 +321,8 @@ enum {
  * Cost        On Zen 4, with the unit "avx512+bf16", a prompt of 2048 rows takes 1.13 times the
  *             time of the same call without the flag. With ATTNKIT_SHORT_WEIGHTS it takes 0.77
  *             times that time. A decoding step over 16384 keys takes 1.5 to 1.9 times the time of
- *             a call without the flag, with AVX2 3 times.
+ *             a call without the flag, with AVX2 3 times. CPUs with AMX multiply bf16 many times as
+ *             fast as binary32, after attnkit_enable("avx512+amx", message).
  */
 
 #define ATTNKIT_CHUNK_KEYS 512 /* keys of a chunk: each chunk starts a new softmax state */
@@ -545,14 +546,17 @@ ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info
  * "avx512" alone uses the units that are faster on this CPU. Before the first use of a unit, the
  * library computes test numbers with it. If a result has wrong bits, the unit is not used. */
 typedef struct attnkit_unit_info {
-    size_t size;       /* sizeof(attnkit_unit_info), set by the caller */
-    const char *name;  /* "avx512+vnni": products of integers, with ATTNKIT_INTEGERS;
-                        * "avx512+bf16": as "avx512+vnni", and products of bf16 by bf16 in linear
-                        * maps and in prefill */
-    const char *needs; /* the CPU features it needs besides its instruction set, as text */
-    int32_t built;     /* 1 if this library holds its kernels */
-    int32_t can_run;   /* 1 if built, CPU and operating system support it, and its bits are right */
-    int32_t used;      /* 1 if a call that names the instruction set alone uses it */
+    size_t size;        /* sizeof(attnkit_unit_info), set by the caller */
+    const char *name;   /* "avx512+vnni": products of integers, with ATTNKIT_INTEGERS;
+                         * "avx512+bf16": as "avx512+vnni", and products of bf16 by bf16 in linear
+                         * maps and in prefill;
+                         * "avx512+amx": as "avx512+vnni", and products of bf16 in tiles, with
+                         * ATTNKIT_BF16_PRODUCTS; only after attnkit_enable */
+    const char *needs;  /* the CPU features it needs besides its instruction set, as text */
+    int32_t built;      /* 1 if this library holds its kernels */
+    int32_t can_run;    /* 1 if built, CPU and operating system support it, the program has enabled
+                         * it if it has to, and its bits are right */
+    int32_t used;       /* 1 if a call that names the instruction set alone uses it */
     const char *reason; /* why it can or cannot run, or is not used, as text */
 } attnkit_unit_info;
 
@@ -562,6 +566,27 @@ ATTNKIT_API int32_t attnkit_unit_count(void);
 
 /* Fills info for index 0 .. count-1. */
 ATTNKIT_API attnkit_status attnkit_unit_get(int32_t index, attnkit_unit_info *info, char *message);
+
+/* Enables a unit for this process. Only "avx512+amx" needs this call, because the CPU's tile
+ * registers need leave of the operating system. For any other unit, the call only tells whether the
+ * unit can run.
+ *
+ * Call it once, when the program starts. No bit of a result depends on it. From then on, calls use
+ * the unit as if the CPU had just got it: calls that name it, "avx512" or nothing. Threads that
+ * exist already may use it, too. Plans keep the unit that they were made with, so make plans after
+ * this call. A call that runs on another thread meanwhile uses one unit from beginning to end. If
+ * ATTNKIT_ISA is set, it is read once more. Child processes of fork have leave, too; programs
+ * started by exec have to call again.
+ *
+ * Errors      BAD_ISA: there is no such unit, or it cannot run here. The message says whether the
+ *             build left the unit out, the CPU lacks it, the operating system does not save its
+ *             registers, the operating system refused leave, or the bits of the unit are wrong.
+ *             After an error, calls use the units that they used before.
+ * System      Linux 5.16 or later: a single system call, arch_prctl(ARCH_REQ_XCOMP_PERM). A filter
+ * of system calls (seccomp) has to permit it. From then on, each alternate signal stack needs room
+ * for 8 KiB of tiles (sysconf(_SC_MINSIGSTKSZ)). Linux reserves as much memory for a thread when
+ * the thread first uses tiles. Other systems: always an error. */
+ATTNKIT_API attnkit_status attnkit_enable(const char *unit, char *message);
 
 /* The instruction set of a call. */
 typedef struct attnkit_isa_choice {

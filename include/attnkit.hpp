@@ -407,6 +407,12 @@ inline attnkit_unit_info unit_get(int32_t index)
     return info;
 }
 
+// Enables a unit for this process, or throws error with the reason.
+inline void enable(const char *unit)
+{
+    call(attnkit_enable, unit);
+}
+
 inline attnkit_isa_choice isa_choose(const char *isa = nullptr)
 {
     auto choice = make<attnkit_isa_choice>();

@@ -20,6 +20,8 @@ enum {
     CPU_F16C = 1 << 8,
     CPU_AVX512_BF16 = 1 << 9,
     CPU_AVX512_VNNI = 1 << 11,
+    CPU_AMX_TILE = 1 << 12,
+    CPU_AMX_BF16 = 1 << 13,
     CPU_FAST_BF16 = 1 << 10, /* a core starts as many VDPBF16PS in a cycle as FMA of a zmm */
 };
 
@@ -31,5 +33,9 @@ struct cpu {
 /* Asks the machine for its features. The call takes up to a microsecond, so the caller should keep
  * the answer. */
 struct cpu attnkit_cpu(void);
+
+/* Asks the operating system to let this process use the tile registers of AMX, which CPU_AMX_TILE
+ * must report as usable. Returns NULL if it does, else the reason as text. Makes a system call. */
+const char *attnkit_ask_for_tiles(void);
 
 #endif

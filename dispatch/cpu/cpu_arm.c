@@ -21,3 +21,8 @@ struct cpu attnkit_cpu(void)
     return (struct cpu){CPU_NEON, CPU_NEON};
 }
 #endif
+
+const char *attnkit_ask_for_tiles(void)
+{
+    return "this CPU family has no tiles";
+}

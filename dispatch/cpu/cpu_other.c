@@ -9,3 +9,8 @@ struct cpu attnkit_cpu(void)
 {
     return (struct cpu){0, 0};
 }
+
+const char *attnkit_ask_for_tiles(void)
+{
+    return "this CPU family has no tiles";
+}

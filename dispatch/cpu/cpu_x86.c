@@ -3,16 +3,27 @@
  * Features of an x86 CPU. CPUID says which features the CPU has. XGETBV says which registers the
  * operating system saves at a task switch (Intel SDM volume 1, sections 14.3, 15.2 and volume 3,
  * section 2.6). A feature whose registers are not saved must not be used, whatever CPUID says.
+ * Tiles also need leave of the operating system for the process (Linux:
+ * Documentation/arch/x86/xstate.rst).
  */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE /* syscall */
+#endif
 #include <cpuid.h>
 #include <stdbool.h>
+#ifdef __linux__
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "dispatch/cpu/cpu.h"
 
 enum {
-    XCR0_YMM = 0x06,    /* SSE and AVX state */
-    XCR0_ZMM = 0xe6,    /* XCR0_YMM, the mask registers and both parts of the ZMM state */
-    LEAF1_OSXSAVE = 27, /* bit of ECX: XGETBV may be used */
+    XCR0_YMM = 0x06,      /* SSE and AVX state */
+    XCR0_ZMM = 0xe6,      /* XCR0_YMM, the mask registers and both parts of the ZMM state */
+    XCR0_TILES = 0x60000, /* shapes and contents of tiles */
+    LEAF1_OSXSAVE = 27,   /* bit of ECX: XGETBV may be used */
 };
 
 static uint32_t bit(uint32_t reg, int index, uint32_t feature)
@@ -51,7 +62,8 @@ struct cpu attnkit_cpu(void)
     if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx))
         cpu.has |= bit(ebx, 5, CPU_AVX2) | bit(ebx, 16, CPU_AVX512F) | bit(ebx, 17, CPU_AVX512DQ) |
                    bit(ebx, 30, CPU_AVX512BW) | bit(ebx, 31, CPU_AVX512VL) |
-                   bit(ecx, 11, CPU_AVX512_VNNI);
+                   bit(ecx, 11, CPU_AVX512_VNNI) | bit(edx, 22, CPU_AMX_BF16) |
+                   bit(edx, 24, CPU_AMX_TILE);
     if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx))
         cpu.has |= bit(eax, 5, CPU_AVX512_BF16);
     cpu.has |= speed_of_bf16();
@@ -63,5 +75,40 @@ struct cpu attnkit_cpu(void)
         cpu.usable |= cpu.has & ymm;
     if ((saved & XCR0_ZMM) == XCR0_ZMM)
         cpu.usable |= cpu.has & zmm;
+    if ((saved & XCR0_TILES) == XCR0_TILES)
+        cpu.usable |= cpu.has & (CPU_AMX_TILE | CPU_AMX_BF16);
     return cpu;
 }
+
+#if defined(__linux__) && defined(SYS_arch_prctl)
+static const char *reason_of(int error)
+{
+    switch (error) {
+    case ENOSPC:
+        return "the alternate signal stack of a thread is too small for tiles";
+    case EINVAL:
+        return "Linux is older than 5.16";
+    case EPERM:
+    case EACCES:
+    case ENOSYS:
+        return "this process may not call arch_prctl";
+    default:
+        return "Linux refuses tiles to this process";
+    }
+}
+
+const char *attnkit_ask_for_tiles(void)
+{
+    enum { REQ_XCOMP_PERM = 0x1023, TILE_DATA = 18 };
+    const int before = errno;
+    const bool granted = syscall(SYS_arch_prctl, REQ_XCOMP_PERM, TILE_DATA) == 0;
+    const int error = errno;
+    errno = before;
+    return granted ? NULL : reason_of(error);
+}
+#else
+const char *attnkit_ask_for_tiles(void)
+{
+    return "the library can ask only Linux for tiles";
+}
+#endif

@@ -2,8 +2,9 @@
  *
  * The lists of instruction sets and units, the test whether this machine can run one, and the
  * choice. The only global state is the machine's features, whether each unit gives the right bits,
- * and the choice. All three are determined once and then kept. Two threads that determine them at
- * the same time get the same result.
+ * which units the program has enabled, and the choice. The features and the trials are determined
+ * once and then kept. Two threads that determine them at the same time get the same result. The
+ * choice is kept until the program enables a unit.
  */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* secure_getenv */
@@ -23,7 +24,7 @@
 #include "dispatch/common/versioned.h"
 
 extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnkit_avx512_vnni,
-    attnkit_avx512_bf16, attnkit_neon;
+    attnkit_avx512_bf16, attnkit_avx512_amx, attnkit_neon;
 
 /* The kernel tables of the CPU family, or NULL for a table that the build leaves out. */
 #if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX2)
@@ -45,6 +46,12 @@ extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnki
 #define KERNELS_AVX512_BF16 &attnkit_avx512_bf16
 #else
 #define KERNELS_AVX512_BF16 NULL
+#endif
+#if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX512_AMX) &&                                 \
+    !defined(ATTNKIT_WITHOUT_PRODUCTS)
+#define KERNELS_AVX512_AMX &attnkit_avx512_amx
+#else
+#define KERNELS_AVX512_AMX NULL
 #endif
 #if defined(__aarch64__) && !defined(ATTNKIT_WITHOUT_NEON)
 #define KERNELS_NEON &attnkit_neon
@@ -68,9 +75,11 @@ static const struct isa isas[ISA_COUNT] = {
 
 /* All units. The units of one instruction set go from worst to best. */
 static const struct unit units[] = {
-    {"avx512+vnni", AVX512, "AVX512_VNNI", CPU_AVX512_VNNI, 0, KERNELS_AVX512_VNNI},
+    {"avx512+vnni", AVX512, "AVX512_VNNI", CPU_AVX512_VNNI, 0, false, KERNELS_AVX512_VNNI},
     {"avx512+bf16", AVX512, "AVX512_BF16, AVX512_VNNI", CPU_AVX512_BF16 | CPU_AVX512_VNNI,
-     CPU_FAST_BF16, KERNELS_AVX512_BF16},
+     CPU_FAST_BF16, false, KERNELS_AVX512_BF16},
+    {"avx512+amx", AVX512, "AMX_TILE, AMX_BF16, AVX512_BF16, AVX512_VNNI",
+     CPU_AMX_TILE | CPU_AMX_BF16 | CPU_AVX512_BF16 | CPU_AVX512_VNNI, 0, true, KERNELS_AVX512_AMX},
 };
 
 #define WITHOUT_UNIT "+none"
@@ -80,7 +89,14 @@ enum {
     NOT_KNOWN = -1,        /* the choice has not been made yet */
     FROM_ENVIRONMENT = 64, /* added to the kept choice if ATTNKIT_ISA made it */
     UNITS_FROM = 8,        /* the kept choice is isa + UNITS_FROM * (unit + 1) */
+    ENABLED_FROM = 128,    /* the kept choice also has ENABLED_FROM * enabled */
 };
+
+/* Bit i is set if the program has enabled units[i]. */
+static _Atomic int enabled;
+
+/* The last reason for which the operating system refused a unit, or NULL. */
+static const char *_Atomic refusal;
 
 int attnkit_isas(const struct isa **list)
 {
@@ -131,6 +147,17 @@ static bool has_unit(const struct unit *unit)
            (machine().usable & unit->needs_mask) == unit->needs_mask;
 }
 
+/* Returns whether the tiles of a unit that needs leave give the right bits. */
+static bool groups_keep_bits(const struct unit *unit)
+{
+#ifndef ATTNKIT_WITHOUT_PRODUCTS
+    if (unit->needs_leave)
+        return attnkit_groups_keep_bits(unit->kernels->grouped, unit->kernels->lanes);
+#endif
+    (void)unit;
+    return true;
+}
+
 /* Returns whether a unit gives the right bits. The machine must have the unit. The outcome of the
  * first trial is kept. */
 static bool keeps_bits(const struct unit *unit)
@@ -140,15 +167,22 @@ static bool keeps_bits(const struct unit *unit)
     _Atomic int *const mine = &kept[unit - units];
     int outcome = atomic_load_explicit(mine, memory_order_relaxed);
     if (outcome == UNTRIED) {
-        outcome = attnkit_keeps_bits(unit->kernels) ? RIGHT : WRONG;
+        outcome = attnkit_keeps_bits(unit->kernels) && groups_keep_bits(unit) ? RIGHT : WRONG;
         atomic_store_explicit(mine, outcome, memory_order_relaxed);
     }
     return outcome == RIGHT;
 }
 
+/* Returns whether the process may use the registers of a unit. */
+static bool has_leave(const struct unit *unit)
+{
+    return !unit->needs_leave ||
+           (atomic_load_explicit(&enabled, memory_order_acquire) >> (unit - units) & 1);
+}
+
 bool attnkit_unit_can_run(const struct unit *unit)
 {
-    return has_unit(unit) && keeps_bits(unit);
+    return has_unit(unit) && has_leave(unit) && keeps_bits(unit);
 }
 
 static bool is_worth_it(const struct unit *unit)
@@ -173,8 +207,14 @@ static const char *why_unit(const struct unit *unit)
         return "not built into this library";
     if (!attnkit_isa_can_run(&isas[unit->isa]))
         return "its instruction set does not run here";
-    if (!has_unit(unit))
+    if ((machine().has & unit->needs_mask) != unit->needs_mask)
         return "the CPU lacks a feature that it needs";
+    if (!has_unit(unit))
+        return "the operating system does not save its registers";
+    if (!has_leave(unit)) {
+        const char *const refused = atomic_load_explicit(&refusal, memory_order_relaxed);
+        return refused ? refused : "the program has not called attnkit_enable";
+    }
     if (!keeps_bits(unit))
         return "the CPU does not give the right bits";
     if (!is_worth_it(unit))
@@ -273,13 +313,15 @@ static const char *environment(void)
 }
 
 /* Sets the choice for calls that name no instruction set, and whether ATTNKIT_ISA made it. The
- * first call makes the choice, later calls read it. If ATTNKIT_ISA names nothing that can run, sets
- * *bad_name to the value of ATTNKIT_ISA, keeps no choice and returns false. */
+ * first call makes the choice, later calls read it. A choice that was made before a unit was
+ * enabled is made again. If ATTNKIT_ISA names nothing that can run, sets *bad_name to the value of
+ * ATTNKIT_ISA, keeps no choice and returns false. */
 static bool automatic(struct isa_choice *choice, bool *is_named, const char **bad_name)
 {
     static _Atomic int kept = NOT_KNOWN;
+    const int now = atomic_load_explicit(&enabled, memory_order_acquire);
     int number = atomic_load_explicit(&kept, memory_order_relaxed);
-    if (number == NOT_KNOWN) {
+    if (number == NOT_KNOWN || number / ENABLED_FROM != now) {
         const char *name = environment();
         if (!name)
             *choice = best();
@@ -287,9 +329,11 @@ static bool automatic(struct isa_choice *choice, bool *is_named, const char **ba
             *bad_name = name;
             return false;
         }
-        number = choice->isa + UNITS_FROM * (choice->unit + 1) + (name ? FROM_ENVIRONMENT : 0);
+        number = choice->isa + UNITS_FROM * (choice->unit + 1) + (name ? FROM_ENVIRONMENT : 0) +
+                 ENABLED_FROM * now;
         atomic_store_explicit(&kept, number, memory_order_relaxed);
     }
+    number %= ENABLED_FROM;
     *is_named = number >= FROM_ENVIRONMENT;
     choice->isa = number % UNITS_FROM;
     choice->unit = number % FROM_ENVIRONMENT / UNITS_FROM - 1;
@@ -402,4 +446,40 @@ attnkit_status attnkit_isa_choose(const char *isa, attnkit_isa_choice *choice, c
         .unit = picked.unit == NO_UNIT ? NULL : units[picked.unit].name,
     };
     return write_struct(&choice_version, choice, &ours, message);
+}
+
+/* Returns the unit with this name, or NULL. */
+static const struct unit *unit_named(const char *name)
+{
+    for (int i = 0; i < UNIT_COUNT; i++)
+        if (strcmp(units[i].name, name) == 0)
+            return &units[i];
+    return NULL;
+}
+
+/* Asks for leave, tries the unit and enables it. Returns NULL, or the reason against it. */
+static const char *enable(const struct unit *unit)
+{
+    const char *const reason = attnkit_ask_for_tiles();
+    atomic_store_explicit(&refusal, reason, memory_order_relaxed);
+    if (!reason)
+        atomic_fetch_or_explicit(&enabled, 1 << (unit - units), memory_order_release);
+    return attnkit_unit_can_run(unit) ? NULL : why_unit(unit);
+}
+
+attnkit_status attnkit_enable(const char *unit, char *message)
+{
+    if (!unit)
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "unit is NULL");
+    const struct unit *const named = unit_named(unit);
+    const char *reason = NULL;
+    if (!named)
+        reason = "no such unit";
+    else if (has_unit(named) && !has_leave(named))
+        reason = enable(named);
+    else if (!attnkit_unit_can_run(named))
+        reason = why_unit(named);
+    if (reason)
+        return refuse(message, ATTNKIT_BAD_ISA, "unit is \"%.32s\": %s", unit, reason);
+    return accept(message);
 }

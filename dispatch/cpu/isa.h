@@ -27,6 +27,7 @@ struct unit {
     const char *needs;             /* needs_mask as text */
     uint32_t needs_mask;           /* CPU_* bits, besides the bits of the instruction set */
     uint32_t worth_mask;           /* CPU_* bits without which the unit is slower than no unit */
+    bool needs_leave;              /* whether a program has to call attnkit_enable for it */
     const struct kernels *kernels; /* NULL if not built */
 };
 
@@ -45,8 +46,9 @@ int attnkit_isas(const struct isa **list);
 bool attnkit_isa_can_run(const struct isa *isa);
 
 /* attnkit_units and attnkit_unit_can_run do the same for units. A unit can run if its instruction
- * set can run, CPU and operating system support the unit, and its instructions give the right bits
- * for the numbers of probe.h. These numbers are tried before the first use. */
+ * set can run, CPU and operating system support the unit, attnkit_enable has enabled it or it needs
+ * no leave, and its instructions give the right bits for the numbers of probe.h. These numbers are
+ * tried before the first use. */
 int attnkit_units(const struct unit **list);
 bool attnkit_unit_can_run(const struct unit *unit);
 

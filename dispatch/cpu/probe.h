@@ -25,6 +25,9 @@ bool attnkit_integers_keep_bits(const struct integer_kernels *integers);
 /* Returns whether `add` of these tiles gives the right sums. */
 bool attnkit_bytes_keep_bits(const struct matrix_integer_kernels *integers);
 
+/* Returns whether these tiles, for panels of `lanes` lanes, give the bits of the scalar tiles. */
+bool attnkit_groups_keep_bits(const struct grouped_kernels *grouped, int lanes);
+
 /* Returns whether the instructions of a unit give the right bits. */
 bool attnkit_keeps_bits(const struct kernels *kernels);
 

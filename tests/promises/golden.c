@@ -29,6 +29,7 @@
 #include "dispatch/cpu/isa.h"
 #include "tests/promises/golden/kind.h"
 #include "tests/support/memory.h"
+#include "tests/support/units.h"
 
 enum {
     MAX_ISAS = 8,
@@ -273,6 +274,7 @@ int main(int argc, char **argv)
         return write_hashes();
     if (!read_hashes())
         return 2;
+    enable_units();
     struct CMUnitTest tests[2 + MAX_ISAS + 2 * MAX_UNITS];
     const size_t count = list_tests(tests);
     if (count == 0) {

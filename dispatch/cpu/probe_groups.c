@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tries the tiles of a unit for groups of products with crafted numbers. isa.c does not use the
+ * unit if a score or an element of o has other bits than with the scalar tiles. A trial takes some
+ * milliseconds, so only units are tried that a program has to enable.
+ */
+#include "dispatch/cpu/probe.h"
+
+#include "kernels/scalar/scalar.h"
+
+/* A panel of GROUP_LANES lanes. Keys and dimensions fill neither tiles nor groups. */
+enum { GROUP_LANES = 32, GROUP_KEYS = 37, GROUP_DIM = 38, GROUP_QUADS = 40 };
+
+struct group_trial {
+    uint16_t q[GROUP_LANES][GROUP_DIM], k[GROUP_KEYS][GROUP_DIM], v[GROUP_KEYS][GROUP_DIM];
+    float weights[GROUP_KEYS * GROUP_LANES];
+};
+
+struct group_results {
+    _Alignas(MAX_VECTOR * sizeof(float)) float s[GROUP_KEYS * GROUP_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float o[GROUP_DIM * GROUP_LANES];
+};
+
+/* Draws bf16 of any sign whose magnitudes are 2^-spread to 2^spread, often with few bits, so that
+ * sums cancel and tie. */
+static void draw_bf16(uint32_t *random, uint16_t *numbers, int count, int spread)
+{
+    for (int i = 0; i < count; i++) {
+        *random = *random * 1664525u + 1013904223u;
+        const uint32_t bits = *random >> 8, mantissa = bits & 0x100 ? bits & 0x7f : bits & 0x40;
+        const uint32_t exponent = (uint32_t)(127 - spread) + (bits >> 10) % (2 * spread + 1);
+        numbers[i] = (uint16_t)((bits & 0x80) << 8 | exponent << 7 | mantissa);
+    }
+}
+
+static void draw_trial(uint32_t *random, int spread, struct group_trial *t)
+{
+    draw_bf16(random, t->q[0], GROUP_LANES * GROUP_DIM, spread);
+    draw_bf16(random, t->k[0], GROUP_KEYS * GROUP_DIM, spread);
+    draw_bf16(random, t->v[0], GROUP_KEYS * GROUP_DIM, spread);
+    for (int i = 0; i < GROUP_KEYS * GROUP_LANES; i++) {
+        *random = *random * 1664525u + 1013904223u;
+        t->weights[i] = (float)(*random >> 8) * 0x1p-24f;
+    }
+}
+
+static void score_trial(const struct grouped_kernels *g, const struct group_trial *t, float *s)
+{
+    _Alignas(MAX_VECTOR * sizeof(float)) float q_t[GROUP_QUADS * GROUP_LANES];
+    float words[GROUP_KEYS * GROUP_QUADS];
+    const int count = GROUP_QUADS / g->elements;
+    const struct rows k = {(const char *)words, count * (ptrdiff_t)sizeof(float), count};
+    for (int lane = 0; lane < GROUP_LANES; lane++) {
+        g->pack_row(t->q[lane], GROUP_DIM, words);
+        for (int i = 0; i < count; i++)
+            q_t[i * GROUP_LANES + lane] = words[i];
+    }
+    for (int key = 0; key < GROUP_KEYS; key++)
+        g->pack_row(t->k[key], GROUP_DIM, words + key * count);
+    g->scores(q_t, GROUP_LANES, GROUP_LANES, &k, GROUP_KEYS, s);
+}
+
+static void weigh_trial(const struct grouped_kernels *g, const struct group_trial *t, bool is_short,
+                        float *o)
+{
+    enum { PARTS = 2 * KEY_BLOCK * GROUP_LANES };
+    _Alignas(MAX_VECTOR * sizeof(float)) float parts[PARTS], p[GROUP_KEYS * GROUP_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float sum[GROUP_LANES] = {0.0f}, rescale[GROUP_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float largest[GROUP_LANES];
+    float words[KEY_BLOCK / 2 * GROUP_DIM];
+    const struct rows v = {(const char *)words, GROUP_DIM * sizeof(float), GROUP_DIM};
+    memcpy(p, t->weights, sizeof p);
+    for (int lane = 0; lane < GROUP_LANES; lane++)
+        rescale[lane] = 1.0f;
+    for (int key = 0; key < GROUP_KEYS; key += GROUP_PRODUCTS) {
+        const void *row[GROUP_PRODUCTS];
+        const int left = (int)whole_quads(GROUP_KEYS) - key;
+        for (int i = 0; i < GROUP_PRODUCTS; i++)
+            row[i] = key + i < GROUP_KEYS ? t->v[key + i] : NULL;
+        g->pack_group(row, left < GROUP_PRODUCTS ? left : GROUP_PRODUCTS, GROUP_DIM,
+                      words + key / g->elements * GROUP_DIM);
+    }
+    g->pack_weights(p, GROUP_LANES, GROUP_KEYS, is_short, rescale, sum, largest, parts);
+    g->weighted_v(parts, GROUP_LANES, GROUP_LANES, largest, NULL, &v, GROUP_KEYS, is_short, o);
+}
+
+static __attribute__((noinline)) void run_trial(const struct grouped_kernels *g,
+                                                const struct group_trial *t, bool is_short,
+                                                struct group_results *r)
+{
+    score_trial(g, t, r->s);
+    weigh_trial(g, t, is_short, r->o);
+}
+
+/* Returns whether the numbers are the same. All NaN count as the same. */
+static bool are_same(const float *x, const float *y, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (memcmp(&x[i], &y[i], sizeof *x) != 0 && (x[i] == x[i] || y[i] == y[i]))
+            return false;
+    return true;
+}
+
+bool attnkit_groups_keep_bits(const struct grouped_kernels *grouped, int lanes)
+{
+    static const int spreads[] = {1, 4, 30, 75}; /* the last one overflows */
+    uint32_t random = 1;
+    if (lanes < GROUP_LANES)
+        return false;
+    for (int i = 0; i < 4; i++) {
+        struct group_trial trial;
+        struct group_results right, own;
+        draw_trial(&random, spreads[i], &trial);
+        run_trial(&attnkit_scalar_grouped, &trial, i % 2, &right);
+        run_trial(grouped, &trial, i % 2, &own);
+        if (!are_same(own.s, right.s, GROUP_KEYS * GROUP_LANES) ||
+            !are_same(own.o, right.o, GROUP_DIM * GROUP_LANES))
+            return false;
+    }
+    return true;
+}
