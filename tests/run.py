@@ -30,6 +30,7 @@ NEON_BUILD = ROOT / "build-neon"
 EMULATORS = ROOT / "tests" / "emulators"
 INTEROP = ROOT / "tests" / "interop"
 REPOSITORY = ROOT / "tests" / "repository"
+TILES = "avx512+amx"  # the unit that a program has to enable
 GOLDEN = ROOT / "tests" / "promises" / "golden.txt"
 NOT_AVAILABLE = 98  # exit status of an emulator that this system lacks
 NOTHING_TO_SEE = 77  # exit status of tools/static/loops.py if it has checked nothing
@@ -316,7 +317,8 @@ def note_integers(output, where):
 
 def suite_pairs():
     """The units of AVX-512, for pairs of bf16 and for integers, in a full-system emulator, if the CPU lacks them."""
-    if platform.machine() != "x86_64" or all(name in ran_where for name in library_units()):
+    missing = [name for name in library_units() if name != TILES and name not in ran_where]
+    if platform.machine() != "x86_64" or not missing:
         return
     machine, guest = [EMULATORS / "avx512_machine", "--timeout", "900"], "/golden.txt"
     status, output = run(machine + [BUILD / "tests" / "test_pairs"], timeout=2400)
@@ -325,7 +327,7 @@ def suite_pairs():
         return
     record_tap("avx512 machine: pairs", status, output)
     note_pairs(output, "emulated (Bochs)")
-    for name in library_units():
+    for name in missing:
         if name in ran_where:
             continue
         for kind in ("linear-integers", "attention-integers"):
@@ -333,6 +335,26 @@ def suite_pairs():
                                             "--file", f"{GOLDEN}={guest}"], timeout=2400)
             record_tap(f"avx512 machine: {kind} of {name}", status, output)
         note_integers(output, "emulated (Bochs)")
+
+
+def suite_tiles():
+    """The unit of AVX-512 with tiles (AMX), in a full-system emulator, if the CPU lacks it."""
+    if platform.machine() != "x86_64" or TILES in ran_where or TILES not in library_units():
+        return
+    machine, guest = [EMULATORS / "avx512_machine", "--timeout", "900"], "/golden.txt"
+    ended_well = True
+    for test, *arguments in (["test_enable"], ["test_grouped", "--isa", TILES, "--every", "4"],
+                             ["golden", guest, "--isa", TILES, "--kind", "attention-products",
+                              "--file", f"{GOLDEN}={guest}"]):
+        status, output = run(machine + [BUILD / "tests" / test, *arguments], timeout=2400)
+        if status == NOT_AVAILABLE:
+            say("    not available here: " + output.strip())
+            return
+        record_tap(f"tiles machine: {test}", status, output)
+        skipped = re.search(r"# SKIP", output) and test != "test_enable"
+        ended_well = ended_well and status == 0 and not skipped
+    if ended_well:
+        ran_where[TILES] = "emulated (Bochs)"
 
 
 def note_units(output, where):
@@ -523,6 +545,7 @@ SUITES = {
     "avx512": suite_avx512,
     "clang": suite_clang,
     "pairs": suite_pairs,
+    "tiles": suite_tiles,
     "units": suite_units,
     "models": suite_models,
     "speed": suite_speed,
@@ -538,6 +561,7 @@ ON_DEMAND = {"torch": suite_torch,  # 2.6 GB to download
              "long": suite_long}  # takes hours
 AFTER = {"avx512": ("native",),  # it emulates AVX-512 unless AVX-512 has run natively
          "pairs": ("native",),
+         "tiles": ("native",),
          "units": ("native", "neon"),  # it needs the list of natively run instructions, and the build of suite neon
          "models": ("neon",)}
 ALONE = ("speed",)  # it measures times, which other suites would disturb

@@ -28,6 +28,10 @@ CORRECTIONS = (
     # AMX works although XCR0 does not enable it. Linux enables it only on a CPU with XFD, which Bochs lacks.
     Correction("cpu/proc_ctrl.cc", r"#if BX_SUPPORT_AMX\s+if", "clear_amx_ok",
                "BX_XCR0_XTILECFG_MASK | BX_XCR0_XTILEDATA_MASK", "0", 1),
+    # Programs read in XCR0 that AMX is enabled. The kernel reads its own XCR0.
+    Correction("cpu/xsave.cc", r"::XGETBV\(", r"::XSETBV\(", "RAX = BX_CPU_THIS_PTR xcr0.get32()",
+               "RAX = BX_CPU_THIS_PTR xcr0.get32() | "
+               "(CPL == 3 ? BX_XCR0_XTILECFG_MASK | BX_XCR0_XTILEDATA_MASK : 0)", 1),
     # CPUID leaf 7 of the Skylake-X reports the features that are added to the model.
     Correction(SKYLAKE, LEAF_7, "x00000008", "eax = 0; /*", "eax = 1; /*", 1),
     Correction(SKYLAKE, LEAF_7, "default:", "ecx = 0", "ecx = get_std_cpuid_leaf_7_ecx()", 1),
