@@ -213,11 +213,12 @@ static inline __attribute__((always_inline)) void take_lines(const char *const *
     }
 }
 
-/* If rows of TYPE_F32 share sets of L1, adds the products of all their whole cache lines, and reads
- * each line only once. Returns the number of elements that are done. The next lines are copied
- * before the current lines are multiplied, because L1 could not keep prefetched lines of so many
- * rows. Other types would gain nothing, because arithmetic limits their speed. The lines of a
- * single vector of keys all fit into a set, so a tile of one vector does not call this function. */
+/* If rows of TYPE_F32 share sets of L1 and are not copied as a whole (gains_by_copies), adds the
+ * products of all their whole cache lines, and reads each line only once. Returns the number of
+ * elements that are done. The next lines are copied before the current lines are multiplied,
+ * because L1 could not keep prefetched lines of so many rows. Other types would gain nothing,
+ * because arithmetic limits their speed. The lines of a single vector of keys all fit into a set,
+ * so a tile of one vector does not call this function. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct panel *panel, int first,
                                                                __m256 s[][MAX_TILE],
                                                                struct ahead *ahead,
@@ -243,10 +244,11 @@ static inline __attribute__((always_inline)) int64_t add_lines(const struct pane
     return whole;
 }
 
-/* Computes the scores of `vectors` vectors of keys from `first` on. */
+/* Computes the scores of `vectors` vectors of keys from `first` on. If `copied` is not NULL, it has
+ * the rows of these keys, else they are among the rows of the block. */
 static inline __attribute__((always_inline)) void
-score_tile(const enum type type, const struct panel *panel, int first, struct scores *scores,
-           struct ahead *ahead, const int vectors, const int rows)
+score_tile(const enum type type, const struct panel *panel, const char *const *copied, int first,
+           struct scores *scores, struct ahead *ahead, const int vectors, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
     const int step = type == TYPE_F32 ? 4 : type == TYPE_F16 || type == TYPE_BF16 ? 8 : 16;
@@ -255,8 +257,9 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             s[r][j] = _mm256_setzero_ps();
-    int64_t d =
-        type == TYPE_F32 && vectors > 1 ? add_lines(panel, first, s, ahead, vectors, rows) : 0;
+    int64_t d = type == TYPE_F32 && vectors > 1 && !copied
+                    ? add_lines(panel, first, s, ahead, vectors, rows)
+                    : 0;
     const int64_t group = type == TYPE_I8     ? k->scale_group
                           : type == TYPE_Q8_0 ? (int64_t)Q8_BLOCK
                                               : k->dim - d;
@@ -272,7 +275,7 @@ score_tile(const enum type type, const struct panel *panel, int first, struct sc
             if (scaled)
                 add_bytes(type, panel, k->row + first, at, d, &scales, s, vectors, rows);
             else
-                add_step(type, panel, k->row + first, at, d, s, vectors, rows);
+                add_step(type, panel, copied ? copied : k->row + first, at, d, s, vectors, rows);
         }
     }
     for (int r = 0; r < rows; r++)
@@ -293,14 +296,79 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
     struct ahead ahead = v_ahead(panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR), steps);
     int key = 0;
     for (; key + VECTOR < panel->most; key += 2 * VECTOR)
-        score_tile(type, panel, key, scores, &ahead, 2, rows);
+        score_tile(type, panel, NULL, key, scores, &ahead, 2, rows);
     for (; key < panel->most; key += VECTOR)
-        score_tile(type, panel, key, scores, &ahead, 1, rows);
+        score_tile(type, panel, NULL, key, scores, &ahead, 1, rows);
 }
 
 #include "kernels/vectors/decode/score_by_type.h"
 
+enum { COPIED_DIM = 128 }; /* most elements of a copied row */
+
+/* Copies of the rows of TYPE_F32 of a tile. */
+struct copies {
+    _Alignas(32) float floats[MAX_TILE * VECTOR][COPIED_DIM];
+    const char *row[MAX_TILE * VECTOR];
+};
+
+/* Returns whether to copy rows before they are multiplied. Rows of TYPE_F32 that share sets of L1
+ * take longer to multiply than to copy, because L1 loses their cache lines. Other rows with gaps
+ * between them gain only if they come from memory: a copy reads a row from its beginning to its
+ * end. */
+static inline bool gains_by_copies(const struct panel *panel)
+{
+    const struct key_rows *const k = &panel->block->k;
+    const bool apart = k->row[1] != k->row[0] + bytes_of(TYPE_F32, k->dim);
+    return k->type == TYPE_F32 && panel->most > VECTOR && k->dim <= COPIED_DIM &&
+           k->dim % VECTOR == 0 &&
+           (share_sets(k->row) || (apart && panel->far && panel->block->large));
+}
+
+static inline void copy_rows(const struct key_rows *k, int first, struct copies *copies)
+{
+    for (int i = 0; i < MAX_TILE * VECTOR; i++) {
+        const float *const from = (const float *)(const void *)k->row[first + i];
+        for (int64_t d = 0; d < k->dim; d += VECTOR)
+            store_aligned(copies->floats[i] + d, load_floats(from + d));
+        copies->row[i] = (const char *)copies->floats[i];
+    }
+}
+
+/* Computes the scores of copied rows. A single vector of keys is not copied. */
+static inline __attribute__((always_inline)) void
+score_copied_rows(const struct panel *panel, struct scores *scores, const int rows)
+{
+    const int64_t steps = panel->block->k.dim * (int64_t)sizeof(float) / STEP;
+    struct ahead ahead = v_ahead(panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR), steps);
+    struct copies copies;
+    int key = 0;
+    for (; key + VECTOR < panel->most; key += 2 * VECTOR) {
+        copy_rows(&panel->block->k, key, &copies);
+        score_tile(TYPE_F32, panel, copies.row, key, scores, &ahead, 2, rows);
+    }
+    if (key < panel->most)
+        score_tile(TYPE_F32, panel, NULL, key, scores, &ahead, 1, rows);
+}
+
+/* Not inlined into the function for other rows, so that copies do not change its code. */
+static __attribute__((noinline)) void score_copies(const struct panel *panel, struct scores *scores)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        score_copied_rows(panel, scores, 1);
+        break;
+    case 2:
+        score_copied_rows(panel, scores, 2);
+        break;
+    default:
+        score_copied_rows(panel, scores, PANEL_ROWS);
+    }
+}
+
 void attnkit_avx2_decode_k(const struct panel *panel, struct scores *scores)
 {
-    score_keys_of_any_type(panel, scores);
+    if (gains_by_copies(panel))
+        score_copies(panel, scores);
+    else
+        score_keys_of_any_type(panel, scores);
 }

@@ -121,11 +121,13 @@ static inline __attribute__((always_inline)) __m512 widen_element(const enum typ
 
 /* ------------------------------------------------------------------------------ prefetches */
 
-/* The rows that are prefetched into L1. */
+/* The rows that are prefetched into L1. K_COPIED: none, because the rows of K are copies, which are
+ * there already. */
 enum hints {
     NOTHING_NEAR,
     K_NEAR,
     K_AND_V_NEAR,
+    K_COPIED,
 };
 
 /* Returns whether to prefetch K into L1. A cache line of a 16-bit type takes twice the work of a
@@ -214,8 +216,8 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
 
 /* Adds the products of all whole cache lines of rows of TYPE_F32, and reads each line only once.
  * Returns the number of elements that are done. The function is used only for rows that share sets
- * of L1. Other rows would take a tenth more time if they stay in L1, because the FMAs wait longer
- * when a whole line is transposed. */
+ * of L1 and are not copied as a whole (gains_by_copies). Other rows would take a tenth more time if
+ * they stay in L1, because the FMAs wait longer when a whole line is transposed. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct scored_tile *tile,
                                                                __m512 s[][MAX_TILE],
                                                                struct ahead *ahead,
@@ -306,10 +308,10 @@ score_tile(const enum type type, const struct scored_tile *tile, struct scores *
         for (int j = 0; j < vectors; j++)
             s[r][j] = _mm512_setzero_ps();
     int64_t d = 0;
-    if (type == TYPE_F32 && share_sets(tile->key))
+    if (type == TYPE_F32 && hints != K_COPIED && share_sets(tile->key))
         d = add_lines(tile, s, ahead, vectors, rows);
     for (; d + step <= k->dim; d += step) {
-        if (hints != NOTHING_NEAR)
+        if (hints == K_NEAR || hints == K_AND_V_NEAR)
             bring_near(place_after(type, k, tile->key, tile->next, d, 2), (int)(d / step % 2),
                        vectors);
         add_step(type, tile, d, &scales, s, ahead, hints, vectors, rows);
@@ -371,7 +373,74 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
 
 #include "kernels/vectors/decode/score_by_type.h"
 
+/* --------------------------------------------------------------------------------- copies */
+
+enum { COPIED_DIM = 128 }; /* most elements of a copied row */
+
+/* Copies of the rows of TYPE_F32 of a tile. */
+struct copies {
+    _Alignas(64) float floats[MAX_TILE * VECTOR][COPIED_DIM];
+    const char *row[MAX_TILE * VECTOR];
+};
+
+/* Returns whether to copy rows before they are multiplied. Rows of TYPE_F32 that share sets of L1
+ * take longer to multiply than to copy, because L1 loses their cache lines. */
+static inline bool gains_by_copies(const struct panel *panel)
+{
+    const struct key_rows *const k = &panel->block->k;
+    return k->type == TYPE_F32 && panel->most > VECTOR && share_sets(k->row) &&
+           k->dim <= COPIED_DIM && k->dim % VECTOR == 0;
+}
+
+static inline void copy_rows(const struct key_rows *k, int first, struct copies *copies)
+{
+    for (int i = 0; i < MAX_TILE * VECTOR; i++) {
+        const float *const from = (const float *)(const void *)k->row[first + i];
+        for (int64_t d = 0; d < k->dim; d += VECTOR)
+            store_aligned(copies->floats[i] + d, load_floats(from + d));
+        copies->row[i] = (const char *)copies->floats[i];
+    }
+}
+
+/* Computes the scores of copied rows. A single vector of keys is not copied. */
+static inline __attribute__((always_inline)) void
+score_copied_rows(const struct panel *panel, struct scores *scores, const int rows)
+{
+    const int keys = MAX_TILE * VECTOR; /* keys of a tile */
+    const int64_t asks = panel->block->k.dim / elements_of_step(TYPE_F32);
+    struct ahead ahead = v_ahead(panel, 1 + asks * ((panel->most + keys - 1) / keys));
+    struct copies copies;
+    struct steps steps;
+    steps.now = 0;
+    int key = 0;
+    for (; key + VECTOR < panel->most; key += keys) {
+        copy_rows(&panel->block->k, key, &copies);
+        const struct scored_tile tile = {panel, copies.row, copies.row, key, &steps, NULL};
+        score_tile(TYPE_F32, &tile, scores, &ahead, K_COPIED, MAX_TILE, rows);
+    }
+    score_tiles(TYPE_F32, panel, key, scores, &ahead, NOTHING_NEAR, 1, rows);
+    scores->v = ahead;
+}
+
+/* Not inlined into the function for other rows, so that copies do not change its code. */
+static __attribute__((noinline)) void score_copies(const struct panel *panel, struct scores *scores)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        score_copied_rows(panel, scores, 1);
+        break;
+    case 2:
+        score_copied_rows(panel, scores, 2);
+        break;
+    default:
+        score_copied_rows(panel, scores, PANEL_ROWS);
+    }
+}
+
 void attnkit_avx512_decode_k(const struct panel *panel, struct scores *scores)
 {
-    score_keys_of_any_type(panel, scores);
+    if (gains_by_copies(panel))
+        score_copies(panel, scores);
+    else
+        score_keys_of_any_type(panel, scores);
 }
