@@ -12,5 +12,6 @@
 #undef KERNEL_NAME
 #define KERNEL_NAME "avx512+amx"
 #define KERNEL_INTEGERS attnkit_avx512_vnni_integers
+#define KERNEL_MATRIX_INTEGERS attnkit_avx512_vnni_matrix_integers
 #define KERNEL_GROUPED attnkit_avx512_amx_grouped
 #include "kernels/vectors/table.h"
