@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit: attention for CPUs. This header and the headers it includes are the manual. Read it from
- * top to bottom. Calls that everyone needs come first, in this file. The rest is in five headers:
+ * attnkit: attention for CPUs. This header and the headers it includes are the manual. Calls that
+ * everyone needs are in this file. Read this file first, from top to bottom. Five headers have the
+ * options and the other calls:
  *
  *     attnkit/options.h   optional groups of an attention call: storage of K and V, visibility,
  *                         score mods, states, weights
@@ -11,53 +12,55 @@
  *     attnkit/layer.h     the whole multi-head attention layer
  *
  * What it does
- *   out = softmax(scale * q k^T, over the keys a row may see) v, in one pass over the keys
- *   (Milakov & Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135), with grouped
- *   query heads, causal masking, a length for each sequence and the logarithm of the softmax's
- *   denominator as a second output. K and V are f32, f16, bf16 or quantised to 8 bits or fewer.
- *   They are dense, strided or in pages, and K may be in tiles of 16 keys. The same call serves
- *   prefill (many query rows), a prefill in parts, and decoding (one row). A second call appends
- *   rows to a KV cache, and rotates (RoPE) and converts them on the way. A third call merges the
- *   results of attention over several parts of the keys. Further calls compute embeddings and
- *   projections, or the whole multi-head attention layer.
+ *   out = softmax(scale * q k^T, over the keys a row may see) v, in one pass over the keys (Milakov
+ *   & Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135). Several query heads
+ *   may share a KV head. Attention may be causal, and each sequence may have a length of its own. A
+ *   second output is the logarithm of the softmax's denominator. K and V are f32, f16, bf16 or
+ *   quantised to 8 bits or fewer. K and V are dense, strided or in pages, and K may be in tiles of
+ *   16 keys. The same call serves prefill (many query rows), a prefill in parts, and decoding (one
+ *   row). A second call appends rows to a KV cache, and rotates (RoPE) and converts them on the
+ *   way. A third call merges the results of attention over several parts of the keys. Further calls
+ *   compute embeddings and projections, or the whole multi-head attention layer.
  *
  * What it promises
  *   - The same bits everywhere. A row of the result depends only on its q, on the options, and on
- *     (absolute key index, k, v) for the keys it sees. It does not change with the instruction
- *     set, the number of threads, the batch, the other rows of the call, the strides or the
- *     addresses. kernels/README.md defines the order of every rounding.
+ *     (absolute key index, k, v) of the keys that the row sees. The instruction set, the number of
+ *     threads, the batch, other rows of the call, strides and addresses do not change a bit.
+ *     kernels/README.md defines the order of every rounding.
  *   - Masked means absent. If a query row does not see a key, nothing in the rows of K and V of
  *     this key changes a bit of the row's result, not even NaN or infinity. Keys that no row of the
- *     call sees are not read at all, unless they share a tile of K with a key that a row sees, or
- *     the call returns scores of all keys (ATTNKIT_WEIGHTS_CAPPED, ATTNKIT_WEIGHTS_SCALED). A row
- *     that sees no key is 0, with a log-sum-exp of -infinity.
+ *     call sees are not read at all. There are two exceptions: a key that shares a tile of K with a
+ *     key that a row sees, and calls that return scores of all keys (ATTNKIT_WEIGHTS_CAPPED,
+ *     ATTNKIT_WEIGHTS_SCALED). If a row sees no key, its result is 0. Its log-sum-exp is -infinity,
+ *     or the sink if the head has a sink.
  *   - A NaN in the row's q, or in a k that the row sees, makes the whole row NaN. A NaN in one
  *     column of a v that the row sees makes this column of the row NaN. A score of +infinity makes
- *     the row NaN. A score of -infinity has weight 0. A score some 70 or more below the largest
- *     score of its row has weight 0, too, because weights below 2^-100 would be slow to compute
- *     with.
+ *     the row NaN. A score of -infinity has weight 0. A score that is some 70 or more below the
+ *     largest score of its row has weight 0, too, because arithmetic with weights below 2^-100
+ *     would be slow.
  *   - A call reads and writes no byte outside the rows and tiles that pointer, shape and strides
  *     describe.
  *   - A call allocates nothing, locks nothing, prints nothing, starts no thread and never aborts.
- *     On any error it returns a status and a message, and leaves the outputs unchanged.
+ *     If there is an error, the call returns a status and a message, and leaves the outputs
+ *     unchanged.
  *   - A call needs at most 64 KiB of stack.
  *   - A call makes no system call, so it runs under the strictest filter (seccomp).
  *   - A call may be made in a signal handler that has interrupted another call on the same thread.
  *     It may also be made in the child of a fork, even if the fork happened during a call on this
  *     or on another thread.
  *   - Several copies of the library in one process, each from its own file or in its own namespace
- *     of the loader, do not affect each other. After unloading, the library leaves no memory,
- *     mapping or descriptor behind.
- *   - ATTNKIT_ISA is the only environment variable that the library reads. It has no effect in a
- *     set-uid program.
+ *     of the loader, do not affect each other. A library that is unloaded leaves no memory, mapping
+ *     or descriptor behind.
+ *   - ATTNKIT_ISA is the only environment variable that the library reads. In a set-uid program
+ *     ATTNKIT_ISA has no effect.
  *
  * What it does not do
  *   - No backward pass. An unsupported request is an error, never a slow or wrong answer.
- *   - It owns no threads and no memory: the caller provides both.
+ *   - No threads and no memory of its own: the caller provides both.
  *
  * Example: causal attention over n tokens, 8 query heads that share 2 KV heads. The call refuses
- * all arguments that the workspace query refuses. It also refuses a missing workspace. So one check
- * of the status is enough.
+ * all arguments that the workspace query refuses, and also a missing workspace. So it is enough to
+ * print the message of the call.
  *
  *     attnkit_attention_args args = {
  *         .size = sizeof args, .flags = ATTNKIT_CAUSAL, .align = ATTNKIT_ALIGN_UPPER_LEFT,
@@ -80,7 +83,8 @@
  *     args.visibility = &visibility;
  *     args.scores = &scores;
  *
- * C++17 has attnkit.hpp, with the same structs and names.
+ * attnkit.hpp is the interface for C++17. It has the same structs, and its functions have the same
+ * names without attnkit_.
  *
  * Thread safety: every function may be called from any thread at any time.
  */
@@ -108,7 +112,7 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------
- * Version. The library's version is a string. It may differ from the version of this header.
+ * Version. The version of the library that runs may differ from the version of this header.
  */
 
 #define ATTNKIT_VERSION_MAJOR 0 /* major version of this header */
@@ -131,7 +135,7 @@ typedef enum attnkit_status {
     ATTNKIT_BAD_ARGUMENT = 1,  /* a value that no version of the library accepts */
     ATTNKIT_UNSUPPORTED = 2,   /* a value that this version does not know or has no kernel for */
     ATTNKIT_OVERFLOW = 3,      /* sizes, strides or positions exceed 63 bits or the address space */
-    ATTNKIT_BAD_WORKSPACE = 4, /* missing, too small, or overlapping a tensor */
+    ATTNKIT_BAD_WORKSPACE = 4, /* the workspace is missing, too small, or overlaps a tensor */
     ATTNKIT_BAD_ISA = 5        /* an instruction set that is unknown or cannot run here */
 } attnkit_status;
 
@@ -146,9 +150,10 @@ ATTNKIT_API const char *attnkit_status_string(attnkit_status status);
  * Zero is the default of every field: set the whole struct to zero, then its size, then the fields
  * you need. In C a designated initialiser sets all other fields to zero. attnkit_..._init() sets
  * the struct to zero, and then its size. An optional group that is NULL, or zero except for its
- * size, has no effect; the only exception is attnkit_window.
+ * size, has no effect. The only exception is attnkit_window: with a window of zeros, a row sees
+ * only its own key.
  *
- * Three small structs have no size, because they are frozen: attnkit_tensor, attnkit_ints and
+ * Three small structs have no size, because they will never grow: attnkit_tensor, attnkit_ints and
  * attnkit_state.
  */
 
@@ -161,17 +166,17 @@ enum {
     ATTNKIT_I8 = 3,   /* signed bytes, with binary32 scales in a tensor of their own */
     ATTNKIT_Q8_0 = 4, /* blocks of 34 bytes: a binary16 scale, then 32 signed bytes */
 
-    /* For K and V only, and not in tiles. Q4_0 to Q2_0 are blocks of ggml, with ggml's names. A
-     * block begins with a binary16 scale d; Q4_1 and Q5_1 have a binary16 minimum m after it.
-     * docs/format.md describes the rest. q is an unsigned integer of 4 or 5 bits. attnkit_append
-     * writes Q4_0 and Q5_0. */
+    /* Types 5 to 12 are for K and V only, and not for tiles. Q4_0 to Q2_0 are blocks of ggml, with
+     * ggml's names. A block begins with a binary16 scale d; Q4_1 and Q5_1 have a binary16 minimum m
+     * after d. q is an unsigned integer of 4 or 5 bits. docs/format.md describes all bytes.
+     * attnkit_append writes Q4_0 and Q5_0, and none of the other types from 5 to 12. */
     ATTNKIT_Q4_0 = 5,     /* 32 elements in 18 bytes: (q - 8) * d */
     ATTNKIT_Q4_1 = 6,     /* 32 elements in 20 bytes: q * d + m */
     ATTNKIT_Q5_0 = 7,     /* 32 elements in 22 bytes: (q - 16) * d */
     ATTNKIT_Q5_1 = 8,     /* 32 elements in 24 bytes: q * d + m */
-    ATTNKIT_IQ4_NL = 9,   /* 32 elements in 18 bytes: d times the q-th of 16 integers */
-    ATTNKIT_Q1_0 = 10,    /* 128 elements in 18 bytes: d or -d, as 1 bit says */
-    ATTNKIT_Q2_0 = 11,    /* 64 elements in 18 bytes: -1, 0, 1 or 2 times d, as 2 bits say */
+    ATTNKIT_IQ4_NL = 9,   /* 32 elements in 18 bytes: d times integer q of a fixed list of 16 */
+    ATTNKIT_Q1_0 = 10,    /* 128 elements in 18 bytes: d or -d, chosen by 1 bit */
+    ATTNKIT_Q2_0 = 11,    /* 64 elements in 18 bytes: -1, 0, 1 or 2 times d, chosen by 2 bits */
     ATTNKIT_F8_E4M3 = 12, /* bytes of 8-bit floating point, E4M3 without infinities, with binary32
                            * scales as for ATTNKIT_I8 */
 
@@ -180,7 +185,7 @@ enum {
 };
 
 /* Bits of a tensor's layout. */
-#define ATTNKIT_STRIDED 1u /* take strides literally, even 0; without the bit they must be 0 */
+#define ATTNKIT_STRIDED 1u /* take strides literally, even 0; without this bit strides are 0 */
 #define ATTNKIT_TILED 2u   /* rows are stored in tiles of ATTNKIT_TILE_KEYS: see options.h */
 
 /* A tensor in the caller's memory: rows of adjacent elements. data is const so that inputs need no
@@ -190,7 +195,7 @@ enum {
  * row. Strides of outputs nest: each stride spans all bytes of the dimensions with smaller strides.
  * A stride along a dimension of size 1 is ignored. Without ATTNKIT_STRIDED the tensor is dense, in
  * the shape that the comment of the field states. data is aligned to the element (2 bytes for
- * blocks). It may be NULL only if the tensor has no rows or is optional. */
+ * blocks). data may be NULL only if the tensor has no rows or is optional. */
 typedef struct attnkit_tensor {
     const void *data;   /* the first element */
     int64_t strides[3]; /* bytes */
@@ -205,8 +210,8 @@ enum {
     ATTNKIT_INT32 = 1  /* signed, 32 bits */
 };
 
-/* An array of integers of either width, such as lengths, offsets, cu_seqlens. It is read in place,
- * without a copy. */
+/* An array of integers of either width, such as lengths, offsets, cu_seqlens. Calls read the array
+ * in place, without a copy. */
 typedef struct attnkit_ints {
     const void *data;      /* NULL: no array */
     attnkit_int_type type; /* width of the elements */
@@ -243,86 +248,89 @@ enum {
 
 /* Bits of flags. */
 #define ATTNKIT_CAUSAL 1u         /* row i sees the keys j <= its position; needs align */
-#define ATTNKIT_SCALE_GIVEN 2u    /* take scale literally, even 0; without the bit it must be 0 */
+#define ATTNKIT_SCALE_GIVEN 2u    /* take scale literally, even 0; without this bit scale is 0 */
 #define ATTNKIT_INTEGERS 4u       /* multiply K and V of ATTNKIT_Q8_0 as integers: see below */
 #define ATTNKIT_BF16_PRODUCTS 8u  /* multiply bf16 in groups of 32 products: see below */
 #define ATTNKIT_SHORT_WEIGHTS 16u /* with ATTNKIT_BF16_PRODUCTS: a weight is a single bf16 */
 
 /* ATTNKIT_INTEGERS
  *
- * multiplies K and V of ATTNKIT_Q8_0 as the integers that they are, instead of as binary32 numbers.
- * Version 0.1.0 refuses the flag as a bit that is not known.
+ * multiplies the bytes of K and V of ATTNKIT_Q8_0 as integers. Without the flag the bytes are
+ * converted to binary32 first. Version 0.1.0 refuses the flag as an unknown bit.
  *
  * Arguments   k and v are both ATTNKIT_Q8_0 and in rows, so head_dim and value_dim are multiples of
- *             32. A call with other types, ATTNKIT_TILED or weights as an output, a layer with the
- *             flag, and any call in a build without the part "integers" return
- *             ATTNKIT_UNSUPPORTED. Everything else may be combined with the flag: any type of q
- *             and out, strides, pages, cells, packed sequences, all masks and score mods, states,
- *             plans and threads.
+ *             32. A call with other types, with ATTNKIT_TILED or with weights as an output returns
+ *             ATTNKIT_UNSUPPORTED. So does a layer with the flag, and any call with the flag in a
+ *             build without the part "integers". Everything else may be combined with the flag: any
+ *             type of q and out, strides, pages, cells, packed sequences, all masks and score mods,
+ *             states, plans and threads.
  * Arithmetic  Each group of 32 elements of a row of q is rounded to integers of 16 bits with a
  *             common scale: the largest |q| of these elements becomes 32512. The weights of a row,
- *             after dropout, are multiplied by the scales of v and rounded in the same way, for
- *             each block of 128 keys and each 32 columns of v. The products of these integers with
- *             the bytes of k and v are summed exactly, over 32 elements of k and over the keys of a
- *             block. All other arithmetic is as without the flag. Step 16 of kernels/README.md has
- *             each rounding.
- * Bits        The result has other bits than without the flag. Everything that this header promises
- *             about the same bits holds: between instruction sets, threads, batches, prefill and
- *             decode, layouts, and parts of the keys with states.
+ *             after dropout, are multiplied by the scales of v. For each block of 128 keys and each
+ *             32 columns of v, these products are rounded to integers in the same way. The integers
+ *             are multiplied by the bytes of k and v. The sums over 32 elements of k, and over the
+ *             keys of a block, are exact. All other arithmetic is as without the flag. Step 16 of
+ *             kernels/README.md lists each rounding.
+ * Bits        The flag changes the bits of the result. All that this header promises about the same
+ *             bits also holds with the flag: for all instruction sets, numbers of threads, batches
+ *             and layouts, in prefill and decode, and for parts of the keys with states.
  * Accuracy    An element of q is off by at most 1/65024 of the largest |q| of its 32 elements, and
- *             a weight times a scale of v by at most 1/65024 of the largest such product of its
- *             block of keys. If all numbers of such a group are below 2^-100, they become 0. The
- *             roundings of binary32 add to these errors. If q, k and v are normally distributed
- *             around 0, the root mean square of the errors of out is at most 1/50 of the error that
- *             rounding k and v to ATTNKIT_Q8_0 has made. The ratio can be 1/9 if the mean of v is
- *             far from 0, because many small weights are then off in the same direction. lse has no
- *             error from the weights.
+ *             the product of a weight and a scale of v by at most 1/65024 of the largest of these
+ *             products in its block of keys. If the 32 elements of q, or the products of a block,
+ *             are all below 2^-100 in magnitude, they become 0. The roundings of binary32 add to
+ *             these errors. If q, k and v are normally distributed around 0, the root mean square
+ *             of the errors of out is at most 1/50 of the error that rounding k and v to
+ *             ATTNKIT_Q8_0 has made. If the mean of v is far from 0, the errors of out can be 1/9
+ *             of that error, because many small weights are then off in the same direction. The
+ *             rounding of weights does not change lse.
  * NaN         A NaN or an infinity in q, or a scale of k that is NaN, makes the row NaN. A scale of
  *             v that is NaN or infinite makes the 32 columns of its block NaN, in the rows that see
  *             the key. The score of a key is infinite or NaN if a scale of q times a scale of k
  *             overflows binary32, although all elements are finite.
- * Cost        Decoding from a long cache takes less time if converting and multiplying K and V, not
- *             reading them, limits the speed. The unit "avx512+vnni" has an instruction for these
- *             products. Query rows of a KV head are computed 16 at a time, and all keys are read
- *             for each 16 rows, so a long prompt can take more time than without the flag.
- * Source      Zhang et al. 2024, arXiv:2410.02367, multiply attention in 8 bits; 16 bits for q and
- *             the weights keep their error far below the error of k and v. */
+ * Cost        Decoding from a long cache takes less time on machines that need longer to convert
+ *             and multiply K and V than to read them. The unit "avx512+vnni" has an instruction for
+ *             these products. Query rows of a KV head are computed 16 at a time, and all keys are
+ *             read for each 16 rows, so a long prompt can take more time than without the flag.
+ * Source      Zhang et al. 2024, arXiv:2410.02367, multiply attention in 8 bits. Here q and the
+ *             weights have 16 bits, so that their error is far below the error of k and v. */
 
 /* ATTNKIT_BF16_PRODUCTS
  *
  * multiplies q and k, and weights and v, as bf16, in an order of sums that the matrix and vector
  * instructions for bf16 have in common (AMX TDPBF16PS, AVX512_BF16 VDPBF16PS). Version 0.1.0
- * refuses the flag as a bit that is not known.
+ * refuses the flag as an unknown bit.
  *
- * Arguments   q, k and v are ATTNKIT_BF16, and k lies in rows. Other types, ATTNKIT_TILED, dropout
- *             and weights as an output are ATTNKIT_UNSUPPORTED, and so is the flag in attention of
- *             attnkit_layer, and in a build without the part "products". ATTNKIT_INTEGERS is
- *             ATTNKIT_BAD_ARGUMENT. Everything else may be combined with the flag: any type of out,
- *             strides, pages, cells, packed sequences, all masks and other score mods, states,
- *             plans and threads.
- * Arithmetic  In each block of 128 keys the weights are divided by the largest of them. A quotient
- *             p becomes the sum of two bf16: the nearest to p, and the nearest to the difference.
- *             With ATTNKIT_SHORT_WEIGHTS it becomes the nearest bf16 alone. The sum of the weights
- *             takes the rounded quotients, too. Products are added in groups of 32, by the index
- *             of the element (q and k) or of the key (weights and v): in each group first the
- *             products of even and of odd index by themselves, in binary32, with one rounding each.
+ * Arguments   q, k and v are ATTNKIT_BF16, and k lies in rows. Calls with other types,
+ *             ATTNKIT_TILED, dropout or weights as an output return ATTNKIT_UNSUPPORTED. So does a
+ *             layer with the flag, and any call with the flag in a build without the part
+ *             "products". A call with this flag and ATTNKIT_INTEGERS returns ATTNKIT_BAD_ARGUMENT.
+ *             Everything else may be combined with the flag: any type of out, strides, pages,
+ *             cells, packed sequences, all masks and other score mods, states, plans and threads.
+ * Arithmetic  The keys are taken in blocks of 128. In each block, the weights of a row are divided
+ *             by the largest of them. A quotient p becomes the sum of two bf16: h, the bf16
+ *             nearest to p, and the bf16 nearest to p - h. With ATTNKIT_SHORT_WEIGHTS p becomes h
+ *             alone. The denominator of the softmax is computed from these rounded quotients.
+ *             Products of q and k are added in groups of 32 elements, products of quotients and v
+ *             in groups of 32 keys. In each group, the products with even index and the products
+ *             with odd index have a sum each, in binary32. Each addition of a product rounds once.
  *             Elements of q, k and v whose magnitude is less than 2^-56 count as 0, and so do
  *             quotients less than 2^-40, so that no product is subnormal. Step 17 of
  *             kernels/README.md has each rounding.
- * Bits        The result has other bits than without the flag. Everything that this header promises
- *             about the same bits holds: between instruction sets, threads, batches, prefill and
- *             decode, layouts, and parts of the keys with states.
+ * Bits        The flag changes the bits of the result. All that this header promises about the same
+ *             bits also holds with the flag: for all instruction sets, numbers of threads, batches
+ *             and layouts, in prefill and decode, and for parts of the keys with states.
  * Accuracy    A weight is off by at most 2^-16 of itself, with ATTNKIT_SHORT_WEIGHTS by at most
- *             2^-8. A weight less than 2^-40 of the largest weight of its block counts as 0. Scores
- *             have fewer roundings than without the flag. A sum beyond binary32 makes an element of
- *             out infinite or NaN, also where the mean of v would be finite.
- * NaN         As without the flag. An infinite element of k times an element of q that counts as 0
- *             is NaN, as infinity times 0 is.
+ *             2^-8 of itself. A weight less than 2^-40 of the largest weight of its block counts as
+ *             0. Scores have fewer roundings than without the flag. A sum beyond binary32 makes an
+ *             element of out infinite or NaN, even if the mean of v is finite.
+ * NaN         NaN and infinity have the same effect as without the flag. An element of q that
+ *             counts as 0, times an infinite element of k, is NaN.
  * Cost        On Zen 4, with the unit "avx512+bf16", a prompt of 2048 rows takes 1.13 times the
  *             time of the same call without the flag. With ATTNKIT_SHORT_WEIGHTS it takes 0.77
  *             times that time. A decoding step over 16384 keys takes 1.5 to 1.9 times the time of
- *             a call without the flag, with AVX2 3 times. CPUs with AMX multiply bf16 many times as
- *             fast as binary32, after attnkit_enable("avx512+amx", message).
+ *             the same call without the flag. With AVX2, it takes 3 times that time. CPUs with AMX
+ *             multiply bf16 many times as fast as binary32, after
+ *             attnkit_enable("avx512+amx", message).
  */
 
 #define ATTNKIT_CHUNK_KEYS 512 /* keys of a chunk: each chunk starts a new softmax state */
@@ -340,22 +348,23 @@ typedef struct attnkit_attention_args {
     int64_t q_heads;   /* a multiple of kv_heads; consecutive query heads share a KV head */
     int64_t kv_heads;  /* at least 1, unless q_heads is 0 */
     int64_t q_len;     /* query rows per head */
-    int64_t kv_len;    /* keys per KV head; with kv_lens, the upper bound of its entries */
+    int64_t kv_len;    /* keys per KV head; with kv_lens, the upper bound of all kv_lens[b] */
     int64_t head_dim;  /* elements of a q and a k row, at least 1 */
     int64_t value_dim; /* elements of a v and an out row; 0 means head_dim */
-    double scale;      /* with ATTNKIT_SCALE_GIVEN, finite in binary32; else 1 / sqrt(head_dim) */
+    double scale;      /* finite in binary32; without ATTNKIT_SCALE_GIVEN 0: 1 / sqrt(head_dim) */
 
     /* q [batch][q_heads][q_len][head_dim], k [batch][kv_heads][kv_len][head_dim],
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
      * lse [batch][q_heads][q_len], optional. q and out are ATTNKIT_F32, F16 or BF16. k and v are of
-     * any type but the two types of masks. These four types may differ. lse is ATTNKIT_F32.
-     * Arithmetic is binary32, with these exceptions: sums over several chunks of keys are binary64,
-     * ATTNKIT_INTEGERS multiplies integers, and ATTNKIT_BF16_PRODUCTS rounds weights. Elements are
-     * widened to binary32. This is exact, with two exceptions that are rounded once: the product
-     * with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and q * d + m of blocks. The result is rounded
-     * once to the type of out. A row of blocks is a whole number of blocks: head_dim or value_dim
-     * is a multiple of 32, 64 or 128. Inputs, also inputs in groups, may overlap each other.
-     * Outputs overlap nothing, but may lie in the gaps between rows of other tensors. */
+     * any type but the two types of masks. The types of q, k, v and out may differ. lse is
+     * ATTNKIT_F32. Arithmetic is binary32, with these exceptions: sums over several chunks of keys
+     * are binary64, ATTNKIT_INTEGERS multiplies integers, and ATTNKIT_BF16_PRODUCTS rounds weights.
+     * Elements are widened to binary32. This is exact, with two exceptions that are rounded once:
+     * the product with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and q * d + m of blocks. The
+     * result is rounded once to the type of out. If k or v has a type of blocks, its rows are whole
+     * blocks: head_dim (of k) or value_dim (of v) is a multiple of the 32, 64 or 128 elements of a
+     * block. Inputs, also inputs in groups, may overlap each other. Outputs overlap nothing, but
+     * may lie in the gaps between rows of other tensors. */
     attnkit_tensor q;
     attnkit_tensor k;
     attnkit_tensor v;
@@ -377,9 +386,10 @@ typedef struct attnkit_attention_args {
  * One thread             leave threads, thread and parallel_for zero.
  * Your own n threads     each of them makes the same call with threads = n, the same workspace and
  *                        its own thread = 0 .. n-1; the result is complete when all have returned.
- * A parallel-for         set parallel_for and threads = n: a single call runs at most n tasks in
- *                        it. Tasks may run in any order, one after the other, and repeatedly, but
- *                        two threads must never run the same index at the same time.
+ * A parallel-for         set parallel_for and threads = n: a single call gives at most n tasks to
+ *                        parallel_for. Tasks may run in any order, also one after the other, and
+ *                        more than once. But two threads must never run the same index at the same
+ *                        time.
  *
  * Work stealing. In a parallel-for, a thread that has finished its share of the work items (blocks
  * of query rows of one KV head) takes items from the shares of others. If there are fewer than 8
@@ -387,47 +397,48 @@ typedef struct attnkit_attention_args {
  * keys. So there may be more threads than heads, and a thread that is slow or begins late only
  * delays the chunks that it is working on. The bits stay the same. Threads of your own divide the
  * last items in the same way if they have a barrier, but only if whole items cannot be shared out
- * evenly. They meet at the barrier before and after this work. The workspace is free for another
- * call when all threads have returned. */
+ * evenly. The threads meet at the barrier before and after this work. The workspace is free for
+ * another call when all threads have returned. */
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, of any alignment and contents */
     size_t workspace_size; /* bytes, at least as many as the workspace query returns */
-    const char *isa;       /* instruction set or unit; NULL: the one in ATTNKIT_ISA, or the best */
+    const char *isa;       /* instruction set or unit; NULL: as ATTNKIT_ISA says, or the best */
     int64_t threads;       /* number of threads, each with a share of the work; 0 means 1 */
     int64_t thread;        /* index of this thread; 0 with parallel_for */
     /* parallel_for calls task(arg, i) for every i in 0 .. n-1 and returns when all are done. */
     void (*parallel_for)(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
     void *pool; /* passed to parallel_for and barrier */
-    /* With threads of your own: returns when all n threads have called it. Each thread calls it
-     * equally often. NULL: threads do not share the keys of a head, so some may have no work. */
+    /* With threads of your own: waits until all n threads have called barrier. Each thread calls
+     * barrier equally often. NULL: threads do not share the keys of a head, so some threads may
+     * have no work. */
     void (*barrier)(void *pool);
 } attnkit_exec;
 
 /* Sets *bytes to the workspace that attnkit_attention needs for these args and the threads and isa
  * of exec. exec may be NULL: one thread. Reads the groups, but no tensor and no array: it only
- * matters which of their pointers are NULL. The size never shrinks as q_len or kv_len grows, so the
- * workspace of the longest call serves shorter ones. Whatever the lengths, it is at most, for each
- * thread,
+ * matters which pointers to tensors and arrays are NULL. The size never shrinks as q_len or kv_len
+ * grows, so the workspace of the longest call serves shorter calls. Without key_index the size has
+ * a bound that does not depend on the lengths. For each thread the bound is
  *
  *     4 * (290 * head_dim + 780 * value_dim + 10000) + 4096 bytes,
  *
- * and in addition, in bytes,
+ * plus those of the following terms that apply, also for each thread and in bytes:
  *
  *     4 * 129 * (head_dim + value_dim)   if q, k, v or out is not ATTNKIT_F32, or with pages,
  *                                        tiles, segments, masks, a bias or keep_first
  *     73728                              with any mask (window and segments, too), bias, softcap,
  *                                        slopes or dropout
  *     4 * (192 * head_dim + 25000)       with weights
- *     4096 * (value_dim + 3) + 65536     with several threads,
+ *     4096 * (value_dim + 3) + 65536     with several threads
  *
- * and with ATTNKIT_BF16_PRODUCTS twice the sum of all these, and 140000 bytes.
+ * With ATTNKIT_BF16_PRODUCTS the bound is twice this sum, plus 140000 bytes for each thread.
  *
- * Heads of few elements, with head_dim + 3 * value_dim <= 283, take at most twice as much, because
- * more of their rows share the cost of reading K and V.
+ * If head_dim + 3 * value_dim <= 283, the bound is twice as large, because more rows are computed
+ * together, so that they share the cost of reading K and V.
  *
- * With key_index the size does grow with kv_len: it adds the terms of pages and of a mask, and
- * 17 * kv_len + 16 * batch + 16384. */
+ * With key_index the bound grows with kv_len: add the terms of pages and of a mask, and, for each
+ * thread, 17 * kv_len + 16 * batch + 16384 bytes. */
 ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_args *args,
                                                        const attnkit_exec *exec, size_t *bytes,
                                                        char *message);
@@ -460,9 +471,9 @@ ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
  * strides of the planned shape, whatever the lengths of a run. The same holds for dense arrays of
  * the groups.
  *
- * Planning reads no tensor and no array. It only matters which optional pointers are NULL: a run
- * must give exactly the pointers that were not NULL in the plan. ATTNKIT_LATER stands for memory
- * that does not exist yet.
+ * Planning reads no tensor and no array. But it matters which optional pointers are NULL: a run
+ * must give exactly the pointers that were not NULL in the plan. At planning, ATTNKIT_LATER stands
+ * for memory that does not exist yet.
  */
 
 #define ATTNKIT_LATER ((void *)64) /* in a plan: a pointer that each run gives */
@@ -504,12 +515,13 @@ typedef struct attnkit_attention_data {
     const void *cu_seqlens_kv;
     const int32_t *block_table;
 
-    const struct attnkit_attention_group_data *groups; /* data of the other groups, or NULL */
+    const struct attnkit_attention_group_data *groups; /* all other pointers of the groups, or
+                                                        * NULL */
 } attnkit_attention_data;
 
 /* Runs a plan. exec is as for attnkit_attention, except that threads is at most the plan's, and isa
  * is NULL or the plan's. Each run checks the plan, NULL pointers, alignment, overlaps, lengths and
- * block tables. It never writes to the plan. */
+ * block tables. A run never writes to the plan. */
 ATTNKIT_API attnkit_status attnkit_attention_run(const void *plan,
                                                  const attnkit_attention_data *data,
                                                  const attnkit_exec *exec, char *message);
@@ -517,20 +529,21 @@ ATTNKIT_API attnkit_status attnkit_attention_run(const void *plan,
 /* ---------------------------------------------------------------------------------------------
  * Instruction sets. All instruction sets give the same bits. The library chooses the best one that
  * CPU and operating system support, on first use. The environment variable ATTNKIT_ISA can name
- * another one; it is not read in a set-uid process. attnkit_exec.isa names one for a single call
- * and takes precedence. If a name is unknown, or names an instruction set that cannot run here,
- * calls return ATTNKIT_BAD_ISA with the possible names in the message. A wrong name in ATTNKIT_ISA
- * has this effect from the first call on, until the variable changes.
+ * another instruction set, except in a set-uid process. attnkit_exec.isa names the instruction set
+ * of a single call, and takes precedence over ATTNKIT_ISA. If a name is unknown, or names an
+ * instruction set that cannot run here, the call returns ATTNKIT_BAD_ISA with the possible names in
+ * the message. A wrong name in ATTNKIT_ISA makes every call without exec.isa fail, until the
+ * variable changes.
  */
 
 /* An instruction set, and whether it runs here. */
 typedef struct attnkit_isa_info {
     size_t size;        /* sizeof(attnkit_isa_info), set by the caller */
     const char *name;   /* "scalar", "avx2", "avx512", "neon" */
-    const char *needs;  /* the CPU features it is written for, as text */
+    const char *needs;  /* the CPU features that its kernels need, as text */
     int32_t built;      /* 1 if this library holds its kernels */
     int32_t can_run;    /* 1 if built, and CPU and operating system support it */
-    const char *reason; /* why it can or cannot run, as text */
+    const char *reason; /* why the instruction set can or cannot run, as text */
 } attnkit_isa_info;
 
 /* Returns the number of instruction sets that this version knows, built or not. They are listed
@@ -543,8 +556,9 @@ ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info
 /* A unit: instructions that only some CPUs with an instruction set have, and that do a part of the
  * work faster. Its name begins with the name of the instruction set, as in "avx512+bf16", and may
  * stand wherever the name of an instruction set may. "avx512+none" is AVX-512 without a unit.
- * "avx512" alone uses the units that are faster on this CPU. Before the first use of a unit, the
- * library computes test numbers with it. If a result has wrong bits, the unit is not used. */
+ * "avx512" alone uses the unit that is fastest on this CPU, or none if no unit is faster than
+ * AVX-512 alone. Before the first use of a unit, the library computes test numbers with the unit.
+ * If a result has wrong bits, the unit is not used. */
 typedef struct attnkit_unit_info {
     size_t size;        /* sizeof(attnkit_unit_info), set by the caller */
     const char *name;   /* "avx512+vnni": products of integers, with ATTNKIT_INTEGERS;
@@ -552,12 +566,12 @@ typedef struct attnkit_unit_info {
                          * maps and in prefill;
                          * "avx512+amx": as "avx512+vnni", and products of bf16 in tiles, with
                          * ATTNKIT_BF16_PRODUCTS; only after attnkit_enable */
-    const char *needs;  /* the CPU features it needs besides its instruction set, as text */
+    const char *needs;  /* the CPU features that it needs besides those of its instruction set */
     int32_t built;      /* 1 if this library holds its kernels */
-    int32_t can_run;    /* 1 if built, CPU and operating system support it, the program has enabled
-                         * it if it has to, and its bits are right */
-    int32_t used;       /* 1 if a call that names the instruction set alone uses it */
-    const char *reason; /* why it can or cannot run, or is not used, as text */
+    int32_t can_run;    /* 1 if built, CPU and operating system support it, results have the right
+                         * bits, and the program has enabled it if it needs attnkit_enable */
+    int32_t used;       /* 1 if a call that names the instruction set alone uses the unit */
+    const char *reason; /* why the unit can or cannot run, or is not used, as text */
 } attnkit_unit_info;
 
 /* Returns the number of units that this version knows, built or not. The units of an instruction

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+// attnkit for C++17: exceptions instead of statuses, and memory that frees itself. This header has
+// thin inline functions over attnkit.h, which is the manual. Structs, fields and constants are the
+// same as in attnkit.h.
 //
-// attnkit for C++17: exceptions instead of statuses, and memory that frees itself. It is a thin
-// layer of inline functions over attnkit.h, which is the manual. Structs, fields and constants are
-// the same as in attnkit.h.
-//
-//     attnkit::workspace scratch; // may serve any number of calls, one after the other
-//     auto args = attnkit::make<attnkit_attention_args>(); // has its size, all else is zero
+//     attnkit::workspace scratch; // serves any number of calls, one after the other
+//     auto args = attnkit::make<attnkit_attention_args>(); // size is set, all other fields are 0
 //     args.flags = ATTNKIT_CAUSAL;
 //     args.align = ATTNKIT_ALIGN_UPPER_LEFT;
 //     args.batch = 1;
@@ -24,7 +23,7 @@
 //
 //     attention(args, scratch)          on one thread, in a workspace that grows as needed
 //     attention(args, scratch, exec)    with an instruction set, or in a parallel-for
-//     attention(args, exec)             as in C: exec has the workspace; for threads of your own
+//     attention(args, exec)             as in C, in the workspace of exec; for threads of your own
 //
 // No exception may leave the functions that exec points to: they are called from C.
 #ifndef ATTNKIT_HPP
@@ -113,7 +112,7 @@ inline attnkit_ints ints(const int32_t *data) noexcept
 
 // ------------------------------------------------------------------------------------- memory
 
-// Workspace of calls and runs. It grows, and never shrinks.
+// Workspace of calls and runs. A workspace grows as needed, and never shrinks.
 class workspace
 {
   public:
@@ -123,7 +122,7 @@ class workspace
         reserve(bytes);
     }
 
-    // Makes the workspace at least `bytes` bytes large. Its contents are lost if it grows.
+    // Makes the workspace at least `bytes` bytes large. A workspace that grows loses its contents.
     void reserve(std::size_t bytes)
     {
         if (bytes <= size_)

@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------
- * Appending to a KV cache: with rotation (RoPE) and conversion on the way.
+ * Appending to a KV cache, with rotation (RoPE) and conversion on the way.
  *
  * For batch entry b, head h and row i < lens[b], with r = starts[b] + i and p = positions[b] + i:
  *
@@ -27,8 +27,8 @@ extern "C" {
  *
  * Elements after the first dim elements, where dim is a field of the rotation, are not turned. The
  * caller may give tables of cos and sin, for example for scaled frequencies. Then cos and sin of
- * pair j are elements [p][j] of the tables. Without tables they are the cosine and sine of the
- * angle
+ * pair j are elements [p][j] of the tables. Without tables, cos and sin are the cosine and sine of
+ * the angle
  *
  *     p * 2^(-2 j / dim * log2(base)),   which is p / base^(2 j / dim),
  *
@@ -38,15 +38,15 @@ extern "C" {
  *
  * Conversion. src is widened to binary32, which is exact, and then rounded once. ATTNKIT_F16 and
  * ATTNKIT_BF16 are rounded to nearest even. For ATTNKIT_I8 and ATTNKIT_Q8_0, a group of elements
- * gets the scale max |x| / 127 (for Q8_0 rounded to binary16), and each element is x / scale,
- * rounded to nearest even. A block of ATTNKIT_Q4_0 or ATTNKIT_Q5_0 gets the scale x / -8 or
- * x / -16, where x is its element of the largest magnitude, and the same bytes as from ggml's
- * reference code (docs/format.md). A group with a NaN or an infinity becomes NaN as a whole.
- * attnkit_append cannot write other blocks or ATTNKIT_F8_E4M3. Rows that are neither converted nor
- * turned are copied byte for byte.
+ * gets the scale max |x| / 127 (for Q8_0 rounded to binary16), and each element becomes x / scale,
+ * rounded to nearest even. A block of ATTNKIT_Q4_0 gets the scale x / -8, a block of ATTNKIT_Q5_0
+ * the scale x / -16, where x is the element with the largest magnitude. The bytes of the block are
+ * the same as from ggml's reference code (docs/format.md). A group with a NaN or an infinity
+ * becomes NaN as a whole. attnkit_append cannot write other blocks or ATTNKIT_F8_E4M3. Rows that
+ * are neither converted nor turned are copied byte for byte.
  *
- * The bits of a row, also of a NaN, depend only on its src, p and the options, and not on the
- * instruction set, the threads or how rows are grouped into calls.
+ * The bits of a row, also of a NaN, depend only on its src, p and the options. The instruction set,
+ * the threads and the division of rows into calls do not change a bit.
  */
 
 /* Which elements of a row form pair j. */
@@ -65,7 +65,7 @@ typedef struct attnkit_rotation {
     int64_t dim;             /* rotated elements of a row, an even number; 0: all elements */
     double base;             /* at least 1; 0 means 10000; must be 0 with tables */
     const float *cos;        /* [table_positions][dim / 2], dense; NULL without tables */
-    const float *sin;        /* same shape as cos; both or none */
+    const float *sin;        /* same shape as cos; give both tables or none */
     int64_t table_positions; /* rows of the tables; 0 without tables */
     attnkit_ints positions;  /* [batch], position of row 0, not negative; none: starts */
 } attnkit_rotation;
@@ -79,19 +79,19 @@ typedef struct attnkit_append_args {
     int64_t heads;
     int64_t len;      /* rows of src for each batch entry and head */
     int64_t dim;      /* elements of a row, at least 1; for blocks a multiple of 32 */
-    int64_t capacity; /* rows of dst for each batch entry and head; with pages, rows in the pages of
+    int64_t capacity; /* rows of dst for each batch entry and head; with pages, rows in all pages of
                          an entry */
 
     /* src is [batch][heads][len][dim] of ATTNKIT_F32, F16 or BF16. dst is
      * [batch][heads][capacity][dim], or paged [pages][heads][page_size][dim], of any type that
      * append can write. dst_scales, only for ATTNKIT_I8, has the shape of dst with
-     * dim / scale_group binary32 numbers in a row. dst and dst_scales overlap no memory of the
-     * call, but may lie in the gaps between rows of each other and of src. For a rotation in place,
-     * dst may be src itself: the same type, address and strides, without starts, pages and tiles.
-     * In a rotation in place, a parallel-for must not run a task a second time.
+     * dim / scale_group binary32 numbers in a row. dst and dst_scales overlap no other memory of
+     * the call, but may lie in the gaps between rows of each other and of src. For a rotation in
+     * place, dst may be src itself: the same type, address and strides, without starts, pages and
+     * tiles. In a rotation in place, a parallel-for must not run a task a second time.
      * Tiles: with ATTNKIT_TILED in dst.layout, dst and dst_scales have the shapes of k and k_scales
      * of an attention with this layout and kv_len = capacity. An append reads and writes only the
-     * elements of its own rows in a tile, so several calls and threads may fill one tile. No byte
+     * elements of its own rows in a tile. So several calls and threads may fill one tile. No byte
      * of a tile may belong to another tensor. */
     attnkit_tensor src;
     attnkit_tensor dst;
@@ -99,28 +99,28 @@ typedef struct attnkit_append_args {
     int64_t scale_group; /* elements that share a scale, a divisor of dim; 0 means dim */
 
     /* The rows that are written. starts[b] + lens[b] is at most capacity. */
-    attnkit_ints starts; /* [batch], row of dst for row 0 of src: number of cached keys; none: 0 */
+    attnkit_ints starts; /* [batch], the row of dst that row 0 of src goes to; none: 0 */
     attnkit_ints lens;   /* [batch], rows of src to append, each 0 .. len; none: len */
 
-    /* The call reads only the block table's entries for rows that it writes. If two rows of the
-     * call go to the same row of a page, one of the two is lost; the call does not check this. */
+    /* The call reads only the block table's entries for rows that it writes. It does not check
+     * whether two rows go to the same row of a page. If they do, one of the two is lost. */
     const attnkit_pages *pages;       /* or NULL */
     const attnkit_rotation *rotation; /* or NULL: none */
 } attnkit_append_args;
 
 /* Sets *bytes to the workspace that attnkit_append needs for these args and this exec (NULL: one
- * thread). Reads the pages and the rotation, but no tensor and no array: it only matters which of
- * their pointers are NULL. The size is at most 12 * dim + 128 bytes for each thread, and with tiles
- * 5 * dim bytes more. */
+ * thread). Reads the pages and the rotation, but no tensor and no array: it only matters which
+ * pointers to tensors and arrays are NULL. For each thread the size is at most 12 * dim + 128
+ * bytes, and with tiles 5 * dim bytes more. */
 ATTNKIT_API attnkit_status attnkit_append_workspace(const attnkit_append_args *args,
                                                     const attnkit_exec *exec, size_t *bytes,
                                                     char *message);
 
-/* Appends rows. exec is as for attention; each thread takes some of the rows, each row with all its
- * heads.
+/* Appends rows. exec is as for attention. Each thread takes some of the rows, and appends all heads
+ * of these rows.
  * Cost: src is read once, and dst is written once. Writing tiles takes some 0.6 ns for each
- * element. Without tables, cos and sin take some 15 ns for each pair of each position, once for all
- * heads, and the frequencies take some 15 ns for each pair of a call.
+ * element. Without tables, cos and sin take some 15 ns for each pair at each position, once for all
+ * heads. In addition, the frequencies take some 15 ns for each pair, once in a call.
  * A call that fails has written nothing. */
 ATTNKIT_API attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exec *exec,
                                           char *message);

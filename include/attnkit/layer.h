@@ -41,10 +41,10 @@ typedef struct attnkit_layer_weights {
 
     /* Dense matrices with a row for each output, as in PyTorch's Linear:
      * w_q [q_heads * head_dim][d_model], w_k [kv_heads * head_dim][d_key],
-     * w_v [kv_heads * value_dim][d_value], w_o [d_out][q_heads * value_dim]. If the three input
-     * dims are equal, w_qkv may replace w_q, w_k and w_v. It has their rows one after the other, as
-     * in_proj_weight of PyTorch's MultiheadAttention. The biases b_q, b_k, b_v and b_o have an
-     * element for each row; each may be NULL. */
+     * w_v [kv_heads * value_dim][d_value], w_o [d_out][q_heads * value_dim]. If d_model, d_key and
+     * d_value are equal, w_qkv may replace w_q, w_k and w_v. w_qkv has the rows of all three one
+     * after the other, like in_proj_weight of PyTorch's MultiheadAttention. The biases b_q, b_k,
+     * b_v and b_o have an element for each row; each may be NULL. */
     const void *w_q;
     const void *w_k;
     const void *w_v;
@@ -53,7 +53,7 @@ typedef struct attnkit_layer_weights {
     const void *b_q;
     const void *b_k;
     const void *b_v;
-    const void *b_qkv; /* instead of b_q, b_k and b_v, with or without w_qkv */
+    const void *b_qkv; /* instead of b_q, b_k and b_v; allowed with w_qkv and without it */
     const void *b_o;
     attnkit_type w_type;      /* type of all matrices, as w.type in attnkit_pack_args */
     attnkit_type packed_type; /* their packed type, as in attnkit_pack_args */
@@ -65,14 +65,14 @@ typedef struct attnkit_layer_weights {
 ATTNKIT_API attnkit_status attnkit_layer_packed_size(const attnkit_layer_weights *weights,
                                                      size_t *bytes, char *message);
 
-/* Packs the weights into `packed`. This memory is aligned to 64 bytes, has `bytes` bytes, at least
- * the size that attnkit_layer_packed_size sets, and overlaps nothing. Packed weights may be kept in
+/* Packs the weights into `packed`. This memory is aligned to 64 bytes and overlaps nothing. `bytes`
+ * is its size, at least the size that attnkit_layer_packed_size sets. Packed weights may be kept in
  * a file and mapped later, at any address with this alignment. exec is as in attnkit_pack. */
 ATTNKIT_API attnkit_status attnkit_layer_pack(const attnkit_layer_weights *weights, void *packed,
                                               size_t bytes, const attnkit_exec *exec,
                                               char *message);
 
-#define ATTNKIT_NO_APPEND 1u /* bit of flags: attend over the cache as it is */
+#define ATTNKIT_NO_APPEND 1u /* bit of flags: attend over the cache, append nothing */
 
 /* The arguments of a layer. */
 typedef struct attnkit_layer_args {
@@ -83,7 +83,8 @@ typedef struct attnkit_layer_args {
     const void *packed; /* weights that attnkit_layer_pack wrote */
     size_t packed_size; /* bytes, at least the size that attnkit_layer_packed_size sets */
 
-    /* batch or q_len may be 0: then there is no result, but new keys still go into the cache. */
+    /* batch and q_len may be 0. If q_len is 0, there is no result, but the rows of key still go
+     * into the cache. */
     int64_t batch;
     int64_t q_len;
     int64_t kv_len; /* rows of key, 0 without key */
@@ -100,20 +101,20 @@ typedef struct attnkit_layer_args {
     attnkit_tensor out;
 
     /* Rotation of q and of new keys, or NULL. Not allowed with key. Row i of entry b, of q and of
-     * the new keys, is at position positions[b] + i. Without positions it is at cached[b] + i, and
-     * without a cache at i. */
+     * the new keys, is at position positions[b] + i. Without positions, row i is at cached[b] + i,
+     * or at i if there is no cache. */
     const attnkit_rotation *rotation;
 
     /* All other arguments of attention: flags, align, scale, lse and the groups, with their shapes
-     * and strides; NULL: none of them. Fields that the layer sets itself must be 0: batch, heads,
-     * dims, q_len, kv_len (except with a cache), q and out.
+     * and strides. NULL stands for arguments that are all 0. Fields that the layer sets itself must
+     * be 0: batch, heads, dims, q_len, kv_len (except with a cache), q and out.
      *
      * Cache: with `cached`, k, v and storage of attention are the cache, and kv_len of attention is
      * the room in the cache. The call computes new keys and values from x or key and appends them
-     * after the first cached[b] keys, as attnkit_append does. With ATTNKIT_NO_APPEND it appends
-     * none: it does not use W_K and W_V, and key must be none. A row can see the cached[b] old keys
-     * and the new keys. kv_lens must be none. A cache is not allowed with packed sequences. Without
-     * `cached`, k and v of attention must be none. */
+     * after the first cached[b] keys, as attnkit_append does. With ATTNKIT_NO_APPEND the call
+     * appends no keys: it does not use W_K and W_V, and key must be none. A row can see the
+     * cached[b] old keys and the new keys. kv_lens must be none. A cache is not allowed with packed
+     * sequences. Without `cached`, k and v of attention must be none. */
     const attnkit_attention_args *attention;
     attnkit_ints cached; /* [batch], keys in the cache; none: no cache */
 
@@ -125,9 +126,9 @@ typedef struct attnkit_layer_args {
 
 /* Sets *bytes to the workspace that attnkit_layer needs for these args and this exec (NULL: one
  * thread). Reads the struct `attention`, and shapes and types from `packed`; for all other pointers
- * it only matters whether they are NULL. The size is about the sum of 4 bytes for each element of
- * q, k, v and the result of attention, 4 bytes for each weight of each head if only their mean is
- * asked for, and the workspace of the largest part. */
+ * it only matters whether they are NULL. The size is about the sum of three terms: 4 bytes for each
+ * element of q, k, v and the result of attention; with mean_weights but without weights, 4 bytes
+ * for each weight of each head; and the workspace of the part that needs the most. */
 ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *args,
                                                    const attnkit_exec *exec, size_t *bytes,
                                                    char *message);

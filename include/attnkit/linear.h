@@ -16,37 +16,37 @@ extern "C" {
  *
  *     y[i][o] = sum_d x[i][d] * w[o][d] + bias[o]
  *
- * w is [out_dim][in_dim], as in PyTorch's Linear. It is packed once, into the caller's memory, and
- * used any number of times, also by several threads at once. The sum is taken in binary32, in the
- * order of d, by fused multiply-adds. Adding the bias takes one rounding, and conversion to the
- * type of y takes one more rounding. The bits of a row of y depend only on its x, w and bias, and
- * not on the instruction set, the threads or the other rows of the call.
+ * w is [out_dim][in_dim], as in PyTorch's Linear. The matrix w is packed once, into the caller's
+ * memory, and used any number of times, also by several threads at once. The sum is taken in
+ * binary32, in the order of d, by fused multiply-adds. Adding the bias takes one rounding, and
+ * conversion to the type of y takes one more rounding. The bits of a row of y depend only on its x,
+ * w and bias. The instruction set, the threads and the other rows of the call do not change a bit.
  *
- * ATTNKIT_INTEGERS in flags multiplies a matrix of ATTNKIT_Q8_0 as the integers that it holds, by
- * inputs that are rounded to 8 bits. Version 0.1.0 has no flags here, and refuses the larger struct
- * unless they are 0.
+ * ATTNKIT_INTEGERS in flags multiplies the bytes of a matrix of ATTNKIT_Q8_0 as integers, by inputs
+ * that are rounded to 8 bits. Version 0.1.0 has no flags here. It refuses the larger struct if a
+ * flag is set.
  *
- * Arguments   w is ATTNKIT_Q8_0. Other types are ATTNKIT_UNSUPPORTED, and so is the flag in
+ * Arguments   w is ATTNKIT_Q8_0. Other types return ATTNKIT_UNSUPPORTED, and so does the flag in
  *             attnkit_layer. Any types of x and y, strides, a bias, plans and threads may be
  *             combined with the flag. The packed matrix is the same as without the flag.
  * Arithmetic  Each group of 32 elements of a row of x is rounded to signed integers of 8 bits with
  *             a common scale in binary32: the largest |x| of these elements becomes 127. For each
  *             group the products of these integers with the bytes of w are summed exactly. The sum
  *             is multiplied by the product of both scales and added to y in binary32, group after
- *             group. Step 18 of kernels/README.md has each rounding.
- * Bits        y has other bits than without the flag. As without the flag, the bits of a row depend
+ *             group. Step 18 of kernels/README.md lists each rounding.
+ * Bits        The flag changes the bits of y. With and without the flag, the bits of a row depend
  *             only on its x, w and bias.
  * Accuracy    An element of x is off by at most 1/254 of the largest |x| of its 32 elements. If all
- *             elements of a group are below 2^-100, they become 0. The roundings of binary32 add to
- *             these errors. If x and w are normally distributed around 0, the root mean square of
- *             the errors of y is about as large as the error that rounding w to ATTNKIT_Q8_0 has
- *             made.
+ *             elements of a group are below 2^-100 in magnitude, they become 0. The roundings of
+ *             binary32 add to these errors. If x and w are normally distributed around 0, the root
+ *             mean square of the errors of y is about as large as the error that rounding w to
+ *             ATTNKIT_Q8_0 has made.
  * NaN         A NaN or an infinity in x makes its row of y NaN. A scale of w that is NaN makes its
  *             column NaN. If a scale of w is infinite, or the product of both scales overflows
  *             binary32, a group whose sum of integers is 0 gives NaN, and any other group gives an
  *             infinity.
  * Cost        The unit "avx512+vnni" has an instruction for these products. bench/README.md says
- *             how to measure them.
+ *             how to measure the time.
  */
 
 /* The arguments of packing a matrix. */
@@ -57,17 +57,18 @@ typedef struct attnkit_pack_args {
     int64_t in_dim;  /* at least 1; a multiple of 32 if w.type or packed_type is ATTNKIT_Q8_0 */
 
     /* w [out_dim][in_dim], of ATTNKIT_F32, F16, BF16 or Q8_0. strides[2] is the stride of its rows;
-     * the other two are ignored. */
+     * strides[0] and strides[1] are ignored. */
     attnkit_tensor w;
 
-    /* packed_type: ATTNKIT_F32, F16, BF16 or Q8_0. Must be Q8_0 if w is. If the type differs from
-     * the type of w, elements are converted as by attnkit_append. */
+    /* packed_type: ATTNKIT_F32, F16, BF16 or Q8_0. If w is ATTNKIT_Q8_0, packed_type must be, too.
+     * If packed_type differs from the type of w, elements are converted as by attnkit_append. */
     attnkit_type packed_type;
     uint32_t flags; /* 0 */
 
-    /* Memory for the packed matrix, aligned to 64 bytes, which overlaps nothing. Its bytes depend
-     * only on w and the types, and may be kept in a file. They are tiles of 16 rows of w, laid out
-     * as tiles of K, [ceil(out_dim / 16)][in_dim][16], with zeros after the last row. */
+    /* Memory for the packed matrix, aligned to 64 bytes, which overlaps nothing. The bytes of the
+     * packed matrix depend only on w and the types, and may be kept in a file. They are tiles of 16
+     * rows of w, with the layout of tiles of K, [ceil(out_dim / 16)][in_dim][16]. Zeros follow the
+     * last row. */
     void *packed;
     size_t packed_size; /* bytes, at least the size that attnkit_packed_size sets */
 } attnkit_pack_args;
@@ -91,9 +92,9 @@ typedef struct attnkit_linear_args {
     int64_t out_dim; /* elements of a row of y */
 
     /* x [rows][in_dim] and y [rows][out_dim], of ATTNKIT_F32, F16 or BF16. strides[2] is the stride
-     * of their rows; the other two are ignored. Rows of x may repeat. Rows of y do not overlap each
-     * other, and y overlaps no other tensor. w is the packed matrix that attnkit_pack wrote for the
-     * same dims. Its type is packed_type, and it is dense. */
+     * of their rows; strides[0] and strides[1] are ignored. Rows of x may repeat. Rows of y do not
+     * overlap each other, and y overlaps no other tensor. w is the packed matrix that attnkit_pack
+     * wrote for the same dims. w.type is packed_type, and w is dense. */
     attnkit_tensor x;
     attnkit_tensor w;
     attnkit_tensor y;
@@ -110,8 +111,9 @@ ATTNKIT_API attnkit_status attnkit_linear_workspace(const attnkit_linear_args *a
                                                     const attnkit_exec *exec, size_t *bytes,
                                                     char *message);
 
-/* Computes a linear map. Threads share out the columns of y, and rows if there are many. In a
- * parallel-for, a thread that has finished its part takes work from others (work stealing).
+/* Computes a linear map. Threads share out the columns of y, and also the rows if there are many
+ * rows. In a parallel-for, a thread that has finished its part takes work from other threads (work
+ * stealing).
  * Cost: 2 * in_dim FLOPs for each element of y; w is read from memory once for each 256 rows. */
 ATTNKIT_API attnkit_status attnkit_linear(const attnkit_linear_args *args, const attnkit_exec *exec,
                                           char *message);
@@ -163,9 +165,9 @@ typedef struct attnkit_embed_args {
 
     /* ids [count], each one of 0 .. vocab - 1 or the padding id; table [vocab][dim] of ATTNKIT_F32,
      * F16, BF16 or Q8_0; out [count][dim] of ATTNKIT_F32, F16 or BF16, which overlaps nothing.
-     * strides[2] is the stride of rows; the other two are ignored. If the types are equal, rows are
-     * copied byte for byte. Else elements are widened to binary32, which is exact, and rounded once
-     * to the type of out. */
+     * strides[2] is the stride of rows; strides[0] and strides[1] are ignored. If the types are
+     * equal, rows are copied byte for byte. Otherwise elements are widened to binary32, which is
+     * exact, and rounded once to the type of out. */
     attnkit_ints ids;
     attnkit_tensor table;
     attnkit_tensor out;

@@ -14,10 +14,11 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------
  * Merging.
  *
- * Merging is for keys in several places, such as a prefix that sequences share and the keys of each
- * sequence, or ranges of keys on several machines. Every part has its own attention call, with lse,
- * over its own keys. The merge combines their results into the result of attention over all keys.
- * No key may be in two parts. For each row, in exact arithmetic and with sums over the parts:
+ * Merging is for keys in several places. Examples are a prefix that sequences share beside each
+ * sequence's own keys, and ranges of keys on several machines. Every part has its own attention
+ * call, with lse, over its own keys. The merge combines the results of the parts into the result of
+ * attention over all keys. No key may be in two parts. For each row, in exact arithmetic and with
+ * sums over the parts:
  *
  *     out = sum_i w_i * out_i, w = softmax over i of lse_i       lse = log sum_i exp(lse_i)
  *
@@ -25,12 +26,12 @@ extern "C" {
  * on the parts and their order, and differ from the bits of one call over all keys.
  *
  * Special values in a row of a part:
- *   - lse_i = -infinity: the row saw no key there. The part is absent, whatever out_i holds. If all
- *     parts of a row are absent, or if parts is 0, the row is 0 and its lse is -infinity.
+ *   - lse_i = -infinity: the row saw no key of the part. The part is absent, whatever out_i holds.
+ *     If all parts of a row are absent, or if parts is 0, the row is 0 and its lse is -infinity.
  *   - lse_i = NaN or +infinity: the row and its lse are NaN.
  *   - If a part is not absent and its out_i has a NaN in a column, out is NaN in this column. If
- *     out_i has an infinity there, out has this infinity or NaN. Finite elements, however large,
- *     give a finite element.
+ *     out_i has an infinity in a column, out has this infinity or NaN in this column. Finite
+ *     elements, however large, give a finite element.
  *   - |lse_i| beyond 2.35e38, where lse_i / ln 2 overflows binary32, counts as infinite. No
  *     attention of this library gives an lse that large.
  *
@@ -40,11 +41,11 @@ extern "C" {
  *     6 u A + n 2^-99 max |out_i| + 2^-149     in an element of out,
  *     u |lse| + (3 ln n + 7) u                 in lse,
  *
- * because the merge adds up in binary64. A merge of one part returns its out exactly. The errors of
- * the parts are added to this bound. An error of out_i is multiplied by w_i. If no error of an
- * lse_i exceeds d, these errors add at most (e^(2 d) - 1) A to the error of out and d to the error
- * of lse. An lse in binary32 has an error of u |lse| from its last rounding alone: if lse is 1000,
- * the relative error of weights is about 1e-4.
+ * because the merge adds up in binary64. A merge of one part returns the part's out exactly. The
+ * errors of the parts themselves come on top. An error of out_i is multiplied by w_i. If the error
+ * of every lse_i is at most d, the errors of the lse_i add at most (e^(2 d) - 1) A to the error of
+ * out, and d to the error of lse. The last rounding of an lse in binary32 alone is an error of up
+ * to u |lse|: if lse is 1000, the relative error of weights is about 1e-4.
  */
 
 /* The arguments of a merge. */
@@ -61,14 +62,14 @@ typedef struct attnkit_merge_args {
     /* For i < parts, part_outs[i] is the data of a tensor [batch][q_heads][q_len][value_dim], and
      * part_lses[i] the data of a tensor [batch][q_heads][q_len]. Both arrays may be NULL if parts
      * is 0. All parts are ATTNKIT_F32 and have the strides of part_out and part_lse, whose data is
-     * NULL. Strides may be 0, which repeats a row, for example one that was computed once for a
-     * batch. Parts may overlap each other. */
+     * NULL. A stride of 0 repeats a row, for example a row of a prefix that was computed once for a
+     * whole batch. Parts may overlap each other. */
     const float *const *part_outs;
     const float *const *part_lses;
     attnkit_tensor part_out;
     attnkit_tensor part_lse;
 
-    /* The result has the shapes of a part; lse is optional. out is ATTNKIT_F32, F16 or BF16. out
+    /* out and lse have the shapes of a part; lse is optional. out is ATTNKIT_F32, F16 or BF16. out
      * and lse overlap nothing, with one exception: out, if it is ATTNKIT_F32, may be one of
      * part_outs, and lse one of part_lses, at the same address with the same strides. The result
      * then replaces this part. */
@@ -79,8 +80,8 @@ typedef struct attnkit_merge_args {
 /* Merges the parts. exec may be NULL: one thread. The call needs no workspace and ignores
  * exec.workspace. At most 1024 threads share out the rows evenly. After an error the outputs are
  * unchanged.
- * Cost: every part is read, and the result is written once; checks take some 40 ns for each part.
- * The caller's rounding and flush-to-zero modes do not matter and are restored. */
+ * Cost: every part is read once, and the result is written once. Checks take some 40 ns for each
+ * part. The caller's rounding and flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_merge(const attnkit_merge_args *args, const attnkit_exec *exec,
                                          char *message);
 

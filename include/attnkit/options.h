@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit: the optional groups of an attention call. Read attnkit.h first. Groups can be combined,
- * in prefill and decode, for every type and layout. Exceptions are stated.
+ * attnkit: the optional groups of an attention call. Read attnkit.h first. All groups can be
+ * combined with each other, in prefill and decode, for every type and layout. Comments state the
+ * exceptions.
  */
 #include "attnkit.h" /* which includes this file in its turn */
 
@@ -13,23 +14,24 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------
- * Pages: k and v, and their scales, are [pages][kv_heads][page_size][...], and key j of entry b is
- * row j % page_size of page block_table[b * block_table_stride + j / page_size]. The strides of
- * these tensors are of {page, head, row}.
+ * Pages. The shape of k, v and their scales is [pages][kv_heads][page_size][...], with strides of
+ * {page, head, row}. Key j of entry b is row j % page_size of page
+ * block_table[b * block_table_stride + j / page_size].
  */
 
-/* The pages of a cache, and which of them each batch entry has. */
+/* The pages of a cache, and the block table, which lists the pages of each batch entry. */
 typedef struct attnkit_pages {
     size_t size; /* sizeof(attnkit_pages) */
 
     /* block_table [batch][entries], each entry one of 0 .. pages - 1. The call reads only entries
-     * for keys below kv_len (or kv_lens[b]), and only the pages that these entries name; other
+     * for keys below kv_len (or kv_lens[b]), and only the pages that these entries name. All other
      * pages may be unmapped. NULL: no pages, and the other fields are 0. */
     const int32_t *block_table;
-    int64_t block_table_stride; /* entries from row to row; if batch > 1, enough for kv_len */
-    int64_t page_size; /* keys of a page, at least 1; with tiles a multiple of 16. If it is 1, the
-                        * table gives the row of each key, as for a ring or a cache with padding on
-                        * the left. */
+    int64_t block_table_stride; /* entries from one row of the table to the next; if batch > 1,
+                                 * enough for kv_len */
+    int64_t page_size; /* keys of a page, at least 1; with tiles a multiple of 16. With pages of 1
+                        * key, the table gives the row of each key, as for a ring or a cache with
+                        * padding on the left. */
     int64_t pages;     /* number of pages */
 } attnkit_pages;
 
@@ -45,15 +47,15 @@ typedef struct attnkit_pages {
  * With pages the shape of k is [pages][kv_heads][page_size / 16][head_dim][16]. Strides are of
  * {batch, head, tile}. A tile of ATTNKIT_Q8_0 has head_dim / 32 parts. Each part is 16 binary16
  * scales and then [32][16] bytes. Key j is number j % 16 of tile j / 16. attnkit_append writes
- * tiles; v stays in rows. Every tile has room for 16 keys, also the last one if kv_len is not a
- * multiple of 16. If a row sees one key of a tile, the whole tile is read. Elements of keys from
- * kv_len (or kv_lens[b]) on have no meaning and may be NaN. The bits of the result are the same as
- * for K in rows. Tiles are not allowed with cu_seqlens_kv.
- * Cost: decoding takes up to a quarter less time than with K in rows, and little less if it mostly
- * waits for memory. Calls with more than a few query rows turn K back into rows, once for each
- * block of 256 rows of a KV head. For a long prompt this cost is negligible; a part of a prompt
- * with 32 rows over a long cache takes a tenth to a quarter longer than with K in rows. So use
- * tiles for caches that are mostly read by decoding.
+ * tiles. Only K can be in tiles, V cannot. Every tile has room for 16 keys, also the last tile if
+ * kv_len is not a multiple of 16. If a row sees one key of a tile, the whole tile is read. Elements
+ * of keys from kv_len (or kv_lens[b]) on have no meaning and may be NaN. The bits of the result are
+ * the same as for K in rows. Tiles are not allowed with cu_seqlens_kv.
+ * Cost: decoding takes up to a quarter less time than with K in rows. The gain is small if decoding
+ * mostly waits for memory. Calls with more than a few query rows turn K back into rows, once for
+ * each block of 256 rows of a KV head. For a long prompt this cost is negligible. For 32 rows of a
+ * prompt over a long cache, the call takes a tenth to a quarter longer than with K in rows. So use
+ * tiles for caches that mostly decoding reads.
  */
 
 /* Pages, scales, packed sequences and cells of K and V. */
@@ -62,63 +64,65 @@ typedef struct attnkit_kv_storage {
 
     const attnkit_pages *pages; /* or NULL */
 
-    /* k_scales and v_scales: scales of k and v if their type is ATTNKIT_I8 or ATTNKIT_F8_E4M3; else
-     * none, and the scale groups are 0. They have the shapes of k and v (tiles if k has tiles),
-     * with head_dim / k_scale_group and value_dim / v_scale_group binary32 numbers in a row. A
-     * scale may be any number, NaN and infinity included. With strides of 0 all keys, or all heads,
-     * have the same scales. */
+    /* k_scales and v_scales: the scales of k or v if the type of k or v is ATTNKIT_I8 or
+     * ATTNKIT_F8_E4M3; else none, and the scale group is 0. The scales have the shapes of k and v
+     * (k_scales has tiles if k has tiles), with head_dim / k_scale_group and value_dim /
+     * v_scale_group binary32 numbers in a row. A scale may be any number, NaN and infinity
+     * included. A stride of 0 repeats the scales for all keys, or for all heads. */
     attnkit_tensor k_scales;
     attnkit_tensor v_scales;
     int64_t k_scale_group; /* elements that share a scale, a divisor of head_dim; 0: head_dim */
-    int64_t v_scale_group; /* the same for v, a divisor of value_dim; 0: value_dim */
+    int64_t v_scale_group; /* elements of v that share a scale; divides value_dim; 0: value_dim */
 
-    /* Packed sequences: one after the other, without a batch dimension. With cu_seqlens_q, the
+    /* Packed sequences lie one after the other, without a batch dimension. With cu_seqlens_q, the
      * shapes of q, out, lse, weights, masks and states lose their batch dimension. q_len is then
      * the number of rows of all entries together, and entry b has the rows
      * cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1. With cu_seqlens_kv the same holds for k, v, their
-     * scales and kv_len; pages, tiles and kv_lens are then not allowed. Each array has batch + 1
-     * elements, begins with 0, never decreases, and ends with q_len or kv_len. */
+     * scales and kv_len. cu_seqlens_kv is not allowed with pages, tiles and kv_lens. Each array has
+     * batch + 1 elements, begins with 0, never decreases, and ends with q_len or kv_len. */
     attnkit_ints cu_seqlens_q;
     attnkit_ints cu_seqlens_kv;
 
     /* Cells: keys in any order, as in a ring, or in a cache that several sequences share. A row of
      * k and v is then a cell. key_index [batch][kv_len] gives for each cell the absolute index of
      * its key, or -1 if the cell is empty. Entry b has the kv_len numbers from b * key_index_stride
-     * on; with a stride of 0 all entries share them. With kv_lens the cells from kv_lens[b] on are
-     * empty, whatever their numbers. No two cells of an entry have the same index, and the largest
-     * index is at most the smallest + 4 * kv_len.
+     * on. With a stride of 0 all entries have the same numbers. With kv_lens the cells from
+     * kv_lens[b] on are empty, whatever their numbers are. No two cells of an entry have the same
+     * index, and the largest index is at most the smallest + 4 * kv_len.
      * The bits are the same as for a cache in which each key lies at its index. Positions,
      * causality, windows, slopes and dropout use the index. With ATTNKIT_ALIGN_BOTTOM_RIGHT the
-     * last row is at the largest index. An index that no cell has is an absent key. Empty cells are
+     * last row is at the largest index. A key whose index no cell has is absent. Empty cells are
      * not read. Columns of masks, bias, kv_segment_ids and weights are cells. A mask with fewer
-     * columns than cells masks the keys of all other cells. In weights, an empty cell has the value
-     * of a key beyond kv_lens[b].
-     * If several sequences share one cache, each is a batch entry, and k and v have a stride of 0
-     * from entry to entry. Each entry has its own numbers, with -1 for the cells of all other
-     * entries. kv_len is at most 2^31 - 1. Cells are not allowed with pages, tiles, cu_seqlens_kv,
-     * first_key and states.
-     * Cost: each thread reads key_index of each entry once or twice, and each number takes one or
-     * two cycles. There is no further cost for 128 consecutive cells that hold 128 consecutive
-     * keys. For other keys decoding finds each row by its address, which takes 1.2 to 1.8 times as
-     * long if no two keys are neighbours. Calls with many query rows copy K and V, and the columns
-     * of masks, 128 keys at a time, which takes up to a tenth longer than without cells. A ring
-     * that keeps its first keys for ever has indices that are too far apart; use pages of one key
-     * for it. */
+     * columns than cells masks the keys of all other cells. In weights, an empty cell gets the same
+     * number as a key beyond kv_lens[b].
+     * If several sequences share one cache, each sequence is a batch entry, and k and v have a
+     * stride of 0 from entry to entry. Each entry has its own row of key_index, with -1 for the
+     * cells of all other entries. kv_len is at most 2^31 - 1. Cells are not allowed with pages,
+     * tiles, cu_seqlens_kv, first_key and states.
+     * Cost: each thread reads key_index of each entry once or twice, which takes one or two cycles
+     * for each number. There is no further cost where 128 consecutive cells hold 128 consecutive
+     * keys. Elsewhere decoding looks up the address of each row. If no two keys are neighbours,
+     * this takes 1.2 to 1.8 times as long. Calls with many query rows copy K and V, and the columns
+     * of masks, 128 keys at a time. This takes up to a tenth longer than without cells. The indices
+     * of a ring that keeps its first keys for ever are too far apart for cells. Use pages of one
+     * key instead. */
     attnkit_ints key_index;
     int64_t key_index_stride; /* 0, or at least kv_len */
 } attnkit_kv_storage;
 
 /* ---------------------------------------------------------------------------------------------
- * Visibility: which keys a row sees. Without options a row sees the keys below kv_len (or
- * kv_lens[b]), with ATTNKIT_CAUSAL only the keys up to its position. Each of the following options
- * hides further keys. A key that a row does not see is absent, as defined in attnkit.h. A row that
- * sees no key is 0, and its lse is -infinity, or its sink if the head has one.
+ * Visibility: which keys a row sees. Without options a row sees all keys below kv_len. With
+ * ATTNKIT_CAUSAL a row sees only the keys below kv_len that are not after its position. Each of the
+ * following options hides further keys. A key that a row does not see is absent, as defined in
+ * attnkit.h. If a row sees no key, its result is 0. Its lse is then -infinity, or the sink if the
+ * head has a sink.
  */
 
 /* A window around the position of the row: the keys position - left .. position + right, both
  * included. left = 2 and right = 0 are 3 keys: the row's own and two before it. left = right = 0 is
- * the row's own key alone. Needs align. A block of 128 keys costs nothing for a block of 256 rows
- * if none of these rows sees one of its keys, but all entries of the block table are checked. */
+ * the row's own key alone. Needs align. Rows are computed in blocks of 256. A block of 128 keys
+ * costs a block of rows no time if none of the rows sees any of the keys. But all entries of the
+ * block table are checked. */
 typedef struct attnkit_window {
     size_t size;        /* sizeof(attnkit_window) */
     int64_t left;       /* -1: no bound */
@@ -142,29 +146,29 @@ typedef struct attnkit_visibility {
 
     const attnkit_window *window; /* or NULL */
 
-    /* Segments: a row sees only keys with its own id. Ids may be any numbers. q_segment_ids is
-     * dense [batch][q_len], with cu_seqlens_q [q_len]. kv_segment_ids is dense [batch][kv_len],
-     * with cu_seqlens_kv [kv_len]. Either both are given or none. */
+    /* Segments: a row sees only keys with the id of the row. Ids may be any numbers. q_segment_ids
+     * is dense [batch][q_len], with cu_seqlens_q [q_len]. kv_segment_ids is dense [batch][kv_len],
+     * with cu_seqlens_kv [kv_len]. Both arrays are given, or none. */
     const int32_t *q_segment_ids;
     const int32_t *kv_segment_ids;
 
     /* Masks, optional: mask is of ATTNKIT_BOOL, mask_bits of ATTNKIT_BITS. Shape
      * [batch][q_heads][q_len][columns]. Column j is key j of the batch entry, counted among the
-     * keys of this call. A mask may have fewer columns than there are keys; then all further keys
-     * are masked. Strides may be any numbers; a mask that depends only on the key is one row
-     * [columns] with ATTNKIT_STRIDED and strides of 0. Rows of bits are (columns + 7) / 8 bytes;
-     * unused bits at the end of a row have no meaning. Without a mask its kind and columns are 0,
-     * unless there are no rows or no keys.
-     * Cost: in calls with 2 to 16 rows of a KV head, a block of keys whose mask differs between
-     * rows is computed for each row by itself, which takes up to three times as long as computing
-     * it for all rows at once.
+     * keys of this call. A mask may have fewer columns than there are keys. Then no row sees the
+     * keys beyond the columns. Strides may be any numbers: a mask that depends only on the key is
+     * one row [columns] with ATTNKIT_STRIDED and strides of 0. Rows of bits are (columns + 7) / 8
+     * bytes; unused bits at the end of a row have no meaning. If a mask is not given, its kind and
+     * columns must be 0, unless there are no rows or no keys.
+     * Cost: this holds for calls with 2 to 16 rows of a KV head. A block of keys whose mask differs
+     * between rows is computed for each row by itself. This takes up to three times as long as
+     * computing the block for all rows at once.
      * A tree of speculative drafts is given as a mask. If all drafts lie in one block of 128 keys,
      * a branch has the same bits as if it were a sequence of its own; otherwise the bits depend on
      * the indices at which its keys lie. */
     attnkit_tensor mask;
     attnkit_tensor mask_bits;
     int64_t mask_columns;             /* at most kv_len; 0: kv_len */
-    int64_t mask_bits_columns;        /* the same for mask_bits */
+    int64_t mask_bits_columns;        /* columns of mask_bits, at most kv_len; 0: kv_len */
     attnkit_mask_kind mask_kind;      /* what true means in mask */
     attnkit_mask_kind mask_bits_kind; /* what 1 means in mask_bits */
 } attnkit_visibility;
@@ -177,56 +181,57 @@ typedef struct attnkit_visibility {
 typedef struct attnkit_score_mods {
     size_t size; /* sizeof(attnkit_score_mods) */
 
-    double softcap; /* 0: none; else positive, with softcap * log2 e and scale / softcap both finite
+    double softcap; /* 0: none; else positive; softcap * log2 e and scale / softcap must be finite
                      * in binary32 */
 
-    /* A number that is added to each score, optional: ATTNKIT_F32, F16 or BF16, with the shape of a
-     * mask and the same rules for columns and strides. -infinity masks the key. +infinity and NaN
-     * make the row NaN. A score beyond 2.35e38 also makes the row NaN, because it overflows
-     * binary32 in log2. A bias below -2^126 counts as -2^126; a row that sees only keys with biases
-     * below -2^126 is the mean of their v.
-     * Cost: the same as for a mask. bias_scales, below, is a factor for each head. */
+    /* bias, optional: a number that is added to each score. ATTNKIT_F32, F16 or BF16, with the
+     * shape of a mask and the same rules for columns and strides. -infinity masks the key.
+     * +infinity and NaN make the row NaN. A score beyond 2.35e38 also makes the row NaN, because it
+     * overflows binary32 in log2. A bias below -2^126 counts as -2^126. If all keys that a row sees
+     * have a bias below -2^126, the result of the row is the mean of their v.
+     * Cost: as for a mask. bias_scales, below, has a factor of the bias for each head. */
     attnkit_tensor bias;
     int64_t bias_columns; /* at most kv_len; 0: kv_len */
 
     const float *alibi_slopes; /* [q_heads], or NULL; any number, NaN included; needs align */
-    const float *sinks;        /* [q_heads], or NULL; -infinity is no sink, NaN and +infinity make
-                                * rows NaN, and beyond 2.35e38 a sink counts as infinite. Not with
-                                * state_out: a sink belongs in the call that gives the result */
+    const float *sinks;        /* [q_heads], or NULL; -infinity is no sink; NaN and +infinity make
+                                * rows NaN; a sink beyond 2.35e38 in magnitude counts as infinite;
+                                * not with state_out, because the call that gives the result adds
+                                * the sink */
 
-    /* Dropout, for 0 < dropout < 1; 0: none. After the softmax and its lse, each weight is
-     * multiplied by 0 with this probability, and otherwise by 1 / (1 - dropout). dropout_seeds[b],
-     * head, position and key index j alone decide whether a weight becomes 0. It becomes 0 if word
-     * j % 4 of Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32. The key of Philox is the
-     * two halves of the seed, the lower half first. The counter is {low 32 bits of j / 4, low 32
-     * bits of the position, head, w}. The low half of w is bits 32 - 47 of j / 4, the high half is
-     * bits 32 - 47 of the position. Needs align. */
+    /* Dropout, for 0 < dropout < 1; 0: none. After softmax and lse are computed, each weight is
+     * multiplied by 0 with this probability, and otherwise by 1 / (1 - dropout). Only
+     * dropout_seeds[b], head, position and key index j decide whether a weight becomes 0. The
+     * weight becomes 0 if word j % 4 of Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32.
+     * The key of Philox is the two halves of the seed, the lower half first. The counter is {low 32
+     * bits of j / 4, low 32 bits of the position, head, w}. The low half of w is bits 32 to 47 of
+     * j / 4, the high half is bits 32 to 47 of the position. Needs align. */
     double dropout;
     const uint64_t *dropout_seeds; /* [batch]; NULL if and only if dropout is 0 */
 
-    /* Factors of the bias, [q_heads], or NULL: head h adds bias_scales[h] * bias. Needs a bias. Not
-     * in version 0.1.0. If the bias is a distance that all heads share, the factors are the slopes
-     * of ALiBi. A bias of -infinity masks the key whatever the factor is, even 0 or NaN. Any other
-     * product has the effect of a bias with this value: NaN and +infinity make the row NaN, and a
-     * product below -2^126 counts as -2^126. Beyond 2.35e38 a factor counts as infinite. Factors of
-     * 1 give the same bits as NULL.
+    /* Factors of the bias, [q_heads], or NULL: head h adds bias_scales[h] * bias. Needs a bias.
+     * Version 0.1.0 does not have this field. If the bias is a distance that all heads share, the
+     * factors are the slopes of ALiBi. A bias of -infinity masks the key whatever the factor is,
+     * even 0 or NaN. Any other product has the effect of a bias with the value of the product: NaN
+     * and +infinity make the row NaN, and a product below -2^126 counts as -2^126. A factor beyond
+     * 2.35e38 in magnitude counts as infinite. Factors of 1 give the same bits as NULL.
      * Cost: as for a bias whose numbers differ between heads. */
     const float *bias_scales;
 } attnkit_score_mods;
 
 /* ---------------------------------------------------------------------------------------------
- * States: attention over part of the keys at a time. The calls hand on a softmax state and give the
- * same bits as one call over all keys.
+ * States: attention over part of the keys at a time. Each call hands its softmax state on to the
+ * next call. The last call gives the same bits as one call over all keys.
  */
 
 /* The softmax state of rows: M, l and o of kernels/README.md. M is the integer maximum of the
  * scores in log2, or -infinity; l is the sum of weights, o the weighted sum of v, both in units of
  * 2 to the power of M. Dense [batch][q_heads][q_len]; out has a further dimension [value_dim].
- * Either all three are given or none. Calls write only an integer or -infinity as max. Any other
+ * All three arrays are given, or none. Calls write only an integer or -infinity as max. Any other
  * max has no meaning. */
 typedef struct attnkit_state {
     float *max;  /* M: the integer maximum of the scores in log2, or -infinity */
-    double *sum; /* l: binary64, because it adds up chunks of keys */
+    double *sum; /* l: binary64, because l adds up chunks of keys */
     double *out; /* o: binary64, as l */
 } attnkit_state;
 
@@ -239,7 +244,7 @@ typedef struct attnkit_states {
     int64_t first_key;
 
     /* With state_out the call writes the state of its rows; out and lse must be none. With state_in
-     * the call continues from a state over the keys before first_key. It does not write to
+     * the call continues from a state over the keys before first_key. The call does not write to
      * state_in. state_in and state_out do not overlap. A call with kv_len = 0 turns a state into a
      * result. */
     attnkit_state state_in;
@@ -250,12 +255,12 @@ typedef struct attnkit_states {
  * Weights as a third output.
  */
 
-/* The stage of the formula in attnkit.h at which weights are taken. */
+/* The stage of the formula in attnkit.h whose numbers are written as weights. */
 typedef int32_t attnkit_weights_kind;
 enum {
     ATTNKIT_WEIGHTS_NONE = 0,    /* no weights */
     ATTNKIT_WEIGHTS_SOFTMAX = 1, /* softmax(x)_j, before dropout; 0 where the row does not see j */
-    ATTNKIT_WEIGHTS_BIASED = 2,  /* x_j as softmax takes it; -infinity if the row does not see j */
+    ATTNKIT_WEIGHTS_BIASED = 2,  /* x_j that softmax takes; -infinity if the row does not see j */
     ATTNKIT_WEIGHTS_CAPPED = 3,  /* x_j before bias and ALiBi, of all keys, seen or not */
     ATTNKIT_WEIGHTS_SCALED = 4   /* x_j before softcap, of all keys, seen or not */
 };
