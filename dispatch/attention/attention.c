@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of attention. A single call is a plan on the stack and one run of it, so that
- * single calls and planned runs have the same checks.
+ * The public calls of attention. A single call makes a plan on the stack and runs this plan once.
+ * So single calls and planned runs have the same checks.
  */
 #include "attnkit.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Turns the arguments of an attention call into struct attention, which tests hand to the scalar
- * reference.
+ * Turns the arguments of an attention call into struct attention. Only tests use this file: they
+ * call the scalar reference with the struct.
  */
 #ifndef ATTNKIT_DISPATCH_ATTENTION_H
 #define ATTNKIT_DISPATCH_ATTENTION_H

@@ -282,7 +282,7 @@ static attnkit_status check_kv_lens(const struct attention *a, char *message)
     return ATTNKIT_OK;
 }
 
-/* Checks that starts begin with 0, never decrease and end with the total. */
+/* Checks cu_seqlens: the numbers begin with 0, never decrease and end with the total. */
 static attnkit_status check_starts(struct ints starts, int64_t batch, int64_t total,
                                    const char *name, const char *total_name, char *message)
 {
@@ -296,7 +296,7 @@ static attnkit_status check_starts(struct ints starts, int64_t batch, int64_t to
         const int64_t start = int_at(starts, b);
         if (start < before)
             return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "%s[%lld] is %lld: must be at least the one before it (%lld)", name,
+                          "%s[%lld] is %lld: must be at least the number before it (%lld)", name,
                           (long long)b, (long long)start, (long long)before);
         before = start;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks the range of the key indices of a batch entry, and then lists its keys in the table of
- * cells. Listing also finds two cells with the same index. If an index is wrong, the cells are
- * searched again, to name the cell in the message.
+ * cells. Listing also detects that two cells have the same index. If an index is wrong, the cells
+ * are searched again for it, so that the message can name the cell.
  */
 #include "dispatch/attention/bind_cells.h"
 
@@ -13,8 +13,7 @@ static int64_t index_at(const struct attention *a, int64_t b, int64_t cell)
     return int_at(a->cells.index, b * a->cells.stride + cell);
 }
 
-/* Returns the first cell of an entry that has this index. The entry must have a cell with this
- * index. */
+/* Returns the first cell of entry b that has the index `index`. There must be such a cell. */
 static int64_t find(const struct attention *a, int64_t b, int64_t index)
 {
     int64_t cell = 0;
@@ -38,7 +37,7 @@ static attnkit_status check_range(const struct attention *a, int64_t b, struct i
     if (range.largest >= 0 && range.largest - range.smallest > MOST_SPREAD * a->kv_len)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "key_index[%lld][%lld] is %lld: must be at most %d * kv_len (%lld) more "
-                      "than the smallest one (%lld)",
+                      "than the smallest index (%lld)",
                       (long long)b, (long long)find(a, b, range.largest), (long long)range.largest,
                       MOST_SPREAD, (long long)a->kv_len, (long long)range.smallest);
     return ATTNKIT_OK;

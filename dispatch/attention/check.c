@@ -309,7 +309,7 @@ static attnkit_status check_integers(const struct request *r, char *message)
     return ATTNKIT_OK;
 }
 
-/* Refuses flags of products that do not go together. */
+/* Refuses flags for products that cannot be combined. */
 static attnkit_status check_flags_of_products(const struct request *r, char *message)
 {
     const uint32_t flags = r->core->flags;
@@ -323,7 +323,7 @@ static attnkit_status check_flags_of_products(const struct request *r, char *mes
     return ATTNKIT_OK;
 }
 
-/* Refuses what products of bf16 do not have. */
+/* Refuses types, layouts, outputs and options that ATTNKIT_BF16_PRODUCTS does not support. */
 static attnkit_status check_bf16_products(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;

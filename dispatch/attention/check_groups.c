@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks visibility, score mods, dropout and weights of an attention call. A call without any of
- * them costs a few comparisons here.
+ * Checks visibility, score mods, dropout and weights of an attention call. If a call has none of
+ * these options, the checks cost a few comparisons.
  */
 #include <math.h>
 
@@ -161,9 +161,8 @@ static attnkit_status check_score_mods(const struct request *r, char *message)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "softcap is %g: must be positive and finite, or 0 for none", s->softcap);
     if (s->sinks && r->states->state_out.out)
-        return refuse(
-            message, ATTNKIT_BAD_ARGUMENT,
-            "sinks and state_out are both given: a state has no sinks, only a result has");
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "sinks and state_out are both given: a state has no sinks");
     const attnkit_status status = check_bias(r, message);
     return status == ATTNKIT_OK ? check_dropout(s, message) : status;
 }

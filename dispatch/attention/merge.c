@@ -22,7 +22,7 @@ struct call {
     struct merge m;
     const struct kernels *kernels;
     int64_t rows, shares;
-    bool done[MOST_SHARES]; /* merged shares: in place, no share may be merged twice */
+    bool done[MOST_SHARES]; /* shares that are merged: in place, no share may be merged twice */
 };
 
 static const struct version args_version = VERSION_OF(attnkit_merge_args, lse);

@@ -52,7 +52,8 @@ enum lengths_of {
     OF_NOTHING,     /* none: the tensor has a number for each head, or is K, V or their scales in
                      * pages */
     OF_QUERIES,     /* [0] = batch, [2] = q_len; only [2] if queries are packed */
-    OF_KEYS,        /* [0] = batch, [2] = kv_len, or its tiles; only [2] if keys are packed */
+    OF_KEYS,        /* [0] = batch, [2] = kv_len, or tiles of kv_len keys; only [2] if keys are
+                     * packed */
     OF_BATCH,       /* [2] = batch */
     OF_BATCH_ENDS,  /* [2] = batch + 1 */
     OF_BLOCK_TABLE, /* [1] = batch, [2] = pages of kv_len keys */
@@ -67,8 +68,8 @@ struct planned_tensor {
 
 struct attention_plan {
     struct plan_header header;
-    /* The checked call as the loops see it. Its addresses come from planning, and it only matters
-     * which of them are NULL. Each run sets its own addresses. */
+    /* The checked call as the loops see it. Its addresses come from planning. It only matters which
+     * addresses are NULL, because each run sets its own addresses. */
     struct attention a;
     bool empty;  /* the outputs have no rows */
     bool single; /* the plan of a single call, run once, with the planned lengths and memory */

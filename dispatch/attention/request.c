@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the structs of an attention call. The size of a struct says its version. A struct of the
- * current size costs one comparison.
+ * Reads the structs of an attention call. The size of a struct says its version. If the size is the
+ * size in this version, reading the struct costs one comparison.
  */
 #include "dispatch/attention/request.h"
 

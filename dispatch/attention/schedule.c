@@ -32,9 +32,9 @@ static bool has_heads_to_join(const struct attention *a, const struct kernels *k
            !a->extras.weights && a->batch * a->kv_heads > kernels->vector / 2;
 }
 
-/* Returns a number of rows that no item exceeds. If all rows of a head are fewer than the lanes of
- * a panel, the number of lanes will do, and a small call needs no division. With integers all rows
- * are decode rows. */
+/* Returns a number of rows that no item exceeds. If a head has fewer rows than a panel has lanes,
+ * this is the number of lanes, so that a small call needs no division. With integers all rows are
+ * decode rows. */
 static int most_rows(const struct attention *a, const struct kernels *kernels, int64_t rows)
 {
     if (has_integers(a))
@@ -42,8 +42,9 @@ static int most_rows(const struct attention *a, const struct kernels *kernels, i
     return rows < kernels->lanes ? kernels->lanes : attnkit_most_panel_rows(a, kernels);
 }
 
-/* Returns the number of rows of all items of a head but the last. The rows of a head are divided
- * into as few items as possible. Items of panels have about the same number of rows. */
+/* Returns the number of rows of each item of a head, except for the last item, which may have
+ * fewer. The rows of a head are divided into as few items as possible. Items of panels have about
+ * the same number of rows. */
 static int rows_per_item(const struct attention *a, const struct kernels *kernels, int64_t rows,
                          int most)
 {
@@ -75,8 +76,8 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
 }
 
 /* Returns the most decode rows of any item. The lengths of packed sequences are not known here. For
- * them the result is the largest number of decode rows that an item of this instruction set can
- * have. */
+ * packed sequences the result is the largest number of decode rows that an item of this instruction
+ * set can have. */
 static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
                             struct rest rest)
 {
@@ -101,8 +102,8 @@ static bool heads_share_pages(const struct attention *a)
            (distance(k.head) < distance(k.row) || distance(v.head) < distance(v.row));
 }
 
-/* Returns the number of bytes of scratch for each thread. The number grows with rows and keys, so
- * that a workspace for the longest call serves shorter calls. */
+/* Returns the number of bytes of scratch for each thread. The number never shrinks if a call gets
+ * more rows or keys, so that a workspace for the longest call serves shorter calls. */
 static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
                             const struct schedule *s, struct rest rest)
 {

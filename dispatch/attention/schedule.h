@@ -16,8 +16,9 @@ static inline int64_t divide_up(int64_t n, int64_t size)
 struct schedule {
     const struct kernels *kernels;
     int most_rows;          /* no item has more rows than most_rows */
-    int rows_per_item;      /* the rows of all items of a head but the last */
-    int64_t items_per_head; /* items of a batch entry and KV head; if packed, some have no rows */
+    int rows_per_item;      /* rows of each item of a head; the last item may have fewer */
+    int64_t items_per_head; /* items of a batch entry and KV head; some have no rows if sequences
+                             * are packed */
     int heads_per_item;     /* 1, or kernels->vector if rows and keys are few; then an item has all
                                rows of its heads */
     int walks;              /* the largest number of decode items in a group: 1 or MAX_WALKS */

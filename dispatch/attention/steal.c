@@ -3,8 +3,8 @@
  * Work stealing. Each thread's share of the items is a queue. Threads first claim groups of items
  * from the queues. Then they claim units of the tail. A unit is one chunk of the keys of a group.
  * Units are claimed in order. The state of a unit waits in a slot of a ring until all earlier units
- * of its group have been joined. The thread that finishes the next unit in order joins it and all
- * finished units after it.
+ * of its group have been joined. The thread that finishes the next unit in order joins this unit
+ * and all finished units after it.
  *
  * The memory that all threads share holds struct tail, the queues, the groups of the tail, totals
  * for as many groups as there are threads, the slots, and a word for each slot.
@@ -21,7 +21,7 @@ enum {
     SLOT_BYTES = 1 << 16, /* bytes of slots for each thread, more if two states need more */
     MANY_ITEMS = 8,       /* no item is split if each thread has at least MANY_ITEMS items */
     CLAIMS = 2,           /* a claim is 1 / CLAIMS of a thread's even share of the units left */
-    MOST_LOOKS = 1 << 18, /* looks without a free slot before a thread leaves: some 10 ms */
+    MOST_LOOKS = 1 << 18, /* a thread that has found no free slot this often leaves: some 10 ms */
 };
 
 /* A group of the tail, whose items are worked on chunk by chunk. */
@@ -73,8 +73,8 @@ static int64_t item_doubles(const struct attention *a, const struct kernels *ker
                        LINE_DOUBLES);
 }
 
-/* Upper bounds for the bytes of a group's state and total, for any division of its rows into panel
- * rows and decode rows. */
+/* Upper bounds for the bytes of the state and the total of a group, however its rows are divided
+ * into panel rows and decode rows. */
 struct group_bytes {
     int64_t state, total;
 };
@@ -234,9 +234,8 @@ static int64_t group_before(const struct thread *t, int64_t end)
 }
 
 /* Returns the largest number of groups that the tail may have, 0 if no item is split. If shares of
- * whole items would differ much in cost, the tail has all groups. Otherwise it has one group for
- * each thread, so that there is work left for the other threads while one thread is still at its
- * own items. */
+ * whole items would differ much in cost, the tail has all groups. Otherwise the tail has one group
+ * for each thread, so that other threads have work while one thread is still at its own items. */
 static int64_t groups_to_split(const struct thread *t)
 {
     if (!t->steal->splits)

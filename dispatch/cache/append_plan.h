@@ -11,8 +11,9 @@
 #include "dispatch/common/tensor.h"
 #include "kernels/cache/append.h"
 
-/* The caller's structs as this version of the library knows them, copied if they have another size.
- * If pages or rotation are absent, the pointer leads to a struct whose fields are all 0. */
+/* The caller's structs as this version of the library knows them: copies if their sizes differ from
+ * the sizes in this version. If pages or rotation are absent, the pointer points to a struct whose
+ * fields are all 0. */
 struct append_request {
     const attnkit_append_args *args;
     const attnkit_pages *pages;

@@ -115,8 +115,7 @@ static attnkit_status check_storage(const struct append_request *r, char *messag
     if (status == ATTNKIT_OK)
         status = attnkit_check_stored_row(&row, message);
     if (status == ATTNKIT_OK && !can_be_written((enum type)args->dst.type))
-        status = refuse(message, ATTNKIT_UNSUPPORTED,
-                        "dst.type is %d: %s is read by attention, but not written",
+        status = refuse(message, ATTNKIT_UNSUPPORTED, "dst.type is %d: an append cannot write %s",
                         (int)args->dst.type, attnkit_type_name(args->dst.type));
     if (status == ATTNKIT_OK && args->dst_scales.type != ATTNKIT_F32)
         status =
@@ -188,7 +187,7 @@ attnkit_status attnkit_check_rotation(const attnkit_rotation *rotation, int64_t 
     const int64_t turned = rotation->dim ? rotation->dim : dim;
     if (turned < 0 || turned > dim || turned % 2 != 0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "rotation.dim is %lld: must be even and at most dim (%lld); 0 is dim",
+                      "rotation.dim is %lld: must be even and at most dim (%lld); 0 means dim",
                       (long long)rotation->dim, (long long)dim);
     return rotation->cos || rotation->sin ? check_tables(rotation, message)
                                           : check_base(rotation, message);

@@ -188,7 +188,7 @@ struct work {
     const struct append *a;
     const struct kernels *kernels;
     int64_t rows;   /* rows of all batch entries */
-    int64_t shares; /* some may have no rows */
+    int64_t shares; /* number of shares; some shares may have no rows */
     char *scratch;  /* [shares] */
     size_t scratch_size;
 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Finds out whether strided tensors overlap. Almost always their address ranges are apart. If the
- * ranges overlap, the rows of one tensor may lie at the same place in every gap of the other
- * tensor, as scales beside their elements do. Rows like these are apart modulo the common period of
- * the strides. If rows are not apart modulo this period, each row of one tensor is searched for
- * among the rows of the other tensor, dimension by dimension.
+ * ranges overlap, the rows of one tensor may still lie at the same place in every gap of the other
+ * tensor. Scales beside their elements are an example. Rows like these are apart modulo the common
+ * period of the strides. If rows are not apart modulo this period, each row of one tensor is
+ * searched for among the rows of the other tensor, dimension by dimension.
  */
 #include "dispatch/common/overlap.h"
 
@@ -82,7 +82,7 @@ static bool touches(const struct layout *l, int dims, uintptr_t first, uintptr_t
         span += (l->count[i] - 1) * l->stride[i];
     if (first >= hi || first + (uintptr_t)span <= lo)
         return false;
-    if (dims <= 0) /* <= and not ==, with which gcc 14 warns of elements before the array */
+    if (dims <= 0) /* with == gcc 14 warns of elements before the array */
         return true;
     const int64_t stride = l->stride[dims - 1], count = l->count[dims - 1];
     const int64_t inner = span - (count - 1) * stride;
@@ -95,8 +95,8 @@ static bool touches(const struct layout *l, int dims, uintptr_t first, uintptr_t
     return false;
 }
 
-/* Returns the number of rows, or INT64_MAX if there are more. Interleaved dimensions can have
- * more. */
+/* Returns the number of rows, or INT64_MAX if the number exceeds INT64_MAX. Only interleaved
+ * dimensions can have so many rows. */
 static int64_t rows_in(const struct layout *l)
 {
     int64_t rows = 1;

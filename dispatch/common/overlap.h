@@ -16,7 +16,7 @@ struct layout {
     int dims;          /* number of elements of count and stride in use */
     int64_t count[3];
     int64_t stride[3]; /* bytes; attnkit_layout makes them positive and ascending */
-    int64_t span;      /* bytes from the first row to the end of the last */
+    int64_t span;      /* bytes from the first row to the end of the last row */
 };
 
 /* Sets *layout to the layout of a tensor of 3 dimensions. Leaves out dimensions of count 1 or

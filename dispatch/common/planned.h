@@ -12,7 +12,7 @@
 attnkit_status attnkit_check_planned_length(const char *name, int64_t value, int64_t planned,
                                             char *message);
 
-/* Checks that data is NULL, because the plan has nothing in its place. */
+/* Checks that data is NULL, because the plan has no tensor or array for it. */
 attnkit_status attnkit_check_absent(const char *name, const void *data, char *message);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A thread's share of the work. Other threads take work from it, too, once they have finished their
- * own shares.
+ * A thread's share of the work. Threads that have finished their own shares also take work from
+ * this share.
  */
 #ifndef ATTNKIT_QUEUE_H
 #define ATTNKIT_QUEUE_H

@@ -20,17 +20,17 @@ struct tensor {
     const char *name; /* name of the public field */
     int64_t count[3]; /* batch entries or pages, heads, rows or tiles */
     int64_t row_bytes;
-    int32_t alignment; /* bytes; the address and the strides are multiples of it */
+    int32_t alignment; /* bytes; divides the address and the strides */
     bool output;       /* an output: no two of its rows may share a byte */
     bool paged;        /* count[0] is a number of pages */
     bool tiled;        /* a row is a tile, as attnkit_lay_in_tiles makes it */
     int64_t stride[3]; /* bytes; 0 along a dimension of size 1 */
     int64_t below;     /* bytes before the address */
-    int64_t span;      /* bytes from the first row to the end of the last; 0: no rows */
+    int64_t span;      /* bytes from the first row to the end of the last row; 0: no rows */
 };
 
-/* Turns a tensor of rows into a tensor of tiles. The last tile may have fewer rows than the
- * others. */
+/* Turns a tensor of rows into a tensor of tiles. The last tile may have fewer rows than a whole
+ * tile. */
 void attnkit_lay_in_tiles(struct tensor *t);
 
 /* Checks that `layout` has no bits but the bits in `known`. */

@@ -24,7 +24,7 @@ struct version {
 };
 
 /* The versions of a struct whose last field in 0.1.0 is `last`. Later fields must not use the
- * padding after it. */
+ * padding after `last`. */
 #define VERSION_OF(type, last)                                                                     \
     {                                                                                              \
 #type, offsetof(type, last) + sizeof(((type *)0)->last), sizeof(type)                      \
@@ -65,7 +65,7 @@ static inline attnkit_status read_struct(const struct version *v, const void *th
 }
 
 /* Fills the caller's struct from ours, except its size. If the caller's struct is longer than ours,
- * the rest of it becomes 0. */
+ * its further bytes become 0. */
 static inline attnkit_status write_struct(const struct version *v, void *theirs, const void *ours,
                                           char *message)
 {

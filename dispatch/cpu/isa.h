@@ -3,7 +3,7 @@
  * The lists of instruction sets and of their units, and the choice for a call. A unit is a group of
  * instructions that only some CPUs with the instruction set have, and that do a part of the work
  * faster. "avx512+bf16" names an instruction set with a unit, and "avx512+none" names the same
- * instruction set without a unit. "avx512" alone stands for whichever of the two is faster here.
+ * instruction set without a unit. "avx512" alone stands for the faster of the two on this CPU.
  */
 #ifndef ATTNKIT_ISA_H
 #define ATTNKIT_ISA_H
@@ -18,7 +18,7 @@ struct isa {
     const char *needs;             /* needs_mask as text */
     uint32_t needs_mask;           /* CPU_* bits */
     const struct kernels *kernels; /* NULL if not built */
-    bool has_units;                /* whether it has units in the list of attnkit_units */
+    bool has_units;                /* whether attnkit_units lists units of this instruction set */
 };
 
 struct unit {
@@ -45,16 +45,17 @@ int attnkit_isas(const struct isa **list);
 
 bool attnkit_isa_can_run(const struct isa *isa);
 
-/* attnkit_units and attnkit_unit_can_run do the same for units. A unit can run if its instruction
- * set can run, CPU and operating system support the unit, attnkit_enable has enabled it or it needs
- * no leave, and its instructions give the right bits for the numbers of probe.h. These numbers are
- * tried before the first use. */
+/* attnkit_units does for units what attnkit_isas does for instruction sets. A unit can run if its
+ * instruction set can run, CPU and operating system support the unit, the unit is enabled, and its
+ * instructions give the right bits for the numbers of probe.h. These numbers are tried before the
+ * first use. A unit is enabled if attnkit_enable has enabled it or if it needs no leave. */
 int attnkit_units(const struct unit **list);
 bool attnkit_unit_can_run(const struct unit *unit);
 
 /* Picks the instruction set and the unit with this name. If the name is an instruction set alone,
- * picks its last unit that can run and is faster here than no unit, if there is one. If the name is
- * NULL, picks what ATTNKIT_ISA names, or the best instruction set if ATTNKIT_ISA is not set. */
+ * picks the last of its units that can run here and is faster than no unit. If all its units are
+ * slower or cannot run, picks no unit. If the name is NULL, picks what ATTNKIT_ISA names, or the
+ * best instruction set if ATTNKIT_ISA is not set. */
 attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message);
 
 /* Returns whether there is an instruction set with the index `isa`, and `unit` is the index of one

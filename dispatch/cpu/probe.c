@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tries the instructions of a unit, for pairs of bf16 and for integers, with crafted numbers. isa.c
- * does not use the unit if a sum has other bits than the chain of kernels.h. tests/kernels/pairs.c
- * compares the table below with the model of VDPBF16PS.
+ * does not use the unit if the bits of a sum differ from the bits of the chain that kernels.h
+ * defines. tests/kernels/pairs.c compares the table below with the model of VDPBF16PS.
  */
 #include "dispatch/cpu/probe.h"
 
@@ -10,7 +10,7 @@
 
 /* The first rows: ties, cancellation, one rounding for each product, overflow, sums at the limit of
  * keep_bits_as_pairs, and a product that is too large for binary32 although the sum is not. The
- * other rows were drawn. */
+ * other rows are random. */
 const struct pair_probe attnkit_pair_probes[PAIR_PROBES] = {
     {0x3f800000, 0x3f803380, 0x3f803f80, 0x40000000},
     {0x4b800000, 0x3f803f80, 0x3f803f80, 0x4b800000},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the structs of a layer call and checks that its options fit each other. The plans of
- * attention, linear maps and appends check their own options.
+ * Reads the structs of a layer call and checks that the options of the call fit each other. The
+ * plans of attention, linear maps and appends check their own options.
  */
 #include "dispatch/cache/cache.h"
 #include "dispatch/common/ints.h"
@@ -70,8 +70,8 @@ static bool has_state(const attnkit_state *s)
     return s->max || s->sum || s->out;
 }
 
-/* Refuses fields of attention that the layer sets itself, and the flag ATTNKIT_INTEGERS, which a
- * layer does not support. */
+/* Refuses fields of attention that the layer sets itself, and the flags ATTNKIT_INTEGERS and
+ * ATTNKIT_BF16_PRODUCTS, which a layer does not support. */
 static attnkit_status check_own_fields(const struct request *r, char *message)
 {
     static const char why[] = "the layer sets this field itself, or does not support it";
@@ -99,9 +99,9 @@ static attnkit_status check_own_fields(const struct request *r, char *message)
         return refuse(message, ATTNKIT_UNSUPPORTED,
                       "attention->flags has ATTNKIT_INTEGERS: a layer does not multiply integers");
     if (a->flags & (ATTNKIT_BF16_PRODUCTS | ATTNKIT_SHORT_WEIGHTS))
-        return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "attention->flags has ATTNKIT_BF16_PRODUCTS: the attention of a layer does "
-                      "not have them");
+        return refuse(
+            message, ATTNKIT_UNSUPPORTED,
+            "attention->flags has ATTNKIT_BF16_PRODUCTS: a layer has no products of bf16");
     return check_no_tensors(tensors, 2, why, message);
 }
 

@@ -55,7 +55,7 @@ struct layer_options {
     bool appends;        /* new keys go to the cache */
     bool rotates;        /* q and new keys are rotated */
     bool packed_q;       /* cu_seqlens_q is given */
-    bool packed_keys;    /* keys are packed, too */
+    bool packed_keys;    /* keys are packed sequences, too */
     bool has_kv_starts;  /* attention gets cu_seqlens_kv */
     bool lends_q_starts; /* cu_seqlens_q serve as cu_seqlens_kv */
     bool owns_weights;   /* the workspace has weights of all heads, for mean_weights */
@@ -68,7 +68,7 @@ struct layer_options {
 /* Lengths of a run, or the upper bounds of a plan. */
 struct layer_lengths {
     int64_t batch, q_len;
-    int64_t key_len; /* new keys of an entry; packed: of all entries */
+    int64_t key_len; /* new keys of an entry, or of all entries if keys are packed */
     int64_t room; /* most keys of an entry: kv_len of the cache; without a cache k_rows if attention
                      gets cu_seqlens_kv, else key_len */
     int64_t q_rows, k_rows; /* rows of all batch entries */
@@ -81,7 +81,8 @@ static inline bool attnkit_appends_keys(const struct layer_options *has)
     return has->projects_keys && (has->rotates || has->appends);
 }
 
-/* Returns the number of keys for which an entry has room. `cache` is kv_len of the cache. */
+/* Returns the number of keys for which an entry has room. `cache` is the caller's kv_len of
+ * attention. */
 static inline int64_t attnkit_room_for_keys(const struct layer_options *has,
                                             const struct layer_lengths *l, int64_t cache)
 {
@@ -182,7 +183,8 @@ struct layer_run {
 attnkit_status attnkit_bind_layer(const struct layer_plan *plan, const struct layer_input *input,
                                   const attnkit_exec *exec, struct layer_run *run, char *message);
 
-/* Checks the values in the arrays and writes run->buffers.kv_lens. Only one thread may call it. */
+/* Checks the values in the arrays and writes run->buffers.kv_lens. Only one thread may call the
+ * function. */
 attnkit_status attnkit_check_layer_arrays(const struct layer_run *run, const attnkit_exec *exec,
                                           char *message);
 

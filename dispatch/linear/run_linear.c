@@ -2,7 +2,7 @@
  *
  * Runs a planned linear map. The memory of the map is checked and bound. Then threads share out the
  * parts of the map evenly (attnkit_linear_parts). In a parallel-for, a thread that has finished its
- * parts takes parts of other threads. This is work stealing, as in steal.h.
+ * own parts takes parts of other threads (work stealing).
  */
 #include "dispatch/linear/linear_plan.h"
 
@@ -66,7 +66,8 @@ static int64_t next_part(void *arg)
 struct taking {
     struct queue *queues;
     int64_t count, at, tried;
-    int64_t least; /* parts that queue `at` must still have for the thread to take one */
+    int64_t least; /* a thread takes a part from queue `at` only if the queue has at least this many
+                    * parts */
     int64_t least_of_others;
 };
 
