@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An array of the caller's integers, which have 64 or 32 bits: for example one integer for each
- * batch entry. It is read in place.
+ * batch entry. The array is read in place, without a copy.
  */
 #ifndef ATTNKIT_INTS_H
 #define ATTNKIT_INTS_H

@@ -28,7 +28,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the format's bytes ar
 
 enum {
     KEY_BLOCK = 128,      /* keys whose weights are summed in one chain; part of the format */
-    CHUNK_KEYS = 512,     /* keys after which a state starts afresh; part of the format */
+    CHUNK_KEYS = 512,     /* keys of a chunk: each chunk starts a new state; part of the format */
     MAX_LANES = 64,       /* most query rows in a panel */
     MAX_VECTOR = 16,      /* most lanes in a vector; at least 4 */
     MAX_DECODE_ROWS = 16, /* most query rows in a decode tile */
@@ -284,7 +284,7 @@ static inline float key_distance(const struct bias_line *what, int i)
  * of a key is 0 if the key's random word is less than `dropped`, else it is `factor`. Philox4x32-10
  * makes the words of four keys from one counter. The key of Philox is the two halves of the seed,
  * the lower half first. The four words of the counter for keys j to j + 3 are: the low 32 bits of j
- * / 4; the low 32 bits of the position; the head; and bits 32 - 47 of j / 4 with bits 32 - 47 of
+ * / 4; the low 32 bits of the position; the head; and bits 32 to 47 of j / 4, with bits 32 to 47 of
  * the position above them. */
 struct keep_line {
     uint64_t seed, position;
@@ -310,9 +310,9 @@ struct decode_block {
      * after the weights have been summed. */
     const float *const *keep;
     /* Hints for prefetching. If `far` is set, K and V most likely are neither in L1 nor in L2, and
-     * the tile prefetches rows. While it works on K, it prefetches the rows of V in `with_k`, one
-     * for each key. They are rows of this block or of the next block. While it works on V, it
-     * prefetches the `next_keys` rows of K in `next_k`. */
+     * the tile prefetches rows. While the tile works on K, it prefetches the rows of V in `with_k`,
+     * one row for each key. These are rows of this block or of the next block. While the tile works
+     * on V, it prefetches the `next_keys` rows of K in `next_k`. */
     bool far;
     bool large; /* K and V of a head do not fit into L2 */
     int next_keys;
@@ -482,8 +482,9 @@ enum { HAS_PRODUCTS = 0 };
 enum { HAS_PRODUCTS = 1 };
 #endif
 
-/* Smaller magnitudes of elements, and smaller weights, count as 0 in groups. A smaller largest
- * weight of a block counts as LEAST_PEAK. */
+/* In groups, an element whose magnitude is less than LEAST_FACTOR counts as 0. A weight that is
+ * divided by the largest weight of its block counts as 0 if the quotient is less than LEAST_WEIGHT.
+ * If the largest weight of a block is less than LEAST_PEAK, LEAST_PEAK is used in its place. */
 #define LEAST_FACTOR 0x1p-56f
 #define LEAST_WEIGHT 0x1p-40f
 #define LEAST_PEAK 0x1p-100f
@@ -500,9 +501,9 @@ static inline int64_t whole_quads(int64_t n)
  * words are whole quads, and end with zeros. In words of q, K and V, elements whose magnitude is
  * less than LEAST_FACTOR are 0. */
 struct grouped_kernels {
-    int elements; /* of a word: 1 or 2 */
+    int elements; /* elements of a word: 1 or 2 */
 
-    /* Makes the words of a row of n bf16: whole_quads(n) / elements of them. */
+    /* Makes the words of a row of n bf16: whole_quads(n) / elements words. */
     void (*pack_row)(const void *row, int64_t n, float *words);
 
     /* Makes words of the rows of V of a group of keys, in the order that weighted_v of these tiles
@@ -511,20 +512,20 @@ struct grouped_kernels {
     void (*pack_group)(const void *const row[GROUP_PRODUCTS], int keys, int64_t n, float *words);
 
     /* Computes s[key][lane] = the sum by groups of k[key] * q_t[..][lane]. The dim of k is a number
-     * of words. Lanes from `rows` on are spare: their scores may be any finite numbers. */
+     * of words. Lanes from `rows` on are spare. Their scores may be any finite numbers. */
     void (*scores)(const float *q_t, int lanes, int rows, const struct rows *k, int keys, float *s);
 
-    /* Finds the largest weight of each lane, from LEAST_PEAK to 1, and divides p by it. Makes
-     * parts of the quotients: the bf16 p_high nearest to p, and, unless `is_short`, the bf16 p_low
-     * nearest to p - p_high. A p less than LEAST_WEIGHT is 0. `parts` gets words of p_high,
-     * [KEY_BLOCK / elements][lanes], and after them as many words of p_low. Only words of whole
-     * quads of keys are written. Updates row_sum: l = fma(chain over keys of p_high + p_low,
-     * largest, l * rescale). */
+    /* Writes the largest weight of each lane, at least LEAST_PEAK and at most 1, into `largest`.
+     * Multiplies the weights of the lane by 1 / largest. A product p less than LEAST_WEIGHT counts
+     * as 0. Makes parts of p: the bf16 p_high nearest to p, and, unless `is_short`, the bf16 p_low
+     * nearest to p - p_high. `parts` gets words of p_high, [KEY_BLOCK / elements][lanes], and after
+     * them as many words of p_low. Only words of whole quads of keys are written. Updates row_sum:
+     * l = fma(chain over keys of p_high + p_low, largest, l * rescale). */
     void (*pack_weights)(const float *p, int lanes, int keys, bool is_short, const float *rescale,
                          float *row_sum, float *largest, float *parts);
 
     /* Computes o[c][lane] = fma(the sum by groups of the parts and v, largest[lane], o[c][lane] *
-     * rescale[lane]). Without rescale, the o before counts as 0. v has the words of pack_group. Its
+     * rescale[lane]). Without rescale, the old o counts as 0. v has the words of pack_group. Its
      * dim is the number of columns, and the words of group g begin GROUP_PRODUCTS / elements * g
      * strides after the words of group 0. `keys` are counted from the beginning of a group. */
     void (*weighted_v)(const float *parts, int lanes, int rows, const float *largest,
@@ -610,11 +611,11 @@ struct matrix_integer_kernels {
 };
 
 /* The tiles of an instruction set. Structs go to the tiles by address. A copy on the stack would be
- * written in pieces and read as a whole. Such a read has to wait for the writes, which takes
+ * written in pieces and read as a whole. The read would have to wait for the writes, which takes
  * noticeable time in a call of few keys. */
 struct kernels {
     const char *name;
-    int vector; /* lanes of a vector; the lanes of a panel are a multiple of it */
+    int vector; /* lanes of a vector; divides the number of lanes of a panel */
     int lanes;  /* most query rows in a panel, <= MAX_LANES */
     /* The most rows that are faster in decode than in a panel. decode_rows is for K and V that
      * would have to be widened for a panel, f32_decode_rows is for K and V that would not.
@@ -714,9 +715,9 @@ struct kernels {
 
     /* Prefill. Lanes are query rows: `lanes` of them, a multiple of `vector`. -------------- */
 
-    /* Transposes rows: q_t[d][lane] = rows[lane][d]. Linear maps use it, too, and there lanes may
-     * be ROW_GROUP. All `lanes` pointers are valid, and spare pointers repeat a row. q_t is aligned
-     * to a vector, or to ROW_GROUP floats if a vector is larger. */
+    /* Transposes rows: q_t[d][lane] = rows[lane][d]. Linear maps use this entry, too, and there
+     * `lanes` may be ROW_GROUP. All `lanes` pointers are valid, and spare pointers repeat a row.
+     * q_t is aligned to a vector, or to ROW_GROUP floats if a vector is larger. */
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
     /* Computes s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. If
@@ -827,8 +828,8 @@ struct kernels {
 };
 
 /* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. The tiles of AVX2 and NEON
- * multiply by 2^(n - POWER_HEADROOM), which needs no comparison: for n = LEAST_POWER - 1 the
- * exponent bits of this factor are 0, so it is +0. */
+ * multiply by the factor 2^(n - POWER_HEADROOM), which needs no comparison: for n = LEAST_POWER - 1
+ * the exponent bits of the factor are 0, so the factor is +0. */
 enum { LEAST_POWER = -100, POWER_HEADROOM = LEAST_POWER + 126 };
 
 /* log2(e), rounded to binary64, for the scale of scores and for merging. */

@@ -20,7 +20,7 @@
 enum {
     PHILOX_WORDS = 4, /* words of a counter; each becomes the random word of one key */
     PHILOX_COUNTERS = KEY_BLOCK / PHILOX_WORDS,
-    PHILOX_ROUNDS = 8, /* rounds after the two in philox_start */
+    PHILOX_ROUNDS = 8, /* rounds after the two rounds of philox_start */
 };
 
 /* The counters of a line differ only in word 0, which counts up from word_0 of the first counter.

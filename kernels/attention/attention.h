@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * struct attention, from which the loops work: the arguments of one call after dispatch/ has
+ * struct attention has everything that the loops know of a call: the arguments after dispatch/ has
  * checked them, with every default filled in. Strides are in bytes. "Rows" of a KV head are the
- * query rows of all heads of its group. The heads of a position lie next to each other: row r is
- * query position r / group of query head kv_head * group + r % group. So K and V are read once for
- * the group.
+ * query rows of all heads of its group, so that K and V are read once for the group. Rows are
+ * counted position by position: row r is query position r / group of query head
+ * kv_head * group + r % group.
  */
 #ifndef ATTNKIT_ATTENTION_H
 #define ATTNKIT_ATTENTION_H
@@ -82,7 +82,7 @@ struct extras {
 /* A cache whose cells hold keys in any order; see cells.h. */
 struct cells {
     struct ints index; /* index of the key in each cell, -1: empty; no array: cell j has key j */
-    int64_t stride;    /* integers from entry to entry */
+    int64_t stride;    /* integers from the first cell of an entry to the first cell of the next */
     struct cell_table *table; /* the thread's own table; NULL until there is memory */
 };
 
@@ -98,14 +98,15 @@ struct attention {
     int64_t first_key;  /* absolute index of key 0, a multiple of CHUNK_KEYS; not used with cells */
     struct cells cells;
     /* Dense states of the query rows, [batch][q_heads][q_room]. `before` is the total over earlier
-     * keys. `after` receives the total of each row in place of a result. `out` of a total that the
-     * call does not have is NULL. */
+     * keys. `after` receives the total of each row in place of a result. If the call does not have
+     * one of these totals, its `out` is NULL. */
     struct total before, after;
     float scale_log2;
-    bool integers; /* K and V, rows of TYPE_Q8_0, are multiplied as integers; kernels ask
-                    * has_integers */
-    /* q, K and V are TYPE_BF16 in rows, and are multiplied in groups of 32 products. Kernels ask
-     * is_grouped. */
+    /* K and V, rows of TYPE_Q8_0, are multiplied as integers. Kernels call has_integers and do not
+     * read this field. */
+    bool integers;
+    /* q, K and V are TYPE_BF16 in rows, and are multiplied in groups of 32 products. Kernels call
+     * is_grouped and do not read this field. */
     bool grouped;
     bool short_weights; /* with `grouped`: a weight is one bf16 instead of two */
     bool causal;
@@ -118,15 +119,15 @@ struct attention {
     struct extras extras;
 };
 
-/* Returns whether K and V are multiplied as integers. It is constant in a build without the part
- * integers, so that the compiler leaves out the code for them. */
+/* Returns whether K and V are multiplied as integers. In a build without the part integers the
+ * result is constant, so that the compiler leaves out the code for integers. */
 static inline bool has_integers(const struct attention *a)
 {
     return HAS_INTEGERS && a->integers;
 }
 
-/* Returns whether products are added in groups. It is constant in a build without the part
- * products, so that the compiler leaves out the code for them. */
+/* Returns whether products are added in groups. In a build without the part products the result is
+ * constant, so that the compiler leaves out the code for groups. */
 static inline bool is_grouped(const struct attention *a)
 {
     return HAS_PRODUCTS && a->grouped;
@@ -140,14 +141,14 @@ struct work_item {
     int64_t first_row;
     int panel_rows;  /* at most attnkit_most_panel_rows */
     int decode_rows; /* at most kernels->decode_rows or f32_decode_rows; with integers at most
-                         MAX_DECODE_ROWS, and panel_rows is 0; 0 with groups of products */
+                         MAX_DECODE_ROWS, and then panel_rows is 0; with groups of products 0 */
     int heads;       /* number of KV heads, from kv_head on, whose rows go together; 1 unless keys
                       * are few */
 };
 
-/* Returns the most panel rows of an item. They are ROW_BLOCK, rounded down to whole panels, or half
- * of it if the queries, states and totals of ROW_BLOCK rows would take too much of L2. More rows
- * share the cost of widening K and V. */
+/* Returns the most panel rows of an item. The number is ROW_BLOCK, or half of ROW_BLOCK if the
+ * queries, states and totals of ROW_BLOCK rows would take too much of L2, rounded down to whole
+ * panels. The more rows an item has, the less each row pays for widening K and V. */
 int attnkit_most_panel_rows(const struct attention *a, const struct kernels *kernels);
 
 /* Return the number of bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item
@@ -176,10 +177,10 @@ void attnkit_careful_row(const struct attention *a, const struct kernels *kernel
                          const struct work_item *row, char *scratch);
 
 /* Several threads may work on an item. Each thread takes chunks of the item's keys. The states of
- * the chunks are then joined in order to a total, which gives the same bits as a single thread
- * does. The next four functions return the number of floats of a state or the number of doubles of
- * a total. States and totals are aligned as scratch is. In memory, the state of decode follows the
- * state of prefill, and the totals lie in the same order. */
+ * the chunks are then joined in order to a total, which gives the same bits as a single thread. The
+ * next four functions return the number of floats of a state or the number of doubles of a total.
+ * States and totals have the alignment of scratch. In memory, the state of decode follows the state
+ * of prefill, and the totals lie in the same order. */
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_prefill_total(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_decode_state(const struct attention *a, int rows);
@@ -202,13 +203,13 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
                               const struct work_item *row, int64_t first, float *state,
                               char *scratch);
 
-/* The states of consecutive chunks, `step` floats apart. They have no meaning after they have been
- * joined. */
+/* The states of consecutive chunks, `step` floats apart. After joining, the states have no
+ * meaning. */
 struct chunk_run {
     double *total; /* over all chunks before these; after joining, also over these chunks */
     float *states;
-    int64_t step, first_chunk; /* first_chunk: how many earlier chunks have keys that the item sees;
-                                * at most the index of the first of these chunks */
+    int64_t step, first_chunk; /* first_chunk: number of earlier chunks with keys that the item may
+                                * see; at most the index of the first of these chunks */
     int count;
     bool begins; /* no chunks come before these: the total holds nothing yet */
     bool ends;   /* no chunks follow: the result is written, and the total has no meaning

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Turns stored rows into rows that tiles take. For prefill the work is bound by memory: each
- * element is read once and written to scratch that stays in L2. For decode the work takes a few
- * cycles for each row.
+ * Turns stored rows into rows that tiles take. For prefill, memory limits the speed: each element
+ * is read once and written to scratch that stays in L2. For decode, the work takes a few cycles for
+ * each row.
  */
 #include "kernels/attention/block.h"
 
@@ -135,11 +135,11 @@ static int keys_of_next(const struct widening *w, int64_t row_bytes)
     return (int)clamp(keys - w->first - KEY_BLOCK, 0, KEY_BLOCK);
 }
 
-/* Widens the rows of the keys in `keys` from key `from` to key end - 1, which lie at one stride.
- * Appends them to the `rows` rows that scratch already holds. Meanwhile prefetches `later_bytes`
- * bytes of the row that lies KEY_BLOCK rows after each row. The hardware prefetcher does not
- * foresee these rows, because the rows of other heads lie between them. Returns the new number of
- * rows. */
+/* Widens the rows of the keys in `keys` from key `from` to key end - 1. These rows must lie at one
+ * stride. Appends the widened rows to the `rows` rows that scratch already holds. Meanwhile
+ * prefetches `later_bytes` bytes of the row that lies KEY_BLOCK rows after each row. The hardware
+ * prefetcher does not foresee these rows, because the rows of other heads lie between them. Returns
+ * the new number of rows. */
 static inline __attribute__((always_inline)) int widen_at_stride(const struct widening *w,
                                                                  struct key_set keys, int from,
                                                                  int end, int rows,
@@ -239,8 +239,8 @@ static int keys_ahead(const struct widening *w)
     return keys_of_next(w, bytes_of(w->c->type, w->c->dim));
 }
 
-/* Returns the row of a key, or NULL if the key is not in `keys`. Prefetches the row that lies
- * KEY_BLOCK rows later, for keys less than `ahead`. */
+/* Returns the row of a key, or NULL if the key is not in `keys`. If the key is less than `ahead`,
+ * prefetches the row that lies KEY_BLOCK rows later. */
 static const void *row_in(const struct widening *w, struct key_set keys, int key, int ahead)
 {
     if (key >= KEY_BLOCK || !has_key(keys, key))
@@ -514,8 +514,8 @@ static void make_readable(const struct widening *w, struct key_set seen, int cou
     }
 }
 
-/* Returns K or V of a block. The last row is repeated up to a whole vector. `next` is prefetched
- * only if a decode tile cannot read the rows. */
+/* Returns K or V of a block. The last row is repeated up to a whole vector. If a decode tile cannot
+ * read the rows, prefetches `next`. */
 static struct key_rows point(const struct attention *a, const struct kernels *kernels,
                              const struct cache *c, struct key_range keys, struct key_set seen,
                              struct key_range next, struct row_list *list, float *wide)

@@ -2,9 +2,9 @@
  *
  * K and V of a block of keys in the form that the tiles take. Prefill takes rows of binary32 at one
  * stride. Rows that lie like this are used in place. Other rows are brought into scratch, once for
- * all query rows of an item: rows of another type, rows in several pages or in cells out of order,
- * tiled K, and rows with unseen rows between them. Decode takes rows of any type, each by its
- * address, and tiled K. For decode, rows go through scratch only if no decode tile reads their
+ * all query rows of an item: rows that are not binary32, rows in several pages or in cells out of
+ * order, tiled K, and rows with unseen rows between them. Decode takes rows of any type, each by
+ * its address, and tiled K. For decode, rows go through scratch only if no decode tile reads their
  * type, or if their type is TYPE_I8 and their groups of scales are neither whole rows nor multiples
  * of MAX_VECTOR.
  */
@@ -19,8 +19,8 @@ struct wide {
     float *k, *v;
 };
 
-/* Returns whether a call needs struct wide. K and V may need it. Query and output rows of another
- * type than binary32 need it, too, but only while K and V do not use it. */
+/* Returns whether a call needs struct wide: for K and V, or for query and output rows that are not
+ * binary32. Query and output rows use struct wide only while K and V do not. */
 bool attnkit_needs_wide(const struct attention *a);
 
 /* Returns whether masks or empty cells may hide keys between keys that are seen. */
@@ -66,16 +66,16 @@ static inline int64_t wide_dim(const struct attention *a)
 }
 
 /* Returns K and V of `keys`, which are a part of the block at key `first`, as words of struct
- * grouped_kernels in `wide`. K has the row of key i at row i, and V has the words of group i
- * from row i * GROUP_PRODUCTS / elements on, counted from the beginning of the block. Keys that are
- * not in `keys` have words of 0. K and V begin with the group of the first of `keys`, and end with
- * the quad of the last. The words before them are not written. */
+ * grouped_kernels in `wide`. K has the row of key i at row i. V has the words of group i from row
+ * i * GROUP_PRODUCTS / elements on. Keys, rows and groups are counted from the beginning of the
+ * block. Keys that are not in `keys` have words of 0. K and V begin with the group of the first of
+ * `keys`, and end with the quad of the last of `keys`. Words before this group are not written. */
 struct block attnkit_grouped_block(const struct attention *a, const struct kernels *kernels,
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);
 
-/* The keys first .. end - 1 of a head. Of a longer range, a block has the first KEY_BLOCK keys. The
- * range is empty if first is end. */
+/* The keys first .. end - 1 of a head. If the range is longer than KEY_BLOCK keys, its block is the
+ * first KEY_BLOCK keys. The range is empty if first is end. */
 struct key_range {
     int64_t batch, kv_head, first, end;
 };
@@ -111,9 +111,9 @@ void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_ro
 /* Points `block` to the rows of the keys that are in `keys` and in `seen`. `keys` is within one
  * block, and `seen` counts keys from keys.first. If block->far, also points to the rows to
  * prefetch: V of the block and K of `next`. If room->turns > 1, `next` is a range of the first of
- * these heads. If `next` is then as long as the block, this head's part of K and V of `next` is
- * prefetched. No other row is touched. If K is tiled, keys.first begins a tile, K has all tiles
- * from there on, and V has a row of zeros for each key that is not seen. */
+ * the heads that prefetch together. If `next` is then as long as the block, this head's part of K
+ * and V of `next` is prefetched. No other row is touched. If K is tiled, keys.first begins a tile,
+ * K has all tiles from there on, and V has a row of zeros for each key that is not seen. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
                            struct key_range keys, struct key_set seen, struct key_range next,
                            struct row_room *room, struct decode_block *block);

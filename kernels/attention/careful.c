@@ -2,7 +2,7 @@
  *
  * Recomputes a row whose result is not finite. If elements of a chunk's sums have overflowed, the
  * chunk is recomputed in binary64, by step 9 of ../README.md. Rows are computed one at a time.
- * Lanes are keys in scores and columns in fold_row. The other loops call this file. They call it
+ * Lanes are keys in scores and columns in fold_row. The other loops call this file, but only
  * rarely, unless V has infinities or NaN.
  */
 #include <math.h>

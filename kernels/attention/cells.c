@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Finds the cell of each key from the key indices of all cells. One pass over an entry's indices
- * finds their range. Another pass lists each cell at its key. An empty cell costs only a
- * comparison. If several sequences share a cache, most cells are empty for each sequence.
+ * finds the smallest and the largest index. A second pass writes the number of each cell to the
+ * table, at the place of the cell's key. An empty cell costs only a comparison. If several
+ * sequences share a cache, most cells are empty for each sequence.
  */
 #include "kernels/attention/cells.h"
 
@@ -72,8 +73,9 @@ static struct ints indices_of(const struct attention *a, int64_t batch)
     return (struct ints){(const char *)all.data + first, all.narrow};
 }
 
-/* Returns the range of indices. `indices.narrow` is a constant in each call. As an unsigned number
- * -1 is the largest, so that it is never the smallest index. */
+/* Returns the range of indices. `indices.narrow` is a constant in each call. Compared as an
+ * unsigned number, the -1 of an empty cell is the largest, so that it is never the smallest
+ * index. */
 static inline struct index_range range_of(struct ints indices, int64_t cells)
 {
     struct index_range r = {INT64_MAX, 0, -1};
@@ -120,8 +122,8 @@ struct key_span attnkit_key_span(struct index_range range)
     return (struct key_span){first_key, range.largest + 1 - first_key};
 }
 
-/* Lists each of `cells` cells at its key. Returns the first cell whose key has a cell already, or
- * -1.
+/* Writes the numbers of `cells` cells to the table, each at the place of the cell's key. Returns
+ * the first cell whose key has a cell already, or -1.
  */
 static inline int64_t place(struct ints indices, int64_t cells, int64_t first_key, int32_t *of_key)
 {

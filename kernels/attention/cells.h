@@ -3,8 +3,8 @@
  * A cache whose cells hold keys in any order, such as a ring buffer. For each cell the caller gives
  * the absolute index of its key, or says that the cell is empty. The loops walk over the keys in
  * the order of their index, from the beginning of a chunk on. They find the cell of each key in a
- * table. Each thread has its own table, with the keys of the batch entry that it works on. Listing
- * an entry takes some cycles for each cell.
+ * table. Each thread has its own table, with the keys of the batch entry that the thread works on.
+ * Filling the table takes some cycles for each cell.
  */
 #ifndef ATTNKIT_CELLS_H
 #define ATTNKIT_CELLS_H
@@ -30,7 +30,7 @@ struct cell_block {
 
 struct cell_table {
     struct key_span *spans;    /* the keys of each batch entry */
-    int64_t batch;             /* the batch entry whose keys are listed; -1: none yet */
+    int64_t batch;             /* the batch entry whose keys are in the table; -1: none yet */
     struct cell_block *blocks; /* the blocks of the entry, from first_key on */
     int32_t *cell;             /* the cell of each key of these blocks; -1: no cell */
 };
@@ -46,8 +46,8 @@ static inline int64_t first_key_of(const struct attention *a, int64_t batch)
     return has_cells(a) ? a->cells.table->spans[batch].first_key : a->first_key;
 }
 
-/* Returns the cells of the listed entry's keys, from key `first` on. Key 0 is the key with the
- * index first_key. */
+/* Returns the cells of the keys in the table, from key `first` on. Key 0 is the key with the index
+ * first_key. */
 static inline const int32_t *cells_from(const struct attention *a, int64_t first)
 {
     return a->cells.table->cell + first;
@@ -100,11 +100,12 @@ struct index_range attnkit_index_range(const struct attention *a, int64_t batch)
 /* Returns the span of an entry's keys, from the range of their indices. */
 struct key_span attnkit_key_span(struct index_range range);
 
-/* Lists the keys of an entry, whose span must be set. Returns -1, or the first cell that has the
- * index of an earlier cell. The table is valid only if the result is -1. */
+/* Fills the table with the keys of an entry, whose span must be set. Returns -1, or the first cell
+ * that has the index of an earlier cell. The table is valid only if the result is -1. */
 int64_t attnkit_list_cells(const struct attention *a, const struct kernels *kernels, int64_t batch);
 
-/* Lists the keys of an entry that has been checked, unless the table lists them already. */
+/* Fills the table with the keys of an entry that has been checked, unless the table has them
+ * already. */
 void attnkit_take_cells(const struct attention *a, const struct kernels *kernels, int64_t batch);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention for few query rows of a KV head, above all for a decoding step. A walk goes over the
- * keys once, with one call of a fused tile for each block. dispatch/attention/schedule.c calls this
- * file for whole work items, dispatch/attention/steal.c for a chunk of an item's keys, and
+ * keys once, with one call of the decode tile for each block. dispatch/attention/schedule.c calls
+ * this file for whole work items, dispatch/attention/steal.c for a chunk of an item's keys, and
  * careful.c for a chunk of a row's keys.
  */
 #include <math.h>
@@ -30,8 +30,8 @@ struct walk {
     int64_t end[MAX_DECODE_ROWS]; /* end of the keys that a row sees; never falls from row to row */
     struct visible visible;       /* the keys that any row sees by its position */
     struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
-    struct total total; /* the state over the chunks before the latest */
-    bool is_used;  /* the walk has come to keys of `chunk`; masks may have hidden all of them */
+    struct total total; /* the state over the chunks before the latest chunk */
+    bool is_used;  /* the walk has come to keys of `chunk`; masks may have hidden all these keys */
     bool is_begun; /* `total` holds the caller's total or a chunk */
 };
 
@@ -65,7 +65,7 @@ static int64_t q_floats(const struct attention *a, int rows)
 }
 
 /* Returns the number of bytes of scratch for the walks, without the scratch that is needed after
- * them. */
+ * the walks. */
 static size_t walk_scratch(const struct attention *a, int rows, int items)
 {
     const int64_t doubles = items * attnkit_decode_total(a, rows),
@@ -418,7 +418,7 @@ static bool has_keys(struct key_range keys)
 }
 
 /* Returns the visible keys of the block that is computed after the block at key `first` of walk i.
- * It is the same block of a later walk, or a later block of the chunk, or else the first block of
+ * This is the same block of a later walk, or a later block of the chunk, or else the first block of
  * the next chunk. */
 static struct key_range after_block(const struct walk *walks, int count, int i, int64_t first)
 {
@@ -611,9 +611,9 @@ static __attribute__((noinline)) void write_weights(const struct attention *a,
 }
 
 /* Recomputes the rows whose result is not finite, because a sum may have overflowed. If the sum of
- * a row's weights is NaN, the result is NaN, too, and the row is not recomputed. If the call
- * returns states, the row is recomputed even then. The caller may have made the state from which
- * the call continues, and in this state o may be a number although the sum is NaN. */
+ * a row's weights is NaN, the result is NaN, too, and the row is not recomputed. A call that
+ * returns states recomputes the row even then: the caller may have made the state from which the
+ * call continues, and in this state o may be a number although the sum is NaN. */
 static __attribute__((noinline)) void redo_rows(const struct attention *a,
                                                 const struct kernels *kernels, const struct walk *w,
                                                 uint64_t not_finite, char *scratch)
@@ -743,7 +743,8 @@ void attnkit_decode_chunk(const struct attention *a, const struct kernels *kerne
     decode_chunk(a, kernels, items, count, first, states, step, walks, scratch);
 }
 
-/* Has only one walk on the stack, because prefill.c needs much stack itself and calls careful.c. */
+/* Puts only one walk on the stack: prefill.c, which needs much stack itself, calls careful.c, which
+ * calls this function. */
 void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *kernels,
                               const struct work_item *row, int64_t first, float *state,
                               char *scratch)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The addresses of rows. A struct place says where a row of Q, of the output and of the log-sum-exp
- * lies. It is computed from the number of the row in its KV head (see attention.h). Rows of K and
- * V, and tiles of K, are found by the index of the key.
+ * lies. A place is computed from the number of the row in its KV head (see attention.h). Rows of K
+ * and V, and tiles of K, are found by the index of the key.
  */
 #ifndef ATTNKIT_KEYS_H
 #define ATTNKIT_KEYS_H
@@ -80,8 +80,8 @@ static inline struct key_row key_row_at(const struct cache *c, struct index at, 
                             (const float *)scales};
 }
 
-/* Returns the row of a key, or the tile that has the row. With cells, the key must belong to the
- * listed entry and have a cell. */
+/* Returns the row of a key, or the tile that has the row. With cells, the key must be in the table
+ * of cells and have a cell. */
 static inline struct key_row key_row(const struct attention *a, const struct cache *c,
                                      int64_t batch, int64_t kv_head, int64_t key)
 {

@@ -57,7 +57,7 @@ struct visible {
 };
 
 /* Returns the end of the keys that the rows at a query position of a batch entry may see. q_offset
- * + q_len does not overflow, because dispatch/attention/ has checked it. */
+ * + q_len does not overflow: dispatch/attention/ has checked this sum. */
 static inline int64_t causal_end(const struct attention *a, int64_t batch, int64_t position)
 {
     const int64_t keys = sequence_keys(a, batch);
@@ -129,9 +129,9 @@ struct seen {
 void attnkit_see(const struct attention *a, const struct kernels *kernels,
                  const struct place *place, int64_t block, struct seen *seen);
 
-/* attnkit_heads_differ returns whether two query heads may have different struct seen at one
- * position. attnkit_rows_differ returns whether any two query rows of a KV head may have different
- * struct seen. */
+/* attnkit_heads_differ returns whether two query heads may have different values of struct seen at
+ * one position. attnkit_rows_differ returns whether any two query rows of a KV head may have
+ * different values of struct seen. */
 bool attnkit_heads_differ(const struct attention *a);
 bool attnkit_rows_differ(const struct attention *a);
 

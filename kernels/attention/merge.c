@@ -3,8 +3,8 @@
  * Merges results over parts of the keys. Each part of a row is a softmax state: M = ceil t, l =
  * 2^(t - M) and o = out_i * l, with t = lse_i / ln 2. The states fold into a total, as the states
  * of chunks do. No state is stored: o is computed from out_i while it is folded into the total. The
- * loop merges a tile of rows at a time. If rows are long, it merges some of their columns at a
- * time. So the total of a tile fits on the stack. Reading the parts takes most of the time.
+ * loop merges a tile of rows at a time, and some columns at a time if rows are long. So the total
+ * of a tile fits on the stack. Reading the parts takes most of the time.
  */
 #include "kernels/attention/merge.h"
 
@@ -18,7 +18,7 @@ enum {
 };
 
 /* Some consecutive rows. Offsets are in bytes, from the first row of a part to each row of the
- * tile. They are the same in all parts. */
+ * tile. The offsets are the same in all parts. */
 struct tile {
     int rows;
     int64_t part_out[MAX_DECODE_ROWS], part_lse[MAX_DECODE_ROWS];

@@ -29,7 +29,7 @@ struct panel {
     int64_t end;  /* end of the keys that the last row sees */
     float *q_t;   /* [head_dim][lanes] */
     struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
-    struct total total; /* the total over the chunks before the latest */
+    struct total total; /* the total over the chunks before the latest chunk */
     struct seen *seen;  /* with masks: the keys of the block that each row sees */
     bool is_begun;      /* the total holds the caller's total or a chunk */
     bool is_sunk;       /* M and l of the total hold the sinks, but o is still in `chunk` */
@@ -41,7 +41,7 @@ struct prefill {
     const struct attention *a;
     const struct kernels *kernels;
     int64_t batch, kv_head;
-    int rows;               /* of the item, in panels */
+    int rows;               /* rows of the item that go through panels */
     float *scores;          /* [KEY_BLOCK][lanes] of a panel */
     float *rescale;         /* [lanes] */
     float *parts;           /* with groups: parts of weights, 2 times [KEY_BLOCK][lanes] */
@@ -103,7 +103,8 @@ int attnkit_most_panel_rows(const struct attention *a, const struct kernels *ker
     return rows / kernels->lanes * kernels->lanes;
 }
 
-/* Returns the number of floats of scratch that parts of weights and the largest weights take. */
+/* Returns the number of floats of scratch that parts of weights and the largest weights take: 0
+ * without groups. */
 static int64_t part_floats(const struct attention *a, int lanes)
 {
     return is_grouped(a) ? (2 * KEY_BLOCK + 1) * lanes : 0;
@@ -273,11 +274,11 @@ static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, i
     pack_panel(w, p);
 }
 
-/* Divides the scratch. It begins with the panels, because the scratch of another thread may lie
- * before it. That scratch ends with rows of V, and the hardware prefetcher reads some rows beyond
- * them. If this thread wrote to the prefetched cache lines, both threads would wait for these
- * lines: the scores at this place made prefill on two threads up to a fifth slower (Zen 4). The
- * panels begin with q, which is only read. Returns the scratch of the panels. */
+/* Divides the scratch. The panels come first, because they begin with q, which is only read. The
+ * scratch of another thread may lie before this scratch, and ends with rows of V. The hardware
+ * prefetcher reads some cache lines beyond these rows. If this thread wrote to these cache lines,
+ * both threads would wait for them: with the scores in first place, prefill on two threads was up
+ * to a fifth slower (Zen 4). Returns the scratch of the panels. */
 static char *divide_scratch(struct prefill *w, int panel_rows, char *scratch, struct seen **seen)
 {
     const int lanes = w->kernels->lanes, rows = whole_vectors(panel_rows, w->kernels->vector);
@@ -353,7 +354,8 @@ static void score(const struct prefill *w, const struct panel *p, const struct r
         w->kernels->scores(p->q_t, p->lanes, k, keys, w->scores, v);
 }
 
-/* Turns scores, or t, into weights and makes their parts. l is the sum of the parts. */
+/* Turns scores, or the t that `adjust` has made of them, into weights, and splits the weights into
+ * parts. l is the sum of the parts. */
 static void softmax_in_groups(const struct prefill *w, const struct panel *p, int keys,
                               const int32_t *visible, float scale_log2)
 {
@@ -364,7 +366,7 @@ static void softmax_in_groups(const struct prefill *w, const struct panel *p, in
                                       p->chunk.row_sum, w->largest, w->parts);
 }
 
-/* Turns scores, or t, into weights. */
+/* Turns scores, or the t that `adjust` has made of them, into weights. */
 static void softmax(const struct prefill *w, const struct panel *p, int keys,
                     const int32_t *visible, float scale_log2)
 {
@@ -445,7 +447,8 @@ struct view {
     bool biased;
 };
 
-/* With groups, the keys begin with a group. */
+/* Returns the keys that rows of the panel see, among the keys in `there`. If `grouped`, the first
+ * of these keys is rounded down to the beginning of a group of products. */
 static struct view view_of(const struct panel *p, struct key_set there, bool grouped)
 {
     struct view view = {.biased = false};
@@ -704,9 +707,9 @@ static void redo_row(const struct prefill *w, const struct panel *p, int64_t row
 
 /* Recomputes the rows whose result is not finite. A sum may have overflowed. Or a lane that does
  * not see a key has multiplied V of this key by 0, which gives NaN if V is NaN or infinite. If the
- * sum of a row's weights is NaN, the result is NaN, too, and the row is not recomputed. If the call
- * returns states, the row is recomputed even then. The caller may have made the state from which
- * the call continues, and in this state o may be a number although the sum is NaN. */
+ * sum of a row's weights is NaN, the result is NaN, too, and the row is not recomputed. A call that
+ * returns states recomputes the row even then: the caller may have made the state from which the
+ * call continues, and in this state o may be a number although the sum is NaN. */
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Turns scores into t where a softcap or a bias is given, or both; see struct adjust. prefill.c
- * calls `adjust` between scores and softmax, and the decode tile calls it for each of its rows.
+ * Turns scores into t if there is a softcap or a bias or both (struct adjust). prefill.c calls
+ * `adjust` between scores and softmax, and the decode tile calls it for each of its rows.
  *
  * A capped score takes a division and some 25 other operations, 12 of them multiply-adds. These
  * operations depend on each other and take some 70 cycles. Four vectors side by side hide this

@@ -143,16 +143,16 @@ static inline __m256 shrunk_power_of_two(__m256 rounded)
  * bits of SLEEF's Sleef_finz_exp2f8_u10avx2. The polynomial in x - round(x) is SLEEF's, times
  * 2^POWER_HEADROOM, which changes no bit of a fraction. tests/kernels/elementary.c compares every
  * float. The function is inline, because a call would spill the registers of its caller. All
- * vectors go through a stage before the next stage begins. If they came one after the other, a
- * core's scheduler would hold only about three sequences of 10 dependent instructions, too few to
- * keep its ports busy. */
+ * vectors go through a stage before the next stage begins. If each vector went through all stages
+ * before the next vector, a core's scheduler would hold only about three sequences of 10 dependent
+ * instructions, too few to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m256 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
                                          0.2402264476e+0f, 0.6931471825e+0f, 1.0f};
     const float unit = (float)(1 << POWER_HEADROOM);
-    /* 1.5 * 2^23: a number that is added to it is rounded to an integer, in the lowest bits of the
-     * sum. */
+    /* 1.5 * 2^23: adding a number to `magic` rounds the number to an integer, in the lowest bits of
+     * the sum. */
     const __m256 magic = _mm256_set1_ps(0x1.8p23f);
     __m256 rounded[SIDE_BY_SIDE], p[SIDE_BY_SIDE];
     for (int i = 0; i < n; i++) {
@@ -245,8 +245,8 @@ static inline int panel_height(int64_t left, int vectors)
 enum { LARGE_TILE = 8 /* accumulators */ };
 
 /* Returns sum + a * b. In large tiles the assembly keeps the sum in its register. Without the
- * assembly, gcc moves sums from one register to another and spills some, in long rounds that need
- * nearly all 16 ymm. */
+ * assembly, gcc moves sums from one register to another and spills some, in long loop bodies that
+ * need nearly all 16 ymm. */
 static inline __attribute__((always_inline)) __m256 multiply_add(__m256 a, __m256 b, __m256 sum,
                                                                  const bool is_large)
 {

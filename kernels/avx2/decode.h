@@ -24,7 +24,7 @@ struct scores {
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
-    int64_t bytes;                       /* of each row */
+    int64_t bytes;                       /* bytes of each row */
     int64_t lines;                  /* cache lines for each call of prefetch_ahead; 0 if none is
                                      * left */
     int64_t times;                  /* calls of prefetch_ahead in a tile */
@@ -83,8 +83,9 @@ static inline __attribute__((always_inline)) void prefetch_over_rows(struct ahea
 }
 
 /* Prefetches the next cache lines to L2 while rows of `type` are read. The lines need not exist: a
- * prefetch never faults. Rows of TYPE_Q8_0 leave no registers for a second loop. The function is
- * always inlined, because gcc drops calls of a function that does nothing but prefetch. */
+ * prefetch never faults. For TYPE_Q8_0 only the loop of prefetch_over_rows is used, because these
+ * rows leave no registers for a second loop. The function is always inlined, because gcc drops
+ * calls of a function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead,
                                                                  const enum type type)
 {

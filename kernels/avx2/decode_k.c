@@ -7,21 +7,22 @@
  * takes 16 bytes of each of 8 keys as 4 vectors of 32-bit units, with 1, 2 or 4 elements in a unit.
  * This takes 4 loads, 4 inserts that load, and 8 shuffles. Then an element of all keys takes the
  * instructions that widen it (three for a byte) and an FMA per row. A tile is 2 vectors of keys, so
- * that there are enough chains for the FMA ports, and a broadcast of q serves both. Registers: 8
- * units, at most 8 sums and a broadcast are more than the 16 ymm, so some of them are on the stack.
+ * that there are enough chains for the FMA ports, and a broadcast of q serves both vectors.
+ * Registers: 8 units, at most 8 sums and a broadcast are more than the 16 ymm, so some units are on
+ * the stack.
  *
- * For few rows of binary32, memory is the bound. For types of 8 or 16 bits, the bound is shuffles
- * and FMA together. Prefetches are spread evenly and go through one row after the other. In bursts,
- * or with one cache line of each row in turn, they would delay the loads.
+ * For few rows of binary32, memory limits the speed. For types of 8 or 16 bits, shuffles and FMA
+ * together limit the speed. Prefetches are spread evenly and go through one row after the other. In
+ * bursts, or with one cache line of each row in turn, they would delay the loads.
  */
 #include "kernels/avx2/steps.h"
 
-/* A signed byte becomes a float in two steps: a shuffle moves it to its place in 32 bits, then a
- * second step makes it a number. For TYPE_I8 its place is the upper byte. A conversion then gives
- * UPPER_BYTE times the number, so the scale is divided by UPPER_BYTE. For TYPE_Q8_0 its place is
- * the second byte. An exclusive or then gives the number + BYTE_ZERO, and a multiply-add with the
- * scale subtracts BYTE_ZERO * scale. That product is exact as in add_large, because BYTE_ZERO has 9
- * bits. */
+/* A signed byte becomes a float in two steps: a shuffle moves the byte to its place in 32 bits,
+ * then a second step makes the byte a number. For TYPE_I8 the place is the upper byte. A conversion
+ * then gives UPPER_BYTE times the number, so the scale is divided by UPPER_BYTE. For TYPE_Q8_0 the
+ * place is the second byte. An exclusive or then gives the number + BYTE_ZERO, and a multiply-add
+ * with the scale subtracts BYTE_ZERO * scale. That product is exact as in add_large, because
+ * BYTE_ZERO has 9 bits. */
 #define UPPER_BYTE 0x1p24f
 #define BYTE_ZERO 0x1.01p15f
 
@@ -77,7 +78,7 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
 }
 
 /* Adds the products of element d of all keys. `is_large` is passed on to multiply_add. It is false
- * for bytes, because gcc would otherwise spill more registers in the long rounds of bytes. */
+ * for bytes, because gcc would otherwise spill more registers in the long loop bodies for bytes. */
 static inline __attribute__((always_inline)) void
 add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m256 s[][MAX_TILE],
             const int vectors, const int rows, const bool is_large)

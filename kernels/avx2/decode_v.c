@@ -5,7 +5,7 @@
  *
  * Lanes are value columns. A tile has 2 vectors of columns for 4 rows, and 4 vectors for fewer
  * rows. Registers: at most 8 sums, 4 vectors of V, their scale, a weight and the constants that
- * widen bytes take 16 ymm. FMA or memory is the bound. A quantised element takes one more
+ * widen bytes take 16 ymm. FMA or memory limits the speed. A quantised element takes one more
  * multiplication, by its scale. The sums are just enough to keep the FMA ports busy, so any other
  * work of these ports delays the sums.
  */
@@ -200,7 +200,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     }
 }
 
-/* Computes the last columns, which are less than a vector. */
+/* Computes the last columns, which fill less than a vector. */
 static inline __attribute__((always_inline)) void
 part_tile(const struct panel *panel, const struct weights *weights, int64_t first, const int rows)
 {
@@ -210,8 +210,8 @@ part_tile(const struct panel *panel, const struct weights *weights, int64_t firs
     for (int r = 0; r < rows; r++)
         sum[r] = _mm256_setzero_ps();
     for (int key = 0; key < panel->most; key++) {
-        /* The usual number of last columns is four. As a constant, it lets load_part do without a
-         * call of memcpy. */
+        /* The usual number of last columns is four. If the number is a constant, load_part calls no
+         * memcpy. */
         const __m256 x = width == 4 ? load_part(v, v->row + key, first, 4)
                                     : load_part(v, v->row + key, first, width);
         for (int r = 0; r < rows; r++)

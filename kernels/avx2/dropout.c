@@ -2,7 +2,7 @@
  *
  * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
  * calls keep_line for each query row and block with dropout. The number of instructions limits the
- * speed: a round of 4 counters takes 8.
+ * speed: a round of 4 counters takes 8 instructions.
  *
  * A word is the low half of 64 bits. The multiply instruction reads only low halves, so the upper
  * halves need not be cleared. The only move of words is the shift that brings the high half of a
@@ -39,8 +39,8 @@ static inline counters next_key(counters key, uint32_t step)
     return _mm256_add_epi32(key, low_words(step));
 }
 
-/* Returns the first words of some counters. Their order makes the unpacking in store_factors give
- * the factors in the order of keys. */
+/* Returns the first words of some counters. The words are in an order from which store_factors
+ * unpacks factors in the order of keys. */
 static inline counters counters_from(uint32_t first)
 {
     return _mm256_add_epi64(low_words(first), _mm256_setr_epi64x(0, 2, 1, 3));

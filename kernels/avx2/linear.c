@@ -5,10 +5,10 @@
  * inputs at a time.
  *
  * A register tile has 4 rows x 3 vectors. 12 accumulators, 3 vectors of w and 1 broadcast take all
- * 16 ymm. Each d takes 12 FMA and 7 loads. The FMA ports are the bound: they take 6 cycles for each
- * d. There are few other instructions, because a thread executes only 3 instructions in a cycle
- * while the other thread of its core is busy. A product of few rows reads each tile of the matrix
- * once, and memory limits the speed of the product.
+ * 16 ymm. Each d takes 12 FMA and 7 loads. The FMA ports limit the speed: they take 6 cycles for
+ * each d. There are few other instructions, because a thread executes only 3 instructions in a
+ * cycle while the other thread of its core is busy. A product of few rows reads each tile of the
+ * matrix once, and memory limits the speed of the product.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx2/avx2.h"
@@ -19,8 +19,8 @@ enum {
     WIDTH = 3,     /* vectors of outputs of a register tile */
     FEW_ROWS = 4,  /* rows of a register tile of few_product */
     FEW_TILES = 4, /* tiles of the matrix that a register tile of a single row reads side by side */
-    AHEAD = 384,   /* bytes: prefetches are six cache lines ahead in each tile; more was slower */
-    SHORT_TILE = 8192, /* bytes; a tile that is not longer ends before a prefetch is of use */
+    AHEAD = 384,   /* bytes by which prefetches are ahead in a tile; more bytes were slower */
+    SHORT_TILE = 8192, /* bytes; in a tile of at most this size, prefetches come too late */
 };
 
 static inline __m256 with_bias(__m256 y, const float *bias, int64_t out, int64_t outs)
@@ -231,8 +231,8 @@ static __attribute__((cold, noinline)) void settle_few(const struct few_product 
     attnkit_avx2_settle(rows, outs < most ? outs : most, y);
 }
 
-/* Computes `tiles` tiles of outputs, or as many as there are, beginning with the tile of output
- * `out`. */
+/* Computes `tiles` tiles of outputs, or all tiles that are left if these are fewer, beginning with
+ * the tile of output `out`. */
 static inline __attribute__((always_inline)) void few_tiles(const enum type type,
                                                             const struct few_product *p,
                                                             int64_t out, int first, const int rows,

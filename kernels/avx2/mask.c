@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masks as bits, one bit for each key of a block: the keys whose byte is not 0, whose id is the
- * row's own, or whose bias does not mask them. mask.c of kernels/attention calls these functions
- * for each query row and block. Loads are the bound.
+ * Masks as bits, one bit for each key of a block: the keys whose byte is not 0, whose id is the id
+ * of the row, or whose bias does not mask them. mask.c of kernels/attention calls these functions
+ * for each query row and block. Loads limit the speed.
  */
 #include "kernels/avx2/avx2.h"
 

@@ -2,7 +2,7 @@
  *
  * Copies query rows into a panel: q_t[d][lane] = rows[lane][d], by 8x8 transposes in registers.
  * prefill.c calls pack_q once for each panel, linear.c for each group of rows of x. A transpose
- * takes 8 loads, 24 shuffles and 8 stores. The shuffles are the bound.
+ * takes 8 loads, 24 shuffles and 8 stores. The shuffles limit the speed.
  */
 #include "kernels/avx2/avx2.h"
 

@@ -5,7 +5,7 @@
  * weighted_v for every panel and block of keys, after softmax.
  *
  * A register tile has 4 columns x 3 vectors. 12 accumulators, 3 vectors of p and 1 broadcast take
- * all 16 ymm. Each key takes 12 FMA and 7 loads. The two FMA ports are the bound: they take 6
+ * all 16 ymm. Each key takes 12 FMA and 7 loads. The two FMA ports limit the speed: they take 6
  * cycles for each key. The loop is unrolled by 4 keys to have few other instructions, because a
  * thread executes only 3 instructions in a cycle while the other thread of its core is busy. The
  * last panel of an item may be narrower and then has tiles of 6 x 2 or 8 x 1.

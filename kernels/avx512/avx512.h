@@ -134,8 +134,8 @@ enum {
  * bits of SLEEF's Sleef_finz_exp2f16_u10avx512f. The polynomial in x - round(x) is SLEEF's.
  * tests/kernels/elementary.c compares every float. The function is inline, because a call would
  * spill the registers of its caller. All vectors go through a stage before the next stage begins.
- * If they came one after the other, a core's scheduler would hold too few sequences of 9 dependent
- * instructions to keep its ports busy. */
+ * If each vector went through all stages before the next vector, a core's scheduler would hold too
+ * few sequences of 9 dependent instructions to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
@@ -230,7 +230,7 @@ static inline int panel_height(int64_t left, int vectors)
 enum { LARGE_TILE = 16 /* accumulators */ };
 
 /* Returns sum + a * b. In large tiles the assembly keeps the sum in its register. Without the
- * assembly, gcc moves sums from one register to another and spills some, in long rounds. */
+ * assembly, gcc moves sums from one register to another and spills some, in long loop bodies. */
 static inline __attribute__((always_inline)) __m512 multiply_add(__m512 a, __m512 b, __m512 sum,
                                                                  const bool is_large)
 {
@@ -248,8 +248,9 @@ static inline __m512 plain_nan(__m512 y)
     return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q), nan);
 }
 
-/* Returns sum + *x * w by one instruction, which broadcasts x. On a Zen 4 it costs no more than a
- * multiply-add of registers, and a separate broadcast would take a cycle of its own. */
+/* Returns sum + *x * w by one instruction, which broadcasts x. On a Zen 4 this instruction costs no
+ * more than a multiply-add of registers, while a separate broadcast would take a cycle of its
+ * own. */
 static inline __attribute__((always_inline)) __m512 multiply_add_one(const float *x, __m512 w,
                                                                      __m512 sum)
 {

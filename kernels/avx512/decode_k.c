@@ -10,15 +10,15 @@
  * broadcast took a tenth of the time. A tile is 2 vectors of keys, because the sums of one vector
  * are too few to keep the FMA ports busy.
  *
- * Shuffles have one port. If all shuffles of a step came before its FMAs, the other port would be
- * idle during the shuffles. Therefore the shuffles of the next step are placed among the FMAs of a
- * step, and their results are stored in memory. binary32 is the exception (is_transposed_before).
- * Registers: 8 vectors of the next step, 8 sums, 2 scales and 2 elements take 20 of 32 zmm. The
- * others hold constants.
+ * Shuffles run on one port only. If all shuffles of a step came before its FMAs, the other FMA port
+ * would be idle during the shuffles. Therefore the shuffles of the next step are placed among the
+ * FMAs of a step, and their results are stored in memory. binary32 is the exception
+ * (is_transposed_before). Registers: 8 vectors of the next step, 8 sums, 2 scales and 2 elements
+ * take 20 of 32 zmm. Constants take the other registers.
  *
- * For few rows of binary32, memory is the bound. For types of 8 or 16 bits, the bound is shuffles
- * and FMA together. Prefetches are spread evenly and go through one row after the other. In bursts,
- * or with one cache line of each row in turn, they would delay the loads.
+ * For few rows of binary32, memory limits the speed. For types of 8 or 16 bits, shuffles and FMA
+ * together limit the speed. Prefetches are spread evenly and go through one row after the other. In
+ * bursts, or with one cache line of each row in turn, they would delay the loads.
  *
  * A byte q of TYPE_Q8_0 becomes q * scale without a conversion. q + 128 in the mantissa of a power
  * of two is x = q + c with c = 2^16 + 128 or 2^8 + 128, and x * scale - c * scale is one FMA.
@@ -216,8 +216,9 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
 
 /* Adds the products of all whole cache lines of rows of TYPE_F32, and reads each line only once.
  * Returns the number of elements that are done. The function is used only for rows that share sets
- * of L1 and are not copied as a whole (gains_by_copies). Other rows would take a tenth more time if
- * they stay in L1, because the FMAs wait longer when a whole line is transposed. */
+ * of L1 and are not copied as a whole (gains_by_copies). For other rows that are in L1 it would
+ * take a tenth more time than add_step, because the FMAs wait longer while a whole line is
+ * transposed. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct scored_tile *tile,
                                                                __m512 s[][MAX_TILE],
                                                                struct ahead *ahead,

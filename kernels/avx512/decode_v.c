@@ -4,8 +4,8 @@
  * v[key][c])), for V of any type, which is widened in registers. decode.c calls decode_v.
  *
  * Lanes are value columns. A tile has 4 vectors of columns. Registers: at most 16 sums, 4 vectors
- * of V and the scale of V take 21 of 32 zmm. The FMA broadcasts the weight. FMA or memory is the
- * bound. A quantised element takes one more multiplication, by its scale.
+ * of V and the scale of V take 21 of 32 zmm. The FMA broadcasts the weight. FMA or memory limits
+ * the speed. A quantised element takes one more multiplication, by its scale.
  */
 #include "kernels/avx512/decode.h"
 
@@ -38,8 +38,8 @@ static inline struct columns columns_at(const enum type type, const struct key_r
 }
 
 /* Returns the address of the columns in a row. The assembly hides where the address comes from.
- * Otherwise the compiler would keep the sum of the offset and the distance of each vector in a
- * register of its own, and there are too few registers. */
+ * Otherwise the compiler would keep, in a register for each vector, the offset plus the vector's
+ * distance from the first column, and there are too few registers. */
 static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
     const char *data = *row + columns->offset;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
- * calls keep_line for each query row and block with dropout. The vector ports are the bound: a
+ * calls keep_line for each query row and block with dropout. The vector ports limit the speed: a
  * round of 8 counters takes 6 instructions.
  *
  * A word is the low half of a 64-bit lane. The multiplication reads only the low halves, so the
@@ -39,8 +39,8 @@ static inline counters next_key(counters key, uint32_t step)
     return _mm512_add_epi32(key, low_words(step));
 }
 
-/* Returns the first words of some counters. Their order makes the unpacking in store_factors give
- * the factors in the order of keys. */
+/* Returns the first words of some counters. The words are in an order from which store_factors
+ * unpacks factors in the order of keys. */
 static inline counters counters_from(uint32_t first)
 {
     return _mm512_add_epi64(low_words(first), _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7));

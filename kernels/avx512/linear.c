@@ -5,21 +5,21 @@
  * cut of the inputs, which is a range of at most 512 inputs.
  *
  * A register tile has 8 rows x 3 tiles of the matrix. 24 accumulators, 3 vectors of w and 1
- * broadcast take 28 of 32 zmm. Each d takes 24 FMA and 19 loads. The FMA ports are the bound: they
- * take 12 cycles for each d, in which 24 loads would fit. 12 of the loads are part of an FMA. Each
- * d takes 33 instructions in all. More instructions would cost time, because a thread executes only
- * 3 instructions in a cycle while the other thread of its core is busy. A product of few rows reads
- * each tile of the matrix once, and memory limits the speed of the product.
+ * broadcast take 28 of 32 zmm. Each d takes 24 FMA and 19 loads. The FMA ports limit the speed:
+ * they take 12 cycles for each d, in which 24 loads would fit. 12 of the loads are part of an FMA.
+ * Each d takes 33 instructions in all. More instructions would cost time, because a thread executes
+ * only 3 instructions in a cycle while the other thread of its core is busy. A product of few rows
+ * reads each tile of the matrix once, and memory limits the speed of the product.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx512/avx512.h"
 #include "kernels/vectors/tile_reader.h"
 
 enum {
-    FEW_ROWS = 6,  /* rows of a register tile of few_product */
-    FEW_TILES = 4, /* tiles of the matrix that few rows read side by side */
-    AHEAD = 384,   /* bytes: prefetches are six cache lines ahead in each tile; more was slower */
-    SHORT_TILE = 8192, /* bytes; a tile that is not longer ends before a prefetch is of use */
+    FEW_ROWS = 6,      /* rows of a register tile of few_product */
+    FEW_TILES = 4,     /* tiles of the matrix that few rows read side by side */
+    AHEAD = 384,       /* bytes by which prefetches are ahead in a tile; more bytes were slower */
+    SHORT_TILE = 8192, /* bytes; in a tile of at most this size, prefetches come too late */
 };
 
 static inline __attribute__((always_inline)) __m512 multiply_step(__m512 x, __m512 w, __m512 sum,
@@ -64,8 +64,8 @@ static inline __attribute__((always_inline)) bool has_few_nan(__m512 acc[FEW_ROW
     return (ordered[0] & ordered[1]) != 0xffff;
 }
 
-/* Computes FEW_TILES tiles of outputs, or as many as there are, beginning with the tile of output
- * `out`. Returns has_few_nan of the sums. */
+/* Computes FEW_TILES tiles of outputs, or all tiles that are left if these are fewer, beginning
+ * with the tile of output `out`. Returns has_few_nan of the sums. */
 static inline __attribute__((always_inline)) bool
 few_tiles(const enum type type, const struct few_product *p, int64_t out, int first, const int rows)
 {

@@ -72,9 +72,9 @@ static inline __attribute__((always_inline)) void interleave_pairs(const int bit
             interleave(bits, x + i, x + i + apart);
 }
 
-/* Joins the halves of TYPE_F16. Each 64 bits of a and b are an element of 4 keys. An element of all
- * 16 keys is the 64 bits at `at` and at + 4 of a, each followed by the 64 bits at the same place of
- * b. In the result, the next element of all keys follows. */
+/* Joins the halves of TYPE_F16. Lanes have 64 bits, and a lane of a or b holds an element of 4
+ * keys. An element of all 16 keys is lane `at` of a, lane `at` of b, lane at + 4 of a and lane
+ * at + 4 of b. The next element, from the lanes at + 1 and at + 5, follows in the result. */
 static inline __m512i join_keys(__m512i a, const int at, __m512i b)
 {
     const __m512i from =
@@ -141,9 +141,10 @@ struct scales {
     bool exact;   /* all scales so far give exact products */
 };
 
-/* Scales of the next blocks of TYPE_Q8_0, as binary16. They are collected in memory, because moving
- * a binary16 number into a vector takes an FMA port. They are collected a step or more before they
- * are needed, because the load of all scales waits until each store has reached the cache. */
+/* Scales of the next blocks of TYPE_Q8_0, as binary16. The scales are collected in memory, because
+ * moving a binary16 number into a vector takes an FMA port. They are collected a step or more
+ * before they are needed, because the load of all scales waits until each store has reached the
+ * cache. */
 struct next_blocks {
     _Alignas(64) short scale[MAX_BLOCKS][MAX_TILE * VECTOR];
 };
@@ -156,8 +157,8 @@ copy_blocks(struct place place, short scale[][MAX_TILE * VECTOR], const int keys
             scale[b][i] = f16_at(place.key + i, place.at - 2 + b * Q8_BLOCK_BYTES);
 }
 
-/* Loads the scales of the next blocks of TYPE_Q8_0, at most MAX_BLOCKS, as far as they are among
- * the `elements` elements from `place` on. */
+/* Loads the scales of the next blocks of TYPE_Q8_0: at most MAX_BLOCKS blocks, and only blocks
+ * among the `elements` elements from `place` on. */
 static inline __attribute__((always_inline)) void
 load_blocks(struct place place, int64_t elements, struct next_blocks *next, const int vectors)
 {
@@ -168,7 +169,7 @@ load_blocks(struct place place, int64_t elements, struct next_blocks *next, cons
             copy_blocks(place, next->scale + b, vectors * VECTOR, 1);
 }
 
-/* Takes the scales of the TYPE_Q8_0 block at element d. The block after it is at `place`. */
+/* Takes the scales of the TYPE_Q8_0 block at element d. The next block is at `place`. */
 static inline __attribute__((always_inline)) void
 take_block(int64_t d, int64_t dim, struct place place, struct next_blocks *next,
            struct scales *scales, const int vectors)

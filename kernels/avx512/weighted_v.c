@@ -5,7 +5,7 @@
  * weighted_v for every panel and block of keys, after softmax.
  *
  * A register tile has 6 columns x 4 vectors. 24 accumulators, 4 vectors of p and 1 broadcast take
- * 29 of 32 zmm. Each key takes 24 FMA and 10 loads. The FMA ports are the bound: they take 12
+ * 29 of 32 zmm. Each key takes 24 FMA and 10 loads. The FMA ports limit the speed: they take 12
  * cycles for each key, or 24 cycles on a CPU where a zmm takes two passes. There are fewer than
  * half as many loads as FMA, because Ice Lake was seen to sustain only 1.1 loads of a zmm in a
  * cycle. The loop is unrolled by 4 keys to have few other instructions, because a thread executes

@@ -6,7 +6,7 @@
  * subnormal, because small elements are 0.
  *
  * A register tile has 3 keys or columns x 4 vectors. 24 accumulators, 4 vectors of lanes and 1
- * broadcast take 29 of 32 zmm. Each word takes 12 VDPBF16PS, which are the bound, and 7 loads.
+ * broadcast take 29 of 32 zmm. Each word takes 12 VDPBF16PS, which limit the speed, and 7 loads.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 

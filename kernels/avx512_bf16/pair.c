@@ -2,7 +2,7 @@
  *
  * Makes words of pairs from rows and from tiles of a matrix. The loops call these tiles when they
  * put q, K, x or a matrix into scratch. Each 64 bytes take a load, a rotation or a permutation, a
- * store, and three instructions for the least magnitude. Memory is the bound.
+ * store, and three instructions for the least magnitude. Memory limits the speed.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 

@@ -99,8 +99,8 @@ int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kern
     return has_few_rows(l, kernels) || l->rows <= BLOCK_ROWS ? 0 : GATHER_PARTS;
 }
 
-/* The scratch of a thread. x comes last, so that a read beyond x leaves the workspace and tests see
- * it. With pairs, w and x have words in place of binary32. In integers, w has words and x has
+/* The scratch of a thread. x comes last, so that a read beyond x leaves the workspace, which tests
+ * notice. With pairs, w and x have words in place of binary32. In integers, w has words and x has
  * rounded blocks. */
 struct scratch {
     float *w;         /* a cut of a panel, as binary32 */
@@ -369,7 +369,7 @@ void attnkit_linear_run_parts(const struct linear *l, const struct kernels *kern
     const bool far =
         matrix_tiles(l->out_dim) * matrix_tile_bytes(l->w_type, l->in_dim) > NEAR_BYTES;
     const float *x[MAX_MATRIX_ROWS];
-    int64_t gathered = -1; /* the first row of the block in scratch */
+    int64_t gathered = -1; /* the first row of the block whose x is in scratch */
     for (int64_t i = next(arg); i >= 0; i = next(arg)) {
         const struct part part = part_at(l, few ? FEW_PANEL : many_panel(l), i);
         if (part.row != gathered && l->integers)

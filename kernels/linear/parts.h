@@ -53,8 +53,8 @@ static inline int64_t cut_inputs(const struct linear *l, int64_t d)
     return l->in_dim - d < CUT ? l->in_dim - d : CUT;
 }
 
-/* Returns the cut that is needed after the cut that begins at input d. It is in the same panel or
- * in the next panel. */
+/* Returns the cut that is needed after the cut that begins at input d. The next cut is in the same
+ * panel or in the next panel. */
 static inline struct next_tiles next_cut(const struct linear *l, const struct part *part, int64_t d)
 {
     const int64_t next = d + CUT < l->in_dim ? d + CUT : 0;

@@ -17,7 +17,7 @@ static inline float ceil_max(const float *t, int keys)
 }
 
 /* Turns the scaled scores into weights. Returns the sum of each row's weights in the lane of the
- * row. A row's sum is a chain over the keys. A weight of 0 does not change it. */
+ * row. A row's sum is a chain over the keys. A weight of 0 does not change the sum. */
 static inline __attribute__((always_inline)) float32x4_t
 exponentiate(const struct scores *scores, int keys, float32x4_t subtrahend, struct weights *weights,
              const int rows)

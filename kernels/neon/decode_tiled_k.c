@@ -7,8 +7,8 @@
  * Lanes are keys, in the order of memory. Element d of all keys of a tile is 4 vectors, which are
  * loaded and widened. Each vector then takes an fmla for each row. A load of q serves 4 elements. A
  * single row reads 2 tiles of binary32 at once, because 4 sums are too few to hide the latency of
- * fmla. For the other types, widening is the bound. Registers: at most 16 sums, 4 vectors of q, 4
- * of K and their scales take 28 of 32.
+ * fmla. For the other types, widening limits the speed. Registers: at most 16 sums, 4 vectors of q,
+ * 4 of K and their scales take 28 of 32.
  */
 #include "kernels/neon/decode.h"
 #include "kernels/vectors/tile_reader.h"
@@ -26,7 +26,7 @@ static inline __attribute__((always_inline)) void add_first(struct tile_reader *
     __asm__("" : "+r"(tile->data), "+w"(s[0]), "+w"(s[1]), "+w"(s[2]), "+w"(s[3]));
 }
 
-/* Adds the products of the next element. Its q is lane `lane` of q_4. */
+/* Adds the products of the next element. The element of q is lane `lane` of q_4. */
 static inline __attribute__((always_inline)) void
 add_line(const enum type type, const float32x4_t q_4[], const int lane, struct tile_reader tile[],
          float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)

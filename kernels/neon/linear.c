@@ -5,11 +5,11 @@
  * Types, rows and tiles are constants of the inlined functions.
  *
  * A register tile has a group of 8 rows x 2 vectors, which are half a tile of the matrix. 16 sums,
- * 2 vectors of w and 2 of x take 20 of 32 registers. Each d takes 16 fmla, which are the bound, and
- * 2 loads of two vectors each. A product of few rows has register tiles of up to 6 rows x 4 vectors
- * and reads the matrix once. For f16 and bytes, the conversions limit the speed of this product. A
- * single row reads 2 tiles of binary32 at once, because 4 sums are too few to hide the latency of
- * fmla.
+ * 2 vectors of w and 2 of x take 20 of 32 registers. Each d takes 16 fmla, which limit the speed,
+ * and 2 loads of two vectors each. A product of few rows has register tiles of up to 6 rows x 4
+ * vectors and reads the matrix once. For f16 and bytes, the conversions limit the speed of this
+ * product. A single row reads 2 tiles of binary32 at once, because 4 sums are too few to hide the
+ * latency of fmla.
  */
 #include "kernels/neon/neon.h"
 #include "kernels/vectors/tile_reader.h"
@@ -269,8 +269,8 @@ static inline __attribute__((always_inline)) void few_tiles(const enum type type
         store_sums(sum[at], p->bias, p->y, out + at * TILE_KEYS, rows);
 }
 
-/* Computes all whole tiles: `tiles` tiles side by side while there are as many, then one at a
- * time. */
+/* Computes all whole tiles: `tiles` tiles side by side while at least as many are left, then one
+ * tile at a time. */
 static inline __attribute__((always_inline)) void
 few_rows(const enum type type, const struct few_product *p, const int rows, const int tiles)
 {

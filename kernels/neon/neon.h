@@ -140,8 +140,8 @@ static inline float32x4_t shrunk_power_of_two(int32x4_t n)
  * bits of SLEEF's Sleef_finz_exp2f4_u10advsimd. The polynomial in x - round(x) is SLEEF's, times
  * 2^POWER_HEADROOM, which changes no bit of a fraction. tests/kernels/elementary.c compares every
  * float. The function is inline, because a call would spill the vectors of its caller. All vectors
- * go through a stage before the next stage begins. If they came one after the other, the pipes
- * would wait for results. */
+ * go through a stage before the next stage begins. If each vector went through all stages before
+ * the next vector, the pipes would wait for results. */
 static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
@@ -189,8 +189,7 @@ static inline __attribute__((always_inline)) float32x4_t fma_lane(float32x4_t ac
 }
 
 /* Returns *at in a register. The empty statement keeps clang from loading *at into all lanes of a
- * vector, for which cores need one of the pipes of fmla. fmla reads the number from the first
- * lane. */
+ * vector, which takes a pipe that fmla needs. fmla reads the number from the first lane. */
 static inline float load_scalar(const float *at)
 {
     float x = *at;
@@ -205,9 +204,9 @@ static inline int lanes_at(int64_t at, int64_t end)
     return end - at < 4 ? (int)(end - at) : 4;
 }
 
-/* Returns the height of the next tile in prefill, if `left` keys or columns are left. For a single
- * vector it is MAX_HEIGHT, if the tile leaves either nothing or at least FULL. Otherwise it is
- * tile_height with at most FULL. */
+/* Returns the height of the next tile in prefill, if `left` keys or columns are left. In a panel of
+ * a single vector the height is MAX_HEIGHT if then either none or at least FULL keys or columns
+ * remain. Otherwise the height is tile_height with at most FULL. */
 static inline int panel_height(int64_t left, int vectors)
 {
     if (vectors == 1 && (left == MAX_HEIGHT || left >= MAX_HEIGHT + FULL))

@@ -5,14 +5,14 @@
  * and block of keys.
  *
  * A register tile has 8 keys x 3 vectors. 24 sums, 3 vectors of q and an element of K take 28 of 32
- * registers. Each d takes 24 fmla, which are the bound, and 11 loads. Loading 4 d of K at once
+ * registers. Each d takes 24 fmla, which limit the speed, and 11 loads. Loading 4 d of K at once
  * would save 6 loads, but would leave registers for 6 keys only, and gcc would copy sums from
  * register to register. The last panel of an item may be narrower and then has tiles of 8 x 2 or 16
- * x 1. For a tile of 16 x 1, the 17 loads are the bound on a core that executes fewer loads than
+ * x 1. For a tile of 16 x 1, the 17 loads limit the speed on a core that executes fewer loads than
  * fmla in a cycle.
  *
- * The switch over heights is not the shared switch of kernels/vectors/scores.h, with which gcc 12
- * spills sums of the 8 x 3 tile.
+ * This file has its own switch over heights: with the shared switch of kernels/vectors/scores.h,
+ * gcc 12 spills sums of the 8 x 3 tile.
  */
 #include "kernels/neon/neon.h"
 
@@ -86,7 +86,7 @@ static inline __attribute__((always_inline)) void scores(const float *q_t, const
 void attnkit_neon_scores(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
                          const struct rows *ahead)
 {
-    (void)ahead; /* no prefetch: no ARM machine was at hand to measure it */
+    (void)ahead; /* no prefetch: no ARM machine was at hand to measure its effect */
     switch (lanes / VECTOR) {
     case 3:
         scores(q_t, k, keys, s, 3);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts rows of blocks with less than a byte for an element to binary32 and to TYPE_Q8_0, an
- * element at a time. binary32 is also converted to two of the types. The blocks.c of every other
- * folder must give the same bits.
+ * Conversion of rows whose blocks have less than a byte for an element: to binary32, to TYPE_Q8_0
+ * and, for two types, from binary32. One element is converted at a time. The blocks.c of every
+ * other folder must give the same bits.
  */
 #include "kernels/blocks.h"
 #include "kernels/scalar/scalar.h"

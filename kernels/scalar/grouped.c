@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Groups of 32 products of bf16 in plain C: the entries of struct grouped_kernels, with words that
- * are binary32. They are built like tiles.c, without auto-vectorization.
+ * are binary32. These functions are built without auto-vectorization, like tiles.c.
  */
 #include "kernels/scalar/scalar.h"
 
@@ -61,7 +61,7 @@ static void scores(const float *q_t, int lanes, int rows, const struct rows *k, 
     }
 }
 
-/* Returns the largest of the weights of a lane, from LEAST_PEAK to 1. A NaN does not count. */
+/* Returns the largest weight of a lane, at least LEAST_PEAK and at most 1. A NaN does not count. */
 static float largest_of(const float *p, int lanes, int keys)
 {
     float largest = LEAST_PEAK;

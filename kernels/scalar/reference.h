@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scalar reference. The results of every kernel must equal its results by memcmp. It is not
- * part of the library.
+ * The scalar reference, which is not part of the library. The results of every kernel must equal
+ * the results of the reference by memcmp.
  */
 #ifndef ATTNKIT_REFERENCE_H
 #define ATTNKIT_REFERENCE_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A linear map in the canonical order of ../README.md as one straight program. It takes the
- * caller's matrix and computes an element of y at a time, without tiles and packing. It is not part
- * of the library.
+ * A linear map in the canonical order of ../README.md as one straight program. The program takes
+ * the caller's matrix and computes an element of y at a time, without tiles and packing. The
+ * program is not part of the library.
  */
 #include <stdlib.h>
 

@@ -55,9 +55,9 @@ static inline floats log_v(floats x)
     return select_v(zero, minus_infinity(), select_v(finite, log, x));
 }
 
-/* Returns n, and hides from the compiler which values n can have. gcc makes a copy of a loop's body
- * for each iteration if it knows that there are few, and a copy of the loop for each side of a
- * comparison. That is too much code for the last keys or elements of a tile. */
+/* Returns n, and hides from the compiler which values n can have. If gcc knows that a loop has few
+ * iterations, it copies the body for each iteration, and the whole loop for each side of a
+ * comparison. For the last keys or elements of a tile, this is too much code. */
 static inline int64_t unbounded(int64_t n)
 {
     __asm__("" : "+r"(n));

@@ -11,7 +11,7 @@
 #include "kernels/kernels.h"
 
 enum {
-    UNROLL = 4,      /* dimensions of a round, so that pointers and the loop test cost little */
+    UNROLL = 4,      /* dimensions in a loop body, so that pointers and the loop test cost little */
     AHEAD_DIMS = 64, /* dimensions of K to multiply between two prefetches of columns of `ahead` */
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads a tile of K or of a matrix. Each step reads one element of all keys of the tile, or of all
- * its outputs, and widens it to binary32. If the type has scales, the step also multiplies the
- * element by its scale. struct key_rows and struct few_product describe the tiles. The header of
- * the instruction set has load_line.
+ * Reads a tile of K or of a matrix. A step reads one element of each key of a tile of K, or of each
+ * output of a tile of a matrix, and widens these elements to binary32. If the type has scales, the
+ * step also multiplies each element by its scale. struct key_rows and struct few_product describe
+ * the tiles. The header of the instruction set has load_line.
  */
 #ifndef ATTNKIT_VECTORS_TILE_READER_H
 #define ATTNKIT_VECTORS_TILE_READER_H

@@ -10,7 +10,7 @@
 #include "kernels/kernels.h"
 
 enum {
-    UNROLL = 4, /* keys of a round, so that pointers and the loop test cost little */
+    UNROLL = 4, /* keys in a loop body, so that pointers and the loop test cost little */
 };
 
 /* Adds the products of one key, whose part of V is at `line`. */
@@ -29,8 +29,8 @@ static inline __attribute__((always_inline)) void multiply_key(const float *p, c
     }
 }
 
-/* Adds the products of `keys` keys. The weights of the first key are at p, and its part of V is at
- * `line`. */
+/* Adds the products of `keys` keys. The weights of the first key are at p, and the key's part of V
+ * is at `line`. */
 static inline __attribute__((always_inline)) void multiply_keys(const float *p, const char *line,
                                                                 ptrdiff_t stride, int keys,
                                                                 floats acc[MAX_HEIGHT][VECTORS],

@@ -9,7 +9,7 @@
 
 #include "kernels/vectors/tile_reader.h"
 
-/* Widens a tile. A round transposes VECTOR elements of each key. */
+/* Widens a tile. Each iteration transposes VECTOR elements of each key. */
 static inline __attribute__((always_inline)) void widen_tile(const enum type type, const void *k,
                                                              const float *scales, int64_t group,
                                                              int64_t n, float *out)

@@ -4,8 +4,8 @@
  * and, for two types, from binary32. A step takes 32 elements. Their integers become signed bytes
  * in a ymm, by a shift, a table or a comparison of bits, and then four ymm of binary32. That takes
  * some 25 instructions. The four conversions, each of which needs a shuffle, and the four stores
- * are the bound. Four ymm and the constants are live at a time. For TYPE_Q8_0 the signed bytes are
- * stored as they are, in some 9 instructions.
+ * limit the speed. Four ymm and the constants are live at a time. For TYPE_Q8_0 the signed bytes
+ * are stored as they are, in some 9 instructions.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/blocks.h"
@@ -69,8 +69,8 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* Returns the first element of the largest magnitude. As integers, magnitudes have the order of the
- * numbers, and NaN comes last. */
+/* Returns the first element of the largest magnitude. Compared as integers, magnitudes have the
+ * order of the numbers, and NaN comes last. */
 static inline float largest_of(const float *x)
 {
     enum { PARTS = UNIT / VECTOR };

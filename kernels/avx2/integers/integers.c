@@ -2,6 +2,7 @@
  *
  * The tiles of decode that multiply integers (step 16 of ../../README.md), for AVX2.
  *
+ * n[r] are the 16-bit integers of row r: of q for scores, of the weights for weighted V.
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]). Lanes are keys. A unit of 4 bytes of 8 keys
  * takes 3 instructions that make pairs of integers, and 2 vpmaddwd and 2 additions for each row.
@@ -171,9 +172,9 @@ struct weight_lines {
     _Alignas(32) float seen[PANEL_ROWS][KEY_BLOCK]; /* all bits set if the row sees the key */
 };
 
-/* Rounded weights: for each block and row the integers of each four keys. Of each four keys, keys
- * 0, 2, 1 and 3 lie in this order. The scale of row r and block b is at BLOCKS * r + b. The sums of
- * a block and row begin with `beginning`, because even_bytes adds EVEN_OFFSET. */
+/* Rounded weights: for each block and row the integers of each four keys, in the order of keys 0,
+ * 2, 1 and 3. The scale of row r and block b is at BLOCKS * r + b. The sums of a block and row
+ * begin with `beginning`, because even_bytes adds EVEN_OFFSET. */
 struct rounded_weights {
     _Alignas(32) int16_t n[BLOCKS][PANEL_ROWS][KEY_BLOCK / FOUR][FOUR];
     _Alignas(32) float scale[VECTOR], inverse[VECTOR];
@@ -302,8 +303,8 @@ round_weights(const struct panel *panel, int64_t c, struct weight_lines *lines,
 /* -------------------------------------------------------------------------------------- sums */
 
 /* Interleaves the bytes of half of the columns of four keys: 32 bits of u[i] are a column of the
- * four keys. u[i] has the columns 4 i to 4 i + 3 and 16 + 4 i to 16 + 4 i + 3, counted from the
- * first of them, which is column 0 or 8 of the block. */
+ * four keys. u[i] has the columns 4 i to 4 i + 3 and 16 + 4 i to 16 + 4 i + 3, counted from column
+ * 8 of the block if `upper`, else from column 0. */
 static inline __attribute__((always_inline)) void
 interleave_keys(const char *const *row, int64_t at, const bool upper, __m256i u[SUMS])
 {
@@ -336,8 +337,8 @@ static inline __attribute__((always_inline)) void add_to_out(const struct panel 
     _mm256_storeu_ps(after, _mm256_fmadd_ps(_mm256_loadu_ps(after), rescale, high));
 }
 
-/* Computes the lower or upper halves of each HALF_BLOCK columns of block b of w, which begins at
- * column `first`. */
+/* Computes the lower or upper half of each HALF_BLOCK columns of a block. The block begins at
+ * column `first`, and is block b of w. */
 static inline __attribute__((always_inline)) void weigh_half(const struct panel *panel,
                                                              const struct weights *weights,
                                                              const struct rounded_weights *w, int b,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts rows of blocks with less than a byte for an element to binary32 and to TYPE_Q8_0, and
- * for two types also from binary32. 32 elements are converted at a time: their integers become
+ * Conversion of rows whose blocks have less than a byte for an element: to binary32, to TYPE_Q8_0
+ * and, for two types, from binary32. 32 elements are converted at a time: their integers become
  * signed bytes in a ymm, by a shift, a table or masks of bits, and then two zmm of binary32. That
- * takes some 17 instructions for 32 elements. The two conversions and the two stores are the bound.
- * Two zmm and the constants are live at a time. For TYPE_Q8_0 the signed bytes are stored as they
- * are, in some 9 instructions.
+ * takes some 17 instructions for 32 elements. The two conversions and the two stores limit the
+ * speed. Two zmm and the constants are live at a time. For TYPE_Q8_0 the signed bytes are stored as
+ * they are, in some 9 instructions.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/blocks.h"
@@ -60,8 +60,8 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* Returns the first element of the largest magnitude. As integers, magnitudes have the order of the
- * numbers, and NaN comes last. */
+/* Returns the first element of the largest magnitude. Compared as integers, magnitudes have the
+ * order of the numbers, and NaN comes last. */
 static inline float largest_of(const float *x)
 {
     __m512i magnitude[UNIT / VECTOR];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tile of decode that multiplies integers, from its parts. A file includes this header after it
- * has defined dot (pairs.h), and puts decode_integers into its table.
+ * Puts the decode tile that multiplies integers together from its parts. A file includes this
+ * header after it has defined dot (pairs.h), and puts decode_integers into its table.
  */
 #ifndef ATTNKIT_AVX512_INTEGER_DECODE_H
 #define ATTNKIT_AVX512_INTEGER_DECODE_H

@@ -4,8 +4,8 @@
  * for 4 blocks of columns of V together. Then the scales of all rows and blocks fit one vector, and
  * take one division. A file includes this header after it has defined dot (pairs.h).
  *
- * A vector of 16 keys takes, for each row and block, 3 instructions for the largest weight, and
- * then 5 for its integers.
+ * For each row and block, a vector of 16 keys takes 3 instructions for the largest weight, and then
+ * 5 instructions for the integers.
  */
 #ifndef ATTNKIT_AVX512_ROUNDING_H
 #define ATTNKIT_AVX512_ROUNDING_H
@@ -27,10 +27,11 @@ struct weight_lines {
     __mmask16 seen[PANEL_ROWS][VECTORS_OF_KEYS]; /* the keys that a row sees */
 };
 
-/* `n` has the integers of each tile, row and four keys: of the first block of the tile, then of the
- * second. Of each four keys, keys 0, 2, 1 and 3 lie in this order. The scale of row r and block b
- * is at BLOCKS * r + b. `beginnings` has for each tile and row the numbers with which the sums of
- * the two blocks begin, at index 0 and 2, because even_bytes adds EVEN_OFFSET. */
+/* `n` has the integers of each tile, row and four keys: first for the first block of the tile, then
+ * for the second block. The integers of four keys are in the order of keys 0, 2, 1 and 3. The scale
+ * of row r and block b is at BLOCKS * r + b. `beginnings` has for each tile and row the numbers
+ * with which the sums of the two blocks begin, at index 0 and 2, because even_bytes adds
+ * EVEN_OFFSET. */
 struct rounded_weights {
     _Alignas(64) int16_t n[TILES][PANEL_ROWS][KEY_BLOCK / FOUR][2][FOUR];
     _Alignas(64) float scale[VECTOR];

@@ -3,9 +3,9 @@
  * Conversion of rows whose blocks have less than a byte for an element: to binary32, to TYPE_Q8_0
  * and, for two types, from binary32. A step takes 32 elements. Their integers become signed bytes
  * in two vectors, by a shift, a table or a test of bits, and then eight vectors of binary32. That
- * takes some 40 instructions. The eight conversions and the eight stores are the bound. Ten vectors
- * and the constants are live at a time. For TYPE_Q8_0 the signed bytes are stored as they are, in
- * some 10 instructions.
+ * takes some 40 instructions. The eight conversions and the eight stores limit the speed. Ten
+ * vectors and the constants are live at a time. For TYPE_Q8_0 the signed bytes are stored as they
+ * are, in some 10 instructions.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
@@ -36,7 +36,7 @@ static inline __attribute__((always_inline)) uint8x16_t quads(const uint8_t *fro
 }
 
 /* Returns the 2-bit integers of half a unit as bytes. Each of 4 bytes is copied to 4 bytes, and
- * each copy is shifted by another number of bits. */
+ * each copy is shifted by a different number of bits. */
 static inline uint8x16_t pairs(const uint8_t *from)
 {
     const uint8x16_t own =
@@ -106,9 +106,9 @@ store_integers(const enum type type, const char *block, int64_t unit, char *to)
         vst1q_s8((int8_t *)to + half * UNIT / 2, integers(type, block, unit, half));
 }
 
-/* Returns the first element of the largest magnitude. As integers, magnitudes have the order of the
- * numbers, and NaN comes last. In each lane the search goes from the last element to the first, so
- * that it ends with the first of several elements of the same magnitude. */
+/* Returns the first element of the largest magnitude. Compared as integers, magnitudes have the
+ * order of the numbers, and NaN comes last. In each lane the search goes from the last element to
+ * the first, so that it ends with the first of several elements of the same magnitude. */
 static inline float largest_of(const float *x)
 {
     enum { PARTS = UNIT / VECTOR };

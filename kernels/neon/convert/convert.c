@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to and from binary32, 4 elements at
- * a time, and of tiles of K to binary32, 4 elements of 4 keys at a time. Loads and stores are the
- * bound, except in narrowing to bytes, which takes a division for each element. Types with scales
+ * a time, and of tiles of K to binary32, 4 elements of 4 keys at a time. Loads and stores limit the
+ * speed, except in narrowing to bytes, which takes a division for each element. Types with scales
  * have functions of their own, so that short rows of other types need not save registers.
  */
 #include "kernels/blocks.h"
@@ -37,7 +37,7 @@ static inline float32x4_t product(float32x4_t x, float scale, const bool apart)
 }
 
 /* Widens n elements. If `apart`, the factor 2^8 is a multiplication of its own; else `scale`
- * includes it. */
+ * includes this factor. */
 static inline __attribute__((always_inline)) void
 widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out)
 {
@@ -104,8 +104,8 @@ static inline __attribute__((always_inline)) void widen_tile(const enum type typ
     }
 }
 
-/* Returns max |x| / 127. As integers, magnitudes have the order of the numbers, and NaN comes
- * last. */
+/* Returns max |x| / 127. Compared as integers, magnitudes have the order of the numbers, and NaN
+ * comes last. */
 static float scale_of(const float *x, int64_t n)
 {
     uint32x4_t most = vdupq_n_u32(0);

@@ -21,7 +21,7 @@ struct panel {
     int rows;         /* <= PANEL_ROWS */
     int fewest, most; /* the fewest and the most keys that a row sees */
     bool far; /* K and V most likely are neither in L1 nor in L2; set only for the first panel of a
-                 block, which loads them */
+                 block, because later panels find K and V in L1 or L2 */
 };
 
 /* The weights of a panel, and the factors of o. The weights of all rows for a key lie next to each

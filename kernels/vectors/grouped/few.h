@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores and weighted V in groups of 32 products for a panel of few rows, as a decoding step has
- * them. Most lanes of tiles.h would be spare there. So lanes are keys for the scores, and columns
- * for the weighted V, and the results are transposed into the lanes of the panel. tiles.h includes
- * this file.
+ * Scores and weighted V in groups of 32 products for a panel of few rows, as in a decoding step.
+ * With the code of tiles.h, most lanes would be spare. So a lane here is a key for the scores, and
+ * a column for the weighted V. The results are transposed into the lanes of the panel. tiles.h
+ * includes this file.
  *
  * A register tile has ROWS_AT_ONCE rows x FEW_VECTORS vectors. With AVX2 and AVX-512 it takes 8
- * accumulators, 2 vectors of words and 1 broadcast: 11 of 16 ymm or of 32 zmm. The chains over
- * words of even index wait in memory or in free registers for the chains over words of odd index.
- * For 8 multiply-adds there are 6 loads. The multiply-adds are the bound.
+ * accumulators, 2 vectors of words and 1 broadcast: 11 of 16 ymm or of 32 zmm registers. The chains
+ * over words of even index wait in memory or in free registers for the chains over words of odd
+ * index. For 8 multiply-adds there are 6 loads. The multiply-adds limit the speed.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_FEW_H
 #define ATTNKIT_VECTORS_GROUPED_FEW_H
@@ -82,7 +82,8 @@ static inline __attribute__((always_inline)) void add_group_of_few(const float *
         add_group_of_rows(row_words + row, lanes, x, sums + row * FEW_LANES, ROWS_AT_ONCE);
 }
 
-/* Loads vector j of the sums of all rows, transposed: x[lane] has the rows. Spare lanes are 0. */
+/* Loads vector j of the sums of all rows, and transposes these vectors: lane r of x[i] is lane i of
+ * row r, or 0 if there is no row r. */
 static inline __attribute__((always_inline)) void load_rows(const float *sums, int rows, int j,
                                                             floats x[VECTOR])
 {
@@ -93,8 +94,9 @@ static inline __attribute__((always_inline)) void load_rows(const float *sums, i
     transpose(x);
 }
 
-/* Stores the words of a group of FEW_LANES keys, from key on: words[word][key]. The last of `keys`
- * keys is repeated. Words that K does not have are read from memory after the row. */
+/* Stores the words of a group of FEW_LANES keys, from `key` on, as words[word][key]. Keys from
+ * `keys` on get the words of the last key. If a row of K ends before the group, the words after it
+ * are read from the memory that follows the row. */
 static inline __attribute__((always_inline)) void transpose_keys(const struct rows *k, int64_t at,
                                                                  int key, int keys, float *words)
 {
@@ -153,8 +155,7 @@ static inline __attribute__((always_inline)) void add_sums_of_few(const float *s
     }
 }
 
-/* Copies the words of the last columns of V, which are less than FEW_LANES, and zeros after them.
- */
+/* Copies the words of the last columns of V, which are fewer than FEW_LANES. Zeros follow them. */
 static inline void copy_columns(const struct rows *v, int64_t c, int words, float *copy)
 {
     for (int w = 0; w < words; w++) {

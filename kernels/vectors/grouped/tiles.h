@@ -5,8 +5,9 @@
  * pack_row, pack_group, ELEMENTS, SUMS, grouped_step, to_bf16 and store_quad.
  *
  * A register tile has up to SUMS pairs of accumulators. One accumulator of a pair takes the words
- * of even index of a group, the other the words of odd index. After each group their sum goes to a
- * sum in memory, because a third accumulator would make the tile smaller.
+ * of even index of a group, the other the words of odd index. After each group the sum of both
+ * accumulators is added to a sum in memory, because a third accumulator would make the tile
+ * smaller.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_TILES_H
 #define ATTNKIT_VECTORS_GROUPED_TILES_H

@@ -9,8 +9,8 @@
 
 #include "kernels/kernels.h"
 
-/* Returns the largest weight of each lane of a vector, from LEAST_PEAK to 1. A NaN does not
- * count. */
+/* Returns the largest weight of each lane of a vector, at least LEAST_PEAK and at most 1. A NaN
+ * does not count. */
 static inline __attribute__((always_inline)) floats largest_of(const float *p, int lanes, int keys)
 {
     const floats one = broadcast(1.0f);
