@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The example of README.md and attnkit.h (tests/repository/texts.py compares them), run on data
- * whose result is easy to predict: all scores are equal, so row i must be the mean of the V rows 0
- * .. i.
+ * whose result is easy to predict: all scores are equal, so row i of the result must be the mean of
+ * rows 0 .. i of V.
  */
 #include <attnkit.h>
 
@@ -12,7 +12,7 @@
 void attend(int64_t n, const float *q, const float *k, const float *v, float *out);
 
 /* clang-format off */
-/* Causal attention over n tokens, 8 query heads that share 2 KV heads: all arrays are dense. */
+/* Causal attention over n tokens, 8 query heads that share 2 KV heads. All arrays are dense. */
 void attend(int64_t n, const float *q, const float *k, const float *v, float *out)
 {
     attnkit_attention_args args = {

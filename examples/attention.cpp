@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Attention in C++17, by attnkit.hpp: a causal prompt in one call, which is the example in
-// attnkit.hpp, then decoding steps by a plan, with a softcap. An error is an exception. The results
-// are checked, and are easy to predict: all scores are equal, so a row is the mean of the V rows
-// that it sees.
+// attnkit.hpp, then decoding steps by a plan, with a softcap. An error is an exception. main checks
+// the results, which are easy to predict: all scores are equal, so the result of a row is the mean
+// of the rows of V that the row sees.
 #include <attnkit.hpp>
 
 #include <cmath>
@@ -21,7 +21,7 @@ using floats = std::vector<float>; // [head][token][dim]
 void attend(int64_t n, const floats &q, const floats &k, const floats &v, floats &out,
             attnkit::workspace &scratch)
 {
-    auto args = attnkit::make<attnkit_attention_args>(); // has its size, all else is zero
+    auto args = attnkit::make<attnkit_attention_args>(); // size is set, all other fields are 0
     args.flags = ATTNKIT_CAUSAL;
     args.align = ATTNKIT_ALIGN_UPPER_LEFT;
     args.batch = 1;

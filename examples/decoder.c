@@ -2,13 +2,13 @@
  *
  * A language model with a decoder of two layers, in the manner of Llama, made of attnkit's calls:
  * token embedding, attention layers with grouped heads, RoPE and a KV cache, feed-forward, logits.
- * A prompt is run in one call; then the most likely token is appended, again and again.
+ * The prompt is run in one call. Then the most likely token is appended, again and again.
  *
- * You may copy from this program. A program brings the norm, the activation, memory and weights
- * itself; here the weights are random. main runs the model twice: with weights and cache in
- * binary32, and with both in Q8_0, where the cache is in pages and K in tiles. main checks that the
- * logits of a token have the same bits if the token is decoded alone, in a prompt, and in a part of
- * a prompt.
+ * You may copy from this program. The program itself has the norm, the activation, memory and
+ * weights; here the weights are random. main runs the model twice: first with weights and cache in
+ * binary32, then with weights and cache in Q8_0, with the cache in pages and K in tiles. main
+ * checks that the logits of a token have the same bits if the token is decoded alone, in a prompt,
+ * and in a part of a prompt.
  */
 #include <attnkit.h>
 
@@ -50,8 +50,9 @@ static float *allocate_floats(int64_t count)
     return allocate((size_t)count * sizeof(float));
 }
 
-/* attnkit allocates nothing: a call gets a workspace, and a query returns its size. Calls may use
- * the same workspace one after the other; it grows to the size that the largest call needs. */
+/* attnkit allocates nothing: a call gets a workspace, and a query returns the size that the call
+ * needs. Calls may use the same workspace one after the other. Here the workspace grows to the size
+ * that the largest call needs. */
 static void reserve(attnkit_exec *exec, size_t bytes)
 {
     if (bytes <= exec->workspace_size)
@@ -198,7 +199,7 @@ static void make_caches(struct sequence *s, attnkit_attention_args description, 
 }
 
 /* Begins a sequence with a cache of binary32, [KV_HEADS][CONTEXT][HEAD_DIM]. Each row sees the keys
- * up to its own; the last row's key is the last in the cache. */
+ * up to its own key. The last row's key is the last key in the cache. */
 static void begin_dense(struct sequence *s)
 {
     const attnkit_attention_args description = {.size = sizeof description,
@@ -211,7 +212,7 @@ static void begin_dense(struct sequence *s)
 
 /* Begins a sequence with a cache of Q8_0 in pages of 16 keys, K in tiles. This cache takes about a
  * quarter of the memory of a cache of binary32, and its pages may be any free pages. The program
- * chooses which page holds which keys; here all layers have the same table. */
+ * chooses which page holds which keys. Here all layers have the same block table. */
 static void begin_paged(struct sequence *s)
 {
     const attnkit_attention_args description = {

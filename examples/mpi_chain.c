@@ -7,8 +7,7 @@
  *
  *   mpiexec -n 4 mpi_chain
  *
- * If MPI fails, or a rank ends, MPI ends the whole job. That is MPI's default, which this program
- * keeps.
+ * If MPI fails, or a rank ends early, MPI ends the whole job, as it does by default.
  */
 #include <attnkit.h>
 
@@ -24,8 +23,9 @@ enum { Q_HEADS = 8, KV_HEADS = 2, DIM = 64, TOKENS = 5 * ATTNKIT_CHUNK_KEYS + 10
 enum { BLOCK_ROWS = 128, BLOCKS = (TOKENS + BLOCK_ROWS - 1) / BLOCK_ROWS };
 enum { STATE_ROWS = Q_HEADS * BLOCK_ROWS };
 
-/* The state of a block. It has no padding, and is sent as it is: all ranks have one byte order. The
- * last block is smaller; its numbers are at the beginning of each array. */
+/* The state of a block. The struct has no padding, and is sent unchanged, because all ranks have
+ * the same byte order. If a block is smaller, as the last block may be, its numbers are at the
+ * beginning of each array. */
 struct state {
     double out[STATE_ROWS * DIM];
     double sum[STATE_ROWS];

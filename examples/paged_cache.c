@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The KV cache of a server: pages of 16 keys that all sequences share, in Q8_0 with K in tiles.
- * Each sequence has a row of the block table and a length; both, and all counts, are int32, as in
- * servers. Sequences of different lengths share a call. First their prompts are appended. Then each
- * step appends a row to each sequence, with a call for K and a call for V, and attends over the
- * keys of each sequence with a third call. One sequence ends early, and a new one takes its place
- * and its pages.
+ * Each sequence has a row of the block table and a length. The table, the lengths and all counts
+ * are int32, as in servers. Sequences of different lengths share a call. First their prompts are
+ * appended. Then each step appends a row to each sequence, with a call for K and a call for V, and
+ * attends over the keys of each sequence with a third call. One sequence ends early, and a new
+ * sequence takes its place and its pages.
  *
- * The bits of a sequence do not depend on the place of its pages or on other sequences in the call:
- * main compares each row with the sequence alone in a dense cache.
+ * The bits of a sequence do not depend on where its pages lie or on other sequences in the call.
+ * main checks this: it compares each row with the row of the same sequence alone in a dense cache.
  */
 #include <attnkit.h>
 
@@ -20,8 +20,8 @@
 
 enum { SLOTS = 3, PAGE = 16, PAGES = 12, MAX_PAGES = 6, ROOM = MAX_PAGES * PAGE };
 enum { Q_HEADS = 8, KV_HEADS = 2, DIM = 64 };
-enum { KEY_BYTES = DIM / 32 * 34 }; /* bytes of a row of Q8_0, or of its part of a tile */
-enum { STEPS = 30, CHANGE = 12 };   /* the step at which a sequence ends */
+enum { KEY_BYTES = DIM / 32 * 34 }; /* bytes of a row of Q8_0, or of a key's part of a tile */
+enum { STEPS = 30, CHANGE = 12 };   /* CHANGE: the step at which a sequence ends */
 
 static void expect_ok(attnkit_status status, const char *message)
 {
@@ -92,8 +92,8 @@ static void append(const attnkit_append_args *args)
 }
 
 /* Takes the pages that sequence b needs for counts[b] further keys, and appends counts[b] rows of k
- * and v [SLOTS][KV_HEADS][most][DIM] to it. A model with RoPE would give a rotation to the first
- * call, which appends k. */
+ * and v [SLOTS][KV_HEADS][most][DIM] to sequence b. A model with RoPE would give a rotation to the
+ * first call, which appends k. */
 static void append_rows(struct cache *cache, int32_t most, const int32_t counts[SLOTS],
                         const float *k, const float *v)
 {
@@ -131,7 +131,8 @@ static void attend(const attnkit_attention_args *args)
     free(exec.workspace);
 }
 
-/* Attends with a row of each sequence over all its keys. q and out are [SLOTS][Q_HEADS][1][DIM]. */
+/* Attends with one row of each sequence over all keys of the sequence. q and out are
+ * [SLOTS][Q_HEADS][1][DIM]. */
 static void decode(const struct cache *cache, const float *q, float *out)
 {
     const attnkit_pages pages = pages_of(cache);
@@ -158,8 +159,8 @@ static void decode(const struct cache *cache, const float *q, float *out)
 
 /* ----------------------------------------------------------------------------------- the check */
 
-/* Returns a number in place of a number of a model. It depends only on the sequence, the tensor and
- * the place in the tensor. */
+/* Returns a number that stands for a number of a model. The number depends only on the sequence,
+ * the tensor and the place in the tensor. */
 static float number(int sequence, int what, int head, int32_t row, int d)
 {
     uint32_t x = (uint32_t)(((sequence * 3 + what) * 8 + head) * 128 + row) * DIM + (uint32_t)d;
@@ -212,7 +213,7 @@ static void decode_alone(int sequence, int32_t keys, const float *q, float *out)
 }
 
 /* Makes a step of the server: appends counts[b] new rows to each sequence, then attends with the
- * last row of each. Returns whether each result has the same bits as its sequence computed
+ * last row of each. Returns whether each result has the same bits as the result of the sequence
  * alone. */
 static bool step(struct cache *cache, const int sequences[SLOTS], int32_t most,
                  const int32_t counts[SLOTS])
@@ -254,8 +255,9 @@ int main(void)
                           : step(&cache, sequences, 1, one_each)) &&
              ok;
     }
-    printf("%d steps, sequences of %d, %d and %d keys in %d pages: %s bits as alone\n", STEPS,
-           (int)cache.lens[0], (int)cache.lens[1], (int)cache.lens[2],
-           PAGES - (int)cache.free_count, ok ? "the same" : "OTHER");
+    printf(
+        "%d steps, sequences of %d, %d and %d keys in %d pages: %s bits as each sequence alone\n",
+        STEPS, (int)cache.lens[0], (int)cache.lens[1], (int)cache.lens[2],
+        PAGES - (int)cache.free_count, ok ? "the same" : "OTHER");
     return ok ? 0 : 1;
 }

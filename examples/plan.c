@@ -2,8 +2,8 @@
  *
  * Decoding with plans. Shapes, types and options are checked once, before the first token. Then
  * each layer of each step runs the same plan on its own memory, with the current length of the
- * cache. One plan appends a row to a cache, and one attends over it. main checks that the results
- * have the bits of attnkit_attention.
+ * cache. One plan appends a row to a cache, the other plan attends over the cache. main checks that
+ * the results have the bits of attnkit_attention.
  */
 #include <attnkit.h>
 
@@ -41,8 +41,8 @@ static void *allocate(size_t bytes)
 
 /* --------------------------------------------------------------------------------- plans */
 
-/* The arguments that are fixed for all layers and steps. Lengths are the largest ones.
- * ATTNKIT_LATER stands for a pointer that each run brings. */
+/* The arguments that are fixed for all layers and steps. Lengths are the largest lengths of any
+ * run. ATTNKIT_LATER stands for a pointer that each run brings. */
 static const attnkit_append_args append_args = {
     .size = sizeof append_args,
     .batch = 1,
@@ -180,7 +180,7 @@ int main(void)
             ok = ok && !memcmp(out, wanted, sizeof out);
         }
     free_plans(&plans);
-    printf("%d runs of two plans: %s bits as without\n", 3 * STEPS * LAYERS,
+    printf("%d runs of two plans: %s bits as without plans\n", 3 * STEPS * LAYERS,
            ok ? "the same" : "OTHER");
     return ok ? 0 : 1;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A KV cache and a state of attention in a file. One machine has seen the first keys of a sequence,
- * and another machine continues with the rest. The machines may have different instruction sets.
- * The result has the bits of one call over all keys, on either machine.
+ * and another machine continues with all later keys. The machines may have different instruction
+ * sets. The result has the bits of one call over all keys, on either machine.
  *
  *   portable_state write FILE    the cache of the first keys, some queries and their state
  *   portable_state go_on FILE    continues from the file, checks the result and prints its hash
@@ -27,7 +27,7 @@ enum { FIRST_KEYS = 2 * ATTNKIT_CHUNK_KEYS, KEYS = FIRST_KEYS + 200, ROOM = FIRS
 enum {
     K_BYTES = DIM * 2,
     V_BYTES = DIM / 32 * 34
-}; /* bytes of a key: f16 in a tile; a row of Q8_0 */
+}; /* bytes of a key: K is f16 in a tile, V is a row of Q8_0 */
 
 /* K [KV_HEADS][ROOM / 16][DIM][16] in tiles, V [KV_HEADS][ROOM][DIM] in rows. */
 struct cache {
@@ -100,7 +100,7 @@ static const char *check_header(const struct header *h)
     if (memcmp(h->magic, expected.magic, sizeof h->magic) != 0)
         return "this is not a file of portable_state";
     if (h->byte_order != ORDER_MARK)
-        return "the file is from a machine of the other byte order";
+        return "the file is from a machine with the other byte order";
     if (h->version != VERSION)
         return "the file is of a version that is not known";
     if (memcmp(h->library, expected.library, sizeof h->library) != 0)

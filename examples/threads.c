@@ -2,7 +2,8 @@
  *
  * attnkit starts no thread: it works on the threads of the program. This file shows four ways, with
  * one call each: one thread, threads of one's own that meet at a barrier, a parallel-for on a small
- * pool, and a parallel-for by OpenMP, if the compiler has it. All give the same bits.
+ * pool, and, if the compiler has OpenMP, a parallel-for by OpenMP. All four ways give the same
+ * bits.
  */
 #define _POSIX_C_SOURCE 200809L /* barriers */
 
@@ -46,7 +47,7 @@ static void expect_ok(attnkit_status status, const char *message)
     exit(1);
 }
 
-/* Allocates one workspace for all threads of a call; its size depends on the number of threads. */
+/* Allocates one workspace for all threads of a call. The size depends on the number of threads. */
 static void take_workspace(const attnkit_attention_args *args, attnkit_exec *exec)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -75,8 +76,8 @@ static void on_one_thread(float *out)
 
 /* ------------------------------------------------------- 2. threads of one's own, a barrier */
 
-/* Each thread makes the same call and states its number. With a barrier, threads that finish early
- * can help the others. Without a barrier (NULL) the result is the same. */
+/* Each thread makes the same call, with its own number in exec.thread. With a barrier, threads that
+ * finish early can help other threads. Without a barrier (NULL) the result is the same. */
 struct share {
     pthread_t thread;
     const attnkit_attention_args *args;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A backend of ggml that computes GGML_OP_FLASH_ATTN_EXT by attnkit. Any program that uses ggml can
-// load the backend (GGML_BACKEND_PATH) without a change of the program. It is an accelerator beside
-// the CPU backend and works in the buffers of the CPU backend, so nothing is copied. It also takes
-// the other ops of the CPU backend, and gives them to a CPU backend of its own. Attention ops that
-// attnkit does not support are left to the program's CPU backend, and ggml's log has each reason
-// once.
+// load the backend (GGML_BACKEND_PATH) without a change of the program. The backend is an
+// accelerator beside the CPU backend and works in the buffers of the CPU backend, so nothing is
+// copied. The backend also takes the other ops of the CPU backend, and gives these ops to a CPU
+// backend of its own. Attention ops that attnkit does not support are left to the program's CPU
+// backend. ggml's log has each reason once.
 #define GGML_BACKEND_DL // before ggml's headers: exports the function that a program looks up
 #define GGML_BACKEND_SHARED
 #define GGML_BACKEND_BUILD
@@ -39,8 +39,8 @@ constexpr char name[] = "ATTNKIT";
 
 // ------------------------------------------------------------------------------- which ops
 
-// Returns whether the backend takes the op. A program asks many times: reasons with the same text
-// before the parentheses are logged once.
+// Returns whether the backend takes the op. A program asks many times, so a reason is logged only
+// if no reason with the same text before the parentheses has been logged.
 bool takes(const ggml_tensor *op)
 {
     static std::mutex mutex;
@@ -65,8 +65,8 @@ bool has_gpu()
 
 // Whether the backend takes all ops of the CPU backend. If it takes attention alone, ggml splits a
 // graph before and after each attention op, and starts its threads for each part. In a program with
-// GPUs the backend takes attention alone, because ggml would also move ops from a GPU to it.
-// takes_all is set when the program makes a backend.
+// GPUs the backend takes attention alone, because ggml would otherwise move ops from a GPU to this
+// backend. takes_all is set when the program makes a backend.
 std::atomic<bool> takes_all{false};
 
 ggml_backend_dev_t cpu_device()
@@ -74,9 +74,9 @@ ggml_backend_dev_t cpu_device()
     return ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
 }
 
-// llama.cpp does not use a fused op such as GATED_DELTA_NET if the op and its layer belong to
-// different devices. In ggml's list of ops, the fused ops go from GATED_DELTA_NET to the op before
-// UNARY.
+// Returns whether an op is fused. The backend does not take fused ops, because llama.cpp does not
+// use a fused op, such as GATED_DELTA_NET, if the op and its layer belong to different devices. In
+// ggml's list of ops, the fused ops go from GATED_DELTA_NET to the op before UNARY.
 bool is_fused(ggml_op op)
 {
     return op >= GGML_OP_GATED_DELTA_NET && op < GGML_OP_UNARY;
@@ -225,7 +225,8 @@ ggml_backend_reg_t registry()
     static ggml_backend_reg made = make_registry();
     if (!is_built_for_this_ggml()) {
         GGML_LOG_ERROR("attnkit: built for ggml %s, whose tensor struct differs in ggml %s, "
-                       "which is loaded here: build attnkit with its sources (docs/llamacpp.md)\n",
+                       "which is loaded here: build attnkit with the sources of the loaded ggml "
+                       "(docs/llamacpp.md)\n",
                        ATTNKIT_GGML_VERSION, ggml_version());
         return nullptr;
     }

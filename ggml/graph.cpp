@@ -101,8 +101,8 @@ void computer::run(attention &of, int threads)
     found.plan.run(addresses(of.theirs, found.slopes, groups), scratch_, exec);
 }
 
-// The function of an attention op, which ggml calls on each of its threads. A failure of the op is
-// seen by should_stop, which ggml calls after the op.
+// The function of an attention op, which ggml calls on each of its threads. If the op fails,
+// should_stop ends the graph: ggml calls should_stop after the op.
 void computer::run_on_thread(ggml_tensor *, int thread, int threads, void *of)
 {
     attention &a = *static_cast<attention *>(of);

@@ -68,7 +68,7 @@ class computer
     ggml_abort_callback callback_ = nullptr;
     void *callback_data_ = nullptr;
     std::vector<ggml_tensor *> nodes_;
-    std::vector<std::unique_ptr<attention>> attentions_; // this graph's come first
+    std::vector<std::unique_ptr<attention>> attentions_; // ops of the current graph come first
     attnkit_ggml::plans plans_;
     attnkit::workspace scratch_;
     ggml_status status_ = GGML_STATUS_SUCCESS;

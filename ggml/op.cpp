@@ -2,9 +2,8 @@
 //
 // The mapping of GGML_OP_FLASH_ATTN_EXT to attnkit's attention. ggml names dimensions from the
 // innermost one: q is [batch][q_heads][q_len][head_dim] with the sizes ne[3] .. ne[0] and the
-// strides nb[3] .. nb[0]. The result lies as [batch][q_len][q_heads][value_dim]. The mask is a bias
-// that all heads share. With max_bias, each head multiplies the mask by its slope. Nothing is
-// copied.
+// strides nb[3] .. nb[0]. The result is [batch][q_len][q_heads][value_dim]. The mask is a bias that
+// all heads share. With max_bias, each head multiplies the mask by its slope. Nothing is copied.
 #include "ggml/op.h"
 
 #include <attnkit.hpp>
@@ -102,7 +101,7 @@ void describe_tensors(const ggml_tensor *op, attnkit_attention_args &args)
     must(q->type == GGML_TYPE_F32 && op->type == GGML_TYPE_F32, "q and the result must be f32");
     must(k->ne[0] == q->ne[0] && k->ne[1] == v->ne[1] && k->ne[3] == q->ne[3] &&
              v->ne[3] == q->ne[3],
-         "the sizes of q, K and V do not fit");
+         "the sizes of q, K and V do not fit each other");
     must(repeats(k->ne[2], args.kv_heads) && repeats(v->ne[2], args.kv_heads),
          "K and V have different numbers of heads, neither of which is 1");
     check_rows("q", q);
@@ -135,11 +134,11 @@ void describe_scores(const ggml_tensor *op, op_shape &shape)
         shape.scores.bias_scales = static_cast<const float *>(ATTNKIT_LATER);
     if (sinks) {
         must(sinks->type == GGML_TYPE_F32 && sinks->ne[0] == shape.args.q_heads,
-             "the sinks are not f32, one for each head");
+             "the sinks must be f32, one for each head");
         check_rows("the sinks", sinks);
         shape.scores.sinks = static_cast<const float *>(ATTNKIT_LATER);
     }
-    must(mask || shape.max_bias == 0, "max_bias without a mask");
+    must(mask || shape.max_bias == 0, "max_bias is given, but no mask");
     if (mask)
         describe_mask(mask, shape);
 }

@@ -26,7 +26,8 @@ struct op_shape {
 // Fills in the shape of an op. Throws attnkit::error if attnkit cannot take the op.
 void describe(const ggml_tensor *op, op_shape &shape);
 
-// Returns why attnkit cannot take the op, with its tensors in parentheses; an empty text if it can.
+// Returns why attnkit cannot take the op, with the op's tensors in parentheses. If attnkit can take
+// the op, the text is empty.
 std::string why_not(const ggml_tensor *op);
 
 // Returns arguments that point to the groups of `shape`. `shape` has to outlive the arguments.

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//
-// Plans are found by the bytes of their shape: this search costs less than checking the arguments
-// anew.
+// Finds plans by the bytes of their shape. This search costs less than checking the arguments anew.
 #include "ggml/plans.h"
 
 #include <cstring>

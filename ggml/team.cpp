@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//
 // The parallel-for on the threads of ggml. The state of a team has no lock. A thread that waits
-// spins for some 20 us, because the other threads are running, too. Then it gives its processor to
-// threads that have none.
+// spins for some 20 us, because most likely the other threads are running and soon done. Then the
+// thread gives its processor to threads that have no processor.
 #include "ggml/team.h"
 
 #include <thread>
