@@ -1067,10 +1067,11 @@ static void bad_indices_of_cells_are_refused(void **state)
         {"key_index[1][9] is -2147483648", {SET(key_index[KV_LEN + 9], INT32_MIN)}},
         {"key_index[0][3] is 1020: cell 0 has this index, too", {SET(key_index[3], 1020)}},
         {"key_index[1][8] is 7: cell 0 has this index, too", {SET(key_index[KV_LEN + 8], 7)}},
-        {"key_index[0][5] is 1055: must be at most 4 * kv_len (10) more than the smallest one "
+        {"key_index[0][5] is 1055: must be at most 4 * kv_len (10) more than the smallest index "
          "(1014)",
          {SET(key_index[5], 1055)}},
-        {"key_index[0][3] is 1023: must be at most 4 * kv_len (10) more than the smallest one (0)",
+        {"key_index[0][3] is 1023: must be at most 4 * kv_len (10) more than the smallest index "
+         "(0)",
          {SET(key_index[9], 0)}},
         {"key_index[0][1] is 2147483647", {SET(key_index[1], INT32_MAX)}},
     };
@@ -1208,7 +1209,7 @@ static void ends_of_packed_sequences_may_have_32_bits(void **state)
     expect_result(c); /* query rows have batch entries, keys are packed */
     storage->cu_seqlens_q.data = falling;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT,
-                   "cu_seqlens_q[2] is 3: must be at least the one before it (4)");
+                   "cu_seqlens_q[2] is 3: must be at least the number before it (4)");
     storage->cu_seqlens_q.data = late;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_q[0] is -1: must be 0");
     storage->cu_seqlens_q.type = 2;

@@ -237,7 +237,7 @@ static void bad_starts_are_refused(void **state)
     expect(&a, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_q[0] is 1: must be 0");
     starts->data = back;
     expect(&a, ATTNKIT_BAD_ARGUMENT,
-           "cu_seqlens_q[2] is 4: must be at least the one before it (5)");
+           "cu_seqlens_q[2] is 4: must be at least the number before it (5)");
     starts->data = negative;
     expect(&a, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_q[1] is -1");
     starts->data = less;
@@ -252,7 +252,7 @@ static void bad_starts_are_refused(void **state)
     static const int32_t narrow[4] = {0, 5, 4, 9}, narrow_negative[4] = {0, -1, 4, 9};
     *starts = (attnkit_ints){.data = narrow, .type = ATTNKIT_INT32};
     expect(&a, ATTNKIT_BAD_ARGUMENT,
-           "cu_seqlens_q[2] is 4: must be at least the one before it (5)");
+           "cu_seqlens_q[2] is 4: must be at least the number before it (5)");
     starts->data = narrow_negative;
     expect(&a, ATTNKIT_BAD_ARGUMENT, "cu_seqlens_q[1] is -1");
     *starts = (attnkit_ints){.data = good};
