@@ -5,11 +5,11 @@ this CPU lacks the instruction set.
 
     tests/run.py [--every-isa] [SUITE ...]
 
-tools/test calls this script after it has installed the packages that the tests need. Two suites run at a time, and
-print in order. Each suite prints its wall seconds, which grow with the load of the other suite, and its processor
-seconds, which do not. At the end, tables show where each instruction set, and each instruction for bf16 and bytes, ran.
-The last line is "N passed, N failed". With --every-isa, an instruction set or instruction that ran nowhere is a
-failure."""
+tools/test calls this script after it has installed the packages that the tests need. Two suites run at a time, but
+their output appears in order. Each suite prints its wall seconds, which grow with the load of the other suite, and its
+processor seconds, which do not. At the end, tables show where each instruction set, and each instruction for bf16 and
+bytes, ran. The last line is "N passed, N failed". With --every-isa, an instruction set or instruction that ran nowhere
+is a failure."""
 
 import argparse
 import json
@@ -46,7 +46,7 @@ def say(text):
 
 
 def record(name, ok, output=""):
-    """Counts one check, and shows the output of a failing one."""
+    """Counts one check, and shows the output of a failing check."""
     global passed
     if ok:
         passed += 1
@@ -411,7 +411,7 @@ def suite_models():
 
 
 def suite_clang():
-    """The other compiler, without SLEEF: no warnings, and the same bits."""
+    """The library built by clang, without SLEEF: no warnings, and the same bits."""
     if not shutil.which("clang"):
         say("    not available here: no clang")
         return
@@ -459,7 +459,8 @@ def suite_speed():
 
 
 def suite_torch():
-    """PyTorch: the library compared with it in float64, recipes for its behaviour, and attnkit.torch inside it."""
+    """PyTorch: the library compared with PyTorch in float64, recipes for PyTorch's behaviour, and attnkit.torch in
+    PyTorch."""
     status, output = run([sys.executable, INTEROP / "pytorch" / "compare.py", BUILD], timeout=7200)
     record_tap("pytorch", status, output)
     figures({"": output})
@@ -558,12 +559,12 @@ ON_DEMAND = {"torch": suite_torch,  # 2.6 GB to download
              "systems": suite_systems,  # downloads compilers, 1 GB unpacked
              "older": suite_older,  # builds a whole revision
              "long": suite_long}  # takes hours
-AFTER = {"avx512": ("native",),  # it emulates AVX-512 unless AVX-512 has run natively
+AFTER = {"avx512": ("native",),  # avx512 emulates AVX-512 unless AVX-512 has run natively
          "pairs": ("native",),
          "tiles": ("native",),
-         "units": ("native", "neon"),  # it needs the list of natively run instructions, and the build of suite neon
+         "units": ("native", "neon"),  # units needs the list of natively run instructions, and the build of suite neon
          "models": ("neon",)}
-ALONE = ("speed",)  # it measures times, which other suites would disturb
+ALONE = ("speed",)  # speed measures times, which other suites would disturb
 
 
 def isas(state=r"(?:yes|no) +(?:yes|no)"):

@@ -64,7 +64,7 @@ tell([Job("one", first), Job("two", second)])
 """)
         self.assertEqual(lines, ["first begins", "a program says", "one 1", "second", "two 2"])
 
-    def test_no_more_than_so_many_at_once(self):
+    def test_the_number_of_jobs_at_once_is_limited(self):
         lines = run("""
 def work(name):
     def run():
@@ -80,7 +80,7 @@ tell([Job(name, work(name)) for name in "abcd"])
         counts = [int(line.split()[1]) for line in lines]
         self.assertLessEqual(max(counts), 2)
 
-    def test_a_job_sees_what_those_before_it_found(self):
+    def test_a_job_sees_the_results_of_earlier_jobs(self):
         lines = run("""
 found = []
 jobs = [Job("late", lambda: list(found), ("early", "of no job")), Job("early", lambda: "seen")]
@@ -90,7 +90,7 @@ for job, outcome in run_jobs(jobs, 2, ended):
 """)
         self.assertEqual(lines, ["late ['seen']", "early seen"])
 
-    def test_a_job_alone_has_no_other_beside_it(self):
+    def test_no_other_job_runs_beside_a_job_alone(self):
         lines = run("""
 def busy(name):
     leave(name)
@@ -102,7 +102,7 @@ tell([Job("a", lambda: busy("a")), Job("b", lambda: os.listdir("."), alone=True)
 """)
         self.assertEqual(lines, ["a None", "b []", "c None"])
 
-    def test_a_job_that_dies_is_told(self):
+    def test_a_job_that_dies_is_reported(self):
         lines = run("""
 tell([Job("killed", lambda: os.kill(os.getpid(), 9)), Job("gives up", lambda: sys.exit("no")),
       Job("whole", lambda: 3)])

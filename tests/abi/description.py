@@ -94,7 +94,7 @@ def main():
     if found:
         wrong.append(f"{found}\nThe library is not as {stored.relative_to(HERE.parent.parent)} describes it: "
                      "tests/abi/README.md says what to do")
-    print("\n".join(wrong) or "the interface is the stored one")
+    print("\n".join(wrong) or "the interface is as stored")
     return 1 if wrong else 0
 
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Nine functions with SLEEF's names, which attnkit once imported. Another library in the process,
- * such as PyTorch, may bring functions with these names, too. The functions here end the process.
- * One build of client.c is linked with these functions. Its test fails if a call reaches one of
- * them.
+ * Nine functions with the names of SLEEF's functions that attnkit once imported. Another library in
+ * the process, such as PyTorch, may also bring functions with these names. The functions of this
+ * file end the process. One build of client.c is linked with this file. The test of this build
+ * fails if a call reaches one of the functions.
  */
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs builds of client.c on each instruction set that can run. The first build has the current headers and library. In
-other builds, headers or library are of another version. One more build has functions with SLEEF's names. All builds
-must print the output of the first build.
+the other builds, the headers or the library have another version, or the program has functions with SLEEF's names. All
+builds must print the output of the first build.
 
     tests/abi/same_results.py CLIENT...
 """

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The accuracy of ATTNKIT_INTEGERS on the distributions of settings.h, with K and V in Q8_0. Every
- * element must be inside its derived bound, and attentions with coarser integers must be outside.
- * The errors of scores, of weighted sums and of out must be at most a fiftieth of the error that
- * rounding K and V to Q8_0 makes, as attnkit.h says. All errors are against the oracle.
+ * element must be inside its derived bound, and attentions with coarser integers must be outside
+ * this bound. The errors of scores, of weighted sums and of out must be at most a fiftieth of the
+ * error that rounding K and V to Q8_0 makes, as attnkit.h says. All errors are differences from the
+ * oracle.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * The error of a row does not grow with the number of its keys. The tests take up to 2^20 keys, or
  * 2^22 with ATTNKIT_TEST_LONG in the environment. E is at most 4 on the twelve distributions, with
  * few dimensions and K and V of every type. If all scores are equal and V is constant, all
- * roundings have the same sign. The error is then at most 1.25 times the error at 512 keys. It
- * would be larger if chunk states were added in binary32.
+ * roundings have the same sign. The error is then at most 1.25 times the error at 512 keys. The
+ * error would be larger if chunk states were added in binary32.
  *
  * The scalar reference computes the rows whose K and V are binary32. The public call computes the
  * rows whose K and V have other types, on the instruction set that the library chooses. accuracy.c
@@ -192,7 +192,7 @@ static double growth_from(const struct errors *shorter, const struct errors *lon
 
 /* From 2^14 keys on, the error of each constant is compared with its own error at 512 keys. For
  * fewer keys, only the worst errors are compared: some constants have nearly no error at 512 keys,
- * but do have one in a partial last chunk. */
+ * but have an error in a partial last chunk. */
 static void error_of_a_constant_v_does_not_grow(void **state)
 {
     (void)state;

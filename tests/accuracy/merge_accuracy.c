@@ -3,7 +3,7 @@
  * The error of attnkit_merge. It is inside the bound that attnkit.h states and this comment
  * derives, for random parts and for parts that attnkit_attention has computed. Merges with a
  * deliberate fault are outside the bound. Only the instruction set that the library chooses is
- * tested, because tests/promises/merge.c tests that all have the same bits.
+ * tested, because tests/promises/merge.c tests that all instruction sets have the same bits.
  *
  * The steps "Merging", "Chunks" and "Result" of kernels/README.md define t, M, l and o. A hat marks
  * a computed value. u = 2^-24 is the relative error of a rounding to binary32, and 2^-53 of a
@@ -26,10 +26,10 @@
  * the losses of binary64 are negligible. All these losses together are at most 2^-149.
  *
  * Logarithm. l^ is off by 2.38 u, by (n - 1) 2^-53, and by u from the rounding to binary32. log l
- * is off by 1 ulp, which is 2 u max(0.7, ln n). Two fused multiply-adds add M ln 2. The inner one
- * rounds a number below max(0.7, ln n) + 2^-24 |M|, the outer one rounds the result: u |lse|.
- * LN2_HI + LN2_LO is off by 2^-50 |M|, and |M| < 2^24. The sum is less than u |lse| + (3 ln n + 7)
- * u.
+ * is off by 1 ulp, which is 2 u max(0.7, ln n). Two fused multiply-adds add M ln 2. The inner
+ * multiply-add rounds a number below max(0.7, ln n) + 2^-24 |M|, the outer multiply-add rounds the
+ * result: u |lse|. LN2_HI + LN2_LO is off by 2^-50 |M|, and |M| < 2^24. The sum is less than u
+ * |lse| + (3 ln n + 7) u.
  *
  * Errors of the parts. If no lse_i is off by more than d, each exp(lse_i) and their sum are off by
  * a factor in [e^-d, e^d]. Then w_i is off by a factor in [e^-2d, e^2d], and the result is off by
@@ -262,7 +262,7 @@ static void absent_parts_do_not_count(void **state)
     for (uint64_t seed = 0; seed < 20; seed++) {
         struct parts p = draw_parts(&distributions[0], 7, 50, seed);
         uint64_t random = seed;
-        for (int64_t i = 0; i < 6 * p.rows; i++) /* all parts but the last one */
+        for (int64_t i = 0; i < 6 * p.rows; i++) /* all parts but the last part */
             if (random_below(&random, 2))
                 p.lse[i] = -INFINITY;
         const struct worst w = judge_parts(&p);
@@ -271,7 +271,7 @@ static void absent_parts_do_not_count(void **state)
     }
 }
 
-static void one_part_comes_back_exactly(void **state)
+static void one_part_is_returned_exactly(void **state)
 {
     (void)state;
     for (int d = 0; d < DISTRIBUTIONS; d++) {
@@ -456,8 +456,8 @@ static struct worst judge_ranges(int64_t ranges, uint64_t seed)
     return w;
 }
 
-/* With the smallest magnitude of q, the weights are nearly equal. With the largest, one key has
- * nearly all the weight, and the LSE is large. */
+/* With the smallest magnitude of q, the weights are nearly equal. With the largest magnitude, one
+ * key has nearly all the weight, and the LSE is large. */
 static void ranges_of_keys_merge_to_attention_over_all(void **state)
 {
     (void)state;
@@ -546,7 +546,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_parts_are_inside_the_bound),
         cmocka_unit_test(absent_parts_do_not_count),
-        cmocka_unit_test(one_part_comes_back_exactly),
+        cmocka_unit_test(one_part_is_returned_exactly),
         cmocka_unit_test(ranges_of_keys_merge_to_attention_over_all),
         cmocka_unit_test(mutants_are_outside_the_bound),
     };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The accuracy of ATTNKIT_BF16_PRODUCTS, with weights of two bf16 and of one, on the distributions
- * of settings.h with q, K and V in bf16. Every element must be inside its derived bound. Short
- * weights must be outside the bound of weights of two bf16, and must not be worse than weights as
- * PyTorch rounds them.
+ * The accuracy of ATTNKIT_BF16_PRODUCTS, on the distributions of settings.h with q, K and V in
+ * bf16. A weight is the sum of two bf16, or one bf16 (a short weight). Every element must be inside
+ * its derived bound. Short weights must be outside the bound of weights of two bf16. Their errors
+ * must not be larger than with weights that are rounded to bf16 as PyTorch rounds them. Errors are
+ * differences from the oracle.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +33,8 @@ struct products {
     attnkit_attention_args args;
 };
 
-/* The numbers of the settings are finite, and far from the largest. */
+/* Rounds x to the nearest bf16. x must be finite and far below the largest bf16, as all numbers of
+ * the settings are. */
 static uint16_t nearest_bf16(float x)
 {
     uint32_t bits;
@@ -134,9 +136,9 @@ static double from_bf16(const void *data, int64_t i)
     return (double)x;
 }
 
-/* Computes row i as exact arithmetic would, and once more with each weight 2^(t - max t) rounded to
- * the nearest bf16, except in the sum of the weights: PyTorch rounds its weights in this way. Adds
- * the squares of the errors of the rounded row and of out. */
+/* Computes row i in binary64, and once more with each weight 2^(t - max t) rounded to the nearest
+ * bf16, except in the sum of the weights. PyTorch rounds its weights in this way. Adds the squares
+ * of the errors of the rounded row and of out. */
 static void add_squares(const struct products *p, int64_t i, double *rounded, double *own)
 {
     const int64_t dim = p->args.head_dim, keys = p->args.kv_len;

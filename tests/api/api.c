@@ -554,8 +554,8 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
     expect_shape_refusals(table, COUNT(table), ATTNKIT_OVERFLOW);
 }
 
-/* Gives all rows of a tensor the same address, by strides of 0. A huge shape is then not refused
- * for the memory that its tensors span. */
+/* Gives all rows of a tensor the same address, by strides of 0. A tensor of a huge shape then spans
+ * little memory, so the library does not refuse the shape for the size of its tensors. */
 static void repeat(attnkit_tensor *t)
 {
     t->layout = ATTNKIT_STRIDED;
@@ -606,7 +606,7 @@ static void a_call_without_query_rows_does_nothing(void **state)
     expect_nothing_done(c);
 }
 
-static void arrays_are_not_read_where_there_is_nothing_to_do(void **state)
+static void arrays_are_not_read_if_there_is_nothing_to_do(void **state)
 {
     (void)state;
     struct call *c = good_call();
@@ -843,7 +843,7 @@ static struct call *huge_call(bool has_arrays)
     return c;
 }
 
-/* Checks that the refusal comes before any loop over the batch entries, which would take an
+/* The call must be refused before any loop over the batch entries: such a loop would take an
  * hour. */
 static void null_tensors_of_a_huge_batch_are_refused_at_once(void **state)
 {
@@ -1063,9 +1063,9 @@ static void one_byte_too_few_is_refused_at_any_alignment(void **state)
     }
 }
 
-/* Makes a call that uses all its scratch. It has a second chunk of keys. If it has many rows, it
- * also has a NaN, which makes the library compute rows again. With these sizes, no rounding up
- * hides a missing byte. */
+/* Makes a call that uses all its scratch. The call has a second chunk of keys. A call with many
+ * rows also has a NaN, which makes the library compute rows again. With these sizes, no rounding up
+ * of the scratch hides a missing byte. */
 static struct call *call_that_uses_all_scratch(int q_len)
 {
     struct call *c = good_call();
@@ -1338,7 +1338,7 @@ static void scale_0_gives_the_mean_of_v(void **state)
     }
 }
 
-static void a_negative_scale_is_that_of_minus_k(void **state)
+static void a_negative_scale_gives_the_result_of_minus_k(void **state)
 {
     (void)state;
     static float out[ROOM];
@@ -1448,7 +1448,7 @@ static void integers_may_have_32_bits(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "kv_lens[0] is -2147483648: must be between");
 }
 
-static void positions_before_the_keys_see_none_and_positions_after_see_all(void **state)
+static void rows_before_the_keys_see_no_key_and_rows_behind_see_all(void **state)
 {
     (void)state;
     struct call *c = call_with_offsets(-Q_LEN, INT64_MIN);
@@ -1710,7 +1710,7 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
 
 /* --- Sizes beyond 32 bits ---------------------------------------------------------------- */
 
-/* Reserves address space. The system gives it memory, filled with zeros, only where it is
+/* Reserves address space. The system gives a page memory, filled with zeros, when the page is first
  * touched. */
 static char *sparse(size_t bytes)
 {
@@ -1791,7 +1791,7 @@ static void tensors_of_more_than_2_to_the_32_elements_are_right(void **state)
 
 /* --- Names of statuses -------------------------------------------------------------------- */
 
-static void every_status_has_a_name_and_other_numbers_do_too(void **state)
+static void every_number_of_a_status_has_a_name(void **state)
 {
     (void)state;
     assert_string_equal(attnkit_status_string(ATTNKIT_OK), "ATTNKIT_OK");
@@ -1805,7 +1805,7 @@ static void every_status_has_a_name_and_other_numbers_do_too(void **state)
         assert_non_null(attnkit_status_string((attnkit_status)others[i]));
 }
 
-static void the_version_is_that_of_the_header(void **state)
+static void the_version_equals_the_header(void **state)
 {
     (void)state;
     char version[32];
@@ -1832,7 +1832,7 @@ int main(void)
         cmocka_unit_test(sizes_whose_products_leave_63_bits_are_refused),
         cmocka_unit_test(a_workspace_beyond_63_bits_is_refused),
         cmocka_unit_test(a_call_without_query_rows_does_nothing),
-        cmocka_unit_test(arrays_are_not_read_where_there_is_nothing_to_do),
+        cmocka_unit_test(arrays_are_not_read_if_there_is_nothing_to_do),
         cmocka_unit_test(kv_len_0_needs_no_k_and_v_and_gives_zeros),
         cmocka_unit_test(value_dim_0_means_head_dim),
         cmocka_unit_test(any_head_dim_and_value_dim_work),
@@ -1870,14 +1870,14 @@ int main(void)
         cmocka_unit_test(scales_that_are_not_finite_in_binary32_are_refused),
         cmocka_unit_test(a_scale_without_its_flag_is_refused),
         cmocka_unit_test(scale_0_gives_the_mean_of_v),
-        cmocka_unit_test(a_negative_scale_is_that_of_minus_k),
+        cmocka_unit_test(a_negative_scale_gives_the_result_of_minus_k),
         cmocka_unit_test(tiny_and_huge_scales_that_fit_binary32_are_taken),
         cmocka_unit_test(causal_without_a_position_is_refused),
         cmocka_unit_test(offsets_and_their_align_come_together),
         cmocka_unit_test(an_align_without_causal_changes_nothing),
         cmocka_unit_test(positions_beyond_63_bits_are_refused),
         cmocka_unit_test(integers_may_have_32_bits),
-        cmocka_unit_test(positions_before_the_keys_see_none_and_positions_after_see_all),
+        cmocka_unit_test(rows_before_the_keys_see_no_key_and_rows_behind_see_all),
         cmocka_unit_test(more_causal_rows_than_keys_have_empty_rows_at_the_bottom_right),
         cmocka_unit_test(kv_lens_outside_kv_len_are_refused),
         cmocka_unit_test(kv_lens_from_0_to_kv_len_are_taken),
@@ -1894,8 +1894,8 @@ int main(void)
         cmocka_unit_test(heads_may_lie_gigabytes_apart),
         cmocka_unit_test(tensors_of_more_than_2_to_the_31_elements_are_right),
         cmocka_unit_test(tensors_of_more_than_2_to_the_32_elements_are_right),
-        cmocka_unit_test(every_status_has_a_name_and_other_numbers_do_too),
-        cmocka_unit_test(the_version_is_that_of_the_header),
+        cmocka_unit_test(every_number_of_a_status_has_a_name),
+        cmocka_unit_test(the_version_equals_the_header),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,7 +34,7 @@ enum {
     KV_LEN = 10,
     HEAD_DIM = 32,
     VALUE_DIM = 64,
-    GROUP = 8, /* number of elements of K that share a scale; in V the whole row shares one */
+    GROUP = 8, /* number of elements of K that share a scale; in V the whole row shares a scale */
     PAGE_SIZE = 4,
     PAGES_EACH = 3,
     PAGES = BATCH * PAGES_EACH,
@@ -759,7 +759,7 @@ static void bad_strides_of_scales_are_refused(void **state)
     expect_call_refusals(far, COUNT(far), make_strided_bytes, ATTNKIT_OVERFLOW);
 }
 
-/* A whole tensor has one scale, or each head has one. */
+/* A whole tensor has one scale, or each head has one scale. */
 static void one_scale_serves_a_tensor(void **state)
 {
     (void)state;
@@ -843,7 +843,7 @@ static void one_batch_entry_needs_no_table_stride(void **state)
     expect_result(c);
 }
 
-static void numbers_of_no_page_are_refused(void **state)
+static void bad_page_numbers_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
@@ -878,7 +878,7 @@ static void only_table_entries_of_keys_that_exist_are_read(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "block_table[3] is 2147483647");
 }
 
-static void without_keys_there_need_be_no_pages(void **state)
+static void without_keys_no_pages_are_needed(void **state)
 {
     (void)state;
     struct call *c = made_call(make_paged_bytes);
@@ -889,7 +889,7 @@ static void without_keys_there_need_be_no_pages(void **state)
     expect_result(c);
 }
 
-static void tables_are_not_read_where_there_is_nothing_to_do(void **state)
+static void tables_are_not_read_if_there_is_nothing_to_do(void **state)
 {
     (void)state;
     struct call *c = made_call(make_paged);
@@ -898,7 +898,7 @@ static void tables_are_not_read_where_there_is_nothing_to_do(void **state)
     expect_ok(c);
 }
 
-static void strides_of_pages_are_named_so(void **state)
+static void messages_name_strides_of_pages(void **state)
 {
     (void)state;
     const struct refusal table[] = {
@@ -1032,7 +1032,7 @@ static void make_tiled_cells(struct call *c)
     make_cells(c);
 }
 
-static void what_does_not_go_with_cells_is_refused(void **state)
+static void options_that_cells_exclude_are_refused(void **state)
 {
     static const int64_t starts[BATCH + 1] = {0, 4, KV_LEN};
     static float max[BATCH * Q_HEADS * Q_LEN];
@@ -1103,7 +1103,7 @@ static void only_cells_in_use_are_looked_at(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "key_index[0][5] is -77");
 }
 
-static void indices_are_not_read_where_there_is_nothing_to_do(void **state)
+static void indices_are_not_read_if_there_is_nothing_to_do(void **state)
 {
     (void)state;
     struct call *c = made_call(make_cells);
@@ -1233,7 +1233,7 @@ static void tiles_may_repeat_overlap_and_go_backwards(void **state)
 }
 
 /* Elements of a tile that belong to no key are NaN. */
-static void what_a_tile_holds_of_no_key_changes_no_bit(void **state)
+static void elements_of_a_tile_without_a_key_change_no_bit(void **state)
 {
     (void)state;
     struct call *c = made_call(make_tiled);
@@ -1496,8 +1496,8 @@ static void make_last_value_nan(struct call *c, char *v)
                    sizeof nan_half);
 }
 
-/* Makes a call that uses all its scratch. It has a second chunk of keys. If it has many rows, it
- * also has a NaN, which makes the library compute rows again. */
+/* Makes a call that uses all its scratch. The call has a second chunk of keys. A call with many
+ * rows also has a NaN, which makes the library compute rows again. */
 static struct call *call_that_uses_all_scratch(maker make, int q_len)
 {
     enum { KEYS = 608 };
@@ -1560,26 +1560,26 @@ int main(void)
         cmocka_unit_test(fields_of_pages_without_a_table_are_refused),
         cmocka_unit_test(bad_fields_of_pages_are_refused),
         cmocka_unit_test(one_batch_entry_needs_no_table_stride),
-        cmocka_unit_test(numbers_of_no_page_are_refused),
+        cmocka_unit_test(bad_page_numbers_are_refused),
         cmocka_unit_test(only_table_entries_of_keys_that_exist_are_read),
-        cmocka_unit_test(without_keys_there_need_be_no_pages),
-        cmocka_unit_test(tables_are_not_read_where_there_is_nothing_to_do),
-        cmocka_unit_test(strides_of_pages_are_named_so),
+        cmocka_unit_test(without_keys_no_pages_are_needed),
+        cmocka_unit_test(tables_are_not_read_if_there_is_nothing_to_do),
+        cmocka_unit_test(messages_name_strides_of_pages),
         cmocka_unit_test(pages_may_be_shared),
         cmocka_unit_test(cells_have_the_result_of_the_reference),
         cmocka_unit_test(wide_indices_of_cells_may_be_large),
         cmocka_unit_test(bad_fields_of_cells_are_refused),
-        cmocka_unit_test(what_does_not_go_with_cells_is_refused),
+        cmocka_unit_test(options_that_cells_exclude_are_refused),
         cmocka_unit_test(bad_indices_of_cells_are_refused),
         cmocka_unit_test(every_thread_refuses_bad_indices),
         cmocka_unit_test(only_cells_in_use_are_looked_at),
-        cmocka_unit_test(indices_are_not_read_where_there_is_nothing_to_do),
+        cmocka_unit_test(indices_are_not_read_if_there_is_nothing_to_do),
         cmocka_unit_test(memory_of_indices_is_checked),
         cmocka_unit_test(tiles_that_do_not_fit_are_refused),
         cmocka_unit_test(packed_tiles_are_unsupported),
         cmocka_unit_test(ends_of_packed_sequences_may_have_32_bits),
         cmocka_unit_test(tiles_may_repeat_overlap_and_go_backwards),
-        cmocka_unit_test(what_a_tile_holds_of_no_key_changes_no_bit),
+        cmocka_unit_test(elements_of_a_tile_without_a_key_change_no_bit),
         cmocka_unit_test(outputs_and_workspaces_that_overlap_tiles_are_refused),
         cmocka_unit_test(outputs_that_overlap_bytes_or_scales_are_refused),
         cmocka_unit_test(outputs_that_overlap_pages_are_refused),

@@ -211,7 +211,7 @@ static void expect_ok(struct call *c)
     fail_unless(status == ATTNKIT_OK && message[0] == '\0', "call", "", status, message);
 }
 
-/* Returns whether a byte still has the pattern. */
+/* Returns whether a byte still has the pattern that fills memory before a call. */
 static bool is_untouched(const void *byte)
 {
     return *(const unsigned char *)byte == PATTERN;
@@ -300,7 +300,7 @@ static void the_good_calls_are_right(void **state)
     }
 }
 
-static void nothing_to_do_needs_no_memory(void **state)
+static void calls_with_nothing_to_do_need_no_memory(void **state)
 {
     (void)state;
     const struct refusal table[] = {
@@ -860,7 +860,7 @@ static void make_in_place(struct call *c)
     c->args.dst.data = c->src + MARGIN;
 }
 
-static void a_place_that_is_not_the_same_is_refused(void **state)
+static void a_rotation_in_place_with_other_rows_is_refused(void **state)
 {
     (void)state;
     struct call *c = good_call();
@@ -998,7 +998,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_good_calls_are_right),
-        cmocka_unit_test(nothing_to_do_needs_no_memory),
+        cmocka_unit_test(calls_with_nothing_to_do_need_no_memory),
         cmocka_unit_test(entries_without_rows_are_untouched),
         cmocka_unit_test(only_table_entries_of_written_pages_are_read),
         cmocka_unit_test(workspace_is_within_the_bound_of_the_header),
@@ -1025,7 +1025,7 @@ int main(void)
         cmocka_unit_test(rows_of_dst_that_overlap_are_refused),
         cmocka_unit_test(tensors_that_overlap_are_refused),
         cmocka_unit_test(arrays_that_lie_in_dst_are_refused),
-        cmocka_unit_test(a_place_that_is_not_the_same_is_refused),
+        cmocka_unit_test(a_rotation_in_place_with_other_rows_is_refused),
         cmocka_unit_test(tiles_that_do_not_fit_are_refused),
         cmocka_unit_test(tiles_that_overlap_are_refused),
         cmocka_unit_test(scales_may_lie_between_rows),

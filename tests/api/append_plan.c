@@ -258,7 +258,7 @@ static void lengths_may_be_smaller(void **state)
                 check_run(options, batch, len, *state);
 }
 
-static void arrays_may_be_none(void **state)
+static void arrays_may_be_null(void **state)
 {
     static float dst[ROOM];
     struct memory_of_call *const c = good_plan(0, *state);
@@ -428,7 +428,7 @@ static void bad_plans_are_refused(void **state)
     assert_int_equal(attnkit_append_plan(NULL, NULL, c->plan, size, NULL), bad);
 }
 
-static void what_is_no_plan_is_refused(void **state)
+static void memory_without_a_plan_is_refused(void **state)
 {
     static const char text[] = "is not what attnkit_append_plan of this library wrote";
     struct memory_of_call *const c = good_plan(0, *state);
@@ -558,7 +558,7 @@ static void bad_addresses_of_a_run_are_refused(void **state)
     }
 }
 
-static void nothing_to_do_needs_no_memory(void **state)
+static void calls_with_nothing_to_do_need_no_memory(void **state)
 {
     struct memory_of_call *const c = good_plan(ALL, *state);
     attnkit_append_data data = {.size = sizeof data, .batch = BATCH};
@@ -590,17 +590,17 @@ int main(int argc, char **argv)
     const struct CMUnitTest promises[] = {
         cmocka_unit_test(a_run_has_the_bytes_of_a_call),
         cmocka_unit_test(lengths_may_be_smaller),
-        cmocka_unit_test(arrays_may_be_none),
+        cmocka_unit_test(arrays_may_be_null),
         cmocka_unit_test(a_rotation_in_place_may_be_planned),
         cmocka_unit_test(a_plan_may_be_copied),
         cmocka_unit_test(threads_run_one_plan_at_the_same_time),
         cmocka_unit_test(bad_plans_are_refused),
-        cmocka_unit_test(what_is_no_plan_is_refused),
+        cmocka_unit_test(memory_without_a_plan_is_refused),
         cmocka_unit_test(another_instruction_set_is_refused),
         cmocka_unit_test(bad_runs_are_refused),
         cmocka_unit_test(memory_that_was_not_planned_is_refused),
         cmocka_unit_test(bad_addresses_of_a_run_are_refused),
-        cmocka_unit_test(nothing_to_do_needs_no_memory),
+        cmocka_unit_test(calls_with_nothing_to_do_need_no_memory),
         cmocka_unit_test(a_plan_has_the_workspace_of_the_call),
     };
     const int failed = promises_main("append_plan", promises, (int)COUNT(promises), argc, argv);

@@ -4,7 +4,7 @@
  * arrays and workspaces with the messages of a call. A run also refuses a pointer that was not
  * planned, and names the pointer in its message. It refuses memory that holds no plan, or a plan of
  * another kind. Planning refuses the faults that a call refuses. The tests run on every instruction
- * set, or on the one that the first argument names.
+ * set, or on the instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -107,7 +107,7 @@ static const struct pointer {
 
 enum { POINTERS = sizeof pointers / sizeof pointers[0] };
 
-/* Leaves the pointer out if it was planned, or passes it if it was not, and expects a refusal.
+/* Leaves out a planned pointer, or passes a pointer that was not planned, and expects a refusal.
  * Returns whether the pointer was planned. */
 static bool check_pointer(struct ready *r, const struct pointer *p)
 {
@@ -125,7 +125,7 @@ static bool check_pointer(struct ready *r, const struct pointer *p)
     return own;
 }
 
-static void pointers_other_than_the_planned_ones_are_refused_by_name(void **state)
+static void pointers_that_differ_from_the_plan_are_refused_by_name(void **state)
 {
     int planned[POINTERS] = {0};
     for (int n = 0; n < FULL_CALLS; n++) {
@@ -231,7 +231,7 @@ static void plan_linear_map(void *plan, size_t size)
     assert_int_equal(attnkit_linear_plan(&args, NULL, plan, size, NULL), ATTNKIT_OK);
 }
 
-static void memory_that_is_no_plan_is_refused(void **state)
+static void memory_without_a_plan_is_refused(void **state)
 {
     static const char words[] = "is not what attnkit_attention_plan of this library wrote";
     struct ready r;
@@ -286,8 +286,8 @@ static void memory_that_is_too_small_for_a_plan_is_refused(void **state)
 
 /* --- The checks of the call ------------------------------------------------------------------- */
 
-/* A fault that a call and a run refuse with the same message, and a function that puts it into a
- * call. */
+/* A fault that a call and a run refuse with the same message, and a function that puts the fault
+ * into a call. */
 struct fault {
     const char *words;
     void (*commit)(struct call *c, attnkit_exec *exec);
@@ -410,7 +410,7 @@ static const struct fault faults[] = {
 
 enum { FAULTS = sizeof faults / sizeof faults[0] };
 
-static void what_a_call_refuses_a_run_refuses_in_the_same_words(void **state)
+static void a_run_refuses_what_a_call_refuses_with_the_same_message(void **state)
 {
     for (int i = 0; i < FAULTS; i++) {
         char of_call[ATTNKIT_MESSAGE_SIZE], of_run[ATTNKIT_MESSAGE_SIZE];
@@ -507,7 +507,7 @@ static void (*const mistakes[])(struct call *c) = {
 
 enum { MISTAKES = sizeof mistakes / sizeof mistakes[0] };
 
-static void what_a_call_refuses_planning_refuses_in_the_same_words(void **state)
+static void planning_refuses_what_a_call_refuses_with_the_same_message(void **state)
 {
     for (int i = 0; i < MISTAKES; i++) {
         char of_call[ATTNKIT_MESSAGE_SIZE], of_plan[ATTNKIT_MESSAGE_SIZE];
@@ -551,14 +551,14 @@ static void a_run_of_no_rows_needs_no_workspace(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest promises[] = {
-        cmocka_unit_test(pointers_other_than_the_planned_ones_are_refused_by_name),
+        cmocka_unit_test(pointers_that_differ_from_the_plan_are_refused_by_name),
         cmocka_unit_test(lengths_beyond_the_plan_are_refused),
         cmocka_unit_test(threads_and_instruction_sets_beyond_the_plan_are_refused),
         cmocka_unit_test(structs_of_no_version_are_refused),
-        cmocka_unit_test(memory_that_is_no_plan_is_refused),
+        cmocka_unit_test(memory_without_a_plan_is_refused),
         cmocka_unit_test(memory_that_is_too_small_for_a_plan_is_refused),
-        cmocka_unit_test(what_a_call_refuses_a_run_refuses_in_the_same_words),
-        cmocka_unit_test(what_a_call_refuses_planning_refuses_in_the_same_words),
+        cmocka_unit_test(a_run_refuses_what_a_call_refuses_with_the_same_message),
+        cmocka_unit_test(planning_refuses_what_a_call_refuses_with_the_same_message),
         cmocka_unit_test(a_run_of_no_rows_needs_no_workspace),
     };
     return promises_main("attention_plan", promises, sizeof promises / sizeof promises[0], argc,

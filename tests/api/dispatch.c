@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The choice of the instruction set: the best one that can run, or the named one. A process reads
- * ATTNKIT_ISA only once, so every test of this variable runs in its own process, a fork of the
- * first process. The first process must therefore make no automatic choice itself. A process
- * started by exec would not serve: exec limits a variable to 128 KiB, and emulators of other CPUs
- * do not follow exec.
+ * The choice of the instruction set: the best that can run, or the set that is named. A process
+ * reads ATTNKIT_ISA only once, so every test of this variable runs in its own process, a fork of
+ * the first process. The first process must therefore make no automatic choice itself. The tests
+ * cannot start processes by exec: exec limits a variable to 128 KiB, and emulators of other CPUs do
+ * not follow exec.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -132,7 +132,7 @@ static void structs_of_no_version_are_refused_and_not_filled(void **state)
     }
 }
 
-static void what_a_newer_caller_has_more_is_zero(void **state)
+static void fields_of_a_newer_header_are_set_to_zero(void **state)
 {
     (void)state;
     struct {
@@ -183,7 +183,7 @@ static void expect_possible_names(const char *message)
             assert_null(strstr(possible, isas[i].name));
 }
 
-static void unknown_names_are_refused_with_the_possible_ones(void **state)
+static void messages_on_unknown_names_list_the_possible_names(void **state)
 {
     (void)state;
     const char *const names[] = {"sse9", "", "AVX2", "scalar,avx2", "\xc3\x28"};
@@ -296,14 +296,14 @@ static void the_choice_is_the_best_that_can_run(void **state)
     expect_choice(&r, best_name(), "best");
 }
 
-static void an_empty_variable_is_one_that_is_not_set(void **state)
+static void an_empty_variable_counts_as_not_set(void **state)
 {
     (void)state;
     const struct report r = report_with("", NULL);
     expect_choice(&r, best_name(), "best");
 }
 
-static void the_variable_names_any_that_can_run_and_no_other(void **state)
+static void the_variable_may_name_any_instruction_set_that_can_run(void **state)
 {
     (void)state;
     for (int i = 0; i < isa_count; i++) {
@@ -315,7 +315,7 @@ static void the_variable_names_any_that_can_run_and_no_other(void **state)
     }
 }
 
-static void a_variable_without_sense_is_refused_by_every_call(void **state)
+static void a_bad_name_in_the_variable_is_refused_by_every_call(void **state)
 {
     (void)state;
     const char *const values[] = {"avx9000", "Scalar", " ", "\xff\xfe\x80", "%s%n"};
@@ -374,7 +374,7 @@ static void every_unit_is_described(void **state)
     }
 }
 
-static void units_that_are_not_there_are_refused(void **state)
+static void bad_indices_of_units_are_refused(void **state)
 {
     (void)state;
     const int32_t indices[] = {-1, attnkit_units(&units), INT32_MIN, INT32_MAX};
@@ -392,8 +392,8 @@ static void units_that_are_not_there_are_refused(void **state)
     assert_non_null(strstr(message, "attnkit_unit_info.size is 8"));
 }
 
-/* Returns the unit that a name chooses, or NULL if it chooses none. Sets *isa to the instruction
- * set. The choice has to succeed. */
+/* Returns the unit that a name chooses, or NULL if the name chooses no unit. Sets *isa to the
+ * instruction set. The choice has to succeed. */
 static const char *unit_for(const char *name, const char **isa)
 {
     attnkit_isa_choice choice = {.size = sizeof choice};
@@ -588,7 +588,7 @@ static void tables_are_complete_and_within_the_limits_of_the_loops(void **state)
     }
 }
 
-static void no_table_borrows_from_another(void **state)
+static void no_table_has_functions_of_another_table(void **state)
 {
     (void)state;
     for (int i = 0; i < isa_count; i++)
@@ -613,22 +613,22 @@ int main(void)
         cmocka_unit_test(indices_out_of_range_are_refused),
         cmocka_unit_test(null_structs_are_refused),
         cmocka_unit_test(structs_of_no_version_are_refused_and_not_filled),
-        cmocka_unit_test(what_a_newer_caller_has_more_is_zero),
+        cmocka_unit_test(fields_of_a_newer_header_are_set_to_zero),
         cmocka_unit_test(a_named_instruction_set_is_chosen_if_it_can_run),
-        cmocka_unit_test(unknown_names_are_refused_with_the_possible_ones),
+        cmocka_unit_test(messages_on_unknown_names_list_the_possible_names),
         cmocka_unit_test(the_choice_is_the_best_that_can_run),
-        cmocka_unit_test(an_empty_variable_is_one_that_is_not_set),
-        cmocka_unit_test(the_variable_names_any_that_can_run_and_no_other),
-        cmocka_unit_test(a_variable_without_sense_is_refused_by_every_call),
+        cmocka_unit_test(an_empty_variable_counts_as_not_set),
+        cmocka_unit_test(the_variable_may_name_any_instruction_set_that_can_run),
+        cmocka_unit_test(a_bad_name_in_the_variable_is_refused_by_every_call),
         cmocka_unit_test(a_variable_of_a_megabyte_is_refused),
         cmocka_unit_test(exec_isa_wins_over_the_variable),
         cmocka_unit_test(every_unit_is_described),
-        cmocka_unit_test(units_that_are_not_there_are_refused),
+        cmocka_unit_test(bad_indices_of_units_are_refused),
         cmocka_unit_test(a_unit_is_used_if_it_is_worth_it),
         cmocka_unit_test(a_named_unit_is_used_or_refused),
         cmocka_unit_test(tables_of_units_differ_only_in_their_tiles),
         cmocka_unit_test(tables_are_complete_and_within_the_limits_of_the_loops),
-        cmocka_unit_test(no_table_borrows_from_another),
+        cmocka_unit_test(no_table_has_functions_of_another_table),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, list_isas, NULL);

@@ -62,7 +62,7 @@ static void set_id(struct lookup *l, int64_t i, int64_t id)
         memcpy(l->ids.data + 4 * i, &narrow, sizeof narrow);
 }
 
-/* Draws ids. Some are the padding id, which may be any number. */
+/* Draws ids. Some ids are the padding id, which may be any number. */
 static void draw_ids(struct lookup *l, uint64_t *random)
 {
     static const int64_t paddings[] = {0, -1, 1, INT32_MIN, INT32_MAX, -100};
@@ -180,7 +180,7 @@ static void check(const struct lookup *l, const char *isa, int64_t threads)
     free(expected);
 }
 
-static void rows_are_those_of_the_table_or_zeros(void **state)
+static void rows_are_rows_of_the_table_or_zeros(void **state)
 {
     uint64_t random = 1;
     for (int64_t from = 0; from < COUNT(table_types); from++)
@@ -336,7 +336,7 @@ static void the_good_call_is_right(void **state)
     assert_true(((unsigned char *)(c->out + ROWS * DIM))[0] == PATTERN);
 }
 
-static void no_ids_need_no_memory(void **state)
+static void without_ids_no_memory_is_needed(void **state)
 {
     struct call_memory *const c = good_call(*state);
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -467,13 +467,13 @@ static void newer_structs_may_have_a_tail_of_zeros(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest promises[] = {
-        cmocka_unit_test(rows_are_those_of_the_table_or_zeros),
+        cmocka_unit_test(rows_are_rows_of_the_table_or_zeros),
         cmocka_unit_test(more_threads_than_ids_are_right),
         cmocka_unit_test(the_row_of_the_padding_is_not_read),
         cmocka_unit_test(ids_are_compared_in_64_bits),
         cmocka_unit_test(a_table_without_rows_has_the_padding),
         cmocka_unit_test(the_good_call_is_right),
-        cmocka_unit_test(no_ids_need_no_memory),
+        cmocka_unit_test(without_ids_no_memory_is_needed),
         cmocka_unit_test(bad_fields_are_refused),
         cmocka_unit_test(blocks_are_whole),
         cmocka_unit_test(sizes_beyond_63_bits_are_refused),

@@ -95,8 +95,8 @@ static void structs_are_checked(void **state)
     expect_refusal(c, ATTNKIT_BAD_ISA, "avx9000");
 }
 
-/* The flag is refused without a cache, with a cache of binary32, and with a cache whose type an
- * attention call multiplies as integers. */
+/* ATTNKIT_INTEGERS is refused without a cache, with a cache of binary32, and with a cache of Q8_0,
+ * which an attention call can multiply as integers. */
 static void integers_are_unsupported(void **state)
 {
     (void)state;
@@ -180,7 +180,7 @@ static void dims_are_checked(void **state)
     expect_refusal(c, ATTNKIT_UNSUPPORTED, "rotation.kind is 7");
 }
 
-static void nothing_to_do_is_done(void **state)
+static void calls_without_batch_entries_or_rows_succeed(void **state)
 {
     (void)state;
     static struct small_layer before;
@@ -321,7 +321,7 @@ static void broken_descriptions_do_no_harm(void **state)
     assert_in_range(refused, 1000, 3000);
 }
 
-static void what_the_layer_says_may_not_be_said_again(void **state)
+static void arguments_that_the_layer_sets_are_refused(void **state)
 {
     (void)state;
     struct small_layer *c = small_layer();
@@ -725,13 +725,13 @@ int main(void)
         cmocka_unit_test(integers_are_unsupported),
         cmocka_unit_test(products_of_bf16_are_unsupported),
         cmocka_unit_test(dims_are_checked),
-        cmocka_unit_test(nothing_to_do_is_done),
+        cmocka_unit_test(calls_without_batch_entries_or_rows_succeed),
         cmocka_unit_test(keys_without_rows_are_appended),
         cmocka_unit_test(no_keys_give_the_bias),
         cmocka_unit_test(pointers_are_checked),
         cmocka_unit_test(packed_weights_are_checked),
         cmocka_unit_test(broken_descriptions_do_no_harm),
-        cmocka_unit_test(what_the_layer_says_may_not_be_said_again),
+        cmocka_unit_test(arguments_that_the_layer_sets_are_refused),
         cmocka_unit_test(caches_are_checked),
         cmocka_unit_test(rotations_are_checked),
         cmocka_unit_test(options_are_checked),

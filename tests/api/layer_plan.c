@@ -3,9 +3,9 @@
  * Tests planned layers. The result and the cache of a run have the bits of a single call. A run has
  * as many batch entries, rows, keys and threads as planned, or fewer, and its plan lies at any
  * address. Several threads may run one plan at once. A refused run writes nothing, and its message
- * names the argument. Planning reads no tensor and no array. Of the packed weights it reads only
- * the description. The tests run on every instruction set, or on the one that the first argument
- * names.
+ * names the argument. Planning reads no tensor and no array. It reads the description of the packed
+ * weights, but not the weights themselves. The tests run on every instruction set, or on the
+ * instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -488,7 +488,7 @@ static void refuse_run(const struct ready *r, attnkit_status status, const char 
     refuse_plan(r, r->plan, status, words);
 }
 
-static void what_is_no_plan_is_refused(void **state)
+static void memory_without_a_plan_is_refused(void **state)
 {
     static const char words[] = "is not what attnkit_layer_plan of this library wrote";
     struct ready r;
@@ -595,7 +595,7 @@ static void lengths_beyond_the_plan_are_refused_by_name(void **state)
     }
 }
 
-/* Leaves the pointer out if it was planned, or passes it if it was not, and expects a refusal.
+/* Leaves out a planned pointer, or passes a pointer that was not planned, and expects a refusal.
  * Returns whether the pointer was planned. */
 static bool check_pointer(struct ready *r, const struct field *f)
 {
@@ -612,7 +612,7 @@ static bool check_pointer(struct ready *r, const struct field *f)
     return own;
 }
 
-static void pointers_other_than_the_planned_ones_are_refused_by_name(void **state)
+static void pointers_that_differ_from_the_plan_are_refused_by_name(void **state)
 {
     static const struct field pointers[] = {
         FIELD("packed", run.packed),
@@ -657,11 +657,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_mean_of_weights_lies_as_planned),
         cmocka_unit_test(threads_run_one_plan_at_the_same_time),
         cmocka_unit_test(threads_of_the_caller_share_a_run),
-        cmocka_unit_test(what_is_no_plan_is_refused),
+        cmocka_unit_test(memory_without_a_plan_is_refused),
         cmocka_unit_test(bad_memory_for_a_plan_is_refused),
         cmocka_unit_test(bad_runs_are_refused),
         cmocka_unit_test(lengths_beyond_the_plan_are_refused_by_name),
-        cmocka_unit_test(pointers_other_than_the_planned_ones_are_refused_by_name),
+        cmocka_unit_test(pointers_that_differ_from_the_plan_are_refused_by_name),
     };
     make_memory();
     return promises_main("layer_plan", promises, sizeof promises / sizeof promises[0], argc, argv);

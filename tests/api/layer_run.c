@@ -181,7 +181,7 @@ static void expect_to_be_missed(struct ready *r, const struct pointer *p)
     expect_ok(r);
 }
 
-static void what_was_planned_is_missed_by_name(void **state)
+static void missing_planned_pointers_are_refused_by_name(void **state)
 {
     (void)state;
     static const struct pointer index = OF("attention->key_index", attention.groups.key_index);
@@ -194,7 +194,7 @@ static void what_was_planned_is_missed_by_name(void **state)
     end(&r);
 }
 
-static void what_was_not_planned_is_refused_by_name(void **state)
+static void pointers_that_were_not_planned_are_refused_by_name(void **state)
 {
     (void)state;
     static const struct pointer more[] = {
@@ -231,7 +231,7 @@ static void what_was_not_planned_is_refused_by_name(void **state)
         end(&r);
     }
     /* The fields that are not refused. The first layer plans x, out, cached, mean_weights, k (in
-     * two fields), v and lse; the second one x, out, key, mean_weights and lse. */
+     * two fields), v and lse. The second layer plans x, out, key, mean_weights and lse. */
     assert_int_equal(refused, 2 * ALL - 8 - 5);
 }
 
@@ -379,7 +379,7 @@ static void a_plan_needs_what_the_call_needs(void **state)
         }
 }
 
-static void nothing_to_do_needs_no_memory(void **state)
+static void calls_with_nothing_to_do_need_no_memory(void **state)
 {
     (void)state;
     static struct small_layer before;
@@ -518,7 +518,7 @@ static void join(struct member *m, struct ready *r, bool planned, int thread,
 
 /* Only thread 0 checks the arrays, but all threads report the fault. Here thread 0 starts last.
  * Until then, the other threads must write nothing. */
-static void all_threads_say_the_same(void **state)
+static void all_threads_report_the_same_fault(void **state)
 {
     (void)state;
     static const struct {
@@ -576,8 +576,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_runs_are_good),
-        cmocka_unit_test(what_was_planned_is_missed_by_name),
-        cmocka_unit_test(what_was_not_planned_is_refused_by_name),
+        cmocka_unit_test(missing_planned_pointers_are_refused_by_name),
+        cmocka_unit_test(pointers_that_were_not_planned_are_refused_by_name),
         cmocka_unit_test(an_index_that_two_cells_have_is_refused),
         cmocka_unit_test(lengths_of_the_attention_are_refused),
         cmocka_unit_test(the_attention_may_be_left_out),
@@ -585,11 +585,11 @@ int main(void)
         cmocka_unit_test(overlaps_are_refused),
         cmocka_unit_test(a_workspace_in_a_tensor_is_refused),
         cmocka_unit_test(a_plan_needs_what_the_call_needs),
-        cmocka_unit_test(nothing_to_do_needs_no_memory),
+        cmocka_unit_test(calls_with_nothing_to_do_need_no_memory),
         cmocka_unit_test(arrays_are_checked),
         cmocka_unit_test(narrow_arrays_are_checked),
         cmocka_unit_test(packed_lengths_are_checked),
-        cmocka_unit_test(all_threads_say_the_same),
+        cmocka_unit_test(all_threads_report_the_same_fault),
         cmocka_unit_test(threads_need_a_barrier),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -155,8 +155,8 @@ static struct call *changed_call(const struct refusal *r)
     return c;
 }
 
-/* Expects that the call refuses each fault of the table, and that its query does, too, if `query`
- * is not NULL. */
+/* Expects that the call refuses each fault of the table. If `query` is not NULL, the query must
+ * refuse the fault as well. */
 static void expect_refusals(const struct refusal *table, int64_t count, caller call, caller query)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -181,7 +181,7 @@ static void the_good_calls_are_right(void **state)
     }
 }
 
-static void no_rows_need_no_memory(void **state)
+static void without_rows_no_memory_is_needed(void **state)
 {
     (void)state;
     struct call *const c = good_call();
@@ -196,7 +196,7 @@ static void no_rows_need_no_memory(void **state)
     assert_int_equal(bytes, 0);
 }
 
-static void queries_look_at_no_memory(void **state)
+static void queries_do_not_read_tensors(void **state)
 {
     (void)state;
     struct call *const c = good_call();
@@ -214,7 +214,7 @@ static void queries_look_at_no_memory(void **state)
     assert_int_equal(size, without);
 }
 
-static void packed_size_is_that_of_whole_tiles(void **state)
+static void packed_size_counts_whole_tiles(void **state)
 {
     (void)state;
     static const int64_t outs[][2] = {{1, 16}, {15, 16}, {16, 16}, {17, 32}, {4096, 4096}};
@@ -563,7 +563,7 @@ static void bad_strides_are_refused(void **state)
     expect_refusal(c, linear, bad, "overlap or interleave");
 }
 
-static void strides_of_inputs_may_be_any(void **state)
+static void inputs_may_have_any_strides(void **state)
 {
     (void)state;
     const int64_t strides[] = {0, 4, -4, -4 * IN_DIM, 4 * IN_DIM + 4};
@@ -655,9 +655,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_good_calls_are_right),
-        cmocka_unit_test(no_rows_need_no_memory),
-        cmocka_unit_test(queries_look_at_no_memory),
-        cmocka_unit_test(packed_size_is_that_of_whole_tiles),
+        cmocka_unit_test(without_rows_no_memory_is_needed),
+        cmocka_unit_test(queries_do_not_read_tensors),
+        cmocka_unit_test(packed_size_counts_whole_tiles),
         cmocka_unit_test(workspace_is_within_the_bound_of_the_header),
         cmocka_unit_test(workspace_never_shrinks_as_rows_grow),
         cmocka_unit_test(null_structs_are_refused),
@@ -673,7 +673,7 @@ int main(void)
         cmocka_unit_test(missing_and_misaligned_tensors_are_refused),
         cmocka_unit_test(too_little_room_for_packed_is_refused),
         cmocka_unit_test(bad_strides_are_refused),
-        cmocka_unit_test(strides_of_inputs_may_be_any),
+        cmocka_unit_test(inputs_may_have_any_strides),
         cmocka_unit_test(outputs_overlap_nothing),
         cmocka_unit_test(y_may_lie_between_rows_of_x),
         cmocka_unit_test(a_bad_workspace_is_refused),

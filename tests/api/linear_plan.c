@@ -366,7 +366,7 @@ static void bad_plans_are_refused(void **state)
     assert_int_equal(attnkit_linear_plan(NULL, NULL, c->plan, size, NULL), bad);
 }
 
-static void what_is_no_plan_is_refused(void **state)
+static void memory_without_a_plan_is_refused(void **state)
 {
     static const char text[] = "is not what attnkit_linear_plan of this library wrote";
     struct memory_of_call *const c = good_plan(*state);
@@ -412,7 +412,7 @@ static void another_unit_is_refused(void **state)
     char without[64];
     assert_int_equal(attnkit_isa_choose(*state, &choice, NULL), ATTNKIT_OK);
     if (!choice.unit)
-        return; /* this instruction set has no unit, or does not use it */
+        return; /* this instruction set has no unit, or linear maps run without the unit */
     c->exec.isa = choice.unit;
     expect_right(c);
     snprintf(without, sizeof without, "%s+none", choice.prefill);
@@ -481,7 +481,7 @@ static void a_bias_that_was_not_planned_is_refused(void **state)
     expect_right(c);
 }
 
-static void no_rows_need_no_memory(void **state)
+static void without_rows_no_memory_is_needed(void **state)
 {
     struct memory_of_call *const c = good_plan(*state);
     c->data = (attnkit_linear_data){.size = sizeof c->data};
@@ -513,13 +513,13 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_plan_may_be_copied),
         cmocka_unit_test(threads_run_one_plan_at_the_same_time),
         cmocka_unit_test(bad_plans_are_refused),
-        cmocka_unit_test(what_is_no_plan_is_refused),
+        cmocka_unit_test(memory_without_a_plan_is_refused),
         cmocka_unit_test(another_instruction_set_is_refused),
         cmocka_unit_test(another_unit_is_refused),
         cmocka_unit_test(bad_runs_are_refused),
         cmocka_unit_test(bad_addresses_of_a_run_are_refused),
         cmocka_unit_test(a_bias_that_was_not_planned_is_refused),
-        cmocka_unit_test(no_rows_need_no_memory),
+        cmocka_unit_test(without_rows_no_memory_is_needed),
         cmocka_unit_test(a_plan_has_the_workspace_of_the_call),
     };
     const int failed = promises_main("linear_plan", promises, (int)COUNT(promises), argc, argv);

@@ -452,7 +452,7 @@ static void expect_call_refusals(const struct refusal *table, size_t count, make
 
 /* --- All options together ---------------------------------------------------------------- */
 
-static void each_extra_is_taken_alone_and_with_all_others(void **state)
+static void each_option_is_accepted_alone_and_with_all_others(void **state)
 {
     (void)state;
     const struct extras *x = accepted(good_call());
@@ -479,7 +479,7 @@ static void the_query_reads_nothing_through_pointers(void **state)
     expect_query(c);
 }
 
-static void what_arrays_and_masks_hold_is_not_looked_at(void **state)
+static void the_query_does_not_read_arrays_and_masks(void **state)
 {
     (void)state;
     static const int patterns[] = {0, 1, 0xff, 0x7f, 0x80};
@@ -491,7 +491,7 @@ static void what_arrays_and_masks_hold_is_not_looked_at(void **state)
     }
 }
 
-static void nothing_to_do_needs_no_pointers(void **state)
+static void calls_with_nothing_to_do_need_no_pointers(void **state)
 {
     (void)state;
     static const size_t sizes[] = {offsetof(attnkit_attention_args, batch),
@@ -530,8 +530,8 @@ static void without_keys_masks_and_weights_may_be_null(void **state)
 
 /* --- Window ------------------------------------------------------------------------------ */
 
-/* A call has a window if it points to one. Bounds of 0 are valid bounds. */
-static void a_window_is_there_where_it_hangs_on_the_call(void **state)
+/* A call has a window if it points to a window. Bounds of 0 are valid bounds. */
+static void a_call_has_a_window_if_it_points_to_one(void **state)
 {
     (void)state;
     struct call *c = good_call();
@@ -582,9 +582,9 @@ static void attend(struct call *c)
     fail_unless(status == ATTNKIT_OK, "call", "", status, message);
 }
 
-/* The positions are near -2^63. A window with the largest bound then reaches only the first
+/* The positions are near -2^63, so that a window with the largest bound reaches only the first
  * keys. */
-static void the_largest_bound_is_still_one(void **state)
+static void the_largest_bound_is_still_a_bound(void **state)
 {
     (void)state;
     static char out[ROOM];
@@ -606,7 +606,7 @@ static void the_largest_bound_is_still_one(void **state)
     }
 }
 
-static void what_is_reckoned_from_positions_needs_them(void **state)
+static void options_that_use_positions_need_an_align(void **state)
 {
     (void)state;
     const struct refusal none = {
@@ -623,7 +623,7 @@ static void what_is_reckoned_from_positions_needs_them(void **state)
 
 /* Any offset is accepted unless a row's position overflows. Overflows are refused even if the call
  * is not causal. */
-static void positions_are_any_that_do_not_overflow(void **state)
+static void positions_that_do_not_overflow_are_accepted(void **state)
 {
     (void)state;
     static const int64_t offsets[] = {INT64_MIN, -Q_LEN, INT64_MAX - Q_LEN};
@@ -732,7 +732,7 @@ static void unknown_kinds_and_types_are_unsupported(void **state)
     }
 }
 
-static void masks_say_what_they_are_made_of(void **state)
+static void masks_of_other_types_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
@@ -747,7 +747,7 @@ static void masks_say_what_they_are_made_of(void **state)
     expect_shape_refusals(table, COUNT(table), make_masks, ATTNKIT_BAD_ARGUMENT);
 }
 
-static void kinds_are_taken_for_what_they_say(void **state)
+static void kinds_of_masks_reach_the_plan(void **state)
 {
     (void)state;
     struct call *c = made_call(make_masks);
@@ -793,7 +793,7 @@ static void columns_are_at_most_the_keys(void **state)
     expect_shape_refusals(absent, COUNT(absent), NULL, ATTNKIT_BAD_ARGUMENT);
 }
 
-static void dense_rows_of_masks_have_as_many_columns_as_are_said(void **state)
+static void dense_rows_of_masks_have_mask_columns_elements(void **state)
 {
     (void)state;
     for (int64_t columns = 0; columns <= KV_LEN; columns++) {
@@ -825,7 +825,7 @@ static void packed_masks_and_arrays_have_no_batch(void **state)
     assert_int_equal(x->weights_stride.row, 4 * KV_LEN);
     c->args.out.data = memory_of(c, MASK) +
                        tensor_bytes[MASK] /
-                           BATCH; /* the place of the mask's second entry, which is not read now */
+                           BATCH; /* here the mask of the second entry would lie without packing */
     accepted(c);
     c->args.out.data = memory_of(c, Q_SEGMENTS) + tensor_bytes[Q_SEGMENTS] / BATCH;
     accepted(c);
@@ -932,7 +932,7 @@ static void a_mask_of_keys_alone_is_one_row(void **state)
 
 /* Each mask's own layout tells whether its strides are used. The layouts of the other masks do not
  * matter. */
-static void each_mask_says_by_itself_whether_it_is_strided(void **state)
+static void each_mask_has_its_own_layout(void **state)
 {
     (void)state;
     struct call *c = made_call(make_strided);
@@ -970,7 +970,7 @@ static void unknown_bits_of_layouts_are_unsupported(void **state)
     expect_shape_refusals(table, COUNT(table), make_all, ATTNKIT_UNSUPPORTED);
 }
 
-static void strides_of_absent_masks_and_of_one_row_are_not_looked_at(void **state)
+static void strides_of_absent_masks_and_of_one_row_are_ignored(void **state)
 {
     (void)state;
     struct call *c = good_call();
@@ -1103,7 +1103,7 @@ static void a_workspace_inside_an_extra_is_refused(void **state)
 }
 
 /* The library remembers no tensor of an earlier call. */
-static void a_workspace_may_lie_where_masks_of_other_calls_are(void **state)
+static void a_workspace_may_overlap_masks_of_other_calls(void **state)
 {
     (void)state;
     for (int t = INPUTS; t < TENSORS; t++) {
@@ -1167,7 +1167,7 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
 
 /* --- Functions of the score -------------------------------------------------------------- */
 
-static void caps_that_are_none_are_refused(void **state)
+static void bad_softcaps_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
@@ -1223,7 +1223,7 @@ static void without_a_cap_the_factor_is_the_scale(void **state)
     }
 }
 
-static void a_scale_of_0_needs_no_cap_of_a_size(void **state)
+static void with_a_scale_of_0_any_softcap_is_accepted(void **state)
 {
     (void)state;
     struct call *c = good_call();
@@ -1248,7 +1248,7 @@ static void sinks_are_for_results(void **state)
 
 /* --- Dropout ----------------------------------------------------------------------------- */
 
-static void rates_that_are_none_are_refused(void **state)
+static void bad_dropout_rates_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
@@ -1446,47 +1446,47 @@ static void the_workspace_does_not_shrink_as_lengths_grow(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_extra_is_taken_alone_and_with_all_others),
+        cmocka_unit_test(each_option_is_accepted_alone_and_with_all_others),
         cmocka_unit_test(the_query_reads_nothing_through_pointers),
-        cmocka_unit_test(what_arrays_and_masks_hold_is_not_looked_at),
-        cmocka_unit_test(nothing_to_do_needs_no_pointers),
+        cmocka_unit_test(the_query_does_not_read_arrays_and_masks),
+        cmocka_unit_test(calls_with_nothing_to_do_need_no_pointers),
         cmocka_unit_test(without_keys_masks_and_weights_may_be_null),
-        cmocka_unit_test(a_window_is_there_where_it_hangs_on_the_call),
+        cmocka_unit_test(a_call_has_a_window_if_it_points_to_one),
         cmocka_unit_test(negative_windows_are_refused),
         cmocka_unit_test(windows_of_any_size_are_taken),
-        cmocka_unit_test(the_largest_bound_is_still_one),
-        cmocka_unit_test(what_is_reckoned_from_positions_needs_them),
-        cmocka_unit_test(positions_are_any_that_do_not_overflow),
+        cmocka_unit_test(the_largest_bound_is_still_a_bound),
+        cmocka_unit_test(options_that_use_positions_need_an_align),
+        cmocka_unit_test(positions_that_do_not_overflow_are_accepted),
         cmocka_unit_test(segments_of_queries_or_keys_alone_are_refused),
         cmocka_unit_test(masks_without_a_kind_and_kinds_without_a_mask_are_refused),
         cmocka_unit_test(bias_scales_without_a_bias_are_refused),
         cmocka_unit_test(unknown_kinds_and_types_are_unsupported),
-        cmocka_unit_test(masks_say_what_they_are_made_of),
-        cmocka_unit_test(kinds_are_taken_for_what_they_say),
+        cmocka_unit_test(masks_of_other_types_are_refused),
+        cmocka_unit_test(kinds_of_masks_reach_the_plan),
         cmocka_unit_test(columns_are_at_most_the_keys),
-        cmocka_unit_test(dense_rows_of_masks_have_as_many_columns_as_are_said),
+        cmocka_unit_test(dense_rows_of_masks_have_mask_columns_elements),
         cmocka_unit_test(packed_masks_and_arrays_have_no_batch),
         cmocka_unit_test(strides_of_masks_without_their_bit_are_refused),
         cmocka_unit_test(bad_strides_of_masks_are_refused),
         cmocka_unit_test(masks_may_repeat_overlap_and_go_backwards),
         cmocka_unit_test(a_mask_of_keys_alone_is_one_row),
-        cmocka_unit_test(each_mask_says_by_itself_whether_it_is_strided),
+        cmocka_unit_test(each_mask_has_its_own_layout),
         cmocka_unit_test(unknown_bits_of_layouts_are_unsupported),
-        cmocka_unit_test(strides_of_absent_masks_and_of_one_row_are_not_looked_at),
+        cmocka_unit_test(strides_of_absent_masks_and_of_one_row_are_ignored),
         cmocka_unit_test(elements_at_odd_addresses_are_refused),
         cmocka_unit_test(outputs_that_overlap_inputs_are_refused),
         cmocka_unit_test(outputs_that_overlap_weights_are_refused),
         cmocka_unit_test(inputs_may_overlap_each_other),
         cmocka_unit_test(outputs_may_lie_in_the_gaps_of_masks),
         cmocka_unit_test(a_workspace_inside_an_extra_is_refused),
-        cmocka_unit_test(a_workspace_may_lie_where_masks_of_other_calls_are),
+        cmocka_unit_test(a_workspace_may_overlap_masks_of_other_calls),
         cmocka_unit_test(sizes_whose_products_leave_63_bits_are_refused),
-        cmocka_unit_test(caps_that_are_none_are_refused),
+        cmocka_unit_test(bad_softcaps_are_refused),
         cmocka_unit_test(caps_become_factors_that_are_rounded_once),
         cmocka_unit_test(without_a_cap_the_factor_is_the_scale),
-        cmocka_unit_test(a_scale_of_0_needs_no_cap_of_a_size),
+        cmocka_unit_test(with_a_scale_of_0_any_softcap_is_accepted),
         cmocka_unit_test(sinks_are_for_results),
-        cmocka_unit_test(rates_that_are_none_are_refused),
+        cmocka_unit_test(bad_dropout_rates_are_refused),
         cmocka_unit_test(rates_become_words_and_factors),
         cmocka_unit_test(weights_and_their_kind_come_together),
         cmocka_unit_test(weights_are_not_for_parts_of_the_keys),

@@ -208,7 +208,7 @@ static void sizes_beyond_63_bits_are_refused(void **state)
     expect_refusals(table, COUNT(table), ATTNKIT_OVERFLOW);
 }
 
-static void other_structs_are_refused(void **state)
+static void structs_of_no_version_are_refused(void **state)
 {
     (void)state;
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -375,7 +375,7 @@ int main(void)
         cmocka_unit_test(bad_values_are_refused),
         cmocka_unit_test(unknown_layouts_and_types_are_unsupported),
         cmocka_unit_test(sizes_beyond_63_bits_are_refused),
-        cmocka_unit_test(other_structs_are_refused),
+        cmocka_unit_test(structs_of_no_version_are_refused),
         cmocka_unit_test(bad_strides_are_refused),
         cmocka_unit_test(outputs_whose_rows_overlap_are_refused),
         cmocka_unit_test(misaligned_tensors_are_refused),

@@ -97,8 +97,8 @@ static struct tensor draw(uint64_t *random)
     return random_below(random, 2) ? draw_wild(random) : draw_nested(random);
 }
 
-/* Draws two tensors. In half of the cases the second has the strides of the first, and lies in its
- * gaps or partly on its rows. */
+/* Draws two tensors. In half of the cases, the second tensor has the strides of the first tensor,
+ * and lies in its gaps or partly on its rows. */
 static void draw_pair(uint64_t *random, struct tensor t[2])
 {
     t[0] = t[1] = draw(random);
@@ -110,7 +110,7 @@ static void draw_pair(uint64_t *random, struct tensor t[2])
     }
 }
 
-static void overlap_of_two_tensors_is_that_of_their_bytes(void **state)
+static void tensors_overlap_if_they_share_a_byte(void **state)
 {
     (void)state;
     uint64_t random = 1;
@@ -184,7 +184,7 @@ static void rows_that_share_a_byte_are_always_seen(void **state)
     assert_true(seen[true] > PAIRS / 20);
 }
 
-static void a_layout_spans_its_first_to_its_last_byte(void **state)
+static void a_layout_spans_the_first_to_the_last_byte(void **state)
 {
     (void)state;
     uint64_t random = 3;
@@ -289,7 +289,7 @@ static void interleaved_tensors_cost_a_step_for_each_row(void **state)
 
 /* Scales lie next to their elements, in more rows than a search could visit one by one. The library
  * compares all rows at once, modulo the common period of the strides. */
-static void rows_at_one_place_of_a_period_cost_nothing(void **state)
+static void rows_are_compared_modulo_the_period_of_the_strides(void **state)
 {
     (void)state;
     const int64_t rows = INT64_C(1) << 40;
@@ -324,15 +324,15 @@ static void more_rows_than_can_be_counted_are_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(overlap_of_two_tensors_is_that_of_their_bytes),
+        cmocka_unit_test(tensors_overlap_if_they_share_a_byte),
         cmocka_unit_test(rows_that_share_a_byte_are_always_seen),
-        cmocka_unit_test(a_layout_spans_its_first_to_its_last_byte),
+        cmocka_unit_test(a_layout_spans_the_first_to_the_last_byte),
         cmocka_unit_test(bytes_outside_the_address_space_are_refused),
         cmocka_unit_test(reaches_that_add_up_beyond_63_bits_are_refused),
         cmocka_unit_test(a_tensor_without_rows_has_no_bytes_and_overlaps_nothing),
         cmocka_unit_test(rows_without_bytes_overlap_nothing),
         cmocka_unit_test(interleaved_tensors_cost_a_step_for_each_row),
-        cmocka_unit_test(rows_at_one_place_of_a_period_cost_nothing),
+        cmocka_unit_test(rows_are_compared_modulo_the_period_of_the_strides),
         cmocka_unit_test(more_rows_than_can_be_counted_are_seen),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

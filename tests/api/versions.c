@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The sizes of public structs. Each struct with a `size` field is passed as other versions of the
- * header would pass it. The library must refuse a struct that is shorter than the first version,
- * and accept a longer one whose further bytes are zero. If one of these bytes is not zero, the
+ * header would pass it. The library must refuse a struct that is shorter than in the first version.
+ * It must accept a longer struct if all further bytes are zero. If a further byte is not zero, the
  * library must refuse the call with a message that names the struct. In structs that the library
  * fills, it sets the fields of a newer header to zero.
  */

@@ -44,9 +44,10 @@ enum data_kind {
     DATA_TINY,     /* v is subnormal, and products underflow */
     DATA_SPECIAL,  /* NaN, infinities and signed zeros here and there */
     DATA_INTEGERS, /* many scores are equal, and sums are exact */
-    DATA_KINDS, /* number of kinds on the axis; one more would change the cases of all golden hashes
-                 */
-    DATA_HUGE,  /* v reaches the largest number, so that sums overflow; not on the axis */
+    DATA_KINDS,    /* number of kinds on the axis; another kind would change the cases of all golden
+                    * hashes
+                    */
+    DATA_HUGE,     /* v reaches the largest number, so that sums overflow; not on the axis */
 };
 
 enum axis {
@@ -125,7 +126,7 @@ void result_from_reference(struct result *r, const attnkit_attention_args *args)
 /* Compares the bits of two results. NaN must have the same bits, too. */
 bool same_bits(const float *a, const float *b, size_t count);
 
-/* Compares numbers of which only the value matters. Any NaN equals any NaN. */
+/* Compares the values of numbers, not their bits. Any NaN equals any NaN. */
 bool same_numbers(const float *a, const float *b, size_t count);
 
 /* Prints the first difference for a failing test. */
@@ -135,9 +136,9 @@ uint64_t result_hash(const struct result *r);
 
 /* ------------------------------------------------------------------------------------------- */
 
-/* The way to run a case: by the public call on a named instruction set, with one share for each of
- * `threads` threads, or without the public call by a table of kernels that the library does not
- * list. */
+/* The way to run a case. If `kernels` is NULL, the public call runs on a named instruction set,
+ * with one share for each of `threads` threads. Otherwise the loops run with this table of kernels,
+ * which the library need not list. */
 struct runner {
     const char *isa;
     int threads;
@@ -147,10 +148,10 @@ struct runner {
 /* Fails the test on any status but ATTNKIT_OK. */
 void run_attention(const attnkit_attention_args *args, struct runner runner);
 
-/* Lays out and runs a case, and compares the result with `expected` or, if `expected` is NULL, the
- * hash of the result with `hash`. Then calls `then`, unless it is NULL, for further checks of the
- * setting and the result. This function and `then` return NULL, or a message that describes the
- * fault. */
+/* Lays out and runs a case, and compares the result with `expected`. If `expected` is NULL,
+ * compares the hash of the result with `hash`. Then calls `then`, unless it is NULL, for further
+ * checks of the setting and the result. This function and `then` return NULL, or a message that
+ * describes the fault. */
 typedef const char *(*further_check)(const struct setting *s, const struct result *got,
                                      const struct test_case *c, struct runner runner);
 

@@ -56,7 +56,7 @@ struct drawn *drawn_with_integers(int number);
 struct drawn *drawn_with_bf16_products(int number);
 
 /* Replaces the 64-bit integers of the call by 32-bit integers. Returns false if the call has no
- * integers, or if one does not fit 32 bits. */
+ * integers, or if an integer does not fit 32 bits. */
 bool drawn_narrow(struct drawn *c);
 
 /* Fills the outputs with a pattern. */

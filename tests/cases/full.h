@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Four calls that together have every option of a call. The first has all options that can be
- * combined, the second reads and writes states, and the third has only q, k, v and out. The keys of
- * the fourth lie in cells.
+ * Four calls that together have every option of a call. The first call has all options that can be
+ * combined. The second call reads and writes states. The third call has only q, k, v and out. The
+ * keys of the fourth call lie in cells.
  */
 #ifndef ATTNKIT_TEST_FULL_H
 #define ATTNKIT_TEST_FULL_H

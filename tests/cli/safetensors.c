@@ -70,7 +70,7 @@ static void a_header_is_read(void **state)
     safetensors_close(&file);
 }
 
-static void there_may_be_nothing(void **state)
+static void a_file_may_have_no_tensors(void **state)
 {
     (void)state;
     static const char *const headers[] = {"{}", "{ }   ", "{\"__metadata__\":{}}"};
@@ -111,7 +111,7 @@ static void a_header_cut_off_anywhere_is_refused(void **state)
 }
 
 /* Whatever a byte is changed to, the header is refused, or its tensors exactly fill the file. */
-static void any_byte_may_be_any_other(void **state)
+static void a_changed_byte_is_refused_or_harmless(void **state)
 {
     (void)state;
     char header[sizeof sample];
@@ -228,7 +228,7 @@ static void bad_tensors_are_refused(void **state)
     assert_refused(one("\"F32\"", "[0]", "[0,4]"), 4, unfit);
     assert_refused(one("\"F32\"", "[4611686018427387904]", "[0,0]"), 0, unfit);
     assert_refused(one("\"F32\"", "[4294967296,4294967296]", "[0,0]"), 0,
-                   "a shape that no memory has: 'a'");
+                   "a shape that is too large for the memory: 'a'");
 }
 
 /* Fails the test unless a file is refused with the message `why`. The file has tensors of bytes at
@@ -247,8 +247,8 @@ static void assert_places(const char *why, uint64_t data, size_t count, const ui
     assert_refused(header, data, why);
 }
 
-/* The message names the tensors that overlap, even if there are gaps before or around them, or if
- * one ends beyond the file. */
+/* The message names the tensors that overlap, even if there are gaps before or around them, or if a
+ * tensor ends beyond the file. */
 static void tensors_that_overlap_are_named(void **state)
 {
     (void)state;
@@ -272,7 +272,7 @@ static void tensors_that_overlap_are_named(void **state)
                   (const uint64_t[][2]){{0, 4}, {2, 2}});
 }
 
-static void bytes_of_no_tensor_are_refused(void **state)
+static void bytes_outside_all_tensors_are_refused(void **state)
 {
     (void)state;
     assert_places("a gap: no tensor has the bytes 4 .. 4 before 'b'", 9, 2,
@@ -296,17 +296,17 @@ static void tensors_beyond_the_end_are_refused(void **state)
                   4, 1, (const uint64_t[][2]){{UINT64_MAX - 4, UINT64_MAX}});
 }
 
-static void names_that_are_there_twice_are_refused(void **state)
+static void names_that_occur_twice_are_refused(void **state)
 {
     (void)state;
     assert_refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
                    "\"\\u0061\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}",
-                   8, "a name that is there twice: 'a'");
+                   8, "a name that occurs twice: 'a'");
     assert_refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
                    "\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}",
-                   4, "a name that is there twice: 'a'");
+                   4, "a name that occurs twice: 'a'");
     assert_refused("{\"__metadata__\":{},\"__metadata__\":{}}", 0,
-                   "a name that is there twice: '__metadata__'");
+                   "a name that occurs twice: '__metadata__'");
 }
 
 /* The message cuts a long name, so that names of any length fit. */
@@ -452,17 +452,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_header_is_read),
-        cmocka_unit_test(there_may_be_nothing),
+        cmocka_unit_test(a_file_may_have_no_tensors),
         cmocka_unit_test(shapes_of_all_ranks_are_read),
         cmocka_unit_test(a_header_cut_off_anywhere_is_refused),
-        cmocka_unit_test(any_byte_may_be_any_other),
+        cmocka_unit_test(a_changed_byte_is_refused_or_harmless),
         cmocka_unit_test(malformed_headers_are_refused),
         cmocka_unit_test(malformed_tensors_are_refused),
         cmocka_unit_test(bad_tensors_are_refused),
         cmocka_unit_test(tensors_that_overlap_are_named),
-        cmocka_unit_test(bytes_of_no_tensor_are_refused),
+        cmocka_unit_test(bytes_outside_all_tensors_are_refused),
         cmocka_unit_test(tensors_beyond_the_end_are_refused),
-        cmocka_unit_test(names_that_are_there_twice_are_refused),
+        cmocka_unit_test(names_that_occur_twice_are_refused),
         cmocka_unit_test(a_long_name_is_cut),
         cmocka_unit_test(names_are_utf8_and_may_have_escapes),
         cmocka_unit_test(odd_strings_are_refused),

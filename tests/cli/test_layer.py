@@ -186,7 +186,7 @@ class Weights(LayerTest):
             self.store_file(weights)
             self.check(weights=weights)
 
-    def test_other_names(self):
+    def test_other_names_of_tensors(self):
         names = {"o_proj.weight": "out_proj.weight", "o_proj.bias": "out_proj.bias"}
         self.store_file({names.get(n, n): a for n, a in self.weights.items()})
         self.check()
@@ -224,7 +224,7 @@ class Weights(LayerTest):
             self.check(("--kv-heads", kv_heads), weights=weights, kv_heads=kv_heads)
         self.assertRegex(self.summary, r"(?m)^heads +4 of 8, 4 KV heads$")
 
-    def test_sizes_of_their_own(self):
+    def test_sizes_that_all_differ(self):
         weights = make_weights(d_model=12, heads=3, kv_heads=1, head_dim=6, value_dim=10, d_out=7)
         self.heads, self.x = 3, normal(BATCH, ROWS, 12)
         self.store_file(weights)
@@ -245,7 +245,8 @@ class Weights(LayerTest):
                 self.assertRegex(self.summary, f"(?m)^layer .*, {dtype.lower()}{tail}$")
 
     def test_prefixes(self):
-        """If the weights have a single layer, --prefix is not needed. If they have several, --prefix must name one."""
+        """If the weights have a single layer, --prefix is not needed. If the weights have several layers, --prefix must
+        name one of them."""
         other = make_weights(seed=30)
         both = {f"model.{i}.attn.{name}": array for i, part in enumerate((self.weights, other))
                 for name, array in part.items()}
@@ -405,8 +406,8 @@ HAS_PNG = "needs libpng" not in attnkit("layer", "--weights", "/", "--heads", 1,
 
 @unittest.skipIf(HAS_PNG, "this attnkit was built with libpng")
 class NoPicture(LayerTest):
-    def test_what_is_missing_is_said(self):
-        self.refuse("--plot needs libpng, which was not there when attnkit was built: install it "
+    def test_missing_libpng_is_named(self):
+        self.refuse("--plot needs libpng, which was missing when attnkit was built: install it "
                     r"\(Debian: libpng-dev\)", "--plot", "w.png")
         self.run_tool("--attention", "a.npy")
 
@@ -501,7 +502,7 @@ class Picture(LayerTest):
         self.assertFalse(np.array_equal(self.draw("--plot-batch", 1)[0], second))
         np.testing.assert_array_equal(self.draw()[0], second)
 
-    def test_it_needs_no_other_file(self):
+    def test_the_picture_needs_no_file_of_weights(self):
         expected = self.draw()[0]
         (self.folder / "a.npy").unlink()
         self.run_tool("--plot", "w.png")
@@ -517,7 +518,7 @@ class Picture(LayerTest):
             np.testing.assert_array_equal((cells == RED).all(-1), np.isnan(head))
             self.assertTrue(np.isnan(head[2:]).any() and (cells[0, 0] == BRIGHTEST).all())
 
-    def test_large_ones_are_averaged(self):
+    def test_large_pictures_are_averaged(self):
         """Every other key is masked, so that all pairs of neighbouring weights have the same mean."""
         self.heads, keys = 1, 2500
         self.store_file(make_weights(heads=1, kv_heads=1, biases=""))
@@ -589,13 +590,13 @@ class Refusals(LayerTest):
         (self.folder / "w").mkdir()
         self.refuse(r"w has no q_proj\.weight and no in_proj_weight$", weights="w")
 
-    def test_tensors_that_are_there_twice(self):
+    def test_tensors_under_two_names(self):
         self.refuse_weights("has both in_proj_weight and q_proj.weight", in_proj_weight=(64, 32))
         self.refuse_weights("has both q_proj.weight and q_proj_weight", q_proj_weight=(32, 32))
         self.refuse_weights("has both o_proj.weight and out_proj.weight", out_proj__weight=(32, 32))
         self.refuse_weights("has both in_proj_bias and q_proj.bias", in_proj_bias=(64,))
 
-    def test_tensors_that_a_layer_has_nothing_for(self):
+    def test_tensors_that_are_not_supported(self):
         for name in ("bias_k", "bias_v", "q_norm.weight", "k_layernorm.weight"):
             self.refuse_weights(f"has {name}: attnkit layer does not support it",
                                 **{name.replace(".", "__"): (8,)})
@@ -668,7 +669,7 @@ class Refusals(LayerTest):
                  "x.npy is '<f4' and c.npy is '<f2': must have one dtype")):
             self.refuse(pattern, "--context", self.store("c", context))
 
-    def test_what_the_library_refuses(self):
+    def test_refusals_of_the_library(self):
         self.refuse(r"rotation\.dim", "--rope", "half", "--rope-dim", 3)
         self.refuse(r"rotation\.dim", "--rope", "half", "--rope-dim", 10)
         self.refuse(r"rotation\.base", "--rope", "half", "--rope-base", "inf")
@@ -718,7 +719,7 @@ class Refusals(LayerTest):
         self.assertLessEqual(max(map(len, done.stdout.split("\n"))), 100)
         self.assertIn("attnkit layer", attnkit("--help").stdout)
 
-    def test_results_in_one_file(self):
+    def test_two_results_in_one_file(self):
         self.refuse("-o and --attention name one file", "--attention", "./out.npy")
         self.refuse("--lse and --attention name one file", "--lse", "a.npy", "--attention", "a.npy")
         self.refuse("cannot write none/out.npy", out="none/out.npy")
@@ -768,7 +769,7 @@ class Files(LayerTest):
             self.refuse_places(places, "it has tensors that overlap: 'one' ends at byte 40, 'two' "
                                        "begins at byte 32$")
 
-    def test_bytes_that_no_tensor_has_or_that_are_not_there(self):
+    def test_gaps_and_tensors_beyond_the_file(self):
         self.refuse_places({"one": (0, 40), "two": (48, 64)},
                            r"a gap: no tensor has the bytes 40 \.\. 47 before 'two'$")
         self.refuse_places({"one": (8, 64)}, r"the bytes 0 \.\. 7 before 'one'$")
@@ -776,11 +777,11 @@ class Files(LayerTest):
         self.refuse_places({"one": (0, 40), "two": (40, 65)},
                            "tensors beyond the end of the file: 'two' ends at byte 65 of 64$")
 
-    def test_names_that_are_there_twice(self):
+    def test_names_that_occur_twice(self):
         tensor = b'{"dtype":"U8","shape":[8],"data_offsets":[0,8]}'
         text = b'{"one":%s,"\\u006fne":%s}' % (tensor, tensor)
         self.refuse_file(struct.pack("<Q", len(text)) + text + bytes(8),
-                         "a name that is there twice: 'one'$")
+                         "a name that occurs twice: 'one'$")
 
     def test_lengths_of_the_header(self):
         for length in (10 ** 8 + 1, 2 ** 63, 2 ** 64 - 1):

@@ -41,7 +41,7 @@ class Complaints(ToolTest):
                 self.assert_said(done, f"cannot read {shown}: No such file")
                 self.assert_said(self.attempt(out=f"{name}/x"), f"cannot write {shown}/x: ")
 
-    def test_what_is_in_a_file_that_is_bad(self):
+    def test_names_in_a_bad_file(self):
         for name, shown in ESCAPES.items():
             with self.subTest(name=name):
                 (self.folder / name).write_bytes(b"no array" * 9)
@@ -67,7 +67,7 @@ class Complaints(ToolTest):
             self.assert_said(self.attempt("--isa", text), shown)
             self.assert_said(self.attempt(env={**ENVIRONMENT, "ATTNKIT_ISA": text}), shown)
 
-    def test_a_long_one_is_cut(self):
+    def test_a_long_name_is_cut(self):
         done = attnkit("run", "x" * 100000)
         self.assert_said(done, "unknown argument 'xxx")
         self.assertRegex(done.stderr, r"^.{10000,20000}xxx\.\.\.\n$")
@@ -158,7 +158,7 @@ class OneFile(ToolTest):
             self.refuse_pair("--q", "-o", {"--q": other, "-o": "q.npy"})
             self.refuse_pair("-o", "--lse", {"--q": "k.npy", "-o": other, "--lse": "symbolic.npy"})
 
-    def test_files_that_are_not_there_yet(self):
+    def test_files_that_do_not_exist_yet(self):
         (self.folder / "inside").symlink_to(".")
         for other in ("new.npy", "./new.npy", "inside/new.npy", self.folder / "new.npy"):
             self.refuse_pair("-o", "--weights", {"-o": "new.npy", "--weights": other})

@@ -3,7 +3,7 @@
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_run_masks.py
 
-test_tools.py describes ATTNKIT_COMMAND, and tests the rest of the command. The tests need NumPy."""
+test_tools.py describes ATTNKIT_COMMAND, and tests the other parts of the command. The tests need NumPy."""
 
 import re
 import unittest
@@ -395,7 +395,7 @@ class Scores(RunTest):
             self.assertTrue((keep == 0).any() and (keep > 0).any())
             self.check(["--align", form, "--dropout", rate, "--seed", text], keep=keep)
 
-    def test_a_dropout_of_nothing(self):
+    def test_a_dropout_of_0(self):
         self.check(["--align", "upper-left", "--dropout", 0, "--seed", 5])
 
     def everything(self):
@@ -448,7 +448,7 @@ class Scores(RunTest):
                     expected[kind] = np.where(below, expected[kind], 0)
                 self.compare(weights, expected[kind])
 
-    def test_weights_are_those_of_the_softmax_by_default(self):
+    def test_weights_come_from_the_softmax_by_default(self):
         for options, meaning in (((), {}), (("--softcap", 1), {"softcap": 1})):
             self.run_tool(*options, "--weights", "w.npy")
             self.compare(self.load("w.npy"), attention(**self.arrays, **meaning)["softmax"])
@@ -528,8 +528,8 @@ class Types(RunTest):
                     self.assertEqual(self.run_tool("--kv-type", name, "--isa", isa).tobytes(), bits)
 
     def test_integers(self):
-        """With --integers, results have other bits than without, but differ little, and have the same bits on each
-        instruction set."""
+        """Results with --integers have other bits than results without it, but the difference is small. All instruction
+        sets give the same bits."""
         for options in ((), ("--causal", "30", "--softcap", "5", "--lse", "lse.npy")):
             options = ("--kv-type", "q8_0", *options)
             plain = self.run_tool(*options)
@@ -544,8 +544,8 @@ class Types(RunTest):
         self.assertRegex(self.summary, r"(?m)^v +\[1, 40, 96\] v\.npy, q8_0, as integers$")
 
     def test_bf16_products(self):
-        """--bf16-products gives other bits with 1 and with 2, close to the bits without it, and the same bits on each
-        instruction set."""
+        """Results with --bf16-products 1, with --bf16-products 2 and without the option have different bits, but the
+        differences are small. All instruction sets give the same bits."""
         for options in ((), ("--causal", "30", "--softcap", "5", "--lse", "lse.npy")):
             options = ("--kv-type", "bf16", *options)
             results = [self.run_tool(*options)]
@@ -684,13 +684,13 @@ class Refusals(RunTest):
         self.store("q_docs", np.zeros(ROWS, np.int32))
         self.store("kv_docs", np.zeros(KEYS, np.int32))
 
-    def test_what_the_refusals_begin_with_is_accepted(self):
+    def test_the_options_that_refusals_change_are_valid(self):
         self.run_tool("--mask", "mask.npy", "--mask-kind", "attend", "--bias", "bias.npy",
                       "--mask-bits", "bits.npy", "--mask-bits-kind", "attend", "--sinks",
                       "heads.npy", "--alibi", "heads.npy", "--align", "0", "--q-docs",
                       "q_docs.npy", "--kv-docs", "kv_docs.npy", "--bias-scales", "heads.npy")
 
-    def test_options_that_need_others(self):
+    def test_options_that_need_other_options(self):
         for options, needed in (
                 (("--mask", "mask.npy"), "--mask-kind"), (("--mask-kind", "attend"), "--mask"),
                 (("--mask-dims", "qk"), "--mask"), (("--bias-dims", "qk"), "--bias"),
@@ -758,7 +758,7 @@ class Refusals(RunTest):
                     "--mask-kind", "x", code=2)
         self.refuse("--out-type is 'x': must be f32, f16 or bf16$", "--out-type", "x", code=2)
 
-    def test_what_the_library_refuses(self):
+    def test_refusals_of_the_library(self):
         for options, word in (
                 (("--softcap", "-1"), "softcap"), (("--softcap", "nan"), "softcap"),
                 (("--softcap", "inf"), "softcap"), (("--kv-len", "12"), "kv_lens"),
@@ -858,7 +858,7 @@ class Refusals(RunTest):
             for dtype in ("f8", "f2", "i4"):
                 self.refuse_array("dtype is", np.zeros(HEADS, dtype), *options)
 
-    def test_files_that_are_none(self):
+    def test_files_that_cannot_be_read(self):
         for options in (("--mask", "bad.npy", "--mask-kind", "attend"), ("--bias", "bad.npy"),
                         ("--mask-bits", "bad.npy", "--mask-bits-kind", "ignore"),
                         ("--sinks", "bad.npy"), ("--align", "0", "--alibi", "bad.npy"),
@@ -878,7 +878,7 @@ class Refusals(RunTest):
                 self.refuse(r"bad\.npy: not a whole \.npy file: its shape needs", *options)
                 bad.unlink()
 
-    def test_results_in_one_file(self):
+    def test_two_results_in_one_file(self):
         self.refuse("-o and --weights name one file", "--weights", "out.npy")
         self.refuse("--lse and --weights name one file", "--lse", "w.npy", "--weights", "./w.npy")
         self.refuse("-o and --lse name one file", "--lse", "out.npy", "--weights", "w.npy")

@@ -208,7 +208,7 @@ class Results(ToolTest):
                 self.assertEqual(out.tobytes(), bits)
                 self.assertRegex(self.summary, rf"ran on +{isa}, ")
 
-    def test_nothing_to_see_and_nothing_to_do(self):
+    def test_no_keys_and_no_rows(self):
         self.save(normal(2, 3, 4), normal(2, 0, 4), normal(2, 0, 6))
         self.compare(self.run_tool("--lse", "lse.npy"), np.zeros((2, 3, 6)))
         self.compare(self.load("lse.npy"), np.full((2, 3), -np.inf))
@@ -217,7 +217,7 @@ class Results(ToolTest):
         self.save(normal(0, 2, 3, 4), normal(0, 2, 5, 4), normal(0, 2, 5, 6))
         self.assertEqual(self.run_tool("--causal", "1").shape, (0, 2, 3, 6))
 
-    def test_values_of_no_size_are_refused(self):
+    def test_a_value_dim_of_0_is_refused(self):
         self.save(normal(1, 6), normal(1, 6), normal(1, 0))
         done = attnkit("run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "-o", "out.npy",
                        folder=self.folder)
@@ -418,7 +418,7 @@ class Shapes(ToolTest):
         self.mismatch((3, 1, 3, 4), (2, 1, 5, 4), (2, 1, 5, 4), "batch is 3 in q.npy", "2 in k.npy")
         self.mismatch((2, 1, 3, 4), (2, 1, 5, 4), (3, 1, 5, 4), "batch is 2 in k.npy", "3 in v.npy")
 
-    def test_heads_do_not_divide(self):
+    def test_heads_that_are_no_multiple(self):
         self.mismatch((5, 3, 4), (2, 5, 4), (2, 5, 4), "q.npy has 5 heads, k.npy has 2")
         self.mismatch((2, 3, 4), (4, 5, 4), (4, 5, 4), "q.npy has 2 heads, k.npy has 4")
         self.mismatch((2, 3, 4), (0, 5, 4), (0, 5, 4), "q.npy has 2 heads, k.npy has 0")
@@ -441,7 +441,7 @@ class Writing(ToolTest):
         self.assertTrue((self.folder / "out.npy").is_symlink())
         self.assertEqual(os.listdir(self.folder / "far"), ["real.npy"])
 
-    def test_the_header_is_numpys(self):
+    def test_the_header_equals_the_header_of_numpy(self):
         self.run_tool("--lse", "lse.npy")
         for name in ("out.npy", "lse.npy"):
             array = self.load(name)
@@ -452,7 +452,7 @@ class Writing(ToolTest):
         self.run_tool("--lse", "lse.npy")
         self.assertEqual(self.load("lse.npy").shape, (3,))
 
-    def test_no_place_for_it(self):
+    def test_results_that_cannot_be_written(self):
         for option in ("out", "lse"):
             (self.folder / "folder").mkdir(exist_ok=True)
             for target in ("none/x.npy", "folder", "folder/", ".", "", "q.npy/x.npy", "x" * 300,
@@ -479,7 +479,7 @@ class Writing(ToolTest):
             with self.subTest(lse=other):
                 self.refuse("name one file", "--lse", other)
 
-    def test_no_room(self):
+    def test_a_full_disk(self):
         """A limit on the file size has the effect of a full disk. The old result must stay."""
         self.save(normal(500, 8), normal(5, 8), normal(5, 8))
         (self.folder / "out.npy").write_bytes(b"old")
@@ -488,7 +488,7 @@ class Writing(ToolTest):
                 self.refuse(r"cannot write out\.npy: File too large", preexec_fn=lambda:
                             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
 
-    def test_no_room_for_the_second(self):
+    def test_a_full_disk_at_the_second_result(self):
         self.save(normal(500, 1), normal(5, 1), normal(5, 8))
         self.refuse(r"cannot write out\.npy: File too large", "--lse", "lse.npy", preexec_fn=lambda:
                     resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)))
@@ -496,7 +496,7 @@ class Writing(ToolTest):
         self.refuse("cannot write", "--lse", "lse.npy", preexec_fn=lambda:
                     resource.setrlimit(resource.RLIMIT_FSIZE, (2127, 2127)))
 
-    def test_a_signal_leaves_nothing(self):
+    def test_a_signal_leaves_no_files(self):
         before = self.contents()
         process = subprocess.Popen(
             [*COMMAND, "run", "--q", "q.npy", "--k", "k.npy", "--v", "v.npy", "-o", "out.npy",
@@ -553,7 +553,7 @@ class Usage(ToolTest):
         self.usage_error("unknown argument 'q.npy'", "run", "q.npy")
         self.usage_error("unknown option '--q'", "info", "--q")
 
-    def test_nothing_follows_what_is_complete(self):
+    def test_help_and_version_take_no_further_argument(self):
         for option in ("--version", "--help", "-h"):
             for more in (("x",), ("",), ("--help",), ("--version",), ("run", "--help")):
                 self.usage_error(f"unknown argument '{more[0]}' after {option}: ", option, *more)
@@ -576,7 +576,7 @@ class Usage(ToolTest):
         for name in ("--help", "--none"):
             self.compare(self.load(name), oracle(**self.arrays)[0])
 
-    def test_options_want_their_arguments(self):
+    def test_options_without_their_arguments(self):
         for option in RUN_OPTIONS[:-1]:
             if option == "--integers":
                 continue
@@ -639,7 +639,7 @@ class Info(ToolTest):
             self.assertRegex(text, rf"(?m)^prefill +{isa}(\+\w+)? .*ATTNKIT_ISA")
             self.assertRegex(text, rf"(?m)^decode +{isa} .*ATTNKIT_ISA")
 
-    def test_a_bad_environment_is_told_after_the_rest(self):
+    def test_info_ends_with_an_error_about_a_bad_environment(self):
         done = attnkit("info", env={**ENVIRONMENT, "ATTNKIT_ISA": "mmx"})
         self.assertEqual(done.returncode, 1)
         self.assertIn("mmx", done.stderr)

@@ -234,7 +234,7 @@ def one(folder, name):
 
 
 def same_installation():
-    """CMake installs the files that meson does, with the same symbols"""
+    """CMake and meson install the same files, with the same symbols"""
     shutil.rmtree(STAGE, ignore_errors=True)
     output_of(MESON, "install", "-C", BUILD, "--destdir", STAGE, "--no-rebuild")
     stage = one(STAGE, "attnkit.h").parents[1]
@@ -279,7 +279,7 @@ def commands(folder):
 
 
 def same_commands():
-    """CMake compiles the files that meson does, with the same flags"""
+    """CMake and meson compile the same files, with the same flags"""
     folder = ROOM / "all"
     output_of("cmake", "-S", TREE, "-B", folder, "-G", "Ninja", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON")
     ours, theirs = commands(BUILD), commands(folder)
@@ -290,7 +290,7 @@ def same_commands():
 
 
 def refused():
-    """Unknown instruction sets, parts and types are errors, and so are parts and types that lack what they need"""
+    """Unknown instruction sets, parts and types are errors, and so is a part or type without the parts that it needs"""
     for options, said in ((["-DATTNKIT_ISAS=sse9"], "no instruction set sse9"),
                           (["-DATTNKIT_PARTS=tail"], "no part tail"),
                           (["-DATTNKIT_PARTS=layer"], "layer is made of append and linear"),

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Measures the size of the stripped shared library with some instruction sets, parts and types left out. No size may
-exceed the table of docs/embedding.md by more than 2 %, and a library with AVX2 has to fit into 300 KB. Each library is
-linked from the objects of a build. Objects that depend on the choice of parts are compiled again. Libraries that lack
-types or are optimised for size are compiled anew.
+exceed its size in the table of docs/embedding.md by more than 2 %, and a library with AVX2 has to fit into 300 KB. Each
+library is linked from the objects of a build. Objects that depend on the choice of parts are compiled again. Libraries
+that lack types or are optimised for size are compiled anew.
 
     tests/consumers/sizes.py BUILD_FOLDER [--write]
 

@@ -56,7 +56,7 @@ def start(command, **more):
 
 def over_gloo(size, command, seconds, lost=()):
     """Runs a command on each rank. Returns the exit status of each rank, and the output of all ranks as one text. The
-    ranks in `lost` need not end: they are killed after the others."""
+    ranks in `lost` need not end: they are killed when all other ranks have ended."""
     with tempfile.TemporaryDirectory() as folder:
         processes = [start(command, env=dict(environment(), RANK=str(rank), WORLD_SIZE=str(size),
                                              MEETING=f"{folder}/meeting")) for rank in range(size)]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures calls of attnkit.distributed on 1, 2 and 4 ranks of this machine, over gloo and MPI, beside the cost model.
-Prints the table of docs/distributed.md.
+"""Measures calls of attnkit.distributed on 1, 2 and 4 ranks of this machine, over gloo and MPI, and computes their
+times by the cost model. Prints the table of docs/distributed.md.
 
     measure.py [gloo|mpi]
 
@@ -37,8 +37,8 @@ def seconds_of(work):
 
 
 def measure_call(group, function, shape, kv_heads, keys):
-    """Returns the time of the slowest rank and the time of rank 0 alone, in seconds. Each is the least time of several
-    calls, because other programs only add to a time. The first call, in new memory, does not count."""
+    """Returns the time of the slowest rank and the time of rank 0 alone, in seconds. Each time is the least of several
+    calls, because other programs only make a call slower. The first call, in new memory, does not count."""
     import attnkit
     from attnkit import distributed
 

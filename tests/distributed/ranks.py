@@ -83,7 +83,7 @@ def task_tensors(transport):
 
 
 def task_subgroup(transport):
-    """Uses a group of all ranks but rank 0. Over gloo, rank 0 is refused. Over MPI, it has a group of its own."""
+    """Uses a group of all ranks but rank 0. Over gloo, rank 0 is refused. Over MPI, rank 0 has a group of its own."""
     if transport == "mpi":
         from mpi4py import MPI
 
@@ -128,9 +128,9 @@ def task_disagree(transport):
 
 
 def task_die(transport, how, what, timeout):
-    """Rank 1 is killed or stopped when it is about to send or receive its first message of a kind. The other ranks
-    print their error and how long they waited. They stay alive, so that each of them has to notice by itself that rank
-    1 is gone. A rank may have its result before rank 1 ends, and then meets the error in its next call."""
+    """Rank 1 is killed or stopped just before it sends or receives its first message of the kind `what`. The other
+    ranks print their error and how long they waited. They stay alive, so that each of them has to notice by itself that
+    rank 1 is gone. A rank may have its result before rank 1 ends, and then meets the error in its next call."""
     group = begin(transport, float(timeout))
     function = tree_attention if what == "part" else chain_attention
     call(group, function)

@@ -6,7 +6,7 @@
 
 Bochs is built once, from the source package of Debian trixie with the corrections of bochs_corrections.py. The hash of
 the package is checked. Bochs is kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME), and nothing is installed. The
-binary package of Debian 12 is not used, because it has an older release, and its built-in debugger makes it slow."""
+Bochs of Debian 12's binary package is not used: it is older, and its built-in debugger makes it slow."""
 
 import hashlib
 import os

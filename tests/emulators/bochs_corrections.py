@@ -25,7 +25,7 @@ CORRECTIONS = (
     Correction("cpu/avx/amx.cc", r"DPBDSS\(", "return", "Bit8u", "Bit8s", 10),
     Correction("cpu/avx/amx.cc", r"DPBDSU\(", ";", "Bit8u", "Bit8s", 5),
     Correction("cpu/avx/amx.cc", r"DPBDUS\([^;]*;", ";", "Bit8u", "Bit8s", 5),
-    # AMX works although XCR0 does not enable it. Linux enables it only on a CPU with XFD, which Bochs lacks.
+    # AMX works although XCR0 does not enable AMX. Linux enables AMX only on a CPU with XFD, which Bochs lacks.
     Correction("cpu/proc_ctrl.cc", r"#if BX_SUPPORT_AMX\s+if", "clear_amx_ok",
                "BX_XCR0_XTILECFG_MASK | BX_XCR0_XTILEDATA_MASK", "0", 1),
     # Programs read in XCR0 that AMX is enabled. The kernel reads its own XCR0.

@@ -24,7 +24,7 @@ static int64_t lines_asked(const struct requests *r)
     return (r->tile - matrix) / STEP * lines + (r->line - r->tile) / CACHE_LINE;
 }
 
-static void all_lines_are_asked_for_evenly(void **state)
+static void all_lines_are_prefetched_evenly(void **state)
 {
     (void)state;
     uint64_t random = 1;
@@ -44,7 +44,7 @@ static void all_lines_are_asked_for_evenly(void **state)
     }
 }
 
-static void nothing_is_asked_for_without_tiles_or_work(void **state)
+static void nothing_is_prefetched_without_tiles_or_work(void **state)
 {
     (void)state;
     const struct next_tiles none = {0}, some = {matrix, STEP, 1, STEP};
@@ -59,7 +59,7 @@ static void nothing_is_asked_for_without_tiles_or_work(void **state)
 
 /* Makes the prefetch calls of a product, which prefetches after every PACE inputs of each register
  * tile of 4 rows x 24 outputs. */
-static void a_product_has_asked_for_all_at_its_end(void **state)
+static void a_product_has_prefetched_all_lines_at_its_end(void **state)
 {
     (void)state;
     for (int rows = 1; rows <= 40; rows++)
@@ -81,9 +81,9 @@ static void a_product_has_asked_for_all_at_its_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_lines_are_asked_for_evenly),
-        cmocka_unit_test(nothing_is_asked_for_without_tiles_or_work),
-        cmocka_unit_test(a_product_has_asked_for_all_at_its_end),
+        cmocka_unit_test(all_lines_are_prefetched_evenly),
+        cmocka_unit_test(nothing_is_prefetched_without_tiles_or_work),
+        cmocka_unit_test(a_product_has_prefetched_all_lines_at_its_end),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -436,7 +436,7 @@ static uint64_t seed_of(const struct kind *k, uint64_t draw)
     return seed;
 }
 
-/* Returns the number of draws whose result differs from the expected one. */
+/* Returns the number of draws whose result differs from the expected result. */
 static int check_kind(const struct kind *k, const char *isa)
 {
     int differ = 0;
@@ -594,10 +594,10 @@ static void rotation_keeps_lengths(void **state)
 /* --- cos and sin -------------------------------------------------------------------------- */
 
 /* Returns whether a cos or sin is within its bound: half an ulp of binary32 plus the error of the
- * angle. Let u = 2^-53. The exponent -i / pairs * log2(base) has 2 roundings and the error of log2,
- * 6 u. Its error times ln 2 is a relative error of the power. 2^x adds 3 u. The conversion of the
- * position and the product with it add u each. cos and sin have 5 u, which the code rounds up to 8
- * u. */
+ * angle. Let u = 2^-53. The exponent -i / pairs * log2(base) has two roundings and the error of
+ * log2, 6 u. The error of the exponent times ln 2 is a relative error of the power. exp2 adds 3 u.
+ * The conversion of the position adds u, and so does the product of position and power. cos and sin
+ * have 5 u, which the code rounds up to 8 u. */
 static bool is_near(float got, long double truth, double angle, double log2_base)
 {
     const double exponent_off = log2_base * 0x1p-50;

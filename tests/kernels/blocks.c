@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversions to binary32 from blocks with less than a byte per element, and from 8-bit floating
- * point. Types that the library writes are also converted back. The tests run on every instruction
- * set, or on the named one. They compare with the definitions of the formats
- * (tests/support/blocks.h), with the bytes and numbers of ggml's reference, and, by memcmp, with
- * the scalar conversions.
+ * point. For types that the library writes, conversions from binary32 are also tested. The tests
+ * run on every instruction set, or on the instruction set that the first argument names. They
+ * compare with the definitions of the formats (tests/support/blocks.h), with the bytes and numbers
+ * of ggml's reference, and, by memcmp, with the scalar conversions.
  *
  * Usage: blocks [ISA]
  */

@@ -3,7 +3,7 @@
  * A cache whose cells hold keys in any order gives the bits of a dense cache in which each key lies
  * at its index. This holds with every kind of mask and every type. Some keys have no cell, cells
  * without a key may lie in unmapped memory, and several sequences may share a cache. The tests run
- * on every instruction set, or on the one that is named.
+ * on every instruction set, or on the instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,14 +33,14 @@ enum {
     KV_HEADS = 2,
     BATCH = 2,
     ROW_COUNTS = 3,
-    CASES = 2 * KINDS, /* each kind; then each with a V whose sums overflow in some columns */
+    CASES = 2 * KINDS, /* each kind; then each kind with a V whose sums overflow in some columns */
     KIND_CAUSAL = 0,   /* numbers of kinds in `kinds` */
     KIND_WINDOW = 1,
     KIND_LENGTHS = 3,
 };
 
-/* Numbers of query rows. A KV head has twice as many rows, from a few to more than a panel of any
- * instruction set takes. */
+/* Numbers of query rows. A KV head has twice as many rows: 70 rows are more than a panel of any
+ * instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 static int case_step(void)
@@ -499,7 +499,7 @@ static struct call *new_sequences(int64_t rows)
     return c;
 }
 
-static void sequences_in_one_cache_have_the_bits_of_their_own(void **state)
+static void sequences_in_one_cache_have_the_bits_of_separate_caches(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const dense = new_sequences(row_counts[n]);
@@ -538,7 +538,7 @@ static void packed_rows_find_their_sequence_in_one_cache(void **state)
  */
 
 /* The far call adds a multiple of the chunk length to all indices and positions. */
-static void far_indices_have_the_bits_of_near_ones(void **state)
+static void far_indices_have_the_bits_of_near_indices(void **state)
 {
     static const int64_t far[] = {512, INT64_C(1) << 40, INT64_C(1) << 62};
     static struct cells cells;
@@ -748,9 +748,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(order_of_cells_changes_no_bit),
         cmocka_unit_test(order_of_cells_changes_no_bit_of_any_type),
         cmocka_unit_test(weights_are_by_cell),
-        cmocka_unit_test(sequences_in_one_cache_have_the_bits_of_their_own),
+        cmocka_unit_test(sequences_in_one_cache_have_the_bits_of_separate_caches),
         cmocka_unit_test(packed_rows_find_their_sequence_in_one_cache),
-        cmocka_unit_test(far_indices_have_the_bits_of_near_ones),
+        cmocka_unit_test(far_indices_have_the_bits_of_near_indices),
         cmocka_unit_test(empty_cells_need_no_memory),
         cmocka_unit_test(threads_and_plans_change_no_bit),
         cmocka_unit_test(threads_at_once_change_no_bit),

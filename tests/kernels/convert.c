@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversions of rows of every element type to binary32 and back, and of tiles of K, on every
- * instruction set or the named one. The tests compare with the scalar conversions by memcmp, and
- * with the definitions of the formats (tests/support/formats.h).
+ * instruction set, or on the instruction set that the first argument names. The tests compare with
+ * the scalar conversions by memcmp, and with the definitions of the formats
+ * (tests/support/formats.h).
  *
  * `convert [ISA [few]]` narrows every 1021st of the 2^32 bit patterns of binary32. With
  * ATTNKIT_TEST_LONG in the environment it narrows every pattern, which takes minutes. With `few` it
@@ -107,8 +108,8 @@ static void every_pattern_comes_back(const struct kernels *kernels)
 
 /* --- Where rounding is decided ---------------------------------------------------------------- */
 
-/* Narrows the midpoint between each 16-bit number and the next one, up to infinity, and the floats
- * just below and above the midpoint. */
+/* Narrows the midpoint between each 16-bit number and the next number, up to infinity, and the
+ * floats just below and above the midpoint. */
 static void every_midpoint_goes_to_even(const struct kernels *kernels)
 {
     for (int f = 0; f < FORMATS; f++)
@@ -377,7 +378,7 @@ static void random_rows_are_quantised(const struct kernels *kernels)
 }
 
 /* The NaN in a group have various signs, payloads and places. The scale is always the same NaN. */
-static void the_nan_of_a_scale_has_one_face(const struct kernels *kernels)
+static void every_nan_scale_has_the_same_bits(const struct kernels *kernels)
 {
     static const uint32_t nans[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0xff800001,
                                     0x7fa54321, 0x7fffffff, 0xffffffff};
@@ -611,7 +612,7 @@ static const struct check {
     {"every byte is scaled", every_byte_is_scaled},
     {"every block scale is exact", every_block_scale_is_exact},
     {"random rows are quantised", random_rows_are_quantised},
-    {"the NaN of a scale has one face", the_nan_of_a_scale_has_one_face},
+    {"every NaN scale has the same bits", every_nan_scale_has_the_same_bits},
     {"no byte outside a row is touched", no_byte_outside_a_row_is_touched},
     {"every pattern of a tile widens", every_pattern_of_a_tile_widens},
     {"tiles widen as their rows", tiles_widen_as_their_rows},

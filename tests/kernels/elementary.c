@@ -353,7 +353,7 @@ static void log_is_within_an_ulp(void **state)
     assert_true(isnan(scalar_log(NAN)));
 }
 
-/* Arguments go from 0 to infinity. Below 2^-25, tanh x is x. From 9.011 on, it is 1. tanh is
+/* Arguments go from 0 to infinity. Below 2^-25, tanh x is x. From 9.011 on, tanh x is 1. tanh is
  * increasing but for roundings: no result is more than 2 ulp below an earlier result. */
 static void tanh_is_within_three_ulp(void **state)
 {

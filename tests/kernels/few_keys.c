@@ -96,9 +96,9 @@ static void few_keys_have_the_bits_of_the_reference(void **state)
     assert_int_equal(differ, 0);
 }
 
-/* Without keys, K and V may be NULL. The library must then compute no addresses from their strides,
- * which a sanitizer would report. */
-static void without_keys_there_need_be_no_tensors(void **state)
+/* Without keys, K and V may be NULL. The library must then compute no addresses from the strides of
+ * K and V. A sanitizer would report such an address. */
+static void without_keys_no_tensors_are_needed(void **state)
 {
     (void)state;
     enum { HEADS = 40, DIM = 5 };
@@ -129,8 +129,7 @@ static void without_keys_there_need_be_no_tensors(void **state)
 
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[MAX_ISAS + 1] = {
-        cmocka_unit_test(without_keys_there_need_be_no_tensors)};
+    struct CMUnitTest tests[MAX_ISAS + 1] = {cmocka_unit_test(without_keys_no_tensors_are_needed)};
     size_t count = 1;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);

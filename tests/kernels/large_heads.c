@@ -118,7 +118,7 @@ static void check(const struct isa *isa, enum type type, int dim, int group, boo
                  group, by_token ? "token" : "head");
 }
 
-static void large_heads_have_the_bits_of_dense_ones(void **state)
+static void large_heads_have_the_bits_of_dense_heads(void **state)
 {
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
@@ -140,7 +140,7 @@ static void large_heads_have_the_bits_of_dense_ones(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(large_heads_have_the_bits_of_dense_ones)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(large_heads_have_the_bits_of_dense_heads)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests the entries of kernel tables that work on a line, which has one number per key of a block
- * (masks, bias, slopes, dropout), or on whole rows of numbers. The entries of every instruction
- * set, or of the named one, are compared with plain loops. Their operands lie at the edge of an
- * unmapped page, or some elements from it.
+ * (masks, bias, slopes, dropout), or on whole rows of numbers. The entries are compared with plain
+ * loops, on every instruction set, or on the instruction set that the first argument names. Their
+ * operands lie at the edge of an unmapped page, or some elements from it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,7 +124,7 @@ static void bits_are_the_bytes_that_are_not_0(void **state)
     }
 }
 
-static void bits_are_the_ids_that_are_the_own(void **state)
+static void bits_are_the_keys_with_the_id_of_the_row(void **state)
 {
     static const int32_t some[] = {0, 1, -1, 256, INT32_MAX, INT32_MIN, 0x01000000, 1 << 16};
     const struct kernels *const kernels = kernels_of(state);
@@ -168,7 +168,7 @@ static void put_number(enum type type, char *numbers, int i, uint32_t bits)
         memcpy(numbers + 2 * i, &half, sizeof half);
 }
 
-static void bits_are_the_numbers_that_mask_nothing(void **state)
+static void bits_are_the_numbers_above_minus_infinity(void **state)
 {
     const struct kernels *const kernels = kernels_of(state);
     uint64_t random = 1;
@@ -393,7 +393,7 @@ static void word_below_the_bound_drops_and_the_bound_itself_keeps(void **state)
 
 /* --- Some keys only --------------------------------------------------------------------------- */
 
-static void numbers_of_some_keys_come_to_the_beginning(void **state)
+static void numbers_of_some_keys_move_to_the_beginning(void **state)
 {
     const struct kernels *const kernels = kernels_of(state);
     uint64_t random = 1;
@@ -415,7 +415,7 @@ static void numbers_of_some_keys_come_to_the_beginning(void **state)
     }
 }
 
-static void numbers_of_some_keys_go_back_to_their_places(void **state)
+static void numbers_of_some_keys_move_back_to_their_places(void **state)
 {
     static const float none[] = {0.0f, -INFINITY};
     const struct kernels *const kernels = kernels_of(state);
@@ -506,7 +506,7 @@ static void mean_is_the_sum_in_order_divided_once(void **state)
     }
 }
 
-static void pointers_are_one_step_apart(void **state)
+static void pointers_are_a_step_apart(void **state)
 {
     static const ptrdiff_t steps[] = {0, 1, 34, 256, -4096, PTRDIFF_MAX, PTRDIFF_MIN};
     static const char here[1];
@@ -528,17 +528,17 @@ int main(int argc, char **argv)
 {
     static const struct CMUnitTest promises[] = {
         cmocka_unit_test(bits_are_the_bytes_that_are_not_0),
-        cmocka_unit_test(bits_are_the_ids_that_are_the_own),
-        cmocka_unit_test(bits_are_the_numbers_that_mask_nothing),
+        cmocka_unit_test(bits_are_the_keys_with_the_id_of_the_row),
+        cmocka_unit_test(bits_are_the_numbers_above_minus_infinity),
         cmocka_unit_test(bias_lines_are_as_the_canonical_order_has_them),
         cmocka_unit_test(slopes_times_any_distance_are_rounded_once),
         cmocka_unit_test(factors_are_kept_by_seed_head_position_and_key),
         cmocka_unit_test(word_below_the_bound_drops_and_the_bound_itself_keeps),
-        cmocka_unit_test(numbers_of_some_keys_come_to_the_beginning),
-        cmocka_unit_test(numbers_of_some_keys_go_back_to_their_places),
+        cmocka_unit_test(numbers_of_some_keys_move_to_the_beginning),
+        cmocka_unit_test(numbers_of_some_keys_move_back_to_their_places),
         cmocka_unit_test(weights_are_multiplied_one_by_one),
         cmocka_unit_test(mean_is_the_sum_in_order_divided_once),
-        cmocka_unit_test(pointers_are_one_step_apart),
+        cmocka_unit_test(pointers_are_a_step_apart),
     };
     return promises_main("lines", promises, sizeof promises / sizeof promises[0], argc, argv);
 }

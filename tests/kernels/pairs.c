@@ -295,7 +295,7 @@ static uint16_t draw_from(uint64_t *random, int least)
 
 /* The exponent fields of the smallest numbers of two factors. If `has_small`, one element of the
  * second factor, at a drawn place, is smaller. If first + second is LEAST_SUM and second is more
- * than 1, its exponent field is second - 1, otherwise the element is subnormal. */
+ * than 1, the exponent field of this element is second - 1. Otherwise this element is subnormal. */
 struct fields {
     int first, second;
     bool has_small;
@@ -405,8 +405,8 @@ static void pairs_end_with_the_first_cut_out_of_range(void **state)
     }
 }
 
-/* If x of a block is out of range, only the first panel converts the matrix to words in vain. Each
- * product then takes all rows of the block, as without a unit. */
+/* If a block of x has a number out of range, only the first panel converts the matrix to words in
+ * vain. Each product then takes all rows of the block, as without a unit. */
 static void a_block_out_of_range_costs_little(void **state)
 {
     (void)state;

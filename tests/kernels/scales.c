@@ -65,7 +65,7 @@ struct results {
 };
 
 /* Draws the bytes of a key. They are all positive for a third of the keys, all negative for another
- * third, and of both signs for the others. */
+ * third, and of both signs for the other keys. */
 static void draw_bytes(uint64_t *random, int key, int n, char *bytes)
 {
     for (int i = 0; i < n; i++) {
@@ -113,7 +113,7 @@ static void draw_key(uint64_t *random, enum type type, const struct scale *scale
 static void draw_inputs(uint64_t *random, enum type type, const struct scale *scale, int dim)
 {
     for (int i = 0; i < HEADS * MAX_ROWS * dim;
-         i++) { /* row 0 is positive, row 1 is negative, the others have both signs */
+         i++) { /* row 0 is positive, row 1 is negative, the other rows have both signs */
         const int row = i / dim;
         const float x = 0x1p12f * random_uniform(random);
         q[i] = row == 0 ? fabsf(x) + 1.0f : row == 1 ? -fabsf(x) - 1.0f : x;

@@ -466,7 +466,7 @@ static void forget(struct result *r)
     memset(r->lse, NOT_WRITTEN, r->lse_count * sizeof *r->lse);
 }
 
-/* Compares the case's result with the expected one. */
+/* Compares the case's result with the expected result. */
 static int compare(struct drawn *c, int number, const struct result *expected, const char *what,
                    const char *isa)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Each entry of the kernel table of every instruction set, or of the named one, is compared with
- * its contract in kernels.h, written in plain C. Each entry has its own test, so that a failure
- * names the entry. A round draws a shape and data from its number, and the rounds go through all
- * values of the dims. Rows of the caller lie in guarded slots. Scratch of the library lies between
- * canaries.
+ * Compares each entry of the kernel table with its contract in kernels.h, written in plain C, on
+ * every instruction set, or on the instruction set that the first argument names. Each entry has
+ * its own test, so that a failure names the entry. A round draws a shape and data from its number,
+ * and the rounds go through all values of the dims. Rows of the caller lie in guarded slots.
+ * Scratch of the library lies between canaries.
  *
  * Usage: tiles [ISA [SEED]]
  */
@@ -301,7 +301,8 @@ static size_t out_count(const struct states *s)
     return (size_t)(s->rows * s->value_dim);
 }
 
-/* Draws a maximum M and a sum l that keys can lead to. If M is finite, some weight is over 1/2. */
+/* Draws a maximum M and a sum l that can result from keys. If M is finite, some weight is over
+ * 1/2. */
 static void draw_max_and_sum(struct round *w, float *row_max, float *row_sum)
 {
     *row_max = (float)(random_below(&w->random, 300) - 150);
@@ -325,8 +326,8 @@ static void draw_max_and_sum(struct round *w, float *row_max, float *row_sum)
     }
 }
 
-/* Draws states that keys can lead to. If l is NaN, every column of o is NaN. If l is 0, a column is
- * NaN if V was not finite in this column, and 0 otherwise. */
+/* Draws states that can result from keys. If l is NaN, every column of o is NaN. If l is 0, a
+ * column is NaN if V was not finite in this column, and 0 otherwise. */
 static void draw_states(struct round *w, struct states *s)
 {
     for (int r = 0; r < s->rows; r++) {
@@ -356,7 +357,7 @@ static bool is_one_odd(struct round *w)
     return w->data != SPECIAL && random_below(&w->random, 2);
 }
 
-/* Draws states that no keys lead to, but that a caller may pass: any l and any o. */
+/* Draws states that cannot result from keys, but that a caller may pass: any l and any o. */
 static void draw_odd_states(struct round *w, struct states *s)
 {
     static const float sums[] = {INFINITY, -0.0f, 0x1p-149f, 0x1p-126f, FLT_MAX, NAN};
@@ -427,9 +428,9 @@ static struct total draw_total(struct round *w)
 
 /* --- Comparing -------------------------------------------------------------------------------- */
 
-/* The ways to compare numbers. With ANY_ZEROS, the sign of a zero does not count; this is for
- * states, because finish drops this sign. Any NaN equals any NaN, except with EXACT_BITS, which is
- * for results. */
+/* The ways to compare numbers. With ANY_ZEROS, the sign of a zero does not count. States are
+ * compared with ANY_ZEROS, because finish drops the sign of a zero. Results are compared with
+ * EXACT_BITS: every bit counts, even of a NaN. Otherwise any NaN equals any NaN. */
 enum zeros { EXACT_ZEROS, ANY_ZEROS, EXACT_BITS };
 
 static void expect(struct round *w, const char *what, const float *got, const float *expected,

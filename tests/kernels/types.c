@@ -3,7 +3,8 @@
  * Attention on all types and on pages. For all types of q, k, v and out, and all layouts of their
  * rows, the result has the bits of the scalar reference on dense binary32 copies of the rows
  * (tests/support/formats.h). If out has 16 bits, the reference is rounded once. A case is drawn
- * from its number. Every instruction set, or the named one, runs each case.
+ * from its number. Each case runs on every instruction set, or on the instruction set that the
+ * first argument names.
  *
  * Usage: types [ISA [CASE]]. With ATTNKIT_TEST_LONG in the environment, the test runs ten times as
  * many cases.
@@ -429,7 +430,7 @@ struct tensor {
     int64_t count[3], strides[3], row_bytes;
 };
 
-/* A case laid out in memory. Only one exists at a time. */
+/* A case laid out in memory. Only one such case exists at a time. */
 struct call {
     const struct sample *s;
     attnkit_attention_args args;
@@ -839,8 +840,8 @@ static void check_every_layout(int number, bool shared)
     free_sample(s);
 }
 
-/* Each case has other types of K and V than the previous case. A sampled run takes half of the
- * cases. Batch entries and heads share K and V in every second case. */
+/* The types of K and V change from case to case. A sampled run takes half of the cases. Batch
+ * entries and heads share K and V in every second case. */
 static void every_layout_and_page_size_gives_the_same_bits(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reads the arguments of attention for one query row, as attnkit.h defines them, without code of
- * the library. Its functions return elements of q, k and v as binary32, the keys that the row sees,
- * the numbers that are added to their scores, and the weights that dropout drops.
+ * the library. The functions return elements of q, k and v as binary32, the keys that the row sees,
+ * the numbers that are added to scores, and the weights that dropout drops.
  */
 #ifndef ATTNKIT_TEST_INPUTS_H
 #define ATTNKIT_TEST_INPUTS_H

@@ -408,7 +408,7 @@ struct row {
                        sink */
     real loss_unit; /* an upper bound of 1 in units of W, for losses */
     real lost_l;
-    real l_low, l_high; /* l^ is between these two */
+    real l_low, l_high; /* l^ is between l_low and l_high */
     bool is_nan;
 };
 
@@ -703,7 +703,7 @@ static void add_errors(const struct row *r, int64_t first, int64_t end, double *
 
 /* The weights of a block of keys, times the scales of 32 columns. */
 struct group {
-    real low, high;           /* the largest weight times scale is between these two; units of W */
+    real low, high;           /* limits of the largest weight times scale, in units of W */
     real integers[Q8_BLOCK];  /* sums of the magnitudes of V's integers */
     real magnitude[Q8_BLOCK]; /* at least the sums of w_j |v_j| */
 };

@@ -80,7 +80,7 @@ static void alike_is_together(void **state)
     }
 }
 
-static void what_differs_is_apart(void **state)
+static void blocks_that_differ_have_separate_addresses(void **state)
 {
     (void)state;
     /* Some blocks differ in size, some only in content, and some only in their order. */
@@ -108,7 +108,7 @@ static void what_differs_is_apart(void **state)
         assert_int_equal(base[i][63], base_wants[i].fill);
 }
 
-static void what_each_copy_fills_otherwise_is_its_own(void **state)
+static void blocks_that_copies_fill_differently_are_separate(void **state)
 {
     (void)state;
     const struct wanted wanted[] = {{64, 1, true, false}, {64, 2, false, false}};
@@ -124,7 +124,7 @@ static void what_each_copy_fills_otherwise_is_its_own(void **state)
     }
 }
 
-static void equal_blocks_of_a_side_are_not_one(void **state)
+static void equal_blocks_of_a_side_have_separate_addresses(void **state)
 {
     (void)state;
     const struct wanted wanted[] = {{64, 0, false, false}, {64, 0, false, false}};
@@ -158,7 +158,7 @@ static void temporary_blocks_disturb_nobody(void **state)
     assert_int_equal(base[1][5], 2);
 }
 
-/* At the recording, a point has one copy of K and V. At the measurement it has many. */
+/* At the recording, a point has one copy of K and V. At the measurement it has many copies. */
 static void blocks_may_be_larger_than_recorded(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void recording_begins_with_zeros(void **state)
     arena_seal();
 }
 
-static void blocks_of_others_are_not_ours(void **state)
+static void blocks_from_other_memory_are_left_alone(void **state)
 {
     (void)state;
     char other;
@@ -230,14 +230,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alike_is_together),
-        cmocka_unit_test(what_differs_is_apart),
-        cmocka_unit_test(what_each_copy_fills_otherwise_is_its_own),
-        cmocka_unit_test(equal_blocks_of_a_side_are_not_one),
+        cmocka_unit_test(blocks_that_differ_have_separate_addresses),
+        cmocka_unit_test(blocks_that_copies_fill_differently_are_separate),
+        cmocka_unit_test(equal_blocks_of_a_side_have_separate_addresses),
         cmocka_unit_test(temporary_blocks_disturb_nobody),
         cmocka_unit_test(blocks_may_be_larger_than_recorded),
         cmocka_unit_test(set_ups_that_differ_in_number_share_nothing),
         cmocka_unit_test(recording_begins_with_zeros),
-        cmocka_unit_test(blocks_of_others_are_not_ours),
+        cmocka_unit_test(blocks_from_other_memory_are_left_alone),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make, NULL);

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests `attnkit compare` between an old revision and a build. The revision has no worker, and its structs and its
-source tree differ from the current ones. The command builds the revision with the current worker. The test passes if
-every point is compared, whatever the times are.
+source tree differ from the current structs and source tree. The command builds the revision with the current worker.
+The test passes if every point is compared, whatever the times are.
 
     tests/perf/older.py BUILD
 

@@ -42,7 +42,7 @@ void __real_attnkit_prefill(const struct attention *a, const struct kernels *ker
     items++;
 }
 
-static void an_item_takes_its_share_longer(void **state)
+static void an_item_is_delayed_by_its_percentage(void **state)
 {
     (void)state;
     char scratch;
@@ -59,7 +59,7 @@ static void an_item_takes_its_share_longer(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_item_takes_its_share_longer)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_item_is_delayed_by_its_percentage)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,13 +92,13 @@ def check_results(report, base, points):
         report.show(f"{point['name']}: {point['verdict']} {point.get('note', '')}".rstrip())
     if wrong:
         report.show(f"compared with {base[:12]}. If the change is intended, a commit says `{TRAILER}: REASON`.")
-    report.test("compare: no other result than before", not wrong)
+    report.test("compare: no result has changed", not wrong)
 
 
 def compare(report, build, base, limit):
     reasons = meant(base)
     if reasons:
-        report.show(f"other bits are meant: {reasons}")
+        report.show(f"results have changed on purpose: {reasons}")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "compare.json"
         status = run(report, limit, build / "tools" / "attnkit", "compare", base, build, "--quick",

@@ -43,7 +43,7 @@ static void sign_test_is_exact(void **state)
     assert_true(sign_test(0, 0) == 1.0);
 }
 
-static void ratios_of_one_say_nothing(void **state)
+static void equal_ratios_of_1_have_a_p_of_1(void **state)
 {
     double ratios[] = {1.0, 1.0, 1.0, 1.0};
     uint64_t random = 1;
@@ -102,9 +102,12 @@ static void differences_are_found(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(median_is_the_middle),      cmocka_unit_test(sign_test_is_exact),
-        cmocka_unit_test(ratios_of_one_say_nothing), cmocka_unit_test(few_ratios_are_counted),
-        cmocka_unit_test(intervals_hold_the_median), cmocka_unit_test(differences_are_found),
+        cmocka_unit_test(median_is_the_middle),
+        cmocka_unit_test(sign_test_is_exact),
+        cmocka_unit_test(equal_ratios_of_1_have_a_p_of_1),
+        cmocka_unit_test(few_ratios_are_counted),
+        cmocka_unit_test(intervals_hold_the_median),
+        cmocka_unit_test(differences_are_found),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);

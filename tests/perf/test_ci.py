@@ -166,7 +166,7 @@ class GateTest(ProjectTest):
             self.assert_kept()
         self.assertTrue(all("--quick" in call for call in self.calls("attnkit")))
 
-    def test_what_is_inconclusive_is_tried_again(self):
+    def test_an_inconclusive_comparison_is_repeated(self):
         self.gate(compare="2 2 0", status=0)
         self.assertEqual(len(self.calls("attnkit compare")), 3)
         self.gate(compare="2", status=2)
@@ -191,7 +191,7 @@ class GateTest(ProjectTest):
         self.assertIn("cannot be built", output)
 
 
-    def test_figures_of_an_earlier_run_do_not_stay(self):
+    def test_figures_of_an_earlier_run_are_removed(self):
         self.gate(status=0)
         self.write(self.attnkit / "broken", "")
         shutil.rmtree(self.project / "speed" / "head")
@@ -223,7 +223,7 @@ class RecipeTest(ProjectTest):
         self.assertEqual([os.path.normpath(source) for source in sources],
                          [str(self.folder / "base" / PLACE), str(self.attnkit)])
 
-    def test_commands_in_the_text_have_their_options(self):
+    def test_commands_in_the_text_have_the_options_that_it_names(self):
         known = {f"attnkit {name}": found for name, found in self.options.items()}
         known["tools/floors.py"] = options_of(sys.executable, ROOT / "tools" / "floors.py")
         code = re.findall(r"`([^`\n]+)`", DOCS.read_text()) + re.findall(
@@ -248,7 +248,7 @@ class WorkflowTest(ProjectTest):
         (self.job,) = self.workflow["jobs"].values()
         self.steps = {step["name"]: step for step in self.job["steps"] if "name" in step}
 
-    def test_it_has_what_github_wants(self):
+    def test_the_workflow_has_the_fields_of_github(self):
         self.assertIn("pull_request", self.workflow[True])  # YAML 1.1 reads `on` as true
         self.assertEqual(self.workflow["permissions"], {"contents": "read"})
         self.assertIn("runs-on", self.job)
@@ -303,7 +303,7 @@ class SpeedTest(ProjectTest):
         return self.run_there(sys.executable, "tests/perf/speed.py", "build", *options, status=status,
                               **more)
 
-    def test_timings_fail_nothing(self):
+    def test_timings_do_not_fail_the_test(self):
         for compare, verdict in (("0", "green"), ("1", "red"), ("2", "inconclusive")):
             for floors, sentence in (("0", "all floors hold"), ("1", "a floor is broken"),
                                      ("2", "could not be judged")):
@@ -319,24 +319,24 @@ class SpeedTest(ProjectTest):
             self.assertIn("not ok 1 - compare", self.speed(1, compare=status))
         self.assertIn("not ok 3 - floors", self.speed(1, FAKE_FLOORS="3"))
 
-    def test_other_results_fail_unless_a_commit_means_them(self):
+    def test_changed_results_fail_unless_a_commit_announces_them(self):
         for verdict in ("different", "crashed", "only in BASE"):
             output = self.speed(1, compare="1", FAKE_VERDICT=verdict)
-            self.assertIn("not ok 2 - compare: no other result", output)
+            self.assertIn("not ok 2 - compare: no result has changed", output)
             self.assertIn(f"prefill/f32: {verdict}", output)
         self.speed(0, FAKE_VERDICT="only in HEAD")
         self.assertNotIn("--allow-different-bits", self.log.read_text())
         self.git("commit", "-q", "--amend", "--allow-empty", "-m", "after\n\nBits-change: a new order")
-        self.assertIn("other bits are meant: a new order", self.speed(0))
+        self.assertIn("results have changed on purpose: a new order", self.speed(0))
         self.assertIn("--allow-different-bits", self.calls("attnkit")[-1])
         self.assertIn("not ok 2", self.speed(1, FAKE_VERDICT="different"))
 
-    def test_what_takes_too_long_is_stopped_and_said(self):
+    def test_slow_programs_are_stopped_and_reported(self):
         output = self.speed(0, "--limit", "10", FAKE_FLOORS="busy")
         self.assertIn("# the table of floors", output)
         self.assertRegex(output, r"ok \d - floors # SKIP not ready after 10 s")
 
-    def test_what_is_absent_is_said(self):
+    def test_missing_git_and_benches_are_reported(self):
         shutil.rmtree(self.project / ".git")
         (self.build / "bench" / "attnkit-bench").unlink()
         output = self.speed(0)

@@ -145,7 +145,7 @@ class Verdicts(CompareTest):
     def test_slower(self):
         self.slower(self.library("WORK=60000"))
 
-    def test_one_that_waits_is_slower(self):
+    def test_a_side_that_waits_is_slower(self):
         self.slower(self.library("SLEEP=2000"))
 
     def test_other_results(self):
@@ -158,7 +158,7 @@ class Verdicts(CompareTest):
                                         "--allow-different-bits")
         self.assertEqual((code, results["points"][0]["verdict"]), (RED, "different"))
 
-    def test_a_cache_that_is_filled_otherwise(self):
+    def test_a_cache_with_other_values(self):
         code, results, _ = self.results(self.library(), self.library("STORED=2.0f"), *ONE)
         point, = results["points"]
         self.assertEqual((code, point["verdict"], point["red"]), (RED, "different", True))
@@ -178,7 +178,7 @@ class Verdicts(CompareTest):
         self.assertIn("ratio", results["points"][0])
         self.assertRegex(results["points"][0]["note"], "results differ, by up to")
 
-    def test_a_crash_of_head_is_red_and_no_end(self):
+    def test_a_crash_of_head_is_red_and_other_points_are_measured(self):
         code, results, done = self.results(self.library(), self.library("CRASH"), "--pairs", "20",
                                            "--filter", "^prefill/f32/scalar")
         self.assertEqual(code, RED, done.stderr)
@@ -211,7 +211,7 @@ class Verdicts(CompareTest):
         self.assertEqual((code, points[POINT]["verdict"]), (RED, "different"))
 
 
-    def test_a_call_that_is_not_quite_the_same(self):
+    def test_a_call_with_a_note(self):
         code, results, _ = self.results(self.library('NOTE="has no plans"'), self.library(), *ONE)
         self.assertIn(code, (GREEN, INCONCLUSIVE))
         self.assertIn("ratio", results["points"][0])
@@ -236,11 +236,11 @@ class TwoApis(CompareTest):
         context = self.compared(self.library(), head)["context"]
         self.assertEqual((context["base_version"], context["head_version"]), ("0.1.0", "7.0.0"))
 
-    def test_what_is_packed_otherwise(self):
+    def test_data_that_each_library_packs_for_itself(self):
         """The library aborts if it finds data that another library has set up."""
         self.compared(self.library(), self.library("SCALE=2.0f"))
 
-    def test_what_has_an_address_of_its_library(self):
+    def test_data_with_an_address_of_its_library(self):
         """Each copy of a library must have data of its own."""
         self.compared(self.library("ADDRESS"), self.library("ADDRESS"))
 
@@ -303,7 +303,7 @@ class Refusals(CompareTest):
         self.refuse(NOT_COMPARABLE, "the worker of HEAD is of version 7, this attnkit-compare knows "
                     f"version {worker_version()}", self.library(), self.library("WORKER=7"))
 
-    def test_a_worker_that_is_none(self):
+    def test_a_module_that_is_no_worker(self):
         self.refuse(NOT_COMPARABLE, "the worker of BASE has no symbol attnkit_worker",
                     self.library("NO_WORKER"), self.library())
 
@@ -328,18 +328,18 @@ class Refusals(CompareTest):
         self.refuse(BASE_FAILED, f"BASE crashes: Aborted, at {POINT}", self.library("CRASH"),
                     self.library(), *ONE)
 
-    def test_nothing_in_common(self):
+    def test_no_point_in_common(self):
         bad = self.library("REFUSE")
         done = self.compare(bad, self.library(), *ONE, "--json", "r.json")
         self.assertEqual(done.returncode, NOT_COMPARABLE)
         self.assertEqual(list(self.folder.glob("r.json*")), [])
         self.assertIn("there is no point that both sides can do", done.stderr)
 
-    def test_processor_that_is_not_there(self):
+    def test_a_processor_that_does_not_exist(self):
         base = self.library()
         self.refuse(SYSTEM, "cannot be pinned to processor 1023", base, base, "--core", "1023")
 
-    def test_program_that_is_not_there(self):
+    def test_a_program_that_does_not_exist(self):
         """If the command cannot start, its exit status is not a verdict."""
         shutil.copy(COMMAND, self.folder / "attnkit")
         environment = dict(self.environment, LD_LIBRARY_PATH=str(BUILD / "dispatch"))
@@ -398,7 +398,7 @@ class Revisions(CompareTest):
                                 capture_output=True, text=True)
         self.assertEqual(status.stdout, "")
 
-    def test_same_twice_is_built_once(self):
+    def test_a_revision_on_both_sides_is_built_once(self):
         code, _, done = self.results("good", "HEAD", *ONE, "--repository",
                                      self.repository / "dispatch")
         self.assertIn(code, (GREEN, INCONCLUSIVE))
@@ -414,11 +414,11 @@ class Revisions(CompareTest):
         self.refuse(NOT_BUILT, "(?s)HEAD, 'broken', cannot be built: meson compile failed.*error:",
                     "good", "broken", "--repository", self.repository)
 
-    def test_one_without_a_worker(self):
+    def test_a_revision_without_a_worker(self):
         (self.repository / "bench" / "worker" / "meson.build").unlink()
         (self.repository / "bench" / "worker" / "worker.h").unlink()
         self.commit("older")
-        self.refuse(NOT_BUILT, "'older' has no worker, and is too old for the current one: it has no "
+        self.refuse(NOT_BUILT, "'older' has no worker, and is too old for the current worker: it has no "
                     "bench/compare/append.c", "good", "older", "--repository", self.repository)
 
     def test_ctrl_c_while_building(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/detection.py. They check its error messages, and the numbers that it counts over runs of a stand-in
+"""Tests of tools/detection.py. They check error messages, and the numbers that the tool counts over runs of a stand-in
 for `attnkit compare` with known verdicts. The points that tools/detection.py chooses must exist.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_detection.py
@@ -113,7 +113,7 @@ class Detection(unittest.TestCase):
 
     # ------------------------------------------------------------------------------ counting
 
-    def test_what_is_found(self):
+    def test_shares_of_points_found(self):
         self.assertEqual(self.run_tool(RUNS), 1)
         row = detection.rates(self.results(), 3)
         self.assertEqual((row["runs"], row["inconclusive"], row["red_jobs"]), (3, 1, 2))
@@ -122,14 +122,14 @@ class Detection(unittest.TestCase):
         self.assertEqual((row["false"], row["false_jobs"]), ((0, 4), (0, 2)))
         self.assertEqual(row["ratio"], (1.03, 1.03, 1.03))
 
-    def test_what_is_found_that_is_not_there(self):
+    def test_shares_of_false_alarms(self):
         self.run_tool(RUNS)
         row = detection.rates(self.results(), 0)
         self.assertEqual((row["runs"], row["inconclusive"], row["red_jobs"]), (3, 1, 1))
         self.assertEqual(row["found"], (0, 0))
         self.assertEqual((row["false"], row["false_jobs"]), ((1, 10), (1, 2)))
 
-    def test_the_table_hides_nothing(self):
+    def test_the_table_has_all_runs(self):
         self.run_tool(RUNS)
         lines = self.out.getvalue().splitlines()
         self.assertIn("83.3 % of 6 [43.6, 97.0]", lines[3])
@@ -142,7 +142,7 @@ class Detection(unittest.TestCase):
         self.assertIn("jobs red without cause: 25.0 %, floor <= 1 %: MISSED.", text)
         self.assertEqual((self.folder / "detection" / "results.md").read_text(), self.out.getvalue())
 
-    def test_what_the_first_process_alone_finds(self):
+    def test_points_that_only_the_first_process_finds(self):
         self.run_tool(RUNS)
         self.assertIn("confirmed or not: 19.0 % of 21", self.out.getvalue())
 
@@ -151,7 +151,7 @@ class Detection(unittest.TestCase):
         self.assertEqual(self.run_tool(good), 0)
         self.assertNotIn("MISSED", self.out.getvalue())
 
-    def test_only_inconclusive_runs_are_no_proof(self):
+    def test_inconclusive_runs_alone_do_not_decide(self):
         none = {percent: [runs[2]] * 3 for percent, runs in RUNS.items()}
         self.assertEqual(self.run_tool(none), 3)
         self.assertIn("all runs are inconclusive", self.err.getvalue())
@@ -230,7 +230,7 @@ class Detection(unittest.TestCase):
     # ------------------------------------------------------------------------ the real command
 
     @unittest.skipUnless((BUILD / "bench" / "compare" / "attnkit-compare").exists(), "no compare")
-    def test_the_points_are_there(self):
+    def test_the_chosen_points_exist(self):
         done = subprocess.run([BUILD / "tools" / "attnkit", "compare", BUILD, BUILD, "--list",
                                "--filter", detection.POINTS], check=True, text=True,
                               stdout=subprocess.PIPE)

@@ -54,7 +54,7 @@ class Gate(unittest.TestCase):
         now = {**STORED, **changes}
         return said(counts.check, {k: v for k, v in now.items() if v is not None}, STORED)
 
-    def test_the_same_passes(self):
+    def test_equal_figures_pass(self):
         text, wrong = self.check({})
         self.assertFalse(wrong)
         self.assertIn("0 differ", text)
@@ -104,7 +104,7 @@ class Loops(unittest.TestCase):
         now = {key: {**self.STORED["scores 24"], **changes}}
         return list(loops.differences("avx512", now, self.STORED, has_mca))
 
-    def test_the_same_passes(self):
+    def test_equal_figures_pass(self):
         self.assertEqual(self.differences({}), [])
 
     def test_any_change_shows(self):
@@ -117,13 +117,13 @@ class Loops(unittest.TestCase):
                 self.assertEqual([(d.old, d.new) for d in found], [(old, new)])
                 self.assertIn(name, found[0].name)
 
-    def test_loops_come_and_go(self):
+    def test_new_and_missing_loops_differ(self):
         found = self.differences({}, key="scores 21")
         self.assertEqual([(d.old, d.new) for d in found], [(None, 21), (24, None)])
         one = {name: values[:1] for name, values in self.STORED["scores 24"].items()}
         self.assertEqual([(d.old, d.new) for d in self.differences(one)], [(2, 1)])
 
-    def test_cycles_are_compared_where_there_are_some(self):
+    def test_cycles_are_only_compared_on_request(self):
         now = {"scores 24": {name: values for name, values in self.STORED["scores 24"].items()
                              if name in loops.COUNTED}}
         self.assertEqual(list(loops.differences("avx512", now, self.STORED, False)), [])
@@ -151,7 +151,7 @@ class Files(unittest.TestCase):
         self.assertIn(str(self.path), str(end.exception.code))
         return end.exception.code
 
-    def test_what_is_written_is_read(self):
+    def test_written_figures_are_read_back(self):
         counts.write("gcc 0.0", "here", STORED)
         self.assertEqual(counts.stored_counts("gcc 0.0", "here"), STORED)
         self.assertEqual(len(self.path.read_text().splitlines()), len(STORED) + 5)
@@ -199,7 +199,7 @@ class Callgrind(unittest.TestCase):
     def dump(number, name, total):
         return DUMP.replace("NUMBER", str(number)).replace("NAME", name).replace("TOTAL", str(total))
 
-    def test_rows_have_their_totals(self):
+    def test_each_row_gets_its_total(self):
         rows = [(f"row{n}", 100 + n) for n in range(1, 13)]  # 10 comes after 9, not after 1
         lines, found = self.count([self.dump(n, *row) for n, row in enumerate(rows, 1)])
         self.assertEqual(found, {f"{name}/avx2": total for name, total in rows})
@@ -216,7 +216,7 @@ class Callgrind(unittest.TestCase):
         with self.assertRaisesRegex(counts.CountingFailed, "exit status 1\nno memory"):
             self.count([self.dump(1, "a", 5)], "echo no memory >&2; exit 1")
 
-    def test_nothing_to_count_with_is_said(self):
+    def test_a_missing_valgrind_is_reported(self):
         with mock.patch.object(counts.shutil, "which", return_value=None):
             self.assertEqual(counts.why_not(self.folder), "no valgrind here")
         with mock.patch.object(counts.shutil, "which", return_value="valgrind"), \
@@ -256,12 +256,12 @@ class Figures(unittest.TestCase):
         self.replace(sys, "argv", ["figures", *arguments])
         return said(self.figures.main)
 
-    def test_what_differs_is_shown_and_stored(self):
+    def test_differences_are_printed_and_stored(self):
         text, status = self.run_with()
         self.assertEqual((status, list(self.folder.iterdir())), (1, []))
         self.assertIn("3 figures differ", text)
         self.assertEqual(self.run_with("--write")[1], 0)
-        self.assertEqual(self.run_with(), ("0 figures differ from those stored\n", 0))
+        self.assertEqual(self.run_with(), ("0 figures differ from the stored figures\n", 0))
         worse = {**STORED, "decode/f32/avx2/a": 1100}
         text, status = self.run_with(calls=("gcc 0.0", "here", worse))
         self.assertRegex(text, r"decode/f32/avx2/a +1000 +1100 +\+10.00 %")

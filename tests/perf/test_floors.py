@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of tools/floors.py on made-up results with known percentages. They check verdicts and exit statuses, which rows
-are measured again, which floors are raised, and CPU families. floors.py --base must report a floor that a commit has
-lowered or removed.
+are measured again, which floors are raised, and the floors of CPU families. floors.py --base must report a floor that a
+commit has lowered or removed.
 
     python3 tests/perf/test_floors.py
 """
@@ -25,8 +25,8 @@ sys.path.insert(0, str(ROOT / "tools" / "report"))
 import cpus  # noqa: E402
 
 # A stand-in for `attnkit`. Its rows are the rows in calls.json; --list also prints fma/avx2, a row without a floor.
-# calls.json has the measurements of each row for each call. Further calls get the measurements of the last of these
-# calls again.
+# calls.json has the measurements of each row for each call. All later calls get the measurements of the last call in
+# calls.json.
 MADE_UP = """#!{python}
 import json, pathlib, re, sys
 option = dict(zip(sys.argv[2:], sys.argv[3:]))
@@ -127,7 +127,7 @@ class Floors(FloorsTest):
         self.floors(self.folder / "build", code=1)
         self.assertEqual((tools / "chosen2").read_text(), FIRST)  # the third call measures this row alone
 
-    def test_a_floor_of_no_row(self):
+    def test_a_floor_without_a_row(self):
         self.made_up({FIRST: [[entry(FIRST, 99)] * 5]})
         self.assertIn(f"attnkit bench has no row {SECOND}", self.floors(self.folder / "build", code=3))
         # A floor on an instruction set that cannot run here is no error. Its row counts as not measured.
@@ -174,7 +174,7 @@ class Floors(FloorsTest):
             self.assertIn("floors:", self.floors("--results", good, code=3))
 
     @unittest.skipUnless(shutil.which("git"), "no git")
-    def test_only_goes_up(self):
+    def test_floors_only_rise(self):
         self.assertIn("nothing to compare with", self.floors("--base", code=77))
         self.git("init", "-q", "-b", "main")
         self.git("add", "floors")
@@ -195,7 +195,7 @@ class Floors(FloorsTest):
 class Families(FloorsTest):
     """Tests rows that have columns for CPU families."""
 
-    def test_a_machine_is_held_to_its_family(self):
+    def test_a_machine_must_reach_the_floor_of_its_family(self):
         self.write(f"{FIRST} 50.0 zen4=70.0\n{SECOND} 80.0 zen4=81.0 emerald_rapids=90.0\n")
         percents = {FIRST: 60, SECOND: 85}
         zen4, unknown = self.results("z", percents, cpu_model=ZEN4), self.results("u", percents)
@@ -210,7 +210,7 @@ class Families(FloorsTest):
         said = self.floors("--results", unknown, zen4, emerald, code=1)
         self.assertRegex(said, rf"{FIRST} +70.0 % .* BELOW\n{SECOND} +90.0 % .* BELOW\n")
 
-    def test_this_machine_is_held_to_its_family(self):
+    def test_this_machine_must_reach_the_floor_of_its_family(self):
         self.write(f"{FIRST} 50.0 zen4=70.0\n")
         tools = self.made_up({FIRST: [[entry(FIRST, 60)] * 5, [entry(FIRST, 75)] * 6]})
         self.assertRegex(self.floors(self.folder / "build", code=0), rf"{FIRST} +70.0 % +75.0 % +holds")
@@ -231,8 +231,8 @@ class Families(FloorsTest):
         self.write(before)
         self.assertEqual(self.raised(zen4), before.replace("zen4=60.0\n", "zen4=81.0\n")
                          .replace("zen4=60.0 e", "zen4=86.4 e"))
-        # With results of all families, each family gets its own column, and the lowest is the floor for all other
-        # machines.
+        # With results of all families, each family gets its own column, and the lowest column is the floor for all
+        # other machines.
         self.write(before)
         self.assertEqual(self.raised(zen4, emerald), f"{FIRST} 72.0 zen4=81.0\n"
                          f"{SECOND} 76.8 zen4=86.4 emerald_rapids=76.8\n")
@@ -245,13 +245,13 @@ class Families(FloorsTest):
         self.assertEqual(self.raised(zen4, slow, emerald), f"{FIRST} 72.0 zen4=72.0\n"
                          f"{SECOND} 50.0 zen4=60.0 emerald_rapids=76.8\n")
 
-    def test_raise_says_what_it_writes(self):
+    def test_raise_prints_what_it_writes(self):
         self.write(f"{FIRST} 50.0 zen4=60.0\n")
         said = self.floors("--raise", "--results", self.results("z", {FIRST: 90}, cpu_model=ZEN4), code=0)
         self.assertIn(f"{FIRST}: 50.0 zen4=60.0 -> 50.0 zen4=81.0\n1 of 1 floors are higher", said)
 
     @unittest.skipUnless(shutil.which("git"), "no git")
-    def test_only_goes_up(self):
+    def test_floors_only_rise(self):
         self.write(f"{FIRST} 50.0 zen4=60.0\n{SECOND} 70.0\n")
         self.git("init", "-q", "-b", "main")
         self.git("add", "floors")
@@ -281,7 +281,7 @@ class Families(FloorsTest):
 
 
 class TheFile(unittest.TestCase):
-    def test_it_holds_where_it_came_from(self):
+    def test_the_floors_hold_for_the_measurements_behind_them(self):
         for file, count in (("zen4", r"1\d\d"), ("zen4_masks", "24")):
             done = subprocess.run([sys.executable, FLOORS, "--results", ROOT / f"bench/results/{file}.json"],
                                   text=True, capture_output=True)

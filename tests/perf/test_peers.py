@@ -45,7 +45,7 @@ MISSING = {"torch": 'raise ImportError("no torch here")',
 
 
 class PeersTest(unittest.TestCase):
-    """Gives each test a folder for the results, and a folder of modules that Python finds before the installed ones."""
+    """Gives each test a folder for the results, and a folder of modules that Python finds before installed modules."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -324,7 +324,7 @@ class Parts(unittest.TestCase):
         scale, *integers = struct.unpack_from("<e32b", array.tobytes(), 34)
         self.assertTrue((np.float32(scale) * np.array(integers) == tensors.widened(array)[0, 32:64]).all())
 
-    def test_nothing_is_remembered_of_an_output(self):
+    def test_a_forgotten_output_is_nan(self):
         for kind in workloads.BYTES:
             ours = tensors.Tensors(workloads.Workload("test", 1, 1, 1, 2, 3, 8, type=kind))
             self.assertEqual(ours.out.itemsize, workloads.BYTES[kind])

@@ -128,7 +128,7 @@ class Changes(unittest.TestCase):
         values = [lots.gauss(level, 0.4) for level in [90] * 40 + [86] * 7 + [90] * 40]
         self.assertEqual(changes.find(values), [40, 47])
 
-    def test_a_bad_run_and_a_small_step_are_none(self):
+    def test_a_bad_run_and_a_small_step_are_no_changes(self):
         self.assertEqual(changes.find([80.0 + 0.1 * (i % 3) for i in range(12)] + [20.0] + [80.0] * 8), [])
         self.assertEqual(changes.find([80.0] * 15 + [79.5] * 15), [])  # a step of 0.6 %
         self.assertEqual(changes.find([80.0] * 15 + [79.0] * 15), [15])
@@ -193,7 +193,7 @@ class WithFolder(unittest.TestCase):
 
 
 class Page(WithFolder):
-    def test_it_says_what_happened(self):
+    def test_the_page_has_all_contents(self):
         content = self.make("--peers", ROOT / "bench/results/peers.json", ROOT / "bench/results/layers.json")
         page = Text(content)
         self.assertEqual(page.open, [])
@@ -230,13 +230,13 @@ class Page(WithFolder):
         self.assertTrue(re.search(rf"The newest run .* {FELL} \d+\.\d % ", page.text))
         self.assertIn("<details open>", content)
 
-    def test_what_the_bench_wrote_before_there_were_histories(self):
+    def test_results_of_the_bench_without_history(self):
         (self.folder / "history").mkdir()
         shutil.copy(ROOT / "bench/results/zen4.json", self.folder / "history")
         report(self.folder / "history", "-o", self.page)
         self.assertTrue(FELL in Text(self.page.read_text()).text)
 
-    def test_names_are_no_markup(self):
+    def test_names_are_escaped(self):
         make_history(self.folder / "history", runs=1, cpus=("AMD EPYC",))
         file, = (self.folder / "history").iterdir()
         file.write_text(file.read_text().replace("AMD EPYC", "<b>&amp;\\\" & Sons")
@@ -260,7 +260,7 @@ class Page(WithFolder):
                 yield copy
 
     def test_senseless_content(self):
-        """Invalid content is refused or makes a page. It never raises an unexpected exception."""
+        """tools/report.py refuses invalid content, or makes a page of it. It never raises an unexpected exception."""
         name = "prefill/f32/avx2/B1_H12_L1024_D64"
         run = made_up_run("AMD EPYC", 1, {name: (80.0, 50.0)}, random.Random(1))
         others_file = json.loads((ROOT / "bench/results/layers.json").read_text())

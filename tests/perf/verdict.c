@@ -33,8 +33,8 @@ static struct point outcome(enum outcome outcome)
 
 static const struct point none; /* a point that the second process did not measure */
 
-/* Returns the verdict on a comparison of two points: one that did not change, and one that the two
- * processes measured as `first` and `second`. */
+/* Returns the verdict on a comparison of two points. One point did not change. The two processes
+ * measured the other point as `first` and `second`. */
 static enum verdict verdict_of(struct point first, struct point second,
                                const struct control *control)
 {
@@ -78,7 +78,7 @@ static void red_needs_a_second_process(void **state)
     assert_int_equal(verdict_of(measured(0.9, 1e-9), none, &good), GREEN);
 }
 
-static void without_a_control_nothing_is_known(void **state)
+static void without_a_good_control_the_verdict_is_inconclusive(void **state)
 {
     const struct control bad[] = {
         {.points = 0},
@@ -110,7 +110,7 @@ static void wrong_is_red(void **state)
     }
 }
 
-static void what_base_cannot_do_is_no_fault(void **state)
+static void calls_that_base_cannot_make_do_not_count(void **state)
 {
     (void)state;
     assert_int_equal(verdict_of(outcome(ONLY_IN_HEAD), none, &good), GREEN);
@@ -148,9 +148,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(slower_needs_ratio_and_test),
         cmocka_unit_test(red_needs_a_second_process),
-        cmocka_unit_test(without_a_control_nothing_is_known),
+        cmocka_unit_test(without_a_good_control_the_verdict_is_inconclusive),
         cmocka_unit_test(wrong_is_red),
-        cmocka_unit_test(what_base_cannot_do_is_no_fault),
+        cmocka_unit_test(calls_that_base_cannot_make_do_not_count),
         cmocka_unit_test(wide_intervals_are_unclear),
         cmocka_unit_test(red_beats_unclear),
     };

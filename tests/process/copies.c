@@ -255,7 +255,7 @@ static void load_and_use(void)
     copy_end(&c);
 }
 
-static void it_loads_and_unloads_a_thousand_times(void **state)
+static void the_library_loads_and_unloads_a_thousand_times(void **state)
 {
     (void)state;
     for (int i = 0; i < 20; i++) /* the loader and the C library keep some memory for themselves */
@@ -282,7 +282,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_copy_chooses_for_itself),
         cmocka_unit_test(copies_have_the_same_bits),
-        cmocka_unit_test(it_loads_and_unloads_a_thousand_times),
+        cmocka_unit_test(the_library_loads_and_unloads_a_thousand_times),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, make_inputs, NULL);

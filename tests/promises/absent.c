@@ -2,8 +2,8 @@
  *
  * Masked means absent, for each kind of mask: K and V of a key that a row does not see change no
  * bit of the row's result. A key that no row sees may lie in unmapped memory. The tests run on
- * every instruction set, or on the named one. The calls have few rows or many, K in rows or in
- * tiles, and caches with and without pages.
+ * every instruction set, or on the instruction set that the first argument names. The calls have
+ * few rows or many, K in rows or in tiles, and caches with and without pages.
  */
 #include <setjmp.h>
 #include <stdarg.h>

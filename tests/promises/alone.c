@@ -3,7 +3,7 @@
  * A row's result has the same bits as in a call of this row alone, with every kind of mask. Nothing
  * else in the call may change these bits: no other row, no thread, no cut of the keys into parts,
  * no choice of pages. Some tests have left padding, a ring cache or a speculative tree. The tests
- * run on every instruction set, or on the one that is named.
+ * run on every instruction set, or on the instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,11 +31,11 @@ enum {
     CASES = 2 * KINDS, /* each kind; then each kind with a V whose sums overflow in some columns */
 };
 
-/* Numbers of query rows. A KV head has two query heads, so it has twice as many rows: from 2 rows
- * to more rows than a panel of any instruction set. */
+/* Numbers of query rows. A KV head has two query heads, and therefore twice as many rows: 70 rows
+ * are more than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
-/* Returns the step from case to case. A sampled run takes every fourth case: 4 kinds, and 4 other
+/* Returns the step from case to case. A sampled run takes every fourth case: some kinds, and other
  * kinds with sums that overflow. */
 static int case_step(void)
 {
@@ -86,7 +86,7 @@ static void check_rows(const struct call *c, const struct call *d, int64_t b, in
                      (long long)at.h, (long long)(first + at.i));
 }
 
-static void row_alone_has_the_bits_it_has_among_many(void **state)
+static void row_alone_has_the_bits_that_it_has_among_many_rows(void **state)
 {
     for (int k = 0; k < CASES; k += case_step()) {
         struct call *const c = new_call(k, 2, 35);
@@ -256,7 +256,7 @@ static void put_key(struct call *c, int32_t page, const struct call *from, struc
 }
 
 /* Key j of entry b lies in row pad + j of its buffer. */
-static void left_padded_sequence_has_the_bits_of_the_lone_one(void **state)
+static void left_padded_sequence_has_the_bits_of_the_sequence_alone(void **state)
 {
     enum { BATCH = 3, ROOM = KEYS + 50 };
     static int32_t table[BATCH * KEYS];
@@ -293,7 +293,7 @@ static struct call *new_windowed_call(int kind, int64_t rows)
 
 /* Key j lies in row j % ROOM, so that entries of the block table for old keys point to rows of
  * newer keys. */
-static void rolling_cache_has_the_bits_of_a_full_one(void **state)
+static void rolling_cache_has_the_bits_of_a_full_cache(void **state)
 {
     enum { ROOM = 64 };
     static int32_t table[KEYS];
@@ -439,12 +439,12 @@ static void window_that_begins_inside_a_tile_changes_no_bit(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest promises[] = {
-        cmocka_unit_test(row_alone_has_the_bits_it_has_among_many),
+        cmocka_unit_test(row_alone_has_the_bits_that_it_has_among_many_rows),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(storage_changes_no_bit),
         cmocka_unit_test(parts_of_the_keys_make_the_whole),
-        cmocka_unit_test(left_padded_sequence_has_the_bits_of_the_lone_one),
-        cmocka_unit_test(rolling_cache_has_the_bits_of_a_full_one),
+        cmocka_unit_test(left_padded_sequence_has_the_bits_of_the_sequence_alone),
+        cmocka_unit_test(rolling_cache_has_the_bits_of_a_full_cache),
         cmocka_unit_test(draft_of_a_tree_has_the_bits_of_its_branch),
         cmocka_unit_test(window_that_begins_inside_a_tile_changes_no_bit),
     };

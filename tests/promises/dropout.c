@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests which weights dropout drops. There is a test for each sentence of docs/semantics.md on
- * dropout. The tests run on every instruction set, or on the named one, and compare with the
- * Philox4x32-10 of tests/support. Every score is 0 and V is the unit matrix. So the result of a row
- * that sees n keys is 1 / (1 - rate) / n in the column of each key that is kept, and 0 in all other
- * columns.
+ * dropout. The tests run on every instruction set, or on the instruction set that the first
+ * argument names. They compare with the Philox4x32-10 of tests/support. Every score is 0 and V is
+ * the unit matrix. So the result of a row that sees n keys is 1 / (1 - rate) / n in the column of
+ * each key that is kept, and 0 in all other columns.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -185,7 +185,7 @@ static void word_at_the_rate_keeps_its_key(void **state)
 
 /* A word counts as a fraction of 2^32. One word in 2^13 is below 2^-13; only the word 0 is below
  * 2^-60. */
-static void tiny_rate_drops_next_to_nothing(void **state)
+static void tiny_rate_drops_hardly_any_key(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = new_call(shape_of(row_counts[n]), 0x1p-60);
@@ -237,7 +237,7 @@ static struct call *new_masked_call(int64_t rows)
     return c;
 }
 
-static void threads_drop_the_same(void **state)
+static void threads_drop_the_same_weights(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = new_masked_call(row_counts[n]);
@@ -252,7 +252,7 @@ static void threads_drop_the_same(void **state)
     }
 }
 
-static void row_alone_and_in_any_batch_drops_the_same(void **state)
+static void row_alone_and_in_any_batch_drops_the_same_weights(void **state)
 {
     struct call *const c = new_masked_call(40);
     call_run(c, *state);
@@ -267,7 +267,7 @@ static void row_alone_and_in_any_batch_drops_the_same(void **state)
     call_free(c);
 }
 
-static void lse_and_weights_out_are_those_before_dropout(void **state)
+static void dropout_does_not_change_lse_and_weights_out(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = new_masked_call(row_counts[n]);
@@ -310,11 +310,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(keys_count_from_the_first_of_the_sequence),
         cmocka_unit_test(word_just_below_the_rate_drops_its_key),
         cmocka_unit_test(word_at_the_rate_keeps_its_key),
-        cmocka_unit_test(tiny_rate_drops_next_to_nothing),
+        cmocka_unit_test(tiny_rate_drops_hardly_any_key),
         cmocka_unit_test(share_of_kept_weights_is_within_5_sigma),
-        cmocka_unit_test(threads_drop_the_same),
-        cmocka_unit_test(row_alone_and_in_any_batch_drops_the_same),
-        cmocka_unit_test(lse_and_weights_out_are_those_before_dropout),
+        cmocka_unit_test(threads_drop_the_same_weights),
+        cmocka_unit_test(row_alone_and_in_any_batch_drops_the_same_weights),
+        cmocka_unit_test(dropout_does_not_change_lse_and_weights_out),
         cmocka_unit_test(nan_in_a_dropped_v_is_not_lost),
     };
     return promises_main("dropout", promises, sizeof promises / sizeof promises[0], argc, argv);

@@ -2,7 +2,8 @@
  *
  * Finite values give a finite result, however large they are. A row whose sum overflows binary32 is
  * computed again in binary64, in prefill (many rows), decode (few rows) and calls of few keys. No
- * other bit changes. The tests run on every instruction set, or on the one that is named.
+ * other bit changes. The tests run on every instruction set, or on the instruction set that the
+ * first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -159,7 +160,8 @@ static void what_a_masked_key_holds_is_absent(void **state)
     }
 }
 
-/* Dropout makes the weights of the kept keys larger. So the result may be beyond binary32. */
+/* Dropout makes the weights of the kept keys larger, so the result may exceed the range of
+ * binary32. */
 static void dropout_may_leave_the_range(void **state)
 {
     uint64_t seed = 1;

@@ -104,8 +104,8 @@ struct result {
 
 static char workspace[1 << 20];
 
-/* Kinds of data. Another rounding could change the result of each kind. In all kinds but the first,
- * results, products or the scale are subnormal, so flushing could change the result, too. */
+/* Kinds of data. With each kind, another rounding could change the result. In all kinds after the
+ * first, results, products or the scale are subnormal, so flushing could change the result, too. */
 static const struct data {
     float q, k, v; /* largest magnitudes of the elements of q, k and v */
     double scale;  /* 0: the default */
@@ -442,8 +442,8 @@ static void no_mode_changes_a_bit_of_a_linear_map(void **state)
     }
 }
 
-/* Without subnormal results, the first test of modes would compare only zeros and normal
- * numbers. */
+/* Without subnormal results, no_mode_changes_a_bit_on_any_instruction_set would compare only zeros
+ * and normal numbers. */
 static void the_data_has_subnormal_results(void **state)
 {
     (void)state;

@@ -356,7 +356,7 @@ static float *repeat_heads(const float *w, int64_t kv_heads, int64_t group, int6
     return all;
 }
 
-static void shared_heads_have_the_bits_of_repeated_ones(void **state)
+static void shared_heads_have_the_bits_of_repeated_heads(void **state)
 {
     (void)state;
     struct sequences s;
@@ -449,7 +449,7 @@ static void a_stride_of_0_over_the_group_has_the_bits_of_repeated_heads(void **s
     free(all_v);
 }
 
-static void packed_sequences_have_the_bits_of_lone_ones(void **state)
+static void packed_sequences_have_the_bits_of_each_sequence_alone(void **state)
 {
     (void)state;
     static const int64_t starts[] = {0, 17, 17, 60}, positions[] = {5, 1000, 77};
@@ -526,7 +526,7 @@ static void strides_change_no_bit(void **state)
 }
 
 /* The weights of Q, K and V lie in one matrix, and their biases in one vector, as in PyTorch. */
-static void joined_weights_are_packed_as_lone_ones(void **state)
+static void joined_weights_are_packed_as_separate_matrices(void **state)
 {
     (void)state;
     uint64_t random = 23;
@@ -655,11 +655,11 @@ int main(void)
         cmocka_unit_test(decode_has_the_bits_of_prefill_in_every_cache),
         cmocka_unit_test(entries_have_their_own_lengths),
         cmocka_unit_test(a_cache_can_be_left_as_it_is),
-        cmocka_unit_test(shared_heads_have_the_bits_of_repeated_ones),
+        cmocka_unit_test(shared_heads_have_the_bits_of_repeated_heads),
         cmocka_unit_test(a_stride_of_0_over_the_group_has_the_bits_of_repeated_heads),
-        cmocka_unit_test(packed_sequences_have_the_bits_of_lone_ones),
+        cmocka_unit_test(packed_sequences_have_the_bits_of_each_sequence_alone),
         cmocka_unit_test(strides_change_no_bit),
-        cmocka_unit_test(joined_weights_are_packed_as_lone_ones),
+        cmocka_unit_test(joined_weights_are_packed_as_separate_matrices),
         cmocka_unit_test(threads_of_the_caller_meet_after_each_part),
         cmocka_unit_test(cells_have_the_bits_of_a_cache_in_order),
     };

@@ -4,7 +4,7 @@
  * caches of every storage, packed sequences, and packed weights of every type. Runs have as many
  * entries, rows, keys and threads as planned or fewer. Some runs use a copy of the plan, new
  * weights of the planned shape, or several threads at once. The tests run on every instruction set,
- * or on the one that is named.
+ * or on the instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,8 @@
  *
  * Masked keys are absent, and NaN and infinity in visible keys are not lost. There is a test for
  * each sentence of docs/semantics.md on these promises. The tests run on every instruction set, or
- * on the named one, in prefill (many rows) and decode (one row).
+ * on the instruction set that the first argument names, in prefill (many rows) and decode (one
+ * row).
  */
 #include <setjmp.h>
 #include <stdarg.h>

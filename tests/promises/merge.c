@@ -374,7 +374,7 @@ static void fill_parts(struct trial *s, uint64_t *random)
 }
 
 /* Computes the expected result from the parts in memory. With strides of 0, several rows of a part
- * are the same memory. */
+ * lie at the same address. */
 static void ask_model(struct trial *s)
 {
     const int64_t parts = s->shape.parts, dim = s->shape.dim;
@@ -611,7 +611,7 @@ static void bits_are_those_of_the_stated_order(void **state)
 static const struct shape plain_shape = {
     .parts = 3, .batch = 2, .heads = 3, .q_len = 7, .dim = 20, .with_lse = true};
 
-static void every_number_of_threads_and_way_gives_the_bits_of_one(void **state)
+static void every_number_of_threads_gives_the_bits_of_one_thread(void **state)
 {
     const char *isa = *state;
     for (enum in_place in_place = 0; in_place < IN_PLACE_KINDS; in_place++) {
@@ -642,7 +642,7 @@ static void threads_without_a_share_do_nothing(void **state)
     }
 }
 
-static void without_exec_one_thread_does_it(void **state)
+static void without_exec_one_thread_does_all_work(void **state)
 {
     (void)state;
     struct trial *s = trial_new(&plain_shape, 1);
@@ -732,8 +732,7 @@ static void an_absent_part_changes_no_bit(void **state)
     }
 }
 
-/* Any one of the parts has an lse of NaN or infinity, or an lse whose product with log2 e
- * overflows. */
+/* One of the parts has an lse of NaN or infinity, or an lse whose product with log2 e overflows. */
 static void an_lse_of_nan_or_infinity_makes_the_row_nan(void **state)
 {
     (void)state;
@@ -765,7 +764,7 @@ static void a_nan_in_out_makes_its_column_nan(void **state)
     }
 }
 
-/* Finite values may have any magnitude. The sums of their products with the weights do not
+/* Finite values may have any magnitude. The sums of the products of weights and values do not
  * overflow. */
 static void finite_parts_give_a_finite_row(void **state)
 {
@@ -863,13 +862,13 @@ static const struct {
     CMUnitTestFunction function;
 } isa_tests[] = {
     {"bits are those of the stated order", bits_are_those_of_the_stated_order},
-    {"every number of threads", every_number_of_threads_and_way_gives_the_bits_of_one},
+    {"any number of threads", every_number_of_threads_gives_the_bits_of_one_thread},
     {"threads without a share", threads_without_a_share_do_nothing},
     {"results of 16 bits", results_of_16_bits_are_those_of_32_rounded_once},
 };
 
 static const struct CMUnitTest plain_tests[] = {
-    cmocka_unit_test(without_exec_one_thread_does_it),
+    cmocka_unit_test(without_exec_one_thread_does_all_work),
     cmocka_unit_test(no_parts_and_absent_parts_alone_give_zeros),
     cmocka_unit_test(an_absent_part_changes_no_bit),
     cmocka_unit_test(an_lse_of_nan_or_infinity_makes_the_row_nan),

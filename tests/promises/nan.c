@@ -3,8 +3,8 @@
  * Every NaN that the library computes has the same bits: 0x7fc00000 in binary32, 0x7e00 in
  * binary16, 0x7fc0 in bfloat16. The calls have NaN of any sign and payload, and infinities, in
  * every input, on every instruction set. All bits must equal the bits of the reference, or of the
- * scalar kernels, and every NaN must have the bits above. The tests count the NaN, so that no test
- * passes without any.
+ * scalar kernels, and every NaN must have the bits above. The tests count the NaN, so that a test
+ * without a NaN fails.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -120,7 +120,7 @@ static struct linear_nans check_linear(const struct linear_kind *kind, struct li
     return nans;
 }
 
-static void y_of_linear_maps_has_one_nan(void **state)
+static void every_nan_of_linear_maps_has_the_same_bits(void **state)
 {
     int64_t nans[SHAPES][ROUNDED_TYPES] = {{0}}, scales = 0;
     uint64_t random = 1;
@@ -232,7 +232,7 @@ static int64_t check_append(const struct append *a, const char *isa)
     return count_append(a, &got);
 }
 
-static void turned_rows_and_scales_have_one_nan(void **state)
+static void every_nan_of_rotated_rows_and_scales_has_the_same_bits(void **state)
 {
     static const attnkit_rope ropes[] = {ATTNKIT_ROPE_NONE, ATTNKIT_ROPE_INTERLEAVED,
                                          ATTNKIT_ROPE_HALF};
@@ -298,8 +298,8 @@ static void rows_of_tables_with_scales_have_one_nan(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest promises[] = {
-        cmocka_unit_test(y_of_linear_maps_has_one_nan),
-        cmocka_unit_test(turned_rows_and_scales_have_one_nan),
+        cmocka_unit_test(every_nan_of_linear_maps_has_the_same_bits),
+        cmocka_unit_test(every_nan_of_rotated_rows_and_scales_has_the_same_bits),
         cmocka_unit_test(rows_of_tables_with_scales_have_one_nan),
     };
     return promises_main("nan", promises, sizeof promises / sizeof promises[0], argc, argv);

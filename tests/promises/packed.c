@@ -181,7 +181,7 @@ static void attend_alone(const struct drawn *c, int64_t b, const char *isa, char
     attend(&a, isa, 1);
 }
 
-static void packed_sequences_have_the_bits_of_lone_ones(void **state)
+static void packed_sequences_have_the_bits_of_each_sequence_alone(void **state)
 {
     const struct isa *isa = *state;
     for (int i = 0; i < CASES; i++) {
@@ -272,9 +272,9 @@ int main(int argc, char **argv)
     const int isa_count = attnkit_isas(&isas);
     for (int i = 0; i < isa_count && i < MAX_ISAS; i++)
         if ((argc < 2 || strcmp(argv[1], isas[i].name) == 0) && attnkit_isa_can_run(&isas[i]))
-            tests[count++] =
-                (struct CMUnitTest){isas[i].name, packed_sequences_have_the_bits_of_lone_ones, NULL,
-                                    NULL, (void *)(uintptr_t)&isas[i]};
+            tests[count++] = (struct CMUnitTest){
+                isas[i].name, packed_sequences_have_the_bits_of_each_sequence_alone, NULL, NULL,
+                (void *)(uintptr_t)&isas[i]};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests("packed", tests, count, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A call makes no system call. So it cannot allocate from the system, block on a lock, print or
- * start a thread. A thread that waits for another thread makes no system call either. ATTNKIT_ISA
- * is not read in a set-uid program.
+ * start a thread. A thread that waits for another thread also makes no system call. ATTNKIT_ISA is
+ * not read in a set-uid program.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@
 enum {
     ROWS = 70,
     DIM = 24,
-    NOBODY = 65534, /* a user other than the one that runs the tests */
+    NOBODY = 65534, /* a user other than the user that runs the tests */
 };
 
 static int exit_status_of(pid_t child)
@@ -100,7 +100,7 @@ static attnkit_status attend_planned(const char *isa, void *workspace, size_t si
     return status == ATTNKIT_OK ? attnkit_attention_run(plan, &data, &exec, NULL) : status;
 }
 
-/* Merges two parts into the first one. */
+/* Merges two parts into the first part. */
 static attnkit_status merge(const char *isa)
 {
     static float outs[2][DIM], lses[2];
@@ -379,7 +379,7 @@ static void wait_without_system_calls(const struct isa *isa)
     munmap(out, sizeof expected);
 }
 
-static void nor_does_a_thread_that_waits(void **state)
+static void a_thread_that_waits_makes_no_system_call(void **state)
 {
     (void)state;
     const struct isa *isas;
@@ -455,7 +455,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_makes_no_system_call),
-        cmocka_unit_test(nor_does_a_thread_that_waits),
+        cmocka_unit_test(a_thread_that_waits_makes_no_system_call),
         cmocka_unit_test(set_uid_programs_do_not_read_the_variable),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -2,9 +2,9 @@
  *
  * Same bits everywhere: the result of each instruction set is compared with the scalar reference by
  * memcmp, over a covering array of shapes, masks, layouts, threads and data. Each case runs as it
- * is, and again with every row of every tensor next to an unmapped page. Parts of a case also run
- * alone: one row, as in a decoding step, and some rows, as in a chunk of a prefill. Some cases also
- * run with a V whose sums overflow.
+ * is, and again with every row of every tensor next to an unmapped page. Some rows of a case also
+ * run as calls of their own: one row, as in a decoding step, and several rows, as in a part of a
+ * prefill. Some cases also run with a V whose sums overflow.
  *
  * The reference takes most of the time. Therefore it computes each case only once for all
  * instruction sets.

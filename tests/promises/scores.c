@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests score mods, sinks and the weights as an output. There is a test for each sentence of
- * docs/semantics.md on these options. The tests run on every instruction set, or on the named one.
- * Scores are small integers where the result must be exact.
+ * docs/semantics.md on these options. The tests run on every instruction set, or on the instruction
+ * set that the first argument names. Scores are small integers where the result must be exact.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -209,7 +209,7 @@ static void bias_is_added_to_the_score_of_its_head_row_and_key(void **state)
 }
 
 /* Only one of the rows that a tile computes together has a bias. */
-static void bias_of_one_row_alone_is_added_to_it_alone(void **state)
+static void bias_of_one_row_is_added_to_this_row_alone(void **state)
 {
     const float scores[KEYS] = {1, -2, 3, -4, 5, -6, 7, -8, 9};
     for (int n = 0; n < ROW_COUNTS; n++)
@@ -233,7 +233,7 @@ static void bias_of_one_row_alone_is_added_to_it_alone(void **state)
         }
 }
 
-static void bias_of_16_bits_is_that_of_32(void **state)
+static void bias_of_16_bits_has_the_bits_of_a_bias_of_32(void **state)
 {
     static const uint16_t f16[KEYS] = {0x3c00, 0xbc00, 0x4000, 0xc100, 0,
                                        0xfc00, 0x3800, 0x8001, 0x4900};
@@ -457,7 +457,7 @@ static void expect_same(const struct call *c, const struct call *d)
     assert_memory_equal(c->weights, d->weights, weights * sizeof *c->weights);
 }
 
-static void bias_scales_of_1_have_the_bits_of_none(void **state)
+static void bias_scales_of_1_change_no_bit(void **state)
 {
     static const float ones[] = {1, 1, 1, 1};
     for (int n = 0; n < ROW_COUNTS; n++)
@@ -602,9 +602,10 @@ static void scale_that_is_nan_or_infinite_makes_the_rows_of_its_head_nan(void **
             }
 }
 
-/* A finite bias masks no key. A product of bias and scale below the least bias, -2^126, counts as
- * -2^126. If all products of a row are below -2^126, the result of the row is the mean of V. */
-static void product_below_the_least_bias_counts_as_it(void **state)
+/* A finite bias masks no key. If a product of bias and scale is below the least bias, -2^126, it
+ * counts as -2^126. If all products of a row are below -2^126, the result of the row is the mean of
+ * V. */
+static void product_below_the_least_bias_counts_as_the_least_bias(void **state)
 {
     static const float products[][2] = {
         {1e30f, -1e30f}, {-1.0f, INFINITY}, {-INFINITY, 1e-40f}, {2.0f, -0x1p126f}, {-3.0f, 1e38f}};
@@ -677,7 +678,7 @@ static void sink_of_0_beside_n_scores_of_0_makes_v_over_n_plus_1(void **state)
     }
 }
 
-static void sink_of_minus_infinity_is_none(void **state)
+static void sink_of_minus_infinity_counts_as_no_sink(void **state)
 {
     static const float sinks[] = {-INFINITY, -INFINITY, -INFINITY};
     for (int n = 0; n < ROW_COUNTS; n++) {
@@ -834,7 +835,7 @@ static void weights_softmax_sum_to_1_with_the_sink_and_make_out_of_v(void **stat
 }
 
 /* Weights of kind SOFTMAX are exp(x - lse), where the scores x are the weights of kind BIASED. */
-static void weights_softmax_are_those_of_the_biased(void **state)
+static void softmax_weights_follow_from_biased_scores_and_lse(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = new_full_call(row_counts[n], ATTNKIT_WEIGHTS_SOFTMAX);
@@ -904,8 +905,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(softcap_comes_before_the_bias),
         cmocka_unit_test(infinite_scores_are_capped),
         cmocka_unit_test(bias_is_added_to_the_score_of_its_head_row_and_key),
-        cmocka_unit_test(bias_of_one_row_alone_is_added_to_it_alone),
-        cmocka_unit_test(bias_of_16_bits_is_that_of_32),
+        cmocka_unit_test(bias_of_one_row_is_added_to_this_row_alone),
+        cmocka_unit_test(bias_of_16_bits_has_the_bits_of_a_bias_of_32),
         cmocka_unit_test(alibi_is_slope_times_key_minus_position),
         cmocka_unit_test(slope_times_distance_beyond_binary32_hides_no_key),
         cmocka_unit_test(bias_of_minus_infinity_masks_even_a_nan_score),
@@ -913,23 +914,23 @@ int main(int argc, char **argv)
         cmocka_unit_test(finite_bias_however_negative_is_a_value),
         cmocka_unit_test(key_with_a_fill_of_minus_1e9_is_seen_with_weight_0),
         cmocka_unit_test(bias_scales_multiply_the_bias_of_their_head),
-        cmocka_unit_test(bias_scales_of_1_have_the_bits_of_none),
+        cmocka_unit_test(bias_scales_of_1_change_no_bit),
         cmocka_unit_test(bias_times_its_scale_has_the_bits_of_a_bias_for_each_head),
         cmocka_unit_test(slopes_times_a_mask_of_distances_have_the_bits_of_alibi),
         cmocka_unit_test(bias_of_minus_infinity_masks_whatever_its_scale),
         cmocka_unit_test(bias_of_nothing_but_minus_infinity_hides_all_from_a_scale_of_nan),
         cmocka_unit_test(scale_that_is_nan_or_infinite_makes_the_rows_of_its_head_nan),
-        cmocka_unit_test(product_below_the_least_bias_counts_as_it),
+        cmocka_unit_test(product_below_the_least_bias_counts_as_the_least_bias),
         cmocka_unit_test(product_of_plus_infinity_makes_the_row_nan),
         cmocka_unit_test(sink_is_one_more_term_of_its_head_without_a_value),
         cmocka_unit_test(sink_of_0_beside_n_scores_of_0_makes_v_over_n_plus_1),
-        cmocka_unit_test(sink_of_minus_infinity_is_none),
+        cmocka_unit_test(sink_of_minus_infinity_counts_as_no_sink),
         cmocka_unit_test(sink_that_is_nan_or_plus_infinity_makes_the_rows_of_its_head_nan),
         cmocka_unit_test(weights_scaled_are_scores_of_all_keys_before_softcap),
         cmocka_unit_test(weights_capped_are_scores_of_all_keys_before_bias),
         cmocka_unit_test(weights_biased_are_scores_as_the_softmax_takes_them),
         cmocka_unit_test(weights_softmax_sum_to_1_with_the_sink_and_make_out_of_v),
-        cmocka_unit_test(weights_softmax_are_those_of_the_biased),
+        cmocka_unit_test(softmax_weights_follow_from_biased_scores_and_lse),
         cmocka_unit_test(weights_below_2_to_the_minus_100_are_0),
         cmocka_unit_test(weights_of_a_row_that_sees_nothing_are_0),
     };

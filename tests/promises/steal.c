@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Work stealing: if there are fewer heads than threads, or one thread is slower than another,
- * threads share items, and the chunks of keys of an item. The result has the bits of one thread.
- * This holds with a parallel-for, even if it runs tasks in sequence, twice or backwards, and with
- * threads of the caller that meet at a barrier. The shapes have few rows and many, rows that see no
- * key, heads that share pages, and more chunks than there is room for states.
+ * threads share the items of a call, and the chunks of keys of an item. The result has the bits of
+ * one thread. This holds with a parallel-for, even if it runs tasks in sequence, twice or
+ * backwards, and with threads of the caller that meet at a barrier. The shapes have few rows and
+ * many, rows that see no key, heads that share pages, and more chunks than there is room for
+ * states.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -259,7 +260,7 @@ static void check_shape(const struct isa *isa, const struct shape *shape)
     free_call(c);
 }
 
-static void keys_shared_by_threads_give_the_bits_of_one(void **state)
+static void keys_shared_by_threads_give_the_bits_of_one_thread(void **state)
 {
     const struct isa *isa = *state;
     for (int i = 0; i < SHAPES; i++)
@@ -272,7 +273,7 @@ static void meet_and_count(void *pool)
 }
 
 /* Returns how often the first of two threads waits at the barrier. There is no second thread, so
- * the first one does all the work. */
+ * the first thread does all the work. */
 static int meetings(const struct shape *shape)
 {
     int count = 0;
@@ -288,7 +289,7 @@ static int meetings(const struct shape *shape)
     return count;
 }
 
-static void own_threads_meet_only_where_items_do_not_go_round(void **state)
+static void threads_of_the_caller_meet_only_if_items_are_left_over(void **state)
 {
     (void)state;
     static const struct shape one = {1, 1, 1, 1, 2000, 8, 8, true, false},
@@ -465,7 +466,8 @@ static const struct {
     const char *name;
     CMUnitTestFunction run;
 } tests_of_isa[] = {
-    {"keys_shared_by_threads_give_the_bits_of_one", keys_shared_by_threads_give_the_bits_of_one},
+    {"keys_shared_by_threads_give_the_bits_of_one_thread",
+     keys_shared_by_threads_give_the_bits_of_one_thread},
     {"heads_of_a_slow_thread_are_taken", heads_of_a_slow_thread_are_taken},
     {"keys_of_a_slow_thread_are_taken", keys_of_a_slow_thread_are_taken},
     {"a_thread_without_room_for_states_returns", a_thread_without_room_for_states_returns},
@@ -477,7 +479,7 @@ enum { TESTS_OF_ISA = sizeof tests_of_isa / sizeof tests_of_isa[0], NAME_SIZE = 
 int main(int argc, char **argv)
 {
     struct CMUnitTest tests[2 + MAX_ISAS * TESTS_OF_ISA] = {
-        cmocka_unit_test(own_threads_meet_only_where_items_do_not_go_round),
+        cmocka_unit_test(threads_of_the_caller_meet_only_if_items_are_left_over),
         cmocka_unit_test(threads_beyond_the_chunks_have_nothing_to_do)};
     static char names[MAX_ISAS * TESTS_OF_ISA][NAME_SIZE];
     size_t count = 2;

@@ -301,7 +301,7 @@ static void check_own_threads(const struct isa *isa, const struct shape *shape)
     call_free(c);
 }
 
-static void own_threads_give_the_bits_of_one(void **state)
+static void threads_of_the_caller_give_the_bits_of_one_thread(void **state)
 {
     (void)state;
     for_each_isa_and_shape(check_own_threads);
@@ -338,7 +338,7 @@ static void all_and_then_all_again(void *pool, int64_t n, task_function *task, v
     in_reverse(pool, n, task, arg);
 }
 
-/* Also runs tasks with numbers outside 0 .. n - 1. These tasks must do nothing. */
+/* Also runs tasks with numbers outside 0 .. n - 1, which must do nothing. */
 static void with_numbers_out_of_range(void *pool, int64_t n, task_function *task, void *arg)
 {
     task(arg, -1);
@@ -379,7 +379,7 @@ static void nested(void *pool, int64_t n, task_function *task, void *arg)
     assert_int_equal(run(pool), ATTNKIT_OK);
 }
 
-static void a_call_inside_parallel_for_is_a_call_like_any(void **state)
+static void a_call_inside_a_parallel_for_is_right(void **state)
 {
     (void)state;
     struct call *expected = done_call(&shapes[0], NULL);
@@ -411,7 +411,7 @@ static void *run_rounds(void *arg)
     return c;
 }
 
-static void calls_at_the_same_time_do_not_meet(void **state)
+static void calls_at_the_same_time_do_not_disturb_each_other(void **state)
 {
     (void)state;
     for (int s = 0; s < 4; s += 2) {
@@ -443,8 +443,8 @@ static void *run_and_be_refused(void *arg)
     return refused && run(c) == ATTNKIT_OK ? c : NULL;
 }
 
-/* Returns SMALL_STACK, or the least stack that the system allows if this is more: 128 KiB on 64-bit
- * ARM. */
+/* Returns SMALL_STACK or, if it is larger, the smallest stack that the system allows: 128 KiB on
+ * 64-bit ARM. */
 static size_t small_stack(void)
 {
     const long least = sysconf(_SC_THREAD_STACK_MIN);
@@ -605,8 +605,8 @@ static void at_once(void *pool, int64_t n, task_function *task, void *arg)
 
 /* A task also takes parts from the queues of tasks that have not begun. So the last task alone can
  * do all the work of a map of at most 256 rows. In a larger map, a task begins on another task's
- * queue only if more than two parts are left in it, because putting the rows of the parts into the
- * task's own scratch takes as long as two parts. */
+ * queue only if more than two parts are left in that queue, because putting the rows of the parts
+ * into the task's own scratch takes as long as two parts. */
 static void check_linear_parallel_for(const struct linear_call *c, attnkit_exec exec,
                                       const char *expected, int64_t rows)
 {
@@ -643,7 +643,7 @@ static void check_linear_threads(const struct isa *isa, const struct linear_shap
     linear_call_free(c);
 }
 
-static void linear_maps_on_threads_and_small_stacks_have_their_bits(void **state)
+static void linear_maps_have_the_same_bits_on_threads_and_small_stacks(void **state)
 {
     (void)state;
     static const struct linear_shape linear_shapes[] = {{300, 40, 200}, {2, 64, 500}, {1, 5, 3}};
@@ -659,14 +659,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shares_hold_every_item_once),
         cmocka_unit_test(items_hold_every_row_once_at_any_length),
-        cmocka_unit_test(own_threads_give_the_bits_of_one),
+        cmocka_unit_test(threads_of_the_caller_give_the_bits_of_one_thread),
         cmocka_unit_test(parallel_for_in_any_order_and_twice_gives_the_bits_of_one_thread),
-        cmocka_unit_test(a_call_inside_parallel_for_is_a_call_like_any),
-        cmocka_unit_test(calls_at_the_same_time_do_not_meet),
+        cmocka_unit_test(a_call_inside_a_parallel_for_is_right),
+        cmocka_unit_test(calls_at_the_same_time_do_not_disturb_each_other),
         cmocka_unit_test(a_stack_of_64_kib_is_enough),
         cmocka_unit_test(a_signal_handler_on_a_stack_of_64_kib_may_call),
         cmocka_unit_test(a_forked_process_may_call),
-        cmocka_unit_test(linear_maps_on_threads_and_small_stacks_have_their_bits),
+        cmocka_unit_test(linear_maps_have_the_same_bits_on_threads_and_small_stacks),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

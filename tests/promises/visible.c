@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests which keys a row sees. There is a test for each sentence of docs/semantics.md on
- * visibility. The tests run on every instruction set, or on the named one. Every score is 0 and V
- * is the unit matrix. So the result of a row that sees n keys is exactly 1 / n in the column of
- * each of these keys, and 0 in all other columns.
+ * visibility. The tests run on every instruction set, or on the instruction set that the first
+ * argument names. Every score is 0 and V is the unit matrix. So the result of a row that sees n
+ * keys is exactly 1 / n in the column of each of these keys, and 0 in all other columns.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -160,7 +160,7 @@ static bool sees_to_its_position(const struct call *c, struct at at)
     return at.j <= position(c, at);
 }
 
-static void causal_is_j_up_to_the_position_and_negative_ones_see_no_key(void **state)
+static void causal_rows_see_keys_up_to_their_position(void **state)
 {
     check_sizes(*state, set_some_offsets, sees_to_its_position);
 }
@@ -178,7 +178,7 @@ static bool second_entry_sees_all(const struct call *c, struct at at)
     return at.b == 1;
 }
 
-static void the_farthest_positions_there_are_see_none_and_all(void **state)
+static void the_least_and_largest_positions_see_no_key_and_all_keys(void **state)
 {
     check_sizes(*state, set_far_offsets, second_entry_sees_all);
 }
@@ -693,7 +693,7 @@ static void check_chosen(const char *isa)
     }
 }
 
-static void any_two_kinds_are_their_intersection(void **state)
+static void any_two_kinds_show_the_intersection(void **state)
 {
     chosen_count = 2;
     for (int i = 0; i < KINDS; i++)
@@ -706,7 +706,7 @@ static void any_two_kinds_are_their_intersection(void **state)
 }
 
 /* Checks causal and lengths together with any number of other kinds. */
-static void any_number_of_kinds_are_their_intersection(void **state)
+static void any_kinds_together_show_the_intersection(void **state)
 {
     for (int first = 0; first < KINDS; first++) {
         bool taken[KINDS] = {false};
@@ -812,7 +812,7 @@ static void row_that_sees_nothing_is_0_with_lse_minus_infinity(void **state)
         }
 }
 
-static void with_a_sink_its_lse_is_the_sink(void **state)
+static void lse_of_a_row_that_sees_nothing_is_its_sink(void **state)
 {
     static const float sinks[] = {0.0f, -3.75f, 88.5f, -INFINITY};
     for (int kind = 0; kind < BLINDING; kind++)
@@ -837,8 +837,8 @@ int main(int argc, char **argv)
     static const struct CMUnitTest promises[] = {
         cmocka_unit_test(upper_left_counts_rows_from_0),
         cmocka_unit_test(bottom_right_lets_the_last_row_see_all_keys_of_its_sequence),
-        cmocka_unit_test(causal_is_j_up_to_the_position_and_negative_ones_see_no_key),
-        cmocka_unit_test(the_farthest_positions_there_are_see_none_and_all),
+        cmocka_unit_test(causal_rows_see_keys_up_to_their_position),
+        cmocka_unit_test(the_least_and_largest_positions_see_no_key_and_all_keys),
         cmocka_unit_test(positions_of_32_bits_are_signed_and_do_not_wrap),
         cmocka_unit_test(window_of_left_2_and_right_0_is_3_keys),
         cmocka_unit_test(window_of_0_and_0_is_the_own_key),
@@ -860,10 +860,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(masks_without_strides_are_dense),
         cmocka_unit_test(packed_sequences_have_packed_masks_and_segments),
         cmocka_unit_test(every_kind_alone_hides_what_it_says),
-        cmocka_unit_test(any_two_kinds_are_their_intersection),
-        cmocka_unit_test(any_number_of_kinds_are_their_intersection),
+        cmocka_unit_test(any_two_kinds_show_the_intersection),
+        cmocka_unit_test(any_kinds_together_show_the_intersection),
         cmocka_unit_test(row_that_sees_nothing_is_0_with_lse_minus_infinity),
-        cmocka_unit_test(with_a_sink_its_lse_is_the_sink),
+        cmocka_unit_test(lse_of_a_row_that_sees_nothing_is_its_sink),
     };
     return promises_main("visible", promises, sizeof promises / sizeof promises[0], argc, argv);
 }

@@ -48,7 +48,7 @@ def oracle(q, k, v, seen=None, bias=0.0, scale=None, softcap=None, sinks=None):
 
 
 def by_ctypes(args, isa=None):
-    """Runs attnkit_attention on one thread. It writes to the output arrays that args point to."""
+    """Runs attnkit_attention on one thread. The call writes to the output arrays that args point to."""
     exec = new(Exec, isa=isa)
     message = ctypes.create_string_buffer(MESSAGE_SIZE)
     size = ctypes.c_size_t()

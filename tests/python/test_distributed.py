@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests attnkit.distributed on ranks that are threads. Results have the bits of one process, or are inside the bound of
-a merge. Calls send exactly as many messages and bytes as the cost model says. Every rank gets the errors."""
+a merge. Calls send exactly as many messages and bytes as the cost model says. If a call fails on one rank, every rank
+gets the error."""
 
 import subprocess
 import sys
@@ -243,7 +244,7 @@ class BadInput(unittest.TestCase):
             self.assertIsInstance(error, PeerError)
             self.assertIn("cannot be used after an error", str(error))
 
-    def test_time_outs_are_more_than_nothing(self):
+    def test_time_outs_must_be_positive(self):
         with self.assertRaisesRegex(ValueError, "timeout is 0"):
             Group(Transport(0, 1, {}), 0)
 

@@ -51,7 +51,7 @@ class Package(unittest.TestCase):
         self.assertGreaterEqual(len(said), 2)
         self.assertEqual(len(set(said.values())), 1)
 
-    def test_isa_that_is_none(self):
+    def test_unknown_instruction_set(self):
         code = ("import attnkit, numpy as np; q = np.zeros((1, 1, 1, 8), np.float32)\n"
                 "try:\n    attnkit.attention(q, q, q)\nexcept RuntimeError as error:\n    print(error)")
         done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "ATTNKIT_ISA": "mmx"},
@@ -76,7 +76,7 @@ class Package(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         self.assertEqual(done.stdout.strip(), "[] False")
 
-    def test_types_say_what_the_signatures_say(self):
+    def test_type_stubs_agree_with_the_signatures(self):
         self.assertTrue((FOLDER / "py.typed").exists())
         stubs = {node.name: node for node in ast.parse((FOLDER / "_core.pyi").read_text()).body
                  if isinstance(node, ast.FunctionDef)}

@@ -13,7 +13,7 @@ FENCE = re.compile(r"^```(python|text)\n(.*?)^```$", re.S | re.M)
 
 
 class Tutorial(unittest.TestCase):
-    def test_prints_what_it_says(self):
+    def test_snippets_print_the_text_below_them(self):
         fences, names = FENCE.findall(PAGE.read_text()), {}
         self.assertGreater(len(fences), 15)
         for (kind, code), (follows, text) in zip(fences[::2], fences[1::2]):

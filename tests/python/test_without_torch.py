@@ -26,7 +26,7 @@ class WithoutTorch(unittest.TestCase):
     def test_missing(self):
         self.assertEqual(said("sys.modules['torch'] = None"), "attnkit.torch needs PyTorch: pip install torch")
 
-    def test_transformers_says_so_too(self):
+    def test_attnkit_transformers_names_pytorch_too(self):
         self.assertEqual(said("sys.modules['torch'] = None", module="transformers"),
                          "attnkit.torch needs PyTorch: pip install torch")
 
@@ -38,7 +38,7 @@ class WithoutTorch(unittest.TestCase):
             (Path(folder.name) / name / "__init__.py").write_text(text)
         return folder.name
 
-    def test_too_old(self):
+    def test_pytorch_is_too_old(self):
         self.assertEqual(said(path=self.stand_in("")), "attnkit.torch needs PyTorch 2.11 or newer; this is 2.3.1")
 
     def test_another_build(self):

@@ -21,7 +21,7 @@ import wheels  # noqa: E402
 
 
 class Part:
-    """A Tap for one version of Python. It prints by another Tap, and every line begins with the name of the version."""
+    """A Tap for one version of Python. Each line begins with the name of the version, and is printed by another Tap."""
 
     def __init__(self, tap, name):
         self.tap, self.name = tap, name

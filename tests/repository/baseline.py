@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks, in the objects of the static library, that only the folder of an instruction set uses the instructions of
-this set. Other code may run before the CPU has been checked, so it must not use them.
+this set. Other code may run before the CPU has been checked, so other code must not use these instructions.
 
     tests/repository/baseline.py BUILD_FOLDER
 """

@@ -36,10 +36,10 @@ def moved(old, new):
 class Comparison(unittest.TestCase):
     OLD = "merge 0000 1f\nmerge 0001 2f\nappend 0000 3f\n"
 
-    def test_the_same_and_new_lines_are_no_change(self):
+    def test_equal_and_new_lines_are_no_changes(self):
         self.assertEqual(moved(self.OLD, self.OLD + "append 0001 1f\nembed 0000 2f\n"), {})
 
-    def test_other_and_missing_lines_are(self):
+    def test_changed_and_missing_lines_are_changes(self):
         self.assertEqual(moved(self.OLD, self.OLD.replace("2f", "4f")), {"merge": 1})
         self.assertEqual(moved(self.OLD, "append 0000 3f\n"), {"merge": 2})
 

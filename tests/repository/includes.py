@@ -62,7 +62,7 @@ def wrong(root, path, words):
     """Returns the fault of an include, or None."""
     match = NAME.match(words)
     if not match:
-        return "is neither a name in quotes nor one in angle brackets"
+        return "must have a name in quotes or in angle brackets"
     is_quoted, name = match[1] == '"', match[2]
     target, room = pathlib.PurePath(name).parts, path.parts[0]
     if target[0] in FORBIDDEN.get(room, ()):
@@ -183,7 +183,7 @@ class Rules(unittest.TestCase):
                      str(self.root / "bench/rows/rows.h")):
             self.fails("bench/rows/b.c", f'"{name}"', "is not the path of a file of the tree, from the top")
         self.fails("bench/rows/b.c", "ROWS",
-                   "is neither a name in quotes nor one in angle brackets")
+                   "must have a name in quotes or in angle brackets")
 
     def test_every_kind_of_source_is_read(self):
         for suffix in WITH_INCLUDES:

@@ -87,7 +87,7 @@ def clang_format():
             name) else ""
         if "version 14." in version:
             return name
-    print("format: not checked, because no clang-format 14 is here")
+    print("format: not checked, because clang-format 14 is not installed")
     return None
 
 

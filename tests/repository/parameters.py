@@ -141,7 +141,7 @@ class Counting(unittest.TestCase):
         with self.assertRaises(ValueError):
             list(functions("int f(int a"))
 
-    def test_ten_are_too_many(self):
+    def test_ten_parameters_are_too_many(self):
         parameters = [f"int p{i}" for i in range(MOST + 1)]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "f.c")

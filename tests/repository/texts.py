@@ -71,17 +71,17 @@ def main():
     wrong = []
     blocks = re.findall(r"```c\n(.*?)```", readme, re.S)
     if len(blocks) != 1 or textwrap.indent(blocks[0], "    ") not in example:
-        wrong.append("the C example of README.md is not the one in examples/attention.c")
+        wrong.append("the C example of README.md differs from examples/attention.c")
     wrong += wrong_order(readme) + unnamed_kernels()
     comment = re.sub(r"^ \* ?", "", header.split("*/")[0], flags=re.M)
     body = re.search(r"^    attnkit_attention_args args = .*?free\(exec.workspace\);\n", comment,
                      re.S | re.M)
     if not body or body.group() not in example:
-        wrong.append("the example of attnkit.h is not the one in examples/attention.c")
+        wrong.append("the example of attnkit.h differs from examples/attention.c")
     body = re.search(r"^    auto args = .*?attention\(args, scratch\);\n",
                      re.sub(r"^// ?", "", read("include/attnkit.hpp"), flags=re.M), re.S | re.M)
     if not body or body.group() not in read("examples/attention.cpp"):
-        wrong.append("the example of attnkit.hpp is not the one in examples/attention.cpp")
+        wrong.append("the example of attnkit.hpp differs from examples/attention.cpp")
     numbers = re.findall(r"#define ATTNKIT_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", header)
     version = ".".join(numbers)
     for name, text in (("meson.build", f"version: '{version}'"), ("CHANGES.md", f"## {version}"),

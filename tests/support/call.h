@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A small call of dense f32 tensors of random numbers, whose result a test can compute itself. Its
- * strides are explicit, so that a test can change a single stride. The file also has the main
- * function of these tests, which runs each test on each instruction set.
+ * strides are explicit, so that a test can change a single stride. The file also has a main
+ * function for tests, which runs each test on each instruction set.
  */
 #ifndef ATTNKIT_TEST_CALL_H
 #define ATTNKIT_TEST_CALL_H
@@ -13,7 +13,7 @@
 
 #include "tests/support/groups.h"
 
-/* The dims of a call. 0 stands for 1. */
+/* The dims of a call. A dim of 0 stands for 1. */
 struct shape {
     int64_t batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The values of stored elements, computed in binary64 from the definitions of the formats, without
- * code of the library. Tests of conversions, and of calls on tensors of every type, compare with
- * them.
+ * code of the library. Tests of conversions, and tests of calls on tensors of every type, compare
+ * results with these values.
  */
 #ifndef ATTNKIT_TEST_FORMATS_H
 #define ATTNKIT_TEST_FORMATS_H

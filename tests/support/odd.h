@@ -16,8 +16,8 @@ uint32_t odd_bits(uint64_t *random);
 
 /* Replaces about one in `rate` of `count` elements by an odd number, none if `rate` is 0. In rows
  * of TYPE_Q8_0 it replaces scales instead; these rows must not be tiled, and count must be a
- * multiple of Q8_BLOCK. It does not work for TYPE_I8, whose scales are binary32 numbers in another
- * tensor. */
+ * multiple of Q8_BLOCK. The function does not work for TYPE_I8, whose scales are binary32 numbers
+ * in another tensor. */
 void odd_put(enum type type, void *elements, int64_t count, int64_t rate, uint64_t *random);
 
 /* Returns how many of the elements of TYPE_F32, TYPE_F16 or TYPE_BF16 are NaN. Fails the test

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests attnkit for Windows with Microsoft's ABI and C library. clang-cl builds the library from the list of files, by
-meson and by CMake; lld-link links it. Debian has no headers of Microsoft. The headers and import libraries of Wine
-stand in for them, because they follow the same ABI."""
+meson and by CMake; lld-link links it. Debian has no headers of Microsoft. The headers and import libraries of Wine take
+their place, because Wine follows the same ABI."""
 
 import glob
 import re

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the recipe of Conan and the port of vcpkg. Each makes a package with the static and one with the shared
-library, and a project of CMake uses both. Conan comes from PyPI, into the user's cache. vcpkg is in no package of
-Debian and PyPI; vcpkg.cmake stands in for it."""
+"""Tests the recipe of Conan and the port of vcpkg. Each of them makes a package with the static library and a package
+with the shared library, and a project of CMake uses both packages. Conan comes from PyPI, into the user's cache. vcpkg
+is in no package of Debian and PyPI; vcpkg.cmake stands in for it."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ def conan():
     possible = {"scalar", consumers.NATIVE} & set(consumers.isas_here())
     if set(ran["static"]) != possible or ran["shared"] != ["scalar"]:
         raise Failed(f"the programs ran on {ran}")
-    return f"Conan {CONAN}: conan create makes a static package with all parts, and a shared one with attention " \
+    return f"Conan {CONAN}: conan create makes a static package with all parts, and a shared package with attention " \
         "alone; programs that find them by CMakeDeps have the right hash"
 
 

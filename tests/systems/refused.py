@@ -16,7 +16,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-MESON = shutil.which("meson") or ROOT / ".venv" / "bin" / "meson"  # tools/set_up installs the second one
+MESON = shutil.which("meson") or ROOT / ".venv" / "bin" / "meson"  # tools/set_up installs meson in .venv
 NEEDS = {("meson", "i386"): [], ("meson", "s390x"): ["ld.lld"]}  # the programs that are needed besides clang
 WHY = {"i386": "attnkit needs a CPU of 64 bits", "s390x": "attnkit needs a little-endian CPU"}
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computes a node of ONNX's Attention operator by attnkit's public API. It shows which arguments
- * the operator's inputs and attributes become. tests/interop/onnx/main.py runs this program on the
- * cases of ONNX and compares the outputs.
+ * Computes a node of ONNX's Attention operator by attnkit's public API. The program shows which
+ * arguments of attnkit correspond to the operator's inputs and attributes.
+ * tests/interop/onnx/main.py runs this program on the cases of ONNX and compares the outputs.
  *
  *     onnx_attention CASE OUT ISA
  *

@@ -41,7 +41,7 @@ def make(venv):
     ok, output = run(sys.executable, "-m", "venv", venv)
     if not ok:
         fail(f"{sys.executable} cannot make a virtual environment in {venv}", output,
-             "On Debian and Ubuntu that needs the package python3-venv.")
+             "On Debian and Ubuntu, venv needs the package python3-venv.")
     say("installs its packages from PyPI")
     ok, output = run(venv / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-deps",
                      "--no-cache-dir", "--disable-pip-version-check", "--only-binary", ":all:",

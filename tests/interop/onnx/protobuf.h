@@ -39,7 +39,7 @@ enum next {
 enum next protobuf_next(struct bytes *message, struct field *field);
 
 /* Reads a number of the given wire type, such as an element of a packed field. Returns false if
- * there is none. */
+ * there is no number. */
 bool protobuf_number(struct bytes *message, enum wire wire, uint64_t *value);
 
 /* Returns whether the field holds exactly this text. */

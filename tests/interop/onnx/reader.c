@@ -200,7 +200,7 @@ static void a_message_cut_off_anywhere_is_refused(void **state)
 }
 
 /* Whatever a byte is changed to, the message is refused, or is a tensor whose sizes agree. */
-static void any_byte_may_be_any_other(void **state)
+static void a_changed_byte_is_refused_or_harmless(void **state)
 {
     (void)state;
     struct builder b = raw_floats();
@@ -259,9 +259,9 @@ static void bad_dimensions_are_refused(void **state)
     struct builder b = begin_tensor(TENSOR_FLOAT, -1, 3);
     assert_refused(&b, "a negative dimension");
     b = begin_tensor(TENSOR_FLOAT, INT64_MAX, 3);
-    assert_refused(&b, "dimensions that no memory has");
+    assert_refused(&b, "dimensions that are too large for the memory");
     b = begin_tensor(TENSOR_FLOAT, INT64_MAX / 2, 1);
-    assert_refused(&b, "dimensions that no memory has");
+    assert_refused(&b, "dimensions that are too large for the memory");
     b = begin_tensor(TENSOR_BOOL, INT64_MAX / 4, 1);
     assert_refused(&b, "fewer elements than the dimensions say");
     b = begin_tensor(TENSOR_FLOAT, 1, 1);
@@ -453,7 +453,7 @@ int main(void)
         cmocka_unit_test(packed_numbers_are_read),
         cmocka_unit_test(empty_tensors_and_scalars_are_read),
         cmocka_unit_test(a_message_cut_off_anywhere_is_refused),
-        cmocka_unit_test(any_byte_may_be_any_other),
+        cmocka_unit_test(a_changed_byte_is_refused_or_harmless),
         cmocka_unit_test(lengths_beyond_the_end_are_refused),
         cmocka_unit_test(bad_fields_are_refused),
         cmocka_unit_test(bad_dimensions_are_refused),

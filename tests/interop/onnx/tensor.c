@@ -28,7 +28,7 @@ enum {
 struct storage {
     size_t element;   /* size of an element in bytes, in memory and as raw bytes */
     uint64_t field;   /* number of the field that holds elements as numbers */
-    enum wire wire;   /* wire type of such a number */
+    enum wire wire;   /* wire type of an element in this field */
     uint64_t largest; /* the largest valid number */
 };
 
@@ -127,9 +127,9 @@ static const char *set_sizes(struct tensor *tensor)
     tensor->count = 1;
     for (int i = 0; i < tensor->rank; i++)
         if (__builtin_mul_overflow(tensor->count, (size_t)tensor->dims[i], &tensor->count))
-            return "dimensions that no memory has";
+            return "dimensions that are too large for the memory";
     if (__builtin_mul_overflow(tensor->count, tensor->element, &bytes) || bytes >= SIZE_MAX / 2)
-        return "dimensions that no memory has";
+        return "dimensions that are too large for the memory";
     return NULL;
 }
 

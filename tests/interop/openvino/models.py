@@ -47,7 +47,7 @@ def stack(layers, kv_heads, attend, extra):
 
 
 def encoder(kind=bool):
-    """A model whose rows see all keys but padding. The mask is bool, or a number that is added."""
+    """A model whose rows see all keys but padding. The mask has Booleans, or numbers that are added to the scores."""
     mask = op.parameter([-1, 1, 1, -1], kind, "mask")
     scale = op.constant(np.float32(0.2))
 

@@ -20,8 +20,8 @@ def mask_that_hides_a_row(case):
 
 
 def a_row_that_sees_nothing_is_the_bias_of_the_output(layer):
-    """For a row that sees no key, PyTorch gives NaN if the call asks for weights. Otherwise it gives the bias, like
-    attnkit."""
+    """For a row that sees no key, PyTorch gives NaN if the call asks for weights. Otherwise PyTorch gives the bias,
+    like attnkit."""
     case = Case(31, batch=2, q_len=5, kv_len=7, d_model=32, q_heads=4)
     seen = mask_that_hides_a_row(case)
     case.module(attn_mask=torch.from_numpy(~seen), need_weights=False)

@@ -24,8 +24,8 @@ For lse, log is off by 1 ulp, and there are two more roundings:
     |error| <= u (H + 4 |log l| + 2 |lse| + 1),  |log l| <= log(2 n),                 for lse.
 
 A factor of exp(2 u (max eta + h)) covers products of errors. A last term covers losses by subnormal numbers, and
-weights that count as 0. Such a weight is at most 2^-100.5, while another weight is over 1/2. The errors of float64 are
-negligible. A 16-bit result is rounded once more."""
+weights that count as 0. A weight that counts as 0 is at most 2^-100.5, and some other weight is over 1/2. The errors of
+float64 are negligible. A 16-bit result is rounded once more."""
 
 from collections import namedtuple
 

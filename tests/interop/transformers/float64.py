@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a model in float64. Models of transformers compute norms, rotations and softmax in float32 by name, also in a
+"""Runs a model in float64. Models of transformers ask for float32 by name in norms, rotations and softmax, even in a
 model of float64. Inside `Float64()`, float32 stands for float64."""
 
 import torch

@@ -92,7 +92,7 @@ class Families(unittest.TestCase):
             with self.subTest(family=family):
                 torch.testing.assert_close(packed, single, atol=1e-4, rtol=0)
 
-    def test_every_attention_is_attnkits(self):
+    def test_attnkit_computes_every_attention(self):
         for family, entry in FAMILIES.items():
             before = attnkit.torch.calls()
             logits_of(model_of(family, "attnkit"), inputs_of(family))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests what models can ask for besides a plain run: masks of their own, gradients, torch.compile. A request that
-attnkit does not support is refused by an error that names it."""
+"""Tests requests of models besides a plain run: masks of the caller, gradients, torch.compile. A request that attnkit
+does not support is refused by an error that names it."""
 
 import subprocess
 import sys
@@ -155,7 +155,7 @@ class Served(Registered):
             compiled = torch.compile(model, fullgraph=True)
             torch.testing.assert_close(logits_of(compiled, inputs), plain, atol=3e-5, rtol=0)
 
-    def test_saved_models_name_no_implementation(self):
+    def test_saved_models_do_not_name_attnkit(self):
         self.assertNotIn("attnkit", model_of("Llama", "attnkit").config.to_json_string())
 
 

@@ -45,7 +45,7 @@ def elements_of(options, mask):
 
 
 class Masks(unittest.TestCase):
-    def test_says_what_transformers_says(self):
+    def test_masks_equal_the_masks_of_transformers(self):
         chance, said, none = random.Random(1), 0, 0
         for _ in range(CASES):
             arguments = drawn(chance)

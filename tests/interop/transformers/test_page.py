@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the snippets of docs/transformers.md one after the other. Each must print the text that follows it."""
+"""Runs the snippets of docs/transformers.md one after the other. Each snippet must print the text that follows the
+snippet on the page."""
 
 import contextlib
 import io
@@ -16,7 +17,7 @@ FENCE = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.S 
 class Page(unittest.TestCase):
     """All snippets are one program. The first snippet prints nothing."""
 
-    def test_prints_what_it_says(self):
+    def test_snippets_print_the_text_below_them(self):
         self.addCleanup(attnkit.transformers.restore)
         fences, names = FENCE.findall(PAGE.read_text()), {}
         self.assertGreater(len(fences), 3)

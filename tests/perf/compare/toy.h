@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The functions of a library that is not attnkit. `attnkit compare` can compare this library, too,
- * because it uses a library only through the library's worker. -DLAYOUT=2 puts the members of
- * struct toy_args in another order.
+ * because the command calls a library only through the library's worker. -DLAYOUT=2 puts the
+ * members of struct toy_args in another order.
  */
 #ifndef ATTNKIT_TEST_TOY_H
 #define ATTNKIT_TEST_TOY_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of attention. They have K and V of each type in each layout, each mask alone and
- * with each other mask, every set of score mods, the weights as an output, and all of these
- * together. Two kinds of their own multiply K and V as integers, and bf16 in groups of products.
+ * Golden cases of attention. The cases cover K and V of each type in each layout, each mask and
+ * each pair of masks, every set of score mods, the weights as an output, and all these options
+ * together. The cases of one kind multiply K and V as integers, and the cases of another kind
+ * multiply bf16 in groups of products.
  */
 #include <stddef.h>
 

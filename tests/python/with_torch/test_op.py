@@ -140,7 +140,7 @@ class Gradients(unittest.TestCase):
         yield {"bias": bias}, {"attn_mask": bias}
         yield {"bias": bias[..., :1], "mask": mask}, {"attn_mask": torch.where(mask, bias[..., :1], -torch.inf)}
 
-    def test_they_are_right(self):
+    def test_gradients_are_right(self):
         for dtype in TYPES:
             for kv_heads in (4, 2):
                 q, k, v = drawn_qkv(dtype, kv_heads=kv_heads)
@@ -291,7 +291,7 @@ class WrongArguments(unittest.TestCase):
         self.refused("causal is 'upper-left': with q_offsets", error=ValueError, causal="upper-left",
                      q_offsets=torch.tensor([0, 0]))
 
-    def test_other_memory(self):
+    def test_tensors_on_other_devices(self):
         q, k, v = drawn_qkv()
         self.refused("mask is on the device meta, and q on cpu", mask=torch.ones(5, 7, dtype=torch.bool, device="meta"))
         self.refused("k is on the device meta", {"k": k.to("meta")})

@@ -13,9 +13,9 @@ FENCE = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.S 
 
 
 class Page(unittest.TestCase):
-    """All snippets are one program. The first one prints nothing."""
+    """All snippets are one program. The first snippet prints nothing."""
 
-    def test_prints_what_it_says(self):
+    def test_snippets_print_the_text_below_them(self):
         fences, names = FENCE.findall(PAGE.read_text()), {}
         self.assertGreater(len(fences), 5)
         self.assertEqual([bool(text) for _, text in fences], [False] + [True] * (len(fences) - 1))

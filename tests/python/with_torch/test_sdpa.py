@@ -216,7 +216,7 @@ class LeftToTorch(unittest.TestCase):
                 self.assertTrue(torch.equal(out, torch.zeros_like(q)))
                 self.assertTrue(torch.equal(lse, torch.zeros(batch, 4, q_len)))
 
-    def test_errors_are_those_of_torch(self):
+    def test_errors_equal_the_errors_of_torch(self):
         """A call that PyTorch's function refuses is refused in PyTorch's words, also while attnkit is active."""
         q, k, v = drawn_qkv()
         for call, words in ((lambda: FLASH(q, k, v, 0.3), "dropout"),
@@ -252,7 +252,7 @@ class Registry(unittest.TestCase):
             self.assertEqual(count, 0)
             self.assertTrue(torch.equal(out, theirs))
 
-    def test_it_is_listed(self):
+    def test_pytorch_lists_attnkit(self):
         self.assertIn("attnkit", torch.nn.attention.list_flash_attention_impls())
 
     def test_another_implementation(self):
@@ -270,14 +270,14 @@ class Registry(unittest.TestCase):
         self.assertEqual(removed, [1])
         attnkit.torch.restore()
 
-    def test_nothing_is_said(self):
+    def test_nothing_is_printed(self):
         """Import, activation and a call print nothing, not even a warning."""
         code = ("import attnkit.torch, torch; attnkit.torch.activate(); q = torch.ones(1, 1, 2, 8);"
                 "torch.nn.functional.scaled_dot_product_attention(q, q, q); attnkit.torch.restore()")
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         self.assertEqual((done.stdout, done.stderr), ("", ""))
 
-    def test_instruction_set_that_is_none(self):
+    def test_unknown_instruction_set(self):
         code = ("import attnkit.torch, torch; attnkit.torch.activate(); q = torch.ones(1, 1, 2, 8)\n"
                 "try:\n    torch.nn.functional.scaled_dot_product_attention(q, q, q)\n"
                 "except RuntimeError as error:\n    print(error)")

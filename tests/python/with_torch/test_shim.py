@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of torch that attnkit declares itself have the types of torch's own headers."""
+"""Tests that attnkit declares functions of torch with the types of torch's own headers."""
 
 import os
 import shutil
@@ -21,7 +21,7 @@ def compiled(*more):
 class Shim(unittest.TestCase):
     """Compiles shim.cpp, which has an assertion for each function."""
 
-    def test_types_are_those_of_torch(self):
+    def test_types_equal_the_types_of_torch(self):
         done = compiled()
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 

@@ -15,8 +15,9 @@
 
 enum { LAYER_THREADS = 3 /* the largest number of the caller's threads */ };
 
-/* The instruction set and the threads that run a layer. 0 threads mean one. Several threads run in
- * a parallel-for of the test. With own_threads, each thread makes the call itself. */
+/* The instruction set and the threads that run a layer. 0 threads mean 1 thread. Several threads
+ * run in a parallel-for of the test. With own_threads, the test starts the threads, and each thread
+ * makes the call. */
 struct layer_way {
     const char *isa;
     int64_t threads;
@@ -40,7 +41,7 @@ struct layer_planned layer_plan_new(const attnkit_layer_args *args, const char *
 /* Copies the plan to other memory. */
 struct layer_planned layer_plan_copy(const struct layer_planned *p);
 
-/* Frees the plan. Fails the test if it has changed since it was written. */
+/* Frees the plan. Fails the test if the plan has changed since planning. */
 void layer_plan_free(struct layer_planned *p);
 
 /* The pointers and lengths that a run takes. */
