@@ -40,7 +40,7 @@ def main():
         sys.exit(__doc__)
     revision = base_revision(sys.argv[1] if len(sys.argv) == 2 else ".")
     if not revision:
-        print("base_revision.py: no git, or no commit before this one", file=sys.stderr)
+        print("base_revision.py: no git, or no commit before this commit", file=sys.stderr)
         return NOTHING_TO_SEE
     print(revision)
     return 0

@@ -119,10 +119,10 @@ def show_digits(command):
     right = int((out[0].argmax(axis=1) == meant).sum())
     right64 = int((truth[0].argmax(axis=1) == meant).sum())
     share = f"{right} of {len(meant)} digits are read right: {100 * right / len(meant):.1f} %"
-    print(f"Handwritten digits, read by one attention over {KNOWN} known ones\n")
+    print(f"Handwritten digits, read by one attention over {KNOWN} known digits\n")
     print("    " + summary.strip().replace("\n", "\n    "))
     print(f"\n{share}; float64 NumPy reads {right64} right.")
-    print(f"Largest difference between the two: {np.abs(out - truth).max():.1e}.\n")
+    print(f"Largest difference between the two results: {np.abs(out - truth).max():.1e}.\n")
     cards = [card(unknown[i], meant[i], out[0, i]) for i in worth_showing(meant, out[0])]
     for row in (cards[:3], cards[3:]):
         for lines in zip(*row):

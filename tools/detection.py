@@ -58,7 +58,7 @@ def read_options():
              "'few' are slowed in part or not at all: choose them only with --percents 0")
     add("--quick", action="store_true", help="run attnkit compare --quick, which measures fewer pairs")
     add("--load", choices=("none", "same", "other"), default="none",
-        help="keep a processor busy: the processor of the measurements, or another one")
+        help="keep a processor busy: the processor of the measurements, or another processor")
     add("--seed", metavar="N", type=int, default=1, help="seed of the order of the runs; 1 by default")
     add("--output", metavar="PREFIX", type=Path,
         help="prefix of the .json and the .md file; BUILD/detection/results by default")

@@ -6,7 +6,7 @@ A floor is a percentage of a row's roof, on any machine or on machines of a CPU 
 
     tools/floors.py [BUILD] [--quick]           measures the rows that have a floor and can run here
     tools/floors.py --results FILE ...          measures nothing
-    tools/floors.py --raise --results FILE ...  writes higher floors, never lower ones
+    tools/floors.py --raise --results FILE ...  writes higher floors, never lower floors
     tools/floors.py --base [REVISION]           checks that no floor is lower than at the revision
 
 A row is measured 5 times (--quick: 3). A row that was disturbed or is below its floor is measured again, at most twice
@@ -193,7 +193,7 @@ def compare_with_base(options):
     folder = str(options.floors.resolve().parent)
     base = options.base or base_revision(folder)
     if not base:
-        print("floors.py: nothing to compare with: no git, or no commit before this one")
+        print("floors.py: nothing to compare with: no git, or no commit before this commit")
         return NOTHING_TO_SEE
     if git("-C", folder, "rev-parse", "--verify", "--quiet", base + "^{commit}") is None:
         fail(f"git knows no revision {base}")
@@ -314,7 +314,7 @@ def print_lines(lines):
 def check(options, floors, machines):
     lines = judge(options, floors, machines)
     if not lines:
-        fail("nothing was measured that has a floor")
+        fail("no row with a floor was measured")
     print_lines(lines)
     words = [line[3] for line in lines]
     counts = {word: words.count(word) for word in ("holds", "BELOW", "not judged")}

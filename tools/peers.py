@@ -4,10 +4,10 @@
 
     tools/peers.py [BUILD] [--quick] [--only attnkit,numpy] ...
 
-Makes a virtual environment with the versions of tools/peers/requirements.txt, then measures in it. PyTorch's wheel does
-not load without the CUDA libraries. With PyTorch, 2.6 GB are downloaded and 4.4 GB of disk are used; without PyTorch,
-0.3 GB are downloaded and 0.5 GB used. llama.cpp is built, which takes five minutes on two processors.
-tools/peers/measure.py describes how the speed is measured."""
+Makes a virtual environment with the versions of tools/peers/requirements.txt, then measures in this environment.
+PyTorch's wheel does not load without the CUDA libraries. With PyTorch, 2.6 GB are downloaded and 4.4 GB of disk are
+used; without PyTorch, 0.3 GB are downloaded and 0.5 GB used. llama.cpp is built, which takes five minutes on two
+processors. tools/peers/measure.py describes how the speed is measured."""
 
 import importlib.util
 import os
@@ -25,7 +25,7 @@ def main():
     options = command_line.complete(command_line.parser(__doc__.splitlines()[0]).parse_args())
     python = sys.executable
     if options.no_venv and not importlib.util.find_spec("numpy"):
-        environment.fail(f"{python} has no NumPy", "Leave out --no-venv, or take a Python that has it.")
+        environment.fail(f"{python} has no NumPy", "Leave out --no-venv, or take a Python that has NumPy.")
     if not options.no_venv:
         python = environment.complete(options.venv, options.only)
     os.execv(python, [python, str(HERE / "main.py"), *sys.argv[1:]])

@@ -36,7 +36,7 @@ def read_options():
     add = options.add_argument
     add("build", nargs="?", type=Path, default=ROOT / "build", help="folder of attnkit's build; build/ by default")
     add("--type", default="f16", help="type of K and V; f16 by default")
-    add("--isa", metavar="NAME", help="the instruction set; the best one by default")
+    add("--isa", metavar="NAME", help="the instruction set; by default, the best")
     add("--threads", metavar="N", default="1", help="threads of each call; 1 by default")
     add("--keys", metavar="N", type=int, default=4096, help="keys of each call; 4096 by default")
     add("--rows", metavar="N", type=int, default=128, help="measure calls of 1 to N query rows; 128 by default")
@@ -103,7 +103,7 @@ def measure(options):
 
 
 def bounds(results):
-    """Returns, for each point, the least time of a row in seconds that the roofs allow. This is the larger one of
+    """Returns, for each point, the least time of a row in seconds that the roofs allow. This is the larger of
     two times: for the multiply-adds, and for reading K and V once."""
     few = results["points"][1:]
     flops = median(p["roof_GFLOPS"] for p in few) if few else None
@@ -151,7 +151,7 @@ def take_matplotlib(options):
     """Continues in a Python that has matplotlib."""
     if options.no_venv and not importlib.util.find_spec("matplotlib"):
         sys.exit(f"plot_rows.py: {sys.executable} has no matplotlib: leave out --no-venv, or take a "
-                 "Python that has it (Debian: python3-matplotlib)")
+                 "Python that has matplotlib (Debian: python3-matplotlib)")
     environment.take_matplotlib(options.build / "peers-venv")
 
 

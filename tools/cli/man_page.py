@@ -63,7 +63,7 @@ def head(name, argument):
 
 def items(lines, pattern):
     """Returns the items of a list, as (name, argument, lines of text). A line that matches the pattern begins an item.
-    Its text begins on the same line or on the next one. Further lines of the text are indented to the column in which
+    Its text begins on the same line or on the next line. Further lines of the text are indented to the column in which
     the text begins."""
     found = []
     for line in lines:

@@ -12,7 +12,7 @@
 
 enum { HELP_COLUMN = 26, WORDS_TEXT = 128 };
 
-/* Returns the option that arg names, alone or before a '=', or NULL if there is none. */
+/* Returns the option that arg names, alone or before a '=', or NULL if there is no such option. */
 static const struct option *find(const struct option *options, int count, const char *arg)
 {
     const size_t length = strcspn(arg, "=");
@@ -22,8 +22,8 @@ static const struct option *find(const struct option *options, int count, const 
     return NULL;
 }
 
-/* Returns the argument of an option that needs one. It is the text after the '=' in word if there
- * is a '=', else next. On an error, prints it and returns NULL. */
+/* Returns the argument of an option that needs an argument. The argument is the text after the '='
+ * in word if there is a '=', else next. On an error, prints it and returns NULL. */
 static const char *argument_of(const struct option *option, const char *word, const char *next,
                                bool next_is_option)
 {

@@ -37,7 +37,7 @@ static bool find_program(const char *name, const char *built_where, char program
         if (!access(program, X_OK))
             return true;
     }
-    return complain("there is no %s beside this command: it is built where %s", name, built_where);
+    return complain("there is no %s beside this command: it is built if %s", name, built_where);
 }
 
 /* Replaces this process by the program. Returns only if the program cannot be started. */

@@ -33,11 +33,11 @@ __attribute__((format(printf, 1, 2))) void say(const char *format, ...);
 
 /* An option of a subcommand. */
 struct option {
-    const char *name; /* "--threads" */
-    const char
-        *argument;    /* the name of its argument in the help, such as "N"; NULL if it takes none */
-    const char *help; /* lines after the first are indented by the help */
-    const char **value; /* set to the argument, or to name if it takes none; NULL if not given */
+    const char *name;     /* "--threads" */
+    const char *argument; /* the name of its argument in the help, such as "N"; NULL for none */
+    const char *help;     /* lines after the first are indented by the help */
+    const char **value;   /* set to the argument, or to name if there is none; NULL if the option is
+                           * not given */
 };
 
 /* Reads `--name argument` and `--name=argument` into the values. On an error, prints it and returns
@@ -49,7 +49,7 @@ bool options_parse(const struct option *options, int count, int argc, char **arg
 bool options_require(const char *command, const struct option *options, int count,
                      const char *const *names);
 
-/* An option that needs another one, and the arguments of both. */
+/* An option that needs another option, and the arguments of both. */
 struct option_pair {
     const char *name, *value, *needed, *needed_value;
 };
@@ -79,7 +79,7 @@ bool parse_naturals(const char *option, const char *text, uint64_t max, struct n
 enum { CPUINFO_LINE = 4096 };
 
 /* Sets value to the value of the first line of Linux's /proc/cpuinfo that begins with key, or to ""
- * if there is none.
+ * if there is no such line.
  */
 void cpuinfo(const char *key, char value[CPUINFO_LINE]);
 

@@ -2,7 +2,7 @@
  *
  * A reader of the tokens of a JSON text (RFC 8259). The caller knows which token must come next,
  * and takes one token after the other. The bytes need not be trusted: no byte outside of the text
- * is read. A function returns false if another token comes.
+ * is read. A function returns false if the next token is of another kind.
  */
 #ifndef ATTNKIT_JSON_H
 #define ATTNKIT_JSON_H

@@ -56,7 +56,7 @@ struct npy_output {
     const void *content;
     size_t content_bytes;
     char path[PATH_ROOM]; /* absolute path without symbolic links; only npy_write uses this field
-                             and the next one */
+                           * and the next field */
     char temporary[PATH_ROOM];
 };
 

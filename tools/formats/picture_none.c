@@ -8,7 +8,7 @@
 
 bool picture_can_be_written(const char *option)
 {
-    return complain("%s needs libpng, which was not there when attnkit was built: install it "
+    return complain("%s needs libpng, which was missing when attnkit was built: install it "
                     "(Debian: libpng-dev), then meson setup --reconfigure and build again",
                     option);
 }

@@ -102,7 +102,8 @@ static bool take_shape(struct parser *parser, struct safetensor *tensor, uint64_
     if (none)
         *elements = 0;
     return json_take(&parser->json, ']') &&
-           (fits || none || refuse(parser, "a shape that no memory has: '%.200s'", tensor->name));
+           (fits || none ||
+            refuse(parser, "a shape that is too large for the memory: '%.200s'", tensor->name));
 }
 
 static bool take_offsets(struct parser *parser, struct safetensor *tensor)
@@ -169,7 +170,7 @@ static struct safetensor *add_tensor(struct parser *parser)
         parser->capacity = parser->capacity ? 2 * parser->capacity : 64;
         struct safetensor *more = realloc(to->tensors, parser->capacity * sizeof *more);
         if (!more) {
-            refuse(parser, "more tensors than there is memory for");
+            refuse(parser, "too many tensors for the memory");
             return NULL;
         }
         to->tensors = more;
@@ -185,7 +186,7 @@ static bool take_entry(struct parser *parser, bool *metadata)
         return false;
     if (!strcmp(name, "__metadata__")) {
         if (*metadata)
-            return refuse(parser, "a name that is there twice: '%s'", name);
+            return refuse(parser, "a name that occurs twice: '%s'", name);
         *metadata = true;
         return skip_metadata(parser);
     }
@@ -275,7 +276,7 @@ static bool check_names(struct parser *parser)
     const struct safetensors *const to = parser->to;
     for (size_t i = 1; i < to->count; i++)
         if (!strcmp(to->tensors[i - 1].name, to->tensors[i].name))
-            return refuse(parser, "a name that is there twice: '%.200s'", to->tensors[i].name);
+            return refuse(parser, "a name that occurs twice: '%.200s'", to->tensors[i].name);
     return true;
 }
 
@@ -306,7 +307,7 @@ bool safetensors_parse(const char *header, size_t size, uint64_t data_bytes,
         .json = {header, header + size}, .room = malloc(size + 1), .to = file, .why = why};
     *file = (struct safetensors){.names = parser.room};
     if (!file->names)
-        return refuse(&parser, "a header that there is no memory for");
+        return refuse(&parser, "a header that is too large for the memory");
     refuse(&parser, "a malformed header");
     if (parse(&parser, data_bytes))
         return true;

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts the measurements of tools/llamacpp_speed.py in the pages: the table in docs/llamacpp.md, a short table in
-README.md, and a plot in both. In a page, two comments enclose the part that is replaced. Needs matplotlib.
-"""
+README.md, and a plot in both pages. Two comments of a page enclose the part that is replaced. Needs matplotlib. """
 
 import datetime
 import re
@@ -49,7 +48,7 @@ def replace_part(path, text):
     old = path.read_text()
     new, count = PART.subn(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", old)
     if count != 1:
-        raise SystemExit(f"llamacpp_speed.py: {path} has {count} parts for the figures instead of one")
+        raise SystemExit(f"llamacpp_speed.py: {path} has {count} parts for the figures instead of 1")
     with whole(path) as part:
         part.write_text(new)
 

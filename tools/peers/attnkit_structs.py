@@ -191,8 +191,8 @@ def is_group(kind):
 
 
 def take(struct, values):
-    """Returns a struct filled with the values for which the struct or its groups have fields, and whether there are
-    such values. Removes these values from the dict."""
+    """Returns a struct filled with the values for which the struct or its groups have fields, and whether there are any
+    of these values. Removes these values from the dict."""
     made, count = struct(size=ctypes.sizeof(struct)), len(values)
     for name, kind in struct._fields_:
         if is_group(kind) and not is_group(type(values.get(name))):
@@ -206,7 +206,7 @@ def take(struct, values):
 
 def new(struct, **values):
     """Returns a struct with its size set. A value goes to the field of its name. If the struct has no field of this
-    name, the value goes to the optional group that has one. The arrays must outlive the struct."""
+    name, the value goes to the optional group that has such a field. The arrays must outlive the struct."""
     left = {name: value for name, value in values.items() if value is not None}
     made, _ = take(struct, left)
     if left:

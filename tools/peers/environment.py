@@ -44,7 +44,7 @@ def make(venv):
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if done.returncode:
         fail(f"no virtual environment: {done.stdout.strip()}",
-             "On Debian, this needs the package python3-venv; --help has an option that makes none.")
+             "On Debian, this needs the package python3-venv; --help shows the option that needs no environment.")
     stamp.write_text("")
 
 
@@ -58,7 +58,7 @@ def check_space(venv, name, advice):
 
 def advice_without(name):
     rest = [peer for peer in columns.NAMES if peer != name]
-    return f"To go on without it: --only {','.join(rest)}" if name != "all" else \
+    return f"To go on without this library: --only {','.join(rest)}" if name != "all" else \
         "To go on with what this Python has: --no-venv, for peers.py with --only attnkit,numpy"
 
 

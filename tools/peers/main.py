@@ -86,7 +86,7 @@ def draw(results, prefix):
     try:
         import plot
     except ImportError as problem:
-        say(f"peers.py: no plot: {problem}; install matplotlib, or say --no-plot")
+        say(f"peers.py: no plot: {problem}; install matplotlib, or give --no-plot")
         return False
     written = plot.draw(results, prefix)
     for path in written:

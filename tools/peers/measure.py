@@ -4,10 +4,10 @@ change of the clock rate, or another program on the machine, affects all candida
 reported.
 
 Each library runs in its own process, on the same processors, because libraries in one process share OpenMP and BLAS
-settings and can crash each other. Only one process runs at any time; the others are stopped. Thus a library's threads
-may spin between its own calls, as they do in other programs, but never during the calls of another library. One
-measurement of a candidate, called its turn, is one call, or as many calls as fill TURN seconds, after some untimed
-calls that warm the caches."""
+settings and can crash each other. Only one process runs at any time; the other processes are stopped. Thus a library's
+threads may spin between its own calls, as they do in other programs, but never during the calls of another library. A
+measurement of a candidate is called its turn. A turn is one call, or as many calls as fill TURN seconds. Before a turn,
+some untimed calls warm the caches."""
 
 import random
 import sys

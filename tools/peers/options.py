@@ -54,7 +54,7 @@ def parser(description):
         help="memory for copies of K and V (in decode) and of matrices, so that no call finds them in a cache; "
         "by default 4 times the last-level cache, and at least 128 MiB")
     add("--processor-time", action="store_true",
-        help="measure processor time, for a machine that others use meanwhile; only with one thread")
+        help="measure processor time, for a machine that other programs use meanwhile; only with one thread")
     add("--markdown", metavar="FILE", help="the table as Markdown; BUILD/peers/peers.md by default")
     add("--json", metavar="FILE", help="all figures; BUILD/peers/peers.json by default")
     add("--plot", metavar="PREFIX", help="prefix of the .png and the .svg file; BUILD/peers/peers by default")

@@ -110,7 +110,8 @@ class Workload:
 
 
 class OfMatrices:
-    """The common part of linear maps and layers. They compute in float32, and their matrices are in no CPU cache."""
+    """The common part of linear maps and layers. Linear maps and layers compute in float32, and their matrices are in
+    no CPU cache."""
     tiny = False
     type = "float32"
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds where the level of a series changed. The search looks at every split of the whole series, and of overlapping
-parts that have half the length, a quarter of it, and so on (seeded binary segmentation). The best split is the one that
-separates the means of its two sides best (CUSUM). The best split is a change if hardly any permutation of the same
-values has a split that separates the means equally well (permutation test). The search then continues in the values
-before the split and after it. Without the parts, a temporary dip between two equal levels would not be found. No
-distribution is assumed. Outliers are first moved to Tukey's outer fences, so that one bad run does not count as a
-change. If runs are independent, the probability that a series without a change shows one is at most LEVEL. Steps below
-LEAST_STEP never count."""
+parts that have half the length, a quarter of it, and so on (seeded binary segmentation). The best split separates the
+means of its two sides best (CUSUM). The best split is a change if hardly any permutation of the same values has a split
+that separates the means equally well (permutation test). The search then continues in the values before the split and
+after it. Without the parts, a temporary dip between two equal levels would not be found. No distribution is assumed.
+Outliers are first moved to Tukey's outer fences, so that one bad run does not count as a change. If runs are
+independent, the probability that a series without a change shows a change is at most LEVEL. Steps below LEAST_STEP
+never count."""
 
 import functools
 import itertools

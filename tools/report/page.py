@@ -114,7 +114,7 @@ def roofs(run):
 
 
 def regressions(machines):
-    """Returns the regressions. Open regressions come first. Among the open ones and among the others, the worst comes
+    """Returns the regressions. Open regressions come first. In each of the two groups, the worst regression comes
     first."""
     falls = [change for machine in machines for change in machine.changes if change.step < 0]
     falls.sort(key=lambda change: (not change.is_open, change.step))
@@ -168,8 +168,8 @@ def over_runs(machine):
              "changes, and ▼ and ▲ mark where it fell or rose.")
     rows = part("Rows that changed", words, cards) if cards else ""
     return rows + part("All rows over commits, by family",
-                       "Percent of the roof: a line for each row, a stronger one where it changed, a "
-                       "broken one where every run was disturbed.", families(machine))
+                       "Percent of the roof: a line for each row, a stronger line where it changed, a "
+                       "dashed line where every run was disturbed.", families(machine))
 
 
 def part(heading, words, cards, kind="cards", key=""):

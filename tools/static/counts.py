@@ -5,7 +5,7 @@
     tools/static/counts.py [BUILD_FOLDER]
 
 Runs the public calls of bench/measure/counts.c under callgrind, in plain C and with AVX2, and counts the instructions
-of one call of each row. The rows are prefill, decode, few rows, linear maps, layers, appends and others with small
+of one call of each row. The rows are prefill, decode, few rows, linear maps, layers, appends and other calls with small
 shapes, and calls with little or nothing to do. callgrind does not know AVX-512 and NEON; tools/static/loops.py covers
 these instruction sets.
 

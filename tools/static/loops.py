@@ -9,9 +9,9 @@ loop with FMAs along its most used path. This is the shortest path with all FMAs
 changes of scale that are not needed in every iteration. Loops of a kernel (and of a type, if the kernel has a function
 for each type) with the same number of FMAs share a line of the output. The line has the numbers of instructions, of
 loads into vector registers (a broadcast from memory counts as one), and of loads and stores of spilled vectors, and the
-percentage of the FMA port limit that a CPU reaches by llvm-mca 19. Each figure is the worst one of the loops.
+percentage of the FMA port limit that a CPU reaches by llvm-mca 19. Each figure is the worst figure of these loops.
 
-llvm-mca models neither caches nor instruction fetch nor store-to-load forwarding.
+llvm-mca does not model caches, instruction fetch and store-to-load forwarding.
 
 Fails if a full tile breaks a limit, or if a figure differs from tools/static/loops/, even if it is better: a change of
 kernels must include the new figures, which `tools/figures --write` stores. Figures are stored for each instruction set
@@ -83,8 +83,8 @@ MACHINES = {
     "neon": Machine(cpus={"neoverse-n1": 2, "neoverse-v2": 4}, **ARM),
 }
 
-# A basic block: instructions that are entered only at the first one and left only at the last one. `next` has the
-# blocks that may follow.
+# A basic block: instructions that are entered only at the first instruction and left only at the last instruction.
+# `next` has the blocks that may follow.
 Block = namedtuple("Block", "texts fmas next")
 
 # A loop. `kernel` names the kernel and the type. `cycles` has the cycles of an iteration for each model.

@@ -53,14 +53,14 @@ static void print_help(const struct option *options, int count)
     puts("attnkit layer: the attention layer of a model, on NumPy files of float32 or float16\n"
          "\n"
          "out = attention(rotate(x W_Q'), rotate(c W_K'), c W_V') W_O', where c is the context\n"
-         "or, without --context, x. A bias is added after each matrix that has one. x, c and\n"
+         "or, without --context, x. A bias is added after each matrix that has a bias. x, c and\n"
          "out are [rows, d] or [batch, rows, d]. A summary is printed when all results are\n"
          "written; nothing is written if anything is wrong.\n"
          "\n"
          "The weights are q_proj, k_proj, v_proj, and o_proj or out_proj. Each has .weight, with a "
          "row\n"
          "for each output, and may have .bias. in_proj_weight and in_proj_bias of PyTorch's\n"
-         "MultiheadAttention, or qkv_proj, can take the place of the first three.\n");
+         "MultiheadAttention, or qkv_proj, can take the place of q_proj, k_proj and v_proj.\n");
     options_print_help(options, count);
 }
 
@@ -80,13 +80,13 @@ int layer_command(int argc, char **argv)
          &values.prefix},
         {"--heads", "N", "query heads", &values.heads},
         {"--kv-heads", "N",
-         "heads of k and v; without it, as many as the rows of k_proj give, or as\n"
-         "many as --heads if q, k and v are one matrix",
+         "heads of k and v; by default, the number that follows from the rows of\n"
+         "k_proj, or --heads if q, k and v are one matrix",
          &values.kv_heads},
         {"--weight-type", "TYPE",
-         "pack the weights as f32, f16, bf16 or q8_0; without it as they are", &values.weight_type},
+         "pack the weights as f32, f16, bf16 or q8_0; by default as they are", &values.weight_type},
         {"--x", "FILE", "the input", &values.x},
-        {"--context", "FILE", "what keys and values are made from; without it the input",
+        {"--context", "FILE", "the rows for keys and values; by default, the input",
          &values.context},
         {"-o", "FILE", "the result", &values.run.out},
         {"--out-type", "TYPE",
@@ -101,14 +101,14 @@ int layer_command(int argc, char **argv)
          "down, keys across. The brightness follows the square root of a weight:\n"
          "dark is 0, and the brightest colour is the largest weight of the head",
          &values.plot},
-        {"--plot-batch", "N", "the batch entry in the picture; without it 0", &values.plot_batch},
+        {"--plot-batch", "N", "the batch entry in the picture; by default 0", &values.plot_batch},
         {"--rope", "FORM",
          "rotate q and k, row i by the angles of position i\n"
          "  interleaved   elements 2 j and 2 j + 1 of a head are a pair\n"
          "  half          elements j and j + half of the rotary dim",
          &values.rope},
-        {"--rope-base", "X", "base of the angles; without it 10000", &values.rope_base},
-        {"--rope-dim", "N", "elements of a head that are rotated; without it all",
+        {"--rope-base", "X", "base of the angles; by default 10000", &values.rope_base},
+        {"--rope-dim", "N", "elements of a head that are rotated; by default all",
          &values.rope_dim},
     };
     const int count = sizeof options / sizeof *options;

@@ -53,8 +53,8 @@ static bool read_inputs(const struct layer_options *options, struct layer *layer
            check_context(options, layer);
 }
 
-/* Sets the shape of the layer and of its attention. The shapes of masks and other arrays are
- * checked against this shape. */
+/* Sets the shape of the layer and of its attention. The shapes of masks and of other option arrays
+ * are checked against this shape. */
 static void describe_shape(const struct layer_options *options, struct layer *layer)
 {
     const struct npy *const x = &layer->x, *const context = &layer->context;

@@ -15,7 +15,8 @@ static bool check_needed(const struct layer_options *options)
     if (!options_go_together(pairs, sizeof pairs / sizeof *pairs))
         return false;
     return !options->rope || !options->context ||
-           complain("options --rope and --context: keys of another sequence have no position");
+           complain("options --rope and --context do not go together: keys of another sequence "
+                    "have no position");
 }
 
 static bool read_heads(const struct layer_options *options, struct layer *layer)

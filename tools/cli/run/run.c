@@ -80,7 +80,7 @@ int run_command(int argc, char **argv)
          "number of keys for its last size",
          &values.weights},
         {"--weights-kind", "KIND",
-         "the kind of --weights; each kind is computed from the one above it:\n"
+         "the kind of --weights; each kind is computed from the kind above it:\n"
          "  scaled    scale * q k^T\n"
          "  capped    after --softcap\n"
          "  biased    after --bias and --alibi; -inf where the key is masked\n"

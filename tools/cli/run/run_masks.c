@@ -35,7 +35,7 @@ static bool check_dims(const struct run_mask *mask)
                     mask->dims, mask->file, mask->array.rank);
 }
 
-/* Returns whether each size before the last one is 1 or the size of this dimension in the call. */
+/* Returns whether each size but the last size is 1 or the size of this dimension in the call. */
 static bool check_sizes(const struct run_mask *mask, const attnkit_attention_args *args)
 {
     const int64_t sizes[] = {args->batch, args->q_heads, args->q_len};

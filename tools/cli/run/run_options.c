@@ -52,7 +52,7 @@ void run_share_options(struct run_options *values, struct option options[RUN_SHA
         {"--bias-dims", "LETTERS", "as --mask-dims", &values->bias.dims},
         {"--bias-scales", "FILE", "float32 [heads of q]: each head adds its number times the bias",
          &values->bias_scales},
-        {"--scale", "X", "factor of the scores; without it 1 / sqrt(head_dim)", &values->scale},
+        {"--scale", "X", "factor of the scores; by default 1 / sqrt(head_dim)", &values->scale},
         {"--softcap", "X", "scores become X * tanh(score / X)", &values->softcap},
         {"--alibi", "FILE",
          "slopes, float32 [heads of q]: slope * (key - position) is added to a score",
@@ -65,11 +65,11 @@ void run_share_options(struct run_options *values, struct option options[RUN_SHA
         {"--seed", "N[,N...]", "seed of --dropout, 0 .. 2^64 - 1: one, or one for each batch entry",
          &values->seed},
         {"--isa", "NAME", "the instruction set; attnkit info lists the names", &values->isa},
-        {"--threads", "N", "threads, 1 .. 256; without it 1. The bits do not depend on N",
+        {"--threads", "N", "threads, 1 .. 256; by default 1. The bits do not depend on N",
          &values->threads},
         {"--repeat", "N", "run N times; the times include starting the threads", &values->repeat},
         {"--help", NULL, "this text", &values->help},
     };
-    _Static_assert(sizeof shared / sizeof *shared == RUN_SHARED_OPTIONS, "all of them");
+    _Static_assert(sizeof shared / sizeof *shared == RUN_SHARED_OPTIONS, "each option is listed");
     memcpy(options, shared, sizeof shared);
 }
