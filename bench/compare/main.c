@@ -249,23 +249,22 @@ static bool plan_job(const struct compare_options *options, struct plan *plan)
 
 static void print_help(const struct option *options, int count)
 {
-    puts(
-        "attnkit compare BASE HEAD: whether HEAD is slower than BASE, or gives other results\n"
-        "\n"
-        "BASE and HEAD are each a shared library with its worker, attnkit-worker.so, beside it,\n"
-        "the folder of a build, or a revision of the git repository, which is exported and built.\n"
-        "Both are loaded into one process, where the worker of each calls its library: in turns,\n"
-        "in random order, with the same arguments. A point is red if HEAD crashes or refuses the\n"
-        "call, if HEAD's result has other bits, or if HEAD is slower. HEAD is slower if the\n"
-        "median of the ratios of the times is above 1.01, if a sign test gives p < 0.001, and if\n"
-        "a second process, which loads the libraries in another order, finds HEAD slower, too\n"
-        "(p < 0.01). For some points BASE is also measured against itself: if the median of\n"
-        "these ratios is not within 0.995 to 1.005, or its 95 % interval is not within 0.99 to\n"
-        "1.01, the machine is too noisy to tell.\n"
-        "\n"
-        "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the command was not understood, 65 a\n"
-        "side cannot be found or built, 66 a side cannot be loaded or compared, 67 BASE crashes\n"
-        "or hangs, 68 a file, memory or a process is not available.\n");
+    puts("attnkit compare BASE HEAD: whether HEAD is slower than BASE, or gives other results\n"
+         "\n"
+         "Each of BASE and HEAD is the folder of a build, a revision of the git repository, or a\n"
+         "shared library that lies in one folder with its worker, attnkit-worker.so. This command\n"
+         "builds revisions. It loads both libraries into one process, where their workers make\n"
+         "the same calls in turns, in random order. A point is a call. It is red if HEAD crashes\n"
+         "or refuses the call, if HEAD's result has other bits, or if HEAD is slower. HEAD is\n"
+         "slower if the median of the ratios of the times is above 1.01, if a sign test gives\n"
+         "p < 0.001, and if a second process, which loads the libraries in another order, also\n"
+         "finds HEAD slower (p < 0.01). For some points BASE is also measured against itself: if\n"
+         "the median of these ratios is not within 0.995 to 1.005, or its 95 % interval is not\n"
+         "within 0.99 to 1.01, the machine is too noisy to tell.\n"
+         "\n"
+         "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the command was not understood, 65 a\n"
+         "side cannot be found or built, 66 a side cannot be loaded or compared, 67 BASE crashes\n"
+         "or hangs, 68 a file, memory or a process is not available.\n");
     options_print_help(options, count);
 }
 
@@ -275,8 +274,8 @@ static enum exit_code main_compare(int argc, char **argv)
     static const struct option options[] = {
         {"--quick", NULL, "under a minute: the main points, fewer pairs", &values.quick},
         {"--isa", "NAME",
-         "only points of this instruction set; default: all points of the best one,\n"
-         "some of AVX2 and small ones of plain C",
+         "only points of this instruction set; default: all points of the best\n"
+         "instruction set, some points of AVX2, and small points of plain C",
          &values.isa},
         {"--filter", "REGEX", "only points whose name matches (extended, as grep -E)",
          &values.filter},
@@ -287,7 +286,7 @@ static enum exit_code main_compare(int argc, char **argv)
          "results may differ by up to 1e-4 of the largest element, for a change that\n"
          "changes results on purpose",
          &values.any_bits},
-        {"--core", "N", "the processor to measure on; default: the last one", &values.core},
+        {"--core", "N", "the processor to measure on; default: the last processor", &values.core},
         {"--seed", "N", "seed of the random order", &values.seed},
         {"--patience", "SECONDS",
          "time after which an unfinished point counts as hung; default: 120", &values.patience},

@@ -25,7 +25,7 @@ static bool read_word(int cache, const char *file, char word[WORD])
 }
 
 /* Returns the size in bytes of the data cache of a level, private or shared. Returns 0 if there is
- * none. */
+ * no cache of this level. */
 static size_t cache_bytes(int level)
 {
     char type[WORD], text[WORD];
@@ -43,7 +43,7 @@ static size_t cache_bytes(int level)
 
 /* Returns the size of a buffer that stands for a level. A buffer fills half a level, which leaves
  * room for other data, but must not fit into the next smaller level. The buffer for memory is at
- * most 512 MB, because virtual machines report caches that they share with others. */
+ * most 512 MB, because virtual machines report caches that they share with other machines. */
 size_t level_buffer(int level)
 {
     const size_t least = (size_t)128 << 20, most = (size_t)512 << 20;

@@ -120,7 +120,7 @@ static void print_libraries(void)
 #endif
 }
 
-/* Runs all rows, or only the wanted one. */
+/* Runs all rows, or only the wanted row. */
 static bool run_rows(const struct row_list *rows, const char *wanted)
 {
     bool found = false;

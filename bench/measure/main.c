@@ -34,7 +34,7 @@ struct plan {
     struct patience patience;
     int64_t repeat;
     int name_width;
-    const struct isa *isa; /* instruction set of --isa, or the best one */
+    const struct isa *isa; /* instruction set of --isa, or the best set */
     const char *json;      /* name of the results' file, or NULL */
 };
 
@@ -259,43 +259,42 @@ static int run_plan(const struct bench_options *options, const struct plan *plan
 
 static void print_help(const struct option *options, int count)
 {
-    puts(
-        "attnkit bench: how fast attention is, in percent of what this machine can do\n"
-        "\n"
-        "A row is a call, a tile of it, or a roof: prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is\n"
-        "prefill with K and V in f32 on two threads. decode has one query row, few has few query\n"
-        "rows for many keys, linear is a linear map, layer a layer of self-attention. The roof\n"
-        "is measured right before and after the calls of a row, and their speed is printed in\n"
-        "percent of the roof. The roof is the fused multiply-adds that the row's\n"
-        "instruction set can do in a second on the threads of the row. For decode, and for few\n"
-        "rows of a linear map or layer, it is the bytes of memory that these threads can read in\n"
-        "a second.\n"
-        "R512_I4096_O1024 is a linear map of 512 rows, 4096 inputs and 1024 outputs. A shape of\n"
-        "attention or of a layer is written\n"
-        "\n"
-        "  B1         batch entries\n"
-        "  H32_8      query heads, KV heads; H12 if equal\n"
-        "  L448x1500  query rows, keys; L2048 if equal\n"
-        "  D64x128    head dim, value dim; D64 if equal\n"
-        "  _M4096     a layer: rows of 4096 elements in and out; if there are more keys than\n"
-        "             rows, the first keys are in a cache\n"
-        "  _causal    a row sees the keys up to its own; the last row sees all keys\n"
-        "  _pad       not for a layer: batch entry b has (16 - b % 8) / 16 of the keys\n"
-        "  _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]\n"
-        "  _tiles     K is in tiles of 16 keys, V is not\n"
-        "  _window512 a row sees the 512 keys up to its own\n"
-        "  and, not for a layer, one of _alltrue _dense _padmask (bool masks: all true, causal,\n"
-        "  padding), _half (causal, by f16 numbers), _tree, _cells (rows of a tree, or of "
-        "sequences\n"
-        "  in one cache), _bias, _scaledbias, _ring (cells in another order), _alibi, _softcap,\n"
-        "  _sinks, _dropout, _weights, _integers (q8_0 is multiplied as integers), _products\n"
-        "  (bf16 is multiplied in groups of products), _shortproducts (also with short weights)\n"
-        "\n"
-        "A linear map with a matrix in q8_0 can have _integers, too: the inputs are rounded to\n"
-        "integers.\n"
-        "\n"
-        "After a shape, /planned is a run of a plan (attention only), and /warm means that the\n"
-        "data a call reads may be in a cache.\n");
+    puts("attnkit bench: how fast attention is, in percent of what this machine can do\n"
+         "\n"
+         "A row is a call, a tile or a roof. prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is\n"
+         "prefill with K and V in f32 on two threads. decode has one query row, few has few query\n"
+         "rows for many keys, linear is a linear map, layer a layer of self-attention. The speed\n"
+         "of a row's calls is printed in percent of the roof, which is measured just before and\n"
+         "after the calls. The roof is the number of fused multiply-adds that the row's\n"
+         "instruction set can do in a second on the threads of the row. For decode, and for few\n"
+         "rows of a linear map or layer, the roof is the number of bytes of memory that these\n"
+         "threads can read in a second.\n"
+         "R512_I4096_O1024 is a linear map of 512 rows, 4096 inputs and 1024 outputs. A shape of\n"
+         "attention or of a layer is written\n"
+         "\n"
+         "  B1         batch entries\n"
+         "  H32_8      query heads, KV heads; H12 if equal\n"
+         "  L448x1500  query rows, keys; L2048 if equal\n"
+         "  D64x128    head dim, value dim; D64 if equal\n"
+         "  _M4096     a layer: rows of 4096 elements in and out; if there are more keys than\n"
+         "             rows, the first keys are in a cache\n"
+         "  _causal    a row sees the keys up to its own; the last row sees all keys\n"
+         "  _pad       not for a layer: batch entry b has (16 - b % 8) / 16 of the keys\n"
+         "  _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]\n"
+         "  _tiles     K is in tiles of 16 keys, V is not\n"
+         "  _window512 a row sees the 512 keys up to its own\n"
+         "  and, not for a layer, one of _alltrue _dense _padmask (bool masks: all true, causal,\n"
+         "  padding), _half (causal, by f16 numbers), _tree, _cells (rows of a tree, or of "
+         "sequences\n"
+         "  in one cache), _bias, _scaledbias, _ring (cells in another order), _alibi, _softcap,\n"
+         "  _sinks, _dropout, _weights, _integers (q8_0 is multiplied as integers), _products\n"
+         "  (bf16 is multiplied in groups of products), _shortproducts (also with short weights)\n"
+         "\n"
+         "A linear map with a matrix in q8_0 can have _integers, too: the inputs are rounded to\n"
+         "integers.\n"
+         "\n"
+         "After a shape, /planned is a run of a plan (attention only), and /warm means that the\n"
+         "data a call reads may be in a cache.\n");
     options_print_help(options, count);
 }
 
@@ -341,13 +340,13 @@ int main(int argc, char **argv)
         {"--filter", "REGEX", "only rows whose name matches (extended, as grep -E)",
          &values.filter},
         {"--quick", NULL,
-         "under 60 s: the main workloads on the best instruction set, some also\n"
-         "on AVX2, small ones also in plain C; the roofs",
+         "under 60 s: the main workloads on the best instruction set, some of them\n"
+         "also on AVX2, small workloads also in plain C; the roofs",
          &values.quick},
         {"--json", "FILE", "the results as Google Benchmark writes them, for its compare.py",
          &values.json},
         {"--history", "DIR",
-         "the same in a new file in this folder, with the machine's roofs;\n"
+         "the results and the machine's roofs in a new file in this folder;\n"
          "tools/report.py makes a page of these files",
          &values.history},
         {"--shape", "SHAPE", "measure this shape instead of the table of rows", &values.shape},

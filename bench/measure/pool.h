@@ -11,16 +11,17 @@
 
 struct pool;
 
-/* Starts threads - 1 threads. The caller's thread is the last one. Returns NULL if that fails. */
+/* Starts threads - 1 threads. The caller's thread is the last thread of the pool. Returns NULL if a
+ * thread cannot start. */
 struct pool *pool_start(int threads);
 
-/* Calls task(arg, i) for i in 0 .. n-1, spread over the threads, and returns when all are done. It
- * can be attnkit_exec.parallel_for. */
+/* Calls task(arg, i) for i in 0 .. n-1, spread over the threads, and returns when all tasks are
+ * done. attnkit_exec.parallel_for can point to this function. */
 void pool_for(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
 
 void pool_stop(struct pool *pool);
 
-/* In the next two functions, pool may be NULL. The caller's thread is then the only one. */
+/* In the next two functions, pool may be NULL. The caller's thread is then the only thread. */
 int pool_threads(const struct pool *pool);
 double pool_cpu_seconds(const struct pool *pool); /* processor time, spinning included */
 

@@ -34,7 +34,7 @@ double sign_test(int few, int count)
 }
 
 /* Draws `count` of `count` sorted values with replacement, and returns the index of their median.
- * Because the values are sorted, it is enough to count how often each one is drawn. */
+ * Because the values are sorted, it is enough to count how often each value is drawn. */
 static int resampled_median(int count, uint64_t *random)
 {
     static uint16_t drawn[MAX_RATIOS];

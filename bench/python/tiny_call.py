@@ -6,8 +6,8 @@ all of this time is overhead: names, arrays, checks.
     bench/python/tiny_call.py          needs attnkit, NumPy and torch
 
 attnkit and torch take turns on one thread, in bursts, so that a disturbance affects both. The ratio of a round is the
-median of the ratios of its bursts. The exit status is 0 if the ratio of a round is at most MOST, 1 if no round of five
-has such a ratio, and 77 without torch. A status of 1 means something only if the machine is otherwise idle."""
+median of the ratios of its bursts. The exit status is 0 if the ratio of a round is at most MOST, 1 if five rounds have
+larger ratios, and 77 without torch. A status of 1 means something only if the machine is otherwise idle."""
 
 import statistics
 import sys

@@ -22,7 +22,7 @@ struct cpu_number {
     const char *key, *name; /* key in /proc/cpuinfo, name in the context */
 };
 
-/* The first three numbers exist on x86, the others on ARM. */
+/* The first three numbers exist on x86, the other numbers on ARM. */
 static const struct cpu_number cpu_numbers[] = {
     {"cpu family", "family"},           {"model\t", "model"}, {"stepping", "stepping"},
     {"CPU implementer", "implementer"}, {"CPU part", "part"}, {"CPU variant", "variant"},

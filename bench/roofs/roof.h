@@ -20,11 +20,11 @@ enum { READ_STEP = 4096 }; /* bytes; the address and the size of a buffer are mu
 struct roof_loops {
     const char *isa;
     double flops; /* FLOPs of a round of fma */
-    /* Runs rounds of independent multiply-adds in registers. Returns a value that depends on all of
-     * them, so that the compiler leaves none out. */
+    /* Runs rounds of independent multiply-adds in registers. Returns a value that depends on all
+     * multiply-adds, so that the compiler leaves out none of them. */
     float (*fma)(int64_t rounds);
-    /* Both functions load all bytes. read_ahead also prefetches. It depends on the CPU which
-     * function is faster. */
+    /* Both functions load all bytes. read_ahead also prefetches. Which function is faster depends
+     * on the CPU. */
     uint32_t (*read)(const char *bytes, size_t count);
     uint32_t (*read_ahead)(const char *bytes, size_t count);
 };
@@ -48,7 +48,7 @@ struct roof {
 };
 
 /* Makes the roof of the multiply-adds of an instruction set. Returns false if the benches have no
- * loops for it. */
+ * loops for the instruction set. */
 bool roof_fma(struct roof *roof, const char *isa, struct pool *pool);
 
 /* Makes the roof of reading a buffer of `size` bytes again and again. Returns false if the benches

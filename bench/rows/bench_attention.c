@@ -57,7 +57,7 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L1x16384_D128_token", F16, 2, BEST_IS_QUICK, false},
     {"B1_H8_2_L8192_D128_causal_window1024", F32, 1, BEST_IS_QUICK, false},
     {"B1_H12_L1024_D64_alltrue", F32, 1, BEST_IS_QUICK,
-     false}, /* this row and the next ones show the cost of masks */
+     false}, /* this row and the next rows show the cost of masks */
     {"B1_H12_L1024_D64_dense", F32, 1, BEST_IS_QUICK, false},
     {"B1_H12_L1024_D64_half", F32, 1, NEVER_QUICK, false},
     {"B8_H12_L384_D64_padmask", F32, 1, BEST_IS_QUICK, false},
@@ -282,8 +282,8 @@ static double intensity_of(const struct row *row)
     return shape_flops(s) / (floats * sizeof(float) + shape_kv_bytes(s, row->type));
 }
 
-/* Returns the work of a row. For decode it is the bytes of K and V, unless they may be in a cache.
- * Otherwise it is FLOPs. */
+/* Returns the work of a row. The work of decode is the bytes of K and V, unless they may be in a
+ * cache. All other work is counted in FLOPs. */
 static struct work work_of_row(const struct row *row)
 {
     const struct shape *const s = &row->shape;

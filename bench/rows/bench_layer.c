@@ -46,7 +46,7 @@ static int64_t rows_of(const struct shape *s)
     return s->batch * s->q_len;
 }
 
-/* Returns the number of floats of x. out has as many. */
+/* Returns the number of floats of x, which is also the number of floats of out. */
 static size_t floats_of(const struct shape *s)
 {
     return (size_t)rows_of(s) * (size_t)s->d_model;

@@ -28,7 +28,7 @@ size_t whole_lines(size_t bytes); /* rounded up to cache lines */
  * NULL if there is no memory. */
 float *draw(size_t count, uint64_t seed);
 
-/* As draw, but of a type: f32 or bf16. */
+/* Like draw, but returns elements of a type: f32 or bf16. */
 void *draw_input(attnkit_type type, size_t count, uint64_t seed);
 
 /* Copies of a block, one after the other, each aligned to a cache line. If calls must find their
@@ -43,10 +43,10 @@ struct copies {
 /* Sets all fields except the memory. A row with /warm has a single copy. */
 struct copies copies_plan(const struct row *row, size_t bytes, bool cold);
 
-/* Allocates the memory, which the caller frees. Returns false if there is none. */
+/* Allocates the memory, which the caller frees. Returns false if there is no memory. */
 bool copies_take(struct copies *copies);
 
-/* Copies the first copy to all others. */
+/* Copies the first copy to all other copies. */
 void copies_repeat(const struct copies *copies);
 
 /* Returns the copy for the next call. The copies take turns. */

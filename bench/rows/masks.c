@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes the groups of options of a row's call. The masks _dense, _half and _padmask let rows see
- * the same keys as a flag or a length does. So a call with such a mask can be compared with a call
- * with the flag or length.
+ * Makes the groups of options of a row's call. With the masks _dense, _half and _padmask, rows see
+ * the same keys as with the flag or lengths of _causal or _pad. So the cost of a mask can be
+ * compared with the cost of the flag or lengths.
  */
 #include "bench/rows/masks.h"
 

@@ -25,7 +25,7 @@ double masks_memory_bytes(const struct shape *shape);
 /* Adds the groups of a shape to args. ATTNKIT_LATER stands for the memory. */
 void masks_describe(const struct shape *shape, struct masks *masks, attnkit_attention_args *args);
 
-/* Allocates the memory and makes the groups point to it. Returns false if there is none. */
+/* Allocates the memory and makes the groups point to it. Returns false if there is no memory. */
 bool masks_make(const struct shape *shape, struct masks *masks);
 void masks_free(struct masks *masks);
 

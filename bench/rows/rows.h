@@ -26,8 +26,8 @@ struct result {
     char problem[ROW_PROBLEM]; /* the reason why there are no figures, or "" */
 };
 
-/* The instruction sets for which --quick has a row: none, only the best one, or also AVX2 and
- * scalar, which most machines have. */
+/* The instruction sets for which --quick has a row: none, only the best instruction set, or also
+ * AVX2 and scalar, which most machines have. */
 enum quick { NEVER_QUICK, BEST_IS_QUICK, QUICK };
 
 struct row {

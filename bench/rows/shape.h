@@ -31,7 +31,7 @@
  *   _ring      the cache is a ring, by key_index: a third of the cells lies before the oldest key
  *   _integers  K and V of Q8_0 are multiplied as integers (ATTNKIT_INTEGERS)
  *   _products  products of bf16 (ATTNKIT_BF16_PRODUCTS), for q, K and V of bf16: bf16_bf16
- *   _shortproducts  the same with ATTNKIT_SHORT_WEIGHTS
+ *   _shortproducts  like _products, but with ATTNKIT_SHORT_WEIGHTS
  *   _alibi _softcap _sinks _dropout _weights
  */
 #ifndef ATTNKIT_SHAPE_H
@@ -107,7 +107,7 @@ bool type_parse(const char *text, attnkit_type *type);
 const char *type_text(attnkit_type type);
 
 /* The types of a row as its name has them, for example "bf16" if the input is f32 and "bf16_bf16"
- * if the input is bf16. types_parse returns false if the text is neither. */
+ * if the input is bf16. types_parse returns false if the text is no such name. */
 bool types_parse(const char *text, attnkit_type *type, attnkit_type *input);
 const char *input_text(attnkit_type input); /* "bf16_" if the input is bf16, else "" */
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A prefill that takes SLOWDOWN_PERCENT percent longer than the real one and gives the same bits,
- * to test `attnkit compare`. This file is built only with -Dslowdown. The linker then redirects
- * calls of attnkit_prefill to this file. The delay is a percentage of the call's own time, so every
- * instruction set gets the same percentage.
+ * A prefill that takes SLOWDOWN_PERCENT percent longer than the real prefill and gives the same
+ * bits, to test `attnkit compare`. This file is built only with -Dslowdown. The linker then
+ * redirects calls of attnkit_prefill to this file. The delay is a percentage of the call's own
+ * time, so every instruction set gets the same percentage.
  */
 #include "bench/measure/clock.h"
 #include "kernels/attention/attention.h"
@@ -18,8 +18,8 @@ void __real_attnkit_prefill(const struct attention *a, const struct kernels *ker
 void __wrap_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                             const struct work_item *item, char *scratch);
 
-/* Runs the real prefill, and then waits for a percentage of its processor time. Processor time does
- * not include waiting for a processor, because a slower kernel would not wait longer. The two
+/* Runs the real prefill, and then waits for a percentage of its processor time. Time in which the
+ * call waits for a processor is not counted, because a slower kernel would not wait longer. The two
  * readings of this clock take 1 us for each item, even if the percentage is 0. */
 void __wrap_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                             const struct work_item *item, char *scratch)

@@ -66,7 +66,7 @@ struct words {
     bool warm;
 };
 
-/* Removes the word `end` from the end of the text. Returns whether the text had it. */
+/* Removes the word `end` from the end of the text. Returns whether the text had this end. */
 static bool take_end(char *text, const char *end)
 {
     const size_t length = strlen(text), its = strlen(end);

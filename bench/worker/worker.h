@@ -21,7 +21,8 @@ struct worker_call {
     void *out; /* the result, which has out_bytes bytes */
     size_t out_bytes;
     bool out_is_floats; /* the elements of out are binary32 */
-    const char *note;   /* how the call differs from the point's call; NULL if it does not */
+    const char *note;   /* how the call differs from the point's call; NULL if the calls are
+                         * equal */
 };
 
 /* The source of a call's memory. */

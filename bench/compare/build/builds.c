@@ -157,8 +157,8 @@ static bool set_up(const struct revision *revision)
     return step(revision, words);
 }
 
-/* Compiles the library and the worker. The command names the worker, because without the benches it
- * is not built by default. */
+/* Compiles the library and the worker. The command names the worker, because a build without the
+ * benches does not build the worker by default. */
 static bool compile(const struct revision *revision)
 {
     const char *const words[] = {"meson", "compile", "-C", revision->build, NULL};

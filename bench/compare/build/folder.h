@@ -20,7 +20,7 @@ void folder_remove(const char *folder);
 /* Copies a file. On an error, prints it and returns false. */
 bool file_copy(const char *from, const char *to);
 
-/* Sets path to "folder/name". Prints an error and returns false if it is too long. */
+/* Sets path to "folder/name". Prints an error and returns false if the path is too long. */
 bool path_join(const char *folder, const char *name, char path[PATH_MAX]);
 
 #endif

@@ -113,7 +113,7 @@ bool older_add_worker(const char *source, const char *what)
     if (!access(its_build, F_OK))
         return true;
     if (access(append, F_OK))
-        return complain("'%s' has no worker, and is too old for the current one: it has no "
+        return complain("'%s' has no worker, and is too old for the current worker: it has no "
                         "bench/compare/append.c",
                         what);
     if (mkdir(worker, 0777))

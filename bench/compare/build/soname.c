@@ -55,7 +55,7 @@ static void *part(const struct image *image, uint64_t offset, uint64_t bytes)
 }
 
 /* Returns the program header of this type whose segment contains the address. If the address is 0,
- * returns the first header of this type. Returns NULL if there is none. */
+ * returns the first header of this type. Returns NULL if there is no such header. */
 static const ElfW(Phdr) * segment(const struct image *image, uint32_t type, uint64_t address)
 {
     const ElfW(Ehdr) *const elf = part(image, 0, sizeof *elf);
@@ -72,7 +72,8 @@ static const ElfW(Phdr) * segment(const struct image *image, uint32_t type, uint
     return NULL;
 }
 
-/* Returns the dynamic section, which ends with DT_NULL, or NULL if the file has none. */
+/* Returns the dynamic section, which ends with DT_NULL. Returns NULL if the file has no dynamic
+ * section. */
 static const ElfW(Dyn) * dynamic_section(const struct image *image)
 {
     const ElfW(Phdr) *const header = segment(image, PT_DYNAMIC, 0);
@@ -106,7 +107,7 @@ static char *string_at(const struct image *image, const ElfW(Dyn) * entries, uin
 }
 
 /* Returns the first string with this tag. If `wanted` is not NULL, the string must be equal to it.
- * Returns NULL if there is none. */
+ * Returns NULL if there is no such string. */
 static char *find_string(const struct image *image, ElfW(Sxword) tag, const char *wanted)
 {
     const ElfW(Dyn) *const entries = dynamic_section(image);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Assigns addresses to blocks. Equal blocks of all copies share one address. A temporary block,
- * whatever its content, never shares an address with a block of the other side, only with the block
- * of the same index in other set-ups of its own side.
+ * Assigns addresses to blocks. Equal blocks of all copies share one address. A temporary block
+ * never shares an address with a block of the other side, whatever its content. It has the address
+ * of the blocks with the same index in other set-ups of its own side.
  */
 #include "bench/compare/measure/arena.h"
 
@@ -65,7 +65,7 @@ static void clear(void)
 
 /* Takes memory for a block, and leaves a cache line free after it. Without this gap, blocks of
  * whole pages would all begin at the same offset in a page, and a store to one block would delay
- * loads from others (4K aliasing). */
+ * loads from other blocks (4K aliasing). */
 static char *take(size_t bytes)
 {
     char *const at = arena.next;
@@ -152,7 +152,7 @@ static bool is_steady(int side, int block)
 }
 
 /* Returns the place of an equal block of BASE whose place no earlier block has taken. Returns a new
- * place if there is none.
+ * place if there is no such block.
  */
 static int find_place(int side, int block, bool taken[MAX_BLOCKS])
 {

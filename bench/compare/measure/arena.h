@@ -17,7 +17,7 @@
 
 enum { ARENA_SIDES = 2, ARENA_RECORDS = 2 };
 
-/* Reserves address space for the arena. Returns false if there is none. */
+/* Reserves address space for the arena. Returns false if the system has no such space. */
 bool arena_make(void);
 
 /* Returns the memory for a set-up of one side alone. The memory is empty and zeroed, and its blocks

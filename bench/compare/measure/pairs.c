@@ -26,14 +26,14 @@ static const double least_seconds = 150e-6; /* shortest timing */
 static const double narrow = 0.01;       /* a measurement ends when its interval has this width */
 static const double close_enough = 1e-4; /* in units of the largest element, if bits may differ */
 
-/* The state of pairs_measure. The set-ups are nested, and the innermost makes all calls. */
+/* The state of pairs_measure. The set-ups are nested, and the innermost set-up makes all calls. */
 static struct {
     const struct effort *effort;
     uint64_t *random;
     struct point *point;
     struct copied alone[2];       /* results of BASE and HEAD alone */
     char problems[2][POINT_NOTE]; /* why BASE or HEAD cannot make the call; "" if it can */
-    int sides;                    /* SIDES, or one less without BASE_AGAIN */
+    int sides;                    /* SIDES, or SIDES - 1 without BASE_AGAIN */
     struct worker_call calls[SIDES * COPIES]; /* [copy][side] */
     int count;                                /* calls that are set up */
 } now;
@@ -198,7 +198,8 @@ static long waits(void)
     return usage.ru_nvcsw;
 }
 
-/* Returns the seconds of the shorter of two timings, because one may have been disturbed. */
+/* Returns the seconds of the shorter of two timings, because the longer timing may have been
+ * disturbed. */
 static double try_timing(const struct timing *timing, int side)
 {
     return fmin(time_side(timing, side), time_side(timing, side));
@@ -308,7 +309,7 @@ static void time_pairs(void)
 
 /* ----------------------------------------------------------------------------------- the point */
 
-/* Sets up the next call inside the previous set-up, until all copies of all sides have one. Then
+/* Sets up the next call inside the previous set-up, until every copy of every side has a call. Then
  * times the calls. */
 static void set_up_next(void *self, const struct worker_call *call)
 {

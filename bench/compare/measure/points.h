@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The points: about sixty calls of all kinds, some of them for several instruction sets. Each takes
- * a few tenths of a millisecond or less.
+ * The points: about sixty calls of all kinds, some of them for several instruction sets. Each call
+ * takes a few tenths of a millisecond or less.
  */
 #ifndef ATTNKIT_COMPARE_POINTS_H
 #define ATTNKIT_COMPARE_POINTS_H
@@ -12,8 +12,9 @@
 
 /* The user's choice of points. */
 struct choice {
-    const char *isa; /* points of this instruction set; NULL: of the best one, and some of others */
-    bool quick;      /* only the main points */
+    const char *isa;    /* points of this instruction set; NULL: of the best set, and some points of
+                         * other sets */
+    bool quick;         /* only the main points */
     const char *filter; /* a regular expression for names, or NULL */
 };
 

@@ -100,9 +100,9 @@ static void name_points(const struct plan *plan, struct shared *shared)
             memcpy(shared->points[p][i].name, names[i], POINT_NAME);
 }
 
-/* Returns the time limit of a point in seconds, between 0.5 s and 10 s. The budget that is left has
- * an equal share for each point still to be measured. A point may take 3 shares, because most
- * points need less than one. */
+/* Returns the time limit of a point in seconds, between 0.5 s and 10 s. Each point that is still to
+ * be measured has an equal share of the remaining budget. A point may take 3 shares, because most
+ * points need less than one share. */
 static double limit_of_point(const struct shared *shared, int process, int point)
 {
     const double least = 0.5, most = 10.0, shares = 3.0;

@@ -19,7 +19,8 @@ struct plan {
     struct choice choice;
     struct effort effort;      /* its fields limit and enough are set later */
     double budgets[PROCESSES]; /* seconds for all points of a process */
-    int core;                  /* processor to pin to; -1: the last one that this process may use */
+    int core;                  /* processor to pin to; -1: the last processor that this process may
+                                * use */
     uint64_t seed;
     double patience; /* seconds after which a side that has not returned counts as hung */
 };

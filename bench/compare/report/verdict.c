@@ -32,7 +32,7 @@ static bool is_unclear(const struct point *point)
     return point->outcome == MEASURED && !is_slower(point) && point->head.high > unclear_from;
 }
 
-/* Returns whether a point has a wrong result or none in HEAD, no matter what its times are. */
+/* Returns whether a point has a wrong result or no result in HEAD, whatever its times are. */
 static bool is_wrong(const struct point *point)
 {
     return point->outcome == DIFFERENT || point->outcome == CRASHED ||
@@ -44,8 +44,8 @@ bool point_is_suspect(const struct point *first)
     return is_slower(first) || is_unclear(first);
 }
 
-/* p < 0.01 is enough in the second process, which measures so few points that chance rarely makes
- * one look slower. */
+/* p < 0.01 is enough in the second process, which measures so few points that chance rarely makes a
+ * point look slower. */
 bool point_is_confirmed(const struct judged *point)
 {
     const struct point *const second = point->second;

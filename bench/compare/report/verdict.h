@@ -17,7 +17,7 @@ struct judged {
 extern const double slower_from; /* 1.01 */
 
 /* Return whether the ratio is above 1.01 (slower), or below 0.99 (faster), and a sign test finds
- * such a ratio unlikely for equal sides. */
+ * the ratios unlikely for equal sides. */
 bool estimate_is_slower(const struct estimate *estimate);
 bool estimate_is_faster(const struct estimate *estimate);
 
@@ -28,7 +28,8 @@ bool point_is_suspect(const struct point *first);
 /* Returns the verdict as a word: "same", "faster", "slower", "unclear", "different" and so on. */
 const char *point_verdict(const struct judged *point);
 
-/* Returns whether the point is slower in both processes; p < 0.01 is enough in the second one. */
+/* Returns whether the point is slower in both processes; p < 0.01 is enough in the second
+ * process. */
 bool point_is_confirmed(const struct judged *point);
 
 /* Returns whether the point makes the job red: it is confirmed, or its result is wrong or
