@@ -11,7 +11,7 @@ LIBRARY = ("CMakeLists.txt", "LICENSE", "meson.build", "sources.txt", "cmake/*",
 
 
 class Attnkit(ConanFile):
-    """The library alone, with all its parts or without some."""
+    """The library alone. Options leave out parts of it."""
     name = "attnkit"
     version = "0.1.0"
     license = "Apache-2.0"
@@ -46,8 +46,8 @@ class Attnkit(ConanFile):
 
     def package(self):
         CMake(self).install()
-        # CMake installs a static and a shared library. A package keeps one of them, which Conan describes to CMake and
-        # pkg-config.
+        # CMake installs a static and a shared library. A package keeps only the library that Conan describes to CMake
+        # and pkg-config.
         libraries = os.path.join(self.package_folder, "lib")
         rm(self, "libattnkit.a" if self.options.shared else "libattnkit.so*", libraries)
         rmdir(self, os.path.join(libraries, "cmake"))

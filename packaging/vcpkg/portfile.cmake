@@ -12,7 +12,7 @@ vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS "-DATTNKIT_PARTS=${pa
 vcpkg_cmake_install()
 vcpkg_cmake_config_fixup(CONFIG_PATH lib/cmake/attnkit)
 vcpkg_fixup_pkgconfig()
-# CMakeLists.txt installs the static and the shared library. A package keeps one of them.
+# CMakeLists.txt installs the static and the shared library. A package keeps one of the two.
 if(VCPKG_LIBRARY_LINKAGE STREQUAL "static")
   file(GLOB others "${CURRENT_PACKAGES_DIR}/lib/libattnkit.so*" "${CURRENT_PACKAGES_DIR}/debug/lib/libattnkit.so*")
 else()

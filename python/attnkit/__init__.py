@@ -2,8 +2,9 @@
 """Attention for CPUs: the same bits with every instruction set and any number of threads.
 
 Functions on arrays: attention, scaled_dot_product_attention (with torch's signature), attention_varlen,
-merge and linear. Classes: KVCache, State, Layer and Matrix. An array may be NumPy's, with bfloat16 of ml_dtypes as
-well, or a CPU array of any library that has DLPack. Results are NumPy arrays. A call releases the global lock."""
+merge and linear. Classes: KVCache, State, Layer and Matrix. An array is a NumPy array, which may have the type bfloat16
+of ml_dtypes, or a CPU array of any library that supports DLPack. Results are NumPy arrays. A call releases the global
+interpreter lock."""
 
 from pathlib import Path
 

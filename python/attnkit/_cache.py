@@ -23,7 +23,7 @@ class KVCache:
     pages   number of pages, with paged; by default enough for all sequences at their capacity
     tiled   store K in tiles of 16 keys, which decoding reads faster; pages are multiples of 16 keys
 
-    The bits of a result do not depend on paged and tiled. Raises ValueError for a value that is wrong."""
+    The bits of a result do not depend on paged and tiled. Raises ValueError for a wrong value."""
 
     def __init__(self, batch: int, kv_heads: int, capacity: int, head_dim: int,
                  value_dim: Optional[int] = None, *, type: str = "float32", paged: Optional[int] = None,
@@ -76,7 +76,7 @@ class KVCache:
         return sum(array.nbytes for array in self._cache[-5:-1] if array is not None)
 
     def _make_room(self, more: numpy.ndarray) -> None:
-        """Takes pages for more keys of each sequence. An exception is raised before anything is changed."""
+        """Takes pages for more keys of each sequence. If this raises an exception, nothing has changed."""
         wanted = self._lens + more
         for b in numpy.flatnonzero(wanted > self._capacity):
             raise ValueError(f"k has {more[b]} rows for sequence {b}, which has {self._lens[b]} keys: "
@@ -105,7 +105,7 @@ class KVCache:
         self._lens += more
 
     def append(self, k: Any, v: Any, lens: Any = None, *, threads: Optional[int] = None) -> None:
-        """Adds rows behind the keys in the cache, converted to its type.
+        """Adds rows behind the keys in the cache, converted to the type of the cache.
 
         k [batch, kv_heads, rows, head_dim] and v [batch, kv_heads, rows, value_dim] are float32, float16 or
         bfloat16. lens, an int for each sequence, says how many of its rows are added: all by default. Raises
@@ -145,9 +145,9 @@ class KVCache:
         alibi_slopes, scale, dropout, seeds, return_lse, out and threads. A mask may have fewer columns than the
         capacity: keys after them are masked. A mask of one column is repeated for all keys.
 
-        integers, for caches of q8_0 that are not tiled, multiplies the integers of keys and values. q and the
-        weights are then rounded to integers of 16 bits. The result has other bits than without integers. For
-        other caches, integers raises NotImplementedError."""
+        integers=True multiplies the integers of keys and values. q and the weights are then rounded to integers of 16
+        bits, so the result has other bits. The cache must be of q8_0 and not tiled; any other cache raises
+        NotImplementedError."""
         if causal == "bottom-right" and options.get("q_offsets") is not None:
             causal = True
         return _core.attend_cache(q, self._cache, causal=causal, kv_lens=self._lens, integers=integers, **options)

@@ -40,8 +40,8 @@ class Layer:
     head_dim  by default the rows of W_q divided by q_heads; value_dim: by default the rows of W_v divided by kv_heads
     prefix    what the names begin with, such as 'model.layers.0.self_attn.'
     type      of the packed matrices: float32, float16, bfloat16 or q8_0
-    rope      None, 'half' (Llama's) or 'interleaved': turns q and k by their positions, with rope_base and,
-              if not all elements of a head are turned, rope_dim
+    rope      None, 'half' (Llama's) or 'interleaved': rotates q and k by their positions, with rope_base and, if not
+              all elements of a head are rotated, rope_dim
 
     Raises KeyError for a matrix that is missing, ValueError for shapes that do not match."""
 
@@ -97,8 +97,8 @@ class Layer:
 
     @classmethod
     def from_safetensors(cls, path: Any, **settings: Any) -> "Layer":
-        """Makes a layer from a file of safetensors, which needs the package safetensors. The settings are the
-        arguments of Layer."""
+        """Makes a layer from a safetensors file. This needs the package safetensors. The settings are the arguments of
+        Layer."""
         from safetensors import safe_open
         prefix = settings.get("prefix", "")
         with safe_open(path, framework="numpy") as file:

@@ -75,7 +75,7 @@ int32_t type_of_dlpack(nb::dlpack::dtype type)
     return OTHER;
 }
 
-// Returns an attribute as text; "" if there is none.
+// Returns an attribute as text; "" if the object lacks the attribute.
 std::string text_of(nb::handle object, const char *attribute)
 {
     nb::object value = nb::getattr(object, attribute, nb::none());

@@ -32,7 +32,7 @@ class array
 
     // Takes the array of this object; `name` is for errors.
     void read(PyObject *object, const char *name);
-    // Takes an array that will be written; refuses one that is read-only.
+    // Takes an array that will be written; refuses a read-only array.
     void read_output(PyObject *object, const char *name);
 
     bool is_given() const

@@ -106,8 +106,8 @@ class call
     bool is_packed_ = false;
 };
 
-// Runs the attention by a plan of this thread, which is made if none fits. Releases Python's lock
-// during the call.
+// Runs the attention by a plan of this thread, which is made if no plan fits. Releases Python's
+// lock during the call.
 void run_planned(description &d);
 
 // As run_planned, but without using Python's lock, which the caller may hold or not. Runs on the

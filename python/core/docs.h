@@ -114,9 +114,9 @@ constexpr const char *info = R"(info()
 --
 
 Returns a dictionary: the library's version, the instruction sets that are chosen for many rows
-(prefill) and few (decode), the unit that is used with them or None (unit), the reason for this
-choice, and for each instruction set (isas) its name, what it needs, whether it is built, whether
-it can run, and the reason.
+(prefill) and few rows (decode), the unit that is used with them, or None (unit), the reason for
+this choice, and for each instruction set (isas) its name, what it needs, whether it is built,
+whether it can run, and the reason.
 
 Raises RuntimeError if the environment variable ATTNKIT_ISA names an instruction set that cannot
 run.)";

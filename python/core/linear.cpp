@@ -183,7 +183,7 @@ struct parts {
     {
     }
 
-    // Reads the parts. All are made dense, because they need the same strides.
+    // Reads the parts. Makes all arrays dense, because they need the same strides.
     static attnkit_tensor read(PyObject *list, const char *name, std::vector<array> &arrays,
                                std::vector<const float *> &data)
     {
@@ -195,7 +195,7 @@ struct parts {
                          ": must be float32");
             if (a.ndim != arrays[0].ndim || a.shape_text() != arrays[0].shape_text())
                 bad_value(std::string(name) + "[" + std::to_string(i) + "] has the shape " +
-                          a.shape_text() + ": the first one has " + arrays[0].shape_text());
+                          a.shape_text() + ": the first array has " + arrays[0].shape_text());
         }
         for (array &a : arrays) {
             a.make_dense();

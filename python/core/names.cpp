@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Names of arguments are found by the addresses of their texts, because Python interns equal names.
-// Only if this fails, names are compared letter by letter. This search is the main reason why a
-// small call is cheap.
+// Only if no address matches, names are compared letter by letter. The search by address is the
+// main reason why a small call is cheap.
 #include "python/core/names.h"
 
 #include <cstring>
@@ -62,7 +62,7 @@ void read_names(const name_list &list, PyObject *const *args, Py_ssize_t positio
     const std::string function = list.function;
     if (positional > list.positional)
         bad_type(function + "() takes at most " + std::to_string(list.positional) +
-                 " arguments by their place, not " + std::to_string(positional));
+                 " arguments by position, not " + std::to_string(positional));
     for (Py_ssize_t i = 0; i < positional; i++)
         if (args[i] != Py_None)
             values[list.names[i].place] = args[i];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The names of arguments, and the value of each in a call. A function has a list of names; the
-// first ones may be given by their place. None means that an argument is not given.
+// first arguments may be given by position. None means that an argument is not given.
 #ifndef ATTNKIT_PYTHON_NAMES_H
 #define ATTNKIT_PYTHON_NAMES_H
 
@@ -54,7 +54,7 @@ constexpr int most_names = 40;
 // values.
 struct name_list {
     const char *function;
-    int positional; // how many may be given by their place
+    int positional; // how many may be given by position
     int required;   // how many of these must be given
     struct {
         const char *name;

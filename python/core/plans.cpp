@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plans of a thread. A call searches the plans of the thread's last calls for one with the same
-// description, pointers aside. If there is one, the call only brings its own pointers. Plans and
-// workspace end with the thread.
+// The plans of a thread. A call searches the plans of the thread's last calls for a plan with the
+// same description; pointers are not compared. If there is such a plan, the call only adds its own
+// pointers. Plans and workspace end with the thread.
 #include "python/core/call.h"
 #include "python/core/pool.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The threads for calls that ask for several: one pool of the process, whose threads wait for
-// tasks. The pool grows to the largest number that a call has asked for. Several calls may use it
-// at once.
+// The threads for calls that ask for several threads: one pool of the process, whose threads wait
+// for tasks. The pool grows to the largest number that a call has asked for. Several calls may use
+// it at once.
 #ifndef ATTNKIT_PYTHON_POOL_H
 #define ATTNKIT_PYTHON_POOL_H
 

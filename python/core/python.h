@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The headers that all files of the module include: Python's, by nanobind, and the public one of
-// attnkit. nanobind provides references that release their objects by themselves, and arrays by
-// DLPack.
+// The headers that all files of the module include: Python's headers, by nanobind, and the public
+// header of attnkit. nanobind provides references that release their objects by themselves, and
+// arrays by DLPack.
 #ifndef ATTNKIT_PYTHON_PYTHON_H
 #define ATTNKIT_PYTHON_PYTHON_H
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What core.add_extension() loads: the operation itself, and a reader. The reader makes the
-// operation where a file of OpenVINO has a ScaledDotProductAttention, so that unchanged models run
-// on attnkit.
+// core.add_extension() loads the operation itself and a reader. The reader makes the operation
+// where a file of OpenVINO has a ScaledDotProductAttention, so that unchanged models run on
+// attnkit.
 #include "python/openvino/attention.h"
 #include "python/openvino/replace.h"
 

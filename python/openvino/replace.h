@@ -24,7 +24,7 @@ class __attribute__((visibility("default"))) replace_attention : public ov::pass
     replace_attention();
 };
 
-// Returns attnkit's operation for a ScaledDotProductAttention, or null if this one is left to
+// Returns attnkit's operation for a ScaledDotProductAttention, or null if this attention is left to
 // OpenVINO.
 std::shared_ptr<ov::Node> replacement(const ov::Node &theirs);
 

@@ -32,7 +32,7 @@ attnkit_type type_of(const ov::Tensor &tensor)
 }
 
 // Returns the sizes of a tensor, with 1 for dimensions that it lacks. Dimensions are counted from
-// the last one.
+// the last dimension.
 dims sizes(const ov::Tensor &tensor)
 {
     dims made{1, 1, 1, 1};

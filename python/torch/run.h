@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What both ops share: they describe tensors, and run attention on torch's threads. torch allocates
-// the results.
+// Functions that both ops use. They describe tensors, and run attention on torch's threads. torch
+// allocates the results.
 #ifndef ATTNKIT_PYTHON_TORCH_RUN_H
 #define ATTNKIT_PYTHON_TORCH_RUN_H
 

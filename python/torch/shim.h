@@ -73,7 +73,7 @@ struct shim {
     int32_t (*delete_word)(word *);
 };
 
-// Each function beside its name in torch. The last two are not in every version of torch.
+// Each function beside its name in torch. The last two functions are not in every version of torch.
 #define ATTNKIT_TORCH_FUNCTIONS(DO)                                                                \
     DO(get_dim, aoti_torch_get_dim)                                                                \
     DO(get_sizes, aoti_torch_get_sizes)                                                            \

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before any keys are looked at, all ranks exchange a record of their call: its shapes, types and options, and how many
+"""Before a rank reads its keys, all ranks exchange a record of their call: its shapes, types and options, and how many
 keys they hold. If records differ in anything but the number of keys, or a rank has refused its arguments, every rank
 raises an error, and the group can be used again."""
 
@@ -71,7 +71,7 @@ def _difference(first: Dict[str, str], other: Dict[str, str], rank: int) -> str:
 
 def agree(group: Group, facts: Dict[str, str], keys: int, error: Optional[BaseException]) -> List[int]:
     """Returns the number of keys of each rank. Raises this rank's own error if there is one. Otherwise raises
-    ValueError if another rank has an error or if facts differ. If one rank raises, all do."""
+    ValueError if another rank has an error or if facts differ. If one rank raises an error, all ranks do."""
     records = group.all_gather(_record(facts, keys, error), TAG)
     if error:
         raise error

@@ -16,8 +16,8 @@ STATE_TAG, RESULT_TAG = 2, 3
 
 
 class _Buffer(NamedTuple):
-    """The state of a block in one piece of memory, which is one message. out comes first in memory and the narrower max
-    last, so that all are aligned. In `arrays` the order is max, sum, out."""
+    """The state of a block in one piece of memory, which is one message. out comes first in memory, and max, whose
+    elements are narrower, comes last, so that all three arrays are aligned. In `arrays` the order is max, sum, out."""
     bytes: numpy.ndarray
     arrays: Tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]
 
@@ -46,7 +46,7 @@ class _Chain:
         return (block.entries.stop - block.entries.start, *rows[1:]) if self.problem.cuts_batch else rows
 
     def _room(self, buffers: List[Optional[_Buffer]], i: int) -> _Buffer:
-        """Returns a buffer for the state of block i. The last blocks are smaller than the others."""
+        """Returns a buffer for the state of block i. The last blocks are smaller than the other blocks."""
         rows, buffer = self._rows(self.blocks[i]), buffers[i % 2]
         if buffer is None or buffer.arrays[0].shape != rows:
             buffer = _buffer(rows, self.problem.value_dim)
@@ -109,7 +109,7 @@ def chain_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = 
     alibi_slopes, scale, dropout and seeds. mask and bias have a column for each key of the rank. threads may differ
     from rank to rank.
 
-    everywhere     whether all ranks get the result; else the last rank gets the result, and the others get None
+    everywhere     whether all ranks get the result; else the last rank gets the result, and the other ranks get None
     return_lse     whether to return the log-sum-exp, too, float32 [..., q_heads, q_len], as attention() does
     block_rows     rows that are passed along together; by default some 8 blocks for each rank, of 64 rows or more
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a call over several ranks sends, exactly, and about how long it takes: the model of docs/distributed.md."""
+"""The cost model of docs/distributed.md: exactly what a call over several ranks sends, and about how long the call
+takes."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def _gather_seconds(ranks: int, size: int, link: Link) -> float:
 def chain_cost(q_shape: Sequence[int], value_dim: int, ranks: int, *, compute: float, link: Link, itemsize: int = 4,
                return_lse: bool = False, everywhere: bool = True, block_rows: Optional[int] = None) -> Cost:
     """Returns the cost of chain_attention. compute is the seconds of the same call in one process, and itemsize the
-    bytes of an element of q. The model assumes that all ranks have equal work, and each a processor of its own."""
+    bytes of an element of q. The model assumes that all ranks have equal work, and that each rank has a processor of
+    its own."""
     blocks, rows = blocks_of(q_shape, ranks, block_rows), _count(q_shape)
     row_bytes, heads = 8 * value_dim + 12, int(q_shape[-3]) if len(q_shape) > 2 else 1
     other = 1 if len(q_shape) == 4 else rows // max(1, heads * int(q_shape[-2]))

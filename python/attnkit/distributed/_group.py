@@ -11,7 +11,7 @@ from typing import Any, ContextManager, Dict, Iterator, List, Optional
 import numpy
 
 _abandoned: List[Any] = []  # messages of broken groups: they keep their memory, to which a late message may still write
-MOST_BYTES = 1 << 30  # of a message; a longer one is sent in pieces, because MPI counts bytes in 32 bits
+MOST_BYTES = 1 << 30  # of a message; a longer message is sent in pieces, because MPI counts bytes in 32 bits
 
 
 class PeerError(RuntimeError):
@@ -19,7 +19,7 @@ class PeerError(RuntimeError):
 
 
 class Pending:
-    """A message that is on its way. It keeps its memory alive until wait() has returned."""
+    """A message that is on its way. This object keeps the message's memory alive until wait() has returned."""
 
     def __init__(self, group: "Group", data: numpy.ndarray, pieces: List[Any], what: str) -> None:
         self._group, self._data, self._pieces, self._what = group, data, pieces, what
@@ -38,10 +38,10 @@ class Pending:
 
 class Group:
     """The ranks of a call, over a transport: an object with `rank`, `size`, send(to, data, tag) and receive(source,
-    data, tag). Both start a message, whose data is an array of bytes, and return an object with wait(seconds). wait
-    returns when the message is complete, and raises an exception if the message fails or takes longer than `seconds`.
-    Messages between two ranks that have the same tag arrive in order. If messages move only inside calls of the
-    transport, the transport also has progress(), a context in which they move by themselves.
+    data, tag). send and receive start a message, whose data is an array of bytes, and return an object with
+    wait(seconds). wait returns when the message is complete, and raises an exception if the message fails or takes
+    longer than `seconds`. Messages between two ranks that have the same tag arrive in order. If messages move only
+    inside calls of the transport, the transport also has progress(), a context in which they move by themselves.
 
     timeout is in seconds. A wait that takes longer ends with PeerError. The timeout has to cover the longest time in
     which another rank computes before it sends. sent_messages and sent_bytes count the messages of this rank."""

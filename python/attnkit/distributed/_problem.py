@@ -37,7 +37,7 @@ class Block(NamedTuple):
 
 class Problem:
     """The call of one rank. The constructor checks all that a rank can check by itself, then compares with the other
-    ranks. It raises an error on every rank or on none."""
+    ranks. It raises an error on every rank or on no rank."""
 
     def __init__(self, name: str, group: Group, arrays: Any, options: Dict[str, Any], more: Dict[str, Any]) -> None:
         self.group, self.options = group, {key: value for key, value in options.items() if value is not None}
@@ -78,7 +78,7 @@ class Problem:
         return numpy.dtype(type_name(self.q))
 
     def _check(self) -> None:
-        """Refuses what attention() would refuse: calls it on this rank's keys and no rows."""
+        """Refuses what attention() would refuse, by a call of attention() with this rank's keys and no rows."""
         for name in self.options:
             if name not in OPTIONS:
                 raise TypeError(f"{name} is not an option of attention over several ranks: there are "

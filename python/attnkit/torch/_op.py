@@ -58,8 +58,8 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
     rows of query, and any number of dimensions.
 
     Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], of at least 2 dimensions.
-    The dimensions before L and S repeat as PyTorch's do. attn_mask is bool, true where a row sees a key, or numbers
-    that are added to the scores.
+    The dimensions before L and S repeat as in PyTorch. attn_mask is bool, true where a row sees a key, or numbers that
+    are added to the scores.
 
     Returns [..., heads, L, Ev]. A row that sees no key is 0. Raises NotImplementedError for dropout. Other wrong
     arguments, such as float64, raise what attention() raises."""

@@ -39,9 +39,9 @@ def mask_options(attention_mask, rows, is_causal, with_gradients):
 def _in_rows(bias):
     """Returns a bias whose rows have adjacent elements, as the op reads them.
 
-    T5 makes a bias with other strides, and hands it to all of its layers. The copy is kept with the bias, so that the
-    first layer alone has to copy it. In inference mode no copy is kept, because a later call with gradients could not
-    use it."""
+    T5 makes a bias whose rows are not contiguous, and passes this bias to all of its layers. The copy is kept with the
+    bias, so that only the first layer has to copy it. In inference mode no copy is kept, because a later call with
+    gradients could not use it."""
     if bias.stride(-1) == 1 or bias.requires_grad or bias.is_inference() or torch.compiler.is_compiling():
         return bias
     if torch.is_inference_mode_enabled():

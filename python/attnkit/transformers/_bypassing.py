@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose attention does not ask transformers' interface for a function: Falcon, Bloom and MPT. Here they get a
-forward that differs from their own only in the attention itself. Other models of this kind get a clear error.
+"""Models whose attention does not ask transformers' interface for a function: Falcon, Bloom and MPT. Here these models
+get a forward that differs from their own only in the attention itself. Any other model of this kind raises a clear
+error.
 
 The biases of ALiBi are kept as these models make them: a number for each head and key, the same for all rows."""
 
@@ -98,7 +99,8 @@ def _with(ours, theirs):
 
 
 def _with_check(theirs):
-    """Returns transformers' check of an implementation, which also refuses attnkit for models that bypass it."""
+    """Returns transformers' check of an implementation, which also refuses attnkit for models that bypass the
+    interface."""
     @functools.wraps(theirs)
     def get_correct_attn_implementation(self, requested_attention, *arguments, **keywords):
         if requested_attention == NAME and not (isinstance(self, REPLACED) or self._can_set_attn_implementation()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds transformers. Raises ImportError if it is missing or too old."""
+"""Finds transformers. Raises ImportError if transformers is missing or too old."""
 
 from .. import torch  # attnkit.torch: raises an error if PyTorch is missing  # noqa: F401
 
