@@ -325,30 +325,31 @@ static inline bool gains_by_copies(const struct panel *panel)
            (share_sets(k->row) || (apart && panel->far && panel->block->large));
 }
 
-static inline void copy_rows(const struct key_rows *k, int first, struct copies *copies)
+/* Copies the rows of keys from `first` on. The last of `keys` keys is repeated. Not inlined,
+ * because the code for each number of rows calls this function. */
+static __attribute__((noinline)) void copy_rows(const struct key_rows *k, int first, int keys,
+                                                struct copies *copies)
 {
     for (int i = 0; i < MAX_TILE * VECTOR; i++) {
-        const float *const from = (const float *)(const void *)k->row[first + i];
+        const int key = first + i < keys ? first + i : keys - 1;
+        const float *const from = (const float *)(const void *)k->row[key];
         for (int64_t d = 0; d < k->dim; d += VECTOR)
             store_aligned(copies->floats[i] + d, load_floats(from + d));
         copies->row[i] = (const char *)copies->floats[i];
     }
 }
 
-/* Computes the scores of copied rows. A single vector of keys is not copied. */
+/* Computes the scores of copied rows, always for two vectors of keys. */
 static inline __attribute__((always_inline)) void
 score_copied_rows(const struct panel *panel, struct scores *scores, const int rows)
 {
     const int64_t steps = panel->block->k.dim * (int64_t)sizeof(float) / STEP;
     struct ahead ahead = v_ahead(panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR), steps);
     struct copies copies;
-    int key = 0;
-    for (; key + VECTOR < panel->most; key += 2 * VECTOR) {
-        copy_rows(&panel->block->k, key, &copies);
+    for (int key = 0; key < panel->most; key += 2 * VECTOR) {
+        copy_rows(&panel->block->k, key, panel->most, &copies);
         score_tile(TYPE_F32, panel, copies.row, key, scores, &ahead, 2, rows);
     }
-    if (key < panel->most)
-        score_tile(TYPE_F32, panel, NULL, key, scores, &ahead, 1, rows);
 }
 
 /* Not inlined into the function for other rows, so that copies do not change its code. */
