@@ -29,6 +29,13 @@
 #include "attnkit.h"
 #include "tests/support/random.h"
 
+/* The number of arch_prctl. Only x86 has this system call. No system call has the other number. */
+#ifdef __x86_64__
+enum { ARCH_PRCTL = __NR_arch_prctl };
+#else
+enum { ARCH_PRCTL = 0x7fffffff };
+#endif
+
 static const char tiles[] = "avx512+amx";
 
 static attnkit_unit_info unit_info(const char *name)
@@ -194,7 +201,7 @@ static bool forbid_arch_prctl(int error)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_arch_prctl, 0, 1),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH_PRCTL, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
