@@ -24,8 +24,8 @@ struct integer_scale {
     float scale, inverse;
 };
 
-/* Returns the scale of a group of numbers whose largest integer is `most`. `bits` are the bits of
- * the largest magnitude in the group. A NaN has larger bits than any number. */
+/* Returns the scale by which the largest magnitude of a group becomes the integer `most`. `bits`
+ * are the bits of this magnitude. A NaN has larger bits than any number. */
 static inline __attribute__((always_inline)) struct integer_scale scale_of_most(uint32_t bits,
                                                                                 const float most)
 {

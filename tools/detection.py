@@ -8,8 +8,9 @@ In BUILD/detection, builds libraries whose prefill is slowed by the given percen
 library, repeatedly and in random order, with the library that is slowed by 0 percent, which has the same code. Only
 points of prefill are slower. Therefore a red point of decode, linear maps or appends is a false alarm, and so is any
 red point at 0 percent. A run takes 10 to 30 s. The results are written after each run, as OUTPUT.json and as a table in
-OUTPUT.md; --from makes the table from results of an earlier run. The exit code is 0 if the floors hold, 1 if they do
-not, 2 if the command was not understood, and 3 if there is nothing to judge or something went wrong."""
+OUTPUT.md; --from makes the table from results of an earlier run. The exit code is 0 if enough slowdowns were found and
+few enough reported falsely (FOUND_FLOORS, FALSE_JOBS_CEILING), 1 if not, 2 if the command was not understood, and 3 if
+there is nothing to judge or something went wrong."""
 
 import argparse
 import datetime
@@ -169,7 +170,7 @@ def summary(result, percent, names):
     slowed = sum(is_slowed(name, 1) for name in names)
     if slowed == 0 or slowed == len(names):
         fail(f"the points are {'nothing but prefill' if slowed else 'no point of prefill'}: "
-             "both points that are slowed and points that are not are needed")
+             "some points must be of prefill, which is slowed, and some of other calls")
     for point in points.values():
         if point["verdict"] not in TIMED:
             fail(f"{point['name']}: {point['verdict']}: {point.get('note', '')}")

@@ -129,7 +129,7 @@ def draw(results, prefix):
         axes.set_ylim(bottom=0)
         axes.grid(color=plot.FAINT, linewidth=0.8)
         axes.set_xlabel("query rows of a call")
-        axes.set_ylabel("µs for each")
+        axes.set_ylabel("µs for each query row")
         axes.set_title(title(results))
         axes.legend(frameon=False)
         paths = [plot.save(figure, f"{prefix}.{kind}", kind) for kind in ("png", "svg")]

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computes weights as a result of the call: 2^(t - M) / l for each key, with the final M and l of
- * the row. In place of the weights the caller may ask for the scores at one of several stages. The
- * loop walks over K once more, in panels of query rows as in prefill.c. prefill.c and decode.c call
- * this file when they have finished some rows.
+ * Computes weights as a result of the call: 2^(t - M) / l for each key, where t is the key's score
+ * in units of ln 2, and M and l are the final maximum and sum of the row. In place of the weights
+ * the caller may ask for the scores at one of several stages. The loop walks over K once more, in
+ * panels of query rows as in prefill.c. prefill.c and decode.c call this file when they have
+ * finished some rows.
  */
 #include "kernels/attention/weights.h"
 
@@ -26,8 +27,8 @@ struct weighing {
     float *bias;                                /* [KEY_BLOCK][lanes] */
     float *lines;                               /* [lanes][KEY_BLOCK] */
     float *wide;                                /* K of a block, or q */
-    float *row_max, *row_sum, *spare, *rescale; /* [lanes]; spare: the row_sum of softmax, which
-                                                 * nothing reads */
+    float *row_max, *row_sum, *spare, *rescale; /* [lanes]; spare: nothing reads the sums that
+                                                 * the tile softmax writes here */
     struct key_set keys[MAX_LANES];             /* the keys of the block that get a value */
 };
 

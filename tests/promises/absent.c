@@ -40,8 +40,8 @@ static const uint32_t poisons[] = {0x7fc00000, 0x7fa00000, 0xffa00001, 0x7f80000
 
 enum { POISONS = sizeof poisons / sizeof poisons[0] };
 
-/* Makes a call. A call of one row has one query head for each KV head, so that no row sees any key
- * of some tiles. */
+/* Makes a call. A call of one row has one query head for each KV head. So there are tiles whose
+ * keys no row sees. */
 static struct call *new_call(const struct kind *kind, int64_t rows)
 {
     struct call *const c = call_new((struct shape){.batch = 2,

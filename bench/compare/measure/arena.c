@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Assigns addresses to blocks. Equal blocks of all copies share one address. A temporary block
- * never shares an address with a block of the other side, whatever its content. It has the address
- * of the blocks with the same index in other set-ups of its own side.
+ * never shares an address with a block of the other side, whatever its content. In each set-up of a
+ * side, the temporary block with the same index among the set-up's blocks has the same address.
  */
 #include "bench/compare/measure/arena.h"
 
@@ -151,9 +151,8 @@ static bool is_steady(int side, int block)
            alike(&records[0].blocks[block], &records[1].blocks[block]);
 }
 
-/* Returns the place of an equal block of BASE whose place no earlier block has taken. Returns a new
- * place if there is no such block.
- */
+/* Looks for an equal block of BASE that no earlier block of this side has been paired with. Returns
+ * its place, or a new place if there is no such block. */
 static int find_place(int side, int block, bool taken[MAX_BLOCKS])
 {
     const struct record *const mine = &arena.records[side][0], *const base = &arena.records[0][0];

@@ -2,8 +2,8 @@
  *
  * The table of points. Points have the names of rows of the benches. The call of a point takes a
  * few tenths of a millisecond or less. /planned is a run of a plan. /warm means that K, V and
- * matrices may be in a cache. All other data may always be in a cache. Other programs disturb warm
- * calls less.
+ * matrices may be in a cache. Data of other kinds may be in a cache in the calls of every point.
+ * Other programs disturb warm calls less.
  */
 #include "bench/compare/measure/points.h"
 
@@ -14,7 +14,7 @@
 #include "tools/cli/filter.h"
 #include "tools/cli/tool.h"
 
-/* A set of types is the bits of its types. */
+/* Each type is a bit, so that a set of types is a sum. */
 enum { F32 = 1, F16 = 2, BF16 = 4, I8 = 8, Q8_0 = 16, TYPES = 5 };
 
 static const char *const types[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"};

@@ -179,8 +179,8 @@ static bool follow(const struct task *task, pid_t child, int reports,
     }
 }
 
-/* Waits for the child. Signals do not interrupt this wait, because a signal has already made the
- * parent kill the child. */
+/* Waits for the end of the child, also if signals arrive meanwhile. The wait is short, because the
+ * child has ended or has been killed before. */
 static bool wait_for(pid_t child, int *status)
 {
     pid_t ended;
@@ -213,7 +213,7 @@ static enum exit_code judge_end(const struct task *task, int status, bool hung, 
         if (shared->problem[0])
             complain("%s", shared->problem);
         else if (shared->code == EXIT_GREEN)
-            complain("a process that measures ended, with status %#x", (unsigned)status);
+            complain("a measuring process ended with status %#x", (unsigned)status);
         return shared->code == EXIT_GREEN ? EXIT_SYSTEM : shared->code;
     }
     describe_end(shared, status, hung, text);

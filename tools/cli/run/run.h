@@ -34,7 +34,8 @@ struct run_options {
 struct run_mask {
     const char *option; /* the option that names the file */
     const char *file;   /* NULL: there is none */
-    const char *dims;   /* a letter of "bhqk" for each dimension; NULL: the last letters */
+    const char *dims;   /* a letter of "bhqk" for each dimension; NULL: n dimensions have the
+                         * last n letters */
     struct npy array;
 };
 

@@ -65,8 +65,8 @@ static double visible_cells(const struct run *run, int64_t b, double position)
     double count = 0.0;
     for (int64_t cell = 0; cell < (int64_t)keys_of(run, b); cell++) {
         const double index = (double)run_index_at(run, b, cell);
-        if (index >=
-            0.0) /* 1 if the row sees this key: keys seen up to it less keys seen before it */
+        /* The difference is 1 if the row sees this key, else 0. */
+        if (index >= 0.0)
             count += visible_keys(run, position, index + 1.0) - visible_keys(run, position, index);
     }
     return count;
