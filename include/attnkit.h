@@ -260,10 +260,10 @@ enum {
  *
  * Arguments   k and v are both ATTNKIT_Q8_0 and in rows, so head_dim and value_dim are multiples of
  *             32. A call with other types, with ATTNKIT_TILED or with weights as an output returns
- *             ATTNKIT_UNSUPPORTED. So does a layer with the flag, and any call with the flag in a
- *             build without the part "integers". Everything else may be combined with the flag: any
- *             type of q and out, strides, pages, cells, packed sequences, all masks and score mods,
- *             states, plans and threads.
+ *             ATTNKIT_UNSUPPORTED. A layer with the flag also returns ATTNKIT_UNSUPPORTED, and so
+ *             does any call with the flag in a build without the part "integers". Everything else
+ *             may be combined with the flag: any type of q and out, strides, pages, cells, packed
+ *             sequences, all masks and score mods, states, plans and threads.
  * Arithmetic  Each group of 32 elements of a row of q is rounded to integers of 16 bits with a
  *             common scale: the largest |q| of these elements becomes 32512. The weights of a row,
  *             after dropout, are multiplied by the scales of v. For each block of 128 keys and each
@@ -296,41 +296,44 @@ enum {
 
 /* ATTNKIT_BF16_PRODUCTS
  *
- * multiplies q and k, and weights and v, as bf16, in an order of sums that the matrix and vector
- * instructions for bf16 have in common (AMX TDPBF16PS, AVX512_BF16 VDPBF16PS). Version 0.1.0
+ * multiplies q by k, and weights by v, as bf16. Products are added in an order that the matrix and
+ * vector instructions for bf16 (AMX TDPBF16PS, AVX512_BF16 VDPBF16PS) can both keep. Version 0.1.0
  * refuses the flag as an unknown bit.
  *
  * Arguments   q, k and v are ATTNKIT_BF16, and k lies in rows. Calls with other types,
- *             ATTNKIT_TILED, dropout or weights as an output return ATTNKIT_UNSUPPORTED. So does a
- *             layer with the flag, and any call with the flag in a build without the part
- *             "products". A call with this flag and ATTNKIT_INTEGERS returns ATTNKIT_BAD_ARGUMENT.
- *             Everything else may be combined with the flag: any type of out, strides, pages,
- *             cells, packed sequences, all masks and other score mods, states, plans and threads.
+ *             ATTNKIT_TILED, dropout or weights as an output return ATTNKIT_UNSUPPORTED. A layer
+ *             with the flag also returns ATTNKIT_UNSUPPORTED, and so does any call with the flag in
+ *             a build without the part "products". A call with this flag and ATTNKIT_INTEGERS
+ *             returns ATTNKIT_BAD_ARGUMENT. Everything else may be combined with the flag: any type
+ *             of out, strides, pages, cells, packed sequences, all masks, all score mods but
+ *             dropout, states, plans and threads.
  * Arithmetic  The keys are taken in blocks of 128. In each block, the weights of a row are divided
- *             by the largest of them. A quotient p becomes the sum of two bf16: h, the bf16
- *             nearest to p, and the bf16 nearest to p - h. With ATTNKIT_SHORT_WEIGHTS p becomes h
- *             alone. The denominator of the softmax is computed from these rounded quotients.
- *             Products of q and k are added in groups of 32 elements, products of quotients and v
- *             in groups of 32 keys. In each group, the products with even index and the products
- *             with odd index have a sum each, in binary32. Each addition of a product rounds once.
- *             Elements of q, k and v whose magnitude is less than 2^-56 count as 0, and so do
- *             quotients less than 2^-40, so that no product is subnormal. Step 17 of
- *             kernels/README.md has each rounding.
+ *             by the largest of them. A quotient p becomes the sum of two bf16: h, the bf16 nearest
+ *             to p, and the bf16 nearest to p - h. With ATTNKIT_SHORT_WEIGHTS p becomes h alone.
+ *             The denominator of the softmax is computed from these rounded quotients. Products of
+ *             q and k are added in groups of 32 elements, products of quotients and v in groups of
+ *             32 keys. In each group, the products with even index and the products with odd index
+ *             are summed separately, in binary32. Each addition of a product rounds once. Elements
+ *             of q, k and v with a magnitude less than 2^-56 count as 0, and so do quotients less
+ *             than 2^-40. Therefore no product is subnormal. Step 17 of kernels/README.md lists
+ *             each rounding.
  * Bits        The flag changes the bits of the result. All that this header promises about the same
  *             bits also holds with the flag: for all instruction sets, numbers of threads, batches
  *             and layouts, in prefill and decode, and for parts of the keys with states.
  * Accuracy    A weight is off by at most 2^-16 of itself, with ATTNKIT_SHORT_WEIGHTS by at most
  *             2^-8 of itself. A weight less than 2^-40 of the largest weight of its block counts as
- *             0. Scores have fewer roundings than without the flag. A sum beyond binary32 makes an
- *             element of out infinite or NaN, even if the mean of v is finite.
+ *             0. A product of q and k passes at most 17 roundings in its group, and one rounding
+ *             for each group that is added, instead of one rounding for each element of the row. A
+ *             sum beyond binary32 makes an element of out infinite or NaN, even if the mean of v is
+ *             finite.
  * NaN         NaN and infinity have the same effect as without the flag. An element of q that
  *             counts as 0, times an infinite element of k, is NaN.
  * Cost        On Zen 4, with the unit "avx512+bf16", a prompt of 2048 rows takes 1.13 times the
- *             time of the same call without the flag. With ATTNKIT_SHORT_WEIGHTS it takes 0.77
- *             times that time. A decoding step over 16384 keys takes 1.5 to 1.9 times the time of
- *             the same call without the flag. With AVX2, it takes 3 times that time. CPUs with AMX
- *             multiply bf16 many times as fast as binary32, after
- *             attnkit_enable("avx512+amx", message).
+ *             time of the same call without the flag. With ATTNKIT_SHORT_WEIGHTS the prompt takes
+ *             0.77 times the time without the flag. A decoding step over 16384 keys takes 1.5 to
+ *             1.9 times the time without the flag, with AVX2 3 times the time. With the unit
+ *             "avx512+amx", which attnkit_enable enables, one instruction adds 32 products to each
+ *             of up to 256 sums. No CPU with AMX was measured.
  */
 
 #define ATTNKIT_CHUNK_KEYS 512 /* keys of a chunk: each chunk starts a new softmax state */
@@ -564,12 +567,13 @@ typedef struct attnkit_unit_info {
     const char *name;   /* "avx512+vnni": products of integers, with ATTNKIT_INTEGERS;
                          * "avx512+bf16": as "avx512+vnni", and products of bf16 by bf16 in linear
                          * maps and in prefill;
-                         * "avx512+amx": as "avx512+vnni", and products of bf16 in tiles, with
-                         * ATTNKIT_BF16_PRODUCTS; only after attnkit_enable */
-    const char *needs;  /* the CPU features that it needs besides those of its instruction set */
+                         * "avx512+amx": as "avx512+vnni", and products of bf16 by tile registers,
+                         * with ATTNKIT_BF16_PRODUCTS; only after attnkit_enable */
+    const char *needs;  /* the CPU features that the unit needs, besides the features that its
+                         * instruction set needs */
     int32_t built;      /* 1 if this library holds its kernels */
     int32_t can_run;    /* 1 if built, CPU and operating system support it, results have the right
-                         * bits, and the program has enabled it if it needs attnkit_enable */
+                         * bits, and the program has enabled the unit if this is necessary */
     int32_t used;       /* 1 if a call that names the instruction set alone uses the unit */
     const char *reason; /* why the unit can or cannot run, or is not used, as text */
 } attnkit_unit_info;
@@ -581,25 +585,28 @@ ATTNKIT_API int32_t attnkit_unit_count(void);
 /* Fills info for index 0 .. count-1. */
 ATTNKIT_API attnkit_status attnkit_unit_get(int32_t index, attnkit_unit_info *info, char *message);
 
-/* Enables a unit for this process. Only "avx512+amx" needs this call, because the CPU's tile
- * registers need leave of the operating system. For any other unit, the call only tells whether the
- * unit can run.
+/* Enables a unit for this process. Only "avx512+amx" needs this call, because a process may use the
+ * CPU's tile registers only with permission of the operating system. For any other unit, the call
+ * only tells whether the unit can run.
  *
- * Call it once, when the program starts. No bit of a result depends on it. From then on, calls use
- * the unit as if the CPU had just got it: calls that name it, "avx512" or nothing. Threads that
- * exist already may use it, too. Plans keep the unit that they were made with, so make plans after
- * this call. A call that runs on another thread meanwhile uses one unit from beginning to end. If
- * ATTNKIT_ISA is set, it is read once more. Child processes of fork have leave, too; programs
- * started by exec have to call again.
+ * Call attnkit_enable once, when the program starts. The results keep their bits. After
+ * attnkit_enable, a call uses the unit if the call names the unit, "avx512" or no instruction set.
+ * Threads that were started before may use the unit, too. A plan keeps the unit that it was made
+ * with, so make plans after attnkit_enable. A call that runs on another thread during
+ * attnkit_enable uses one unit from beginning to end. After attnkit_enable, the next call without
+ * exec.isa reads ATTNKIT_ISA again. Child processes of fork inherit the permission. A program that
+ * is started by exec has to call attnkit_enable itself.
  *
  * Errors      BAD_ISA: there is no such unit, or it cannot run here. The message says whether the
  *             build left the unit out, the CPU lacks it, the operating system does not save its
- *             registers, the operating system refused leave, or the bits of the unit are wrong.
- *             After an error, calls use the units that they used before.
- * System      Linux 5.16 or later: a single system call, arch_prctl(ARCH_REQ_XCOMP_PERM). A filter
- * of system calls (seccomp) has to permit it. From then on, each alternate signal stack needs room
- * for 8 KiB of tiles (sysconf(_SC_MINSIGSTKSZ)). Linux reserves as much memory for a thread when
- * the thread first uses tiles. Other systems: always an error. */
+ *             registers, the operating system refused permission, or the bits of the unit are
+ *             wrong. After an error, calls use the units that they used before.
+ * System      Linux 5.16 or later: attnkit_enable makes a single system call,
+ *             arch_prctl(ARCH_REQ_XCOMP_PERM). A filter of system calls (seccomp) has to permit
+ *             this call. After attnkit_enable, each alternate signal stack needs room for another
+ *             8 KiB, for the tile registers (sysconf(_SC_MINSIGSTKSZ)). Linux reserves 8 KiB for a
+ *             thread when the thread first uses tile registers. On other systems attnkit_enable
+ *             always returns an error for "avx512+amx". */
 ATTNKIT_API attnkit_status attnkit_enable(const char *unit, char *message);
 
 /* The instruction set of a call. */

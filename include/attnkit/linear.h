@@ -23,11 +23,11 @@ extern "C" {
  * w and bias. The instruction set, the threads and the other rows of the call do not change a bit.
  *
  * ATTNKIT_INTEGERS in flags multiplies the bytes of a matrix of ATTNKIT_Q8_0 as integers, by inputs
- * that are rounded to 8 bits. Version 0.1.0 has no flags here. It refuses the larger struct if a
- * flag is set.
+ * that are rounded to 8 bits. Version 0.1.0 does not know the field flags, and refuses the struct
+ * if a flag is set.
  *
- * Arguments   w is ATTNKIT_Q8_0. Other types return ATTNKIT_UNSUPPORTED, and so does the flag in
- *             attnkit_layer. Any types of x and y, strides, a bias, plans and threads may be
+ * Arguments   w is ATTNKIT_Q8_0. A w of another type, and a layer with the flag, return
+ *             ATTNKIT_UNSUPPORTED. Any types of x and y, strides, a bias, plans and threads may be
  *             combined with the flag. The packed matrix is the same as without the flag.
  * Arithmetic  Each group of 32 elements of a row of x is rounded to signed integers of 8 bits with
  *             a common scale in binary32: the largest |x| of these elements becomes 127. For each
@@ -40,7 +40,7 @@ extern "C" {
  *             elements of a group are below 2^-100 in magnitude, they become 0. The roundings of
  *             binary32 add to these errors. If x and w are normally distributed around 0, the root
  *             mean square of the errors of y is about as large as the error that rounding w to
- *             ATTNKIT_Q8_0 has made.
+ *             ATTNKIT_Q8_0 has made in y.
  * NaN         A NaN or an infinity in x makes its row of y NaN. A scale of w that is NaN makes its
  *             column NaN. If a scale of w is infinite, or the product of both scales overflows
  *             binary32, a group whose sum of integers is 0 gives NaN, and any other group gives an
