@@ -34,8 +34,9 @@ struct cpu {
  * the answer. */
 struct cpu attnkit_cpu(void);
 
-/* Asks the operating system to let this process use the tile registers of AMX, which CPU_AMX_TILE
- * must report as usable. Returns NULL if it does, else the reason as text. Makes a system call. */
+/* Asks the operating system for permission to use the tile registers of AMX in this process.
+ * CPU_AMX_TILE must be usable. Returns NULL if the operating system gives permission, else the
+ * reason of the refusal as text. Makes a system call. */
 const char *attnkit_ask_for_tiles(void);
 
 #endif

@@ -2,8 +2,8 @@
  *
  * Features of an x86 CPU. CPUID says which features the CPU has. XGETBV says which registers the
  * operating system saves at a task switch (Intel SDM volume 1, sections 14.3, 15.2 and volume 3,
- * section 2.6). A feature whose registers are not saved must not be used, whatever CPUID says.
- * Tiles also need leave of the operating system for the process (Linux:
+ * section 2.6). A feature whose registers are not saved must not be used, whatever CPUID says. A
+ * process may use the tile registers of AMX only with permission of the operating system (Linux:
  * Documentation/arch/x86/xstate.rst).
  */
 #if defined(__linux__) && !defined(_GNU_SOURCE)

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lists of instruction sets and units, the test whether this machine can run one, and the
- * choice. The only global state is the machine's features, whether each unit gives the right bits,
- * which units the program has enabled, and the choice. The features and the trials are determined
- * once and then kept. Two threads that determine them at the same time get the same result. The
- * choice is kept until the program enables a unit.
+ * The lists of instruction sets and units, the test whether this machine can run an instruction set
+ * or a unit, and the choice for a call. The only global state is the machine's features, whether
+ * each unit gives the right bits, which units the program has enabled, why the operating system has
+ * refused a unit, and the choice. The features, and whether a unit gives the right bits, are
+ * determined once and then kept. Two threads that determine them at the same time get the same
+ * result. The choice is kept until the program enables a unit.
  */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* secure_getenv */
@@ -147,7 +148,8 @@ static bool has_unit(const struct unit *unit)
            (machine().usable & unit->needs_mask) == unit->needs_mask;
 }
 
-/* Returns whether the tiles of a unit that needs leave give the right bits. */
+/* Returns false if the program has to enable the unit, and the unit's tiles for groups of products
+ * give wrong bits. */
 static bool groups_keep_bits(const struct unit *unit)
 {
 #ifndef ATTNKIT_WITHOUT_PRODUCTS
@@ -173,7 +175,7 @@ static bool keeps_bits(const struct unit *unit)
     return outcome == RIGHT;
 }
 
-/* Returns whether the process may use the registers of a unit. */
+/* Returns whether the unit needs no attnkit_enable, or the program has enabled it. */
 static bool has_leave(const struct unit *unit)
 {
     return !unit->needs_leave ||
@@ -457,7 +459,8 @@ static const struct unit *unit_named(const char *name)
     return NULL;
 }
 
-/* Asks for leave, tries the unit and enables it. Returns NULL, or the reason against it. */
+/* Asks the operating system for permission to use the unit, enables the unit and tries it. Returns
+ * NULL, or the reason why the unit cannot run. */
 static const char *enable(const struct unit *unit)
 {
     const char *const reason = attnkit_ask_for_tiles();

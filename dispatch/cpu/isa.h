@@ -27,7 +27,7 @@ struct unit {
     const char *needs;             /* needs_mask as text */
     uint32_t needs_mask;           /* CPU_* bits, besides the bits of the instruction set */
     uint32_t worth_mask;           /* CPU_* bits without which the unit is slower than no unit */
-    bool needs_leave;              /* whether a program has to call attnkit_enable for it */
+    bool needs_leave;              /* whether a program has to enable the unit: attnkit_enable */
     const struct kernels *kernels; /* NULL if not built */
 };
 
@@ -48,14 +48,15 @@ bool attnkit_isa_can_run(const struct isa *isa);
 /* attnkit_units does for units what attnkit_isas does for instruction sets. A unit can run if its
  * instruction set can run, CPU and operating system support the unit, the unit is enabled, and its
  * instructions give the right bits for the numbers of probe.h. These numbers are tried before the
- * first use. A unit is enabled if attnkit_enable has enabled it or if it needs no leave. */
+ * first use. A unit with needs_leave is enabled only after attnkit_enable, any other unit
+ * always. */
 int attnkit_units(const struct unit **list);
 bool attnkit_unit_can_run(const struct unit *unit);
 
-/* Picks the instruction set and the unit with this name. If the name is an instruction set alone,
- * picks the last of its units that can run here and is faster than no unit. If all its units are
- * slower or cannot run, picks no unit. If the name is NULL, picks what ATTNKIT_ISA names, or the
- * best instruction set if ATTNKIT_ISA is not set. */
+/* Picks the instruction set and the unit with this name. If the name names an instruction set
+ * alone, picks the last of its units that can run here and is faster than no unit. If all its units
+ * are slower or cannot run, picks no unit. If the name is NULL, picks what ATTNKIT_ISA names, or
+ * the best instruction set if ATTNKIT_ISA is not set. */
 attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message);
 
 /* Returns whether there is an instruction set with the index `isa`, and `unit` is the index of one

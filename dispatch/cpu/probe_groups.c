@@ -2,7 +2,7 @@
  *
  * Tries the tiles of a unit for groups of products with crafted numbers. isa.c does not use the
  * unit if a score or an element of o has other bits than with the scalar tiles. A trial takes some
- * milliseconds, so only units are tried that a program has to enable.
+ * milliseconds, so only units that a program has to enable are tried.
  */
 #include "dispatch/cpu/probe.h"
 
@@ -21,8 +21,8 @@ struct group_results {
     _Alignas(MAX_VECTOR * sizeof(float)) float o[GROUP_DIM * GROUP_LANES];
 };
 
-/* Draws bf16 of any sign whose magnitudes are 2^-spread to 2^spread, often with few bits, so that
- * sums cancel and tie. */
+/* Draws bf16 of both signs, with exponents from -spread to spread. Half of them have only one bit
+ * of fraction, so that sums are often 0, or lie halfway between two numbers of binary32. */
 static void draw_bf16(uint32_t *random, uint16_t *numbers, int count, int spread)
 {
     for (int i = 0; i < count; i++) {
@@ -103,7 +103,7 @@ static bool are_same(const float *x, const float *y, int count)
 
 bool attnkit_groups_keep_bits(const struct grouped_kernels *grouped, int lanes)
 {
-    static const int spreads[] = {1, 4, 30, 75}; /* the last one overflows */
+    static const int spreads[] = {1, 4, 30, 75}; /* with 75, sums overflow */
     uint32_t random = 1;
     if (lanes < GROUP_LANES)
         return false;

@@ -314,8 +314,8 @@ struct copies {
 
 /* Returns whether to copy rows before they are multiplied. Rows of TYPE_F32 that share sets of L1
  * take longer to multiply than to copy, because L1 loses their cache lines. Other rows with gaps
- * between them gain only if they come from memory: a copy reads a row from its beginning to its
- * end. */
+ * between them gain only if they come from memory, because a copy reads one row after the other,
+ * each from its beginning to its end. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;
@@ -352,7 +352,8 @@ score_copied_rows(const struct panel *panel, struct scores *scores, const int ro
     }
 }
 
-/* Not inlined into the function for other rows, so that copies do not change its code. */
+/* Not inlined into the function for rows that are not copied, so that the code of that function
+ * stays as it is without copies. */
 static __attribute__((noinline)) void score_copies(const struct panel *panel, struct scores *scores)
 {
     switch (computed_rows(panel)) {

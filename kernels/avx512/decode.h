@@ -71,8 +71,8 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
     }
 }
 
-/* Returns whether to prefetch the rows into L1. Rows of 16-bit types with gaps between them then
- * take 0.9 times as long, while all other rows take longer. */
+/* Returns whether to prefetch the rows into L1. With these prefetches, rows of 16-bit types with
+ * gaps between them take 0.9 times as long, and all other rows take longer. */
 static inline bool gains_by_first(const enum type type, const struct ahead *ahead)
 {
     return (type == TYPE_F16 || type == TYPE_BF16) && ahead->apart;

@@ -216,9 +216,9 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
 
 /* Adds the products of all whole cache lines of rows of TYPE_F32, and reads each line only once.
  * Returns the number of elements that are done. The function is used only for rows that share sets
- * of L1 and are not copied as a whole (gains_by_copies). For other rows that are in L1 it would
- * take a tenth more time than add_step, because the FMAs wait longer while a whole line is
- * transposed. */
+ * of L1 and are not copied as a whole (gains_by_copies). For other rows that are in L1, this
+ * function would take a tenth more time than add_step, because the FMAs wait longer while a whole
+ * line is transposed. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct scored_tile *tile,
                                                                __m512 s[][MAX_TILE],
                                                                struct ahead *ahead,
@@ -423,7 +423,8 @@ score_copied_rows(const struct panel *panel, struct scores *scores, const int ro
     scores->v = ahead;
 }
 
-/* Not inlined into the function for other rows, so that copies do not change its code. */
+/* Not inlined into the function for rows that are not copied, so that the code of that function
+ * stays as it is without copies. */
 static __attribute__((noinline)) void score_copies(const struct panel *panel, struct scores *scores)
 {
     switch (computed_rows(panel)) {

@@ -4,10 +4,10 @@
  * group in the order of step 17 of kernels/README.md, if the low halves of words hold the elements
  * of even index. No product and no sum is subnormal, because small elements are 0.
  *
- * A rectangle of sums has up to 2 x 2 tile registers: 32 keys, or columns of V, and 32 lanes. Each
- * group takes 4 TDPBF16PS and 4 loads of a register; with both parts of weights it takes 8
- * TDPBF16PS and 6 loads. The TDPBF16PS are the bound: Sapphire Rapids starts one TDPBF16PS in 16
- * cycles and one load in 8.
+ * A rectangle of sums has up to 2 x 2 tile registers: 32 lanes, and 32 keys or 32 columns of V.
+ * Each group takes 4 TDPBF16PS and 4 loads of a register. With both parts of weights a group takes
+ * 8 TDPBF16PS and 6 loads. TDPBF16PS limits the speed: Sapphire Rapids starts one TDPBF16PS in 16
+ * cycles, and one load in 8 cycles.
  */
 #include "kernels/avx512/avx512.h"
 
@@ -21,7 +21,8 @@ enum { GROUP_WORDS = GROUP_PRODUCTS / ELEMENTS };
 
 /* --- Words ------------------------------------------------------------------------------------ */
 
-/* Elements keep their order. */
+/* Puts the elements of words into the order that these tiles need. They are in this order
+ * already. */
 static inline __m512i order_words(__m512i x)
 {
     return x;
@@ -30,7 +31,7 @@ static inline __m512i order_words(__m512i x)
 /* Defines pack_row. */
 #include "kernels/avx512/grouped/row.h"
 
-/* The words of a group are [n][GROUP_WORDS]: a column of V is a line. */
+/* The words of a group of keys are [n][GROUP_WORDS]: a line of words is a column of V. */
 static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t n, float *words)
 {
     require_built(TYPE_BF16);
@@ -58,18 +59,19 @@ static inline void store_quad(float *words, int lanes, const floats x[QUAD_ELEME
 
 /* --- Products --------------------------------------------------------------------------------- */
 
-/* Words of lines, which are keys of K or columns of V, and of lanes. Word w of a group of line i is
- * at lines + i * by_line + w * 4 bytes. Word w of a lane is at lanes_at + w * lanes + lane. */
+/* The factors of the products: words of lines, and words of lanes. A line is a key of K or a column
+ * of V. Word w of a group g of line i is at lines + i * by_line + g * by_group + w * 4 bytes. Word
+ * w of a lane is at lanes_at + w * lanes + lane. */
 struct factors {
     const char *lines;
     ptrdiff_t by_line, by_group; /* bytes */
     const float *lanes_at;
-    const float *low; /* second words of lanes that multiply the same words of lines, or NULL */
+    const float *low; /* words of lanes that multiply the words of lines again, or NULL */
     int lanes;
     int words; /* of a line */
 };
 
-/* A rectangle of sums: lines line .. line + lines - 1 and lanes lane .. lane + width - 1. */
+/* A rectangle of sums: `lines` lines from `line` on, and `width` lanes from `lane` on. */
 struct rectangle {
     int64_t line;
     int lines; /* 2 * TILE_LINES, or at most TILE_LINES */
@@ -78,7 +80,7 @@ struct rectangle {
     ptrdiff_t by_line; /* bytes */
 };
 
-/* Groups of words, from group `first` on. */
+/* `count` groups of words, from group `first` on. */
 struct groups {
     int first, count;
     bool begins; /* whether sums begin with these groups */
@@ -172,8 +174,8 @@ add_to_rectangle(const struct factors *f, const struct rectangle *r, const struc
         add_groups(f, r, groups, 1, 1);
 }
 
-/* The shape of the registers, as in shape_registers. A new shape takes longer than a
- * comparison. */
+/* The arguments with which shape_registers was called last. The call is left out if they are the
+ * same, because a comparison takes less time. */
 struct shape {
     int lines, words;
 };
@@ -216,7 +218,7 @@ static int width_of(int left)
 static void scores(const float *q_t, int lanes, int rows, const struct rows *k, int keys, float *s)
 {
     require_built(TYPE_BF16);
-    (void)rows; /* spare lanes take no time of their own in a register */
+    (void)rows; /* a register is multiplied as a whole, with its spare lanes */
     const ptrdiff_t group_bytes = GROUP_WORDS * sizeof(float);
     const struct factors f = {k->first, k->stride, group_bytes, q_t, NULL, lanes, (int)k->dim};
     struct shape now = {0, 0};

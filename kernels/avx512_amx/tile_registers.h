@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AMX: the tile registers of struct grouped_kernels, their shapes, and the instructions on them.
- * A register is named by a number that is a constant. The functions are assembly, because the
- * intrinsics of gcc 12 do not say which memory they read.
+ * The tile registers of AMX as the tiles for struct grouped_kernels use them: numbers, shapes and
+ * instructions. The number of a register is a constant. The functions are assembly, because the
+ * intrinsics of gcc 12 do not tell the compiler which memory they read.
  */
 #ifndef ATTNKIT_TILE_REGISTERS_H
 #define ATTNKIT_TILE_REGISTERS_H
@@ -26,8 +26,8 @@ struct tile_shapes {
     uint8_t rows[16];
 };
 
-/* Gives the registers their shapes: `lines` rows of sums and of lines, and `words` words in a row
- * of lines. The words of lanes lie below each other. */
+/* Gives the registers their shapes. Registers of sums and of lines have `lines` rows. A row of
+ * lines has `words` words. Registers of lanes have a row for each of these words. */
 static inline void shape_registers(int lines, int words)
 {
     const int word = sizeof(float);
@@ -39,8 +39,8 @@ static inline void shape_registers(int lines, int words)
     __asm__ volatile("ldtilecfg %0" : : "m"(shapes));
 }
 
-/* Puts the registers into their initial state. The kernel then saves none of them at a task switch,
- * and the caller finds no shapes in them. */
+/* Puts the registers into their initial state. The operating system then saves none of them at a
+ * task switch, and the caller finds no shapes in them. */
 static inline void release_registers(void)
 {
     __asm__ volatile("tilerelease");
@@ -70,7 +70,7 @@ static inline __attribute__((always_inline)) void store_register(const int from,
                      : "memory");
 }
 
-/* Adds the products of a group of 32 pairs of bf16 to each sum. */
+/* Adds a group of up to 32 products of bf16 to each sum. */
 static inline __attribute__((always_inline)) void
 multiply_registers(const int sums, const int lines, const int lanes)
 {

@@ -7,7 +7,7 @@
  *
  * A register tile has 8 rows x 1 vector. 8 integer sums, 8 sums of binary32 and a vector of words
  * take 17 of 32 zmm. A step of 4 inputs takes 8 VPDPBUSD, which read and broadcast x, and a load.
- * VPDPBUSD is the bound. More vectors would save no instruction.
+ * VPDPBUSD limits the speed. A tile of more vectors would save no VPDPBUSD.
  */
 #include "kernels/avx512/integers/bytes.h"
 
@@ -30,7 +30,7 @@ static inline __m512i begin_sums(int32_t beginning)
     return _mm512_set1_epi32(beginning);
 }
 
-/* Makes the words of 4 inputs: bytes 4 o to 4 o + 3 are those of output o, plus 128. */
+/* Makes the words of 4 inputs: bytes 4 o to 4 o + 3 are the bytes of output o plus 128. */
 static inline __attribute__((always_inline)) void make_step(const char *bytes,
                                                             __m512i w[TILE_VECTORS])
 {

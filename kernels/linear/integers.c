@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loops of linear maps that multiply integers, step 18 of ../README.md. The rows of a block are
- * rounded to bytes once, as groups of rows with all inputs. Many rows: for each cut of a panel, the
- * words of the matrix are made once and multiplied by all groups. Few rows: the tile reads the
- * matrix as packed.
+ * rounded to bytes once. The bytes lie in groups of up to ROW_GROUP rows, with all inputs of these
+ * rows. If there are many rows, the words of each cut of a panel are made once and multiplied by
+ * all groups. If there are few rows, the tile reads the packed matrix itself.
  */
 #include "kernels/linear/parts.h"
 
@@ -43,7 +43,7 @@ static ptrdiff_t make_words(const struct linear *l, const struct kernels *kernel
     return tile;
 }
 
-/* Sets the destination of the last cut. */
+/* Lets the product of the last cut add the bias and, if y is binary32, write to y. */
 static void end_at_y(const struct linear *l, const struct part *part,
                      struct integer_product *product)
 {

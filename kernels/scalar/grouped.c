@@ -5,7 +5,7 @@
  */
 #include "kernels/scalar/scalar.h"
 
-/* Returns an element as binary32. A small element is 0. */
+/* Returns element i of a row as binary32, or 0 if its magnitude is less than LEAST_FACTOR. */
 static float large_element(const void *row, int64_t i)
 {
     const float x = float_from_bf16(((const uint16_t *)row)[i]);
@@ -27,8 +27,8 @@ static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t 
             words[i * n + c] = row[i] ? large_element(row[i], c) : 0.0f;
 }
 
-/* Returns the sum of a group of up to GROUP_PRODUCTS products of x and y, whose words are at
- * strides. */
+/* Returns the sum of a group of `count` products of x and y. Words of x are x_stride floats apart,
+ * and words of y y_stride floats. */
 static float group_sum(const float *x, int64_t x_stride, const float *y, int64_t y_stride,
                        int64_t count)
 {
@@ -70,7 +70,7 @@ static float largest_of(const float *p, int lanes, int keys)
     return largest < 1.0f ? largest : 1.0f;
 }
 
-/* Writes the parts of a weight. Returns their sum. */
+/* Splits a quotient of weights into parts. Returns the sum of the parts. */
 static float split_weight(float p, bool is_short, float *high, float *low)
 {
     p = p < LEAST_WEIGHT ? 0.0f : p;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Words of two bf16, for the tiles of struct grouped_kernels in units of AVX-512. The grouped.c of
- * a unit includes this file, and chooses the order of the elements. The unit's CPU has AVX512_BF16.
+ * a unit includes this file, and chooses which elements go into a word. The unit's CPU has
+ * AVX512_BF16.
  */
 #ifndef ATTNKIT_AVX512_GROUPED_WORDS_H
 #define ATTNKIT_AVX512_GROUPED_WORDS_H
@@ -19,7 +20,7 @@ static inline floats to_bf16(floats x)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
 
-/* Replaces small elements by 0. */
+/* Replaces elements whose magnitude is less than LEAST_FACTOR by 0. */
 static inline __m512i without_small(__m512i x)
 {
     const __m512i magnitudes = _mm512_and_si512(x, _mm512_set1_epi16(0x7fff));
@@ -43,7 +44,8 @@ static inline __m512i words_of_rows(const uint16_t *high, const uint16_t *low, i
     return without_small(_mm512_or_si512(_mm512_slli_epi32(highs, 16), lows));
 }
 
-/* Returns the words of parts of weights. The parts are bf16, so their low halves are 0. */
+/* Returns the words of parts of weights. The parts are bf16 as binary32, so their low halves are
+ * 0. */
 static inline floats words_of_parts(floats high, floats low)
 {
     const __m512i lows = _mm512_srli_epi32(_mm512_castps_si512(low), 16);

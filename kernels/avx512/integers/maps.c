@@ -5,8 +5,8 @@
  * the loops.
  *
  * A register tile has 4 rows x 2 vectors. 8 integer sums, 8 sums of binary32, 2 vectors of words, a
- * broadcast and a product take 20 of 32 zmm. A step of 2 inputs takes 8 VPMADDWD and 8 additions,
- * which are the bound, and 6 loads. Larger tiles were 7 % slower on a Zen 4.
+ * broadcast and a product take 20 of 32 zmm. A step of 2 inputs takes 8 VPMADDWD, 8 additions and 6
+ * loads. VPMADDWD and additions limit the speed. Larger tiles were 7 % slower on a Zen 4.
  */
 #include "kernels/avx512/integers/bytes.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps in integers: SMULL and SMLAL add two products of bytes in 16 bits, and SADALP adds
- * pairs of these sums to sums of 32 bits. The loops are in kernels/vectors/integers/product.h.
+ * Linear maps in integers. SMULL and SMLAL make sums of two products of bytes, in 16 bits. SADALP
+ * adds two neighbouring sums of 16 bits to a sum of 32 bits. The loops are in
+ * kernels/vectors/integers/product.h.
  *
  * A register tile has 2 rows x 4 vectors. 16 registers of integer sums, 8 sums of binary32, 2 of
  * words, 2 of x and 2 products take 30 of 32. A step of 8 inputs of 4 outputs takes 6 instructions
@@ -15,12 +16,13 @@ enum { STEP = 8, ROWS = 2, WIDTH = 4, FEW_ROWS = 2, FEW_WIDTH = 4, ONE_WIDTH = 4
 
 typedef int8_t input;
 
-/* Sums of 4 outputs, two parts for each output: of outputs 0 and 1, and of outputs 2 and 3. */
+/* Sums of 4 outputs, two parts for each output. `low` has outputs 0 and 1, `high` outputs 2 and
+ * 3. */
 typedef struct {
     int32x4_t low, high;
 } sums_v;
 
-/* Inputs 0 to 3 of 4 outputs, and inputs 4 to 7. */
+/* Words of 4 outputs: a vector with inputs 0 to 3, and a vector with inputs 4 to 7. */
 typedef int8x16x2_t words_v;
 
 static inline float round_block(const float *x, int8_t *integers, int32_t *beginning)
@@ -49,7 +51,7 @@ static inline sums_v begin_sums(int32_t beginning)
     return (sums_v){vdupq_n_s32(0), vdupq_n_s32(0)};
 }
 
-/* Makes words of 4 inputs of all outputs: bytes 4 o to 4 o + 3 are those of output o. */
+/* Makes words of 4 inputs of all outputs: bytes 4 o to 4 o + 3 belong to output o. */
 static inline __attribute__((always_inline)) void interleave(const int8_t *bytes,
                                                              int8x16_t w[TILE_VECTORS])
 {

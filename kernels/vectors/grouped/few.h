@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scores and weighted V in groups of 32 products for a panel of few rows, as in a decoding step.
- * With the code of tiles.h, most lanes would be spare. So a lane here is a key for the scores, and
- * a column for the weighted V. The results are transposed into the lanes of the panel. tiles.h
- * includes this file.
+ * With the code of tiles.h, most lanes would be spare. So in this file a lane is a key of the
+ * scores, or a column of the weighted V. The results are transposed into the lanes of the panel.
+ * tiles.h includes this file.
  *
  * A register tile has ROWS_AT_ONCE rows x FEW_VECTORS vectors. With AVX2 and AVX-512 it takes 8
  * accumulators, 2 vectors of words and 1 broadcast: 11 of 16 ymm or of 32 zmm registers. The chains
- * over words of even index wait in memory or in free registers for the chains over words of odd
- * index. For 8 multiply-adds there are 6 loads. The multiply-adds limit the speed.
+ * over words of even index come first. Their sums wait, in memory or in free registers, until the
+ * chains over words of odd index are done. There are 6 loads for 8 multiply-adds, so the
+ * multiply-adds limit the speed.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_FEW_H
 #define ATTNKIT_VECTORS_GROUPED_FEW_H
@@ -22,7 +23,8 @@ enum {
     FEW_LANES = FEW_VECTORS * VECTOR
 };
 
-/* Words of a group for FEW_LANES keys or columns. Word w begins at first + w * by_word. */
+/* The words of a group for FEW_LANES keys or columns. The words with index w, one for each lane,
+ * begin at first + w * by_word. */
 struct line_words {
     const float *first;
     int64_t by_word;
@@ -95,8 +97,8 @@ static inline __attribute__((always_inline)) void load_rows(const float *sums, i
 }
 
 /* Stores the words of a group of FEW_LANES keys, from `key` on, as words[word][key]. Keys from
- * `keys` on get the words of the last key. If a row of K ends before the group, the words after it
- * are read from the memory that follows the row. */
+ * `keys` on get the words of the last key. If a row of K ends before the group ends, the other
+ * words come from the memory behind the row, and the sums leave them out. */
 static inline __attribute__((always_inline)) void transpose_keys(const struct rows *k, int64_t at,
                                                                  int key, int keys, float *words)
 {
@@ -135,7 +137,7 @@ static __attribute__((noinline)) void scores_of_few(const float *q_t, int lanes,
     }
 }
 
-/* Moves o of up to FEW_LANES columns to the new maximum, and adds the sums. */
+/* Multiplies o of up to FEW_LANES columns by rescale, and adds the sums times `largest`. */
 static inline __attribute__((always_inline)) void add_sums_of_few(const float *sums, int rows,
                                                                   const float *largest,
                                                                   const float *rescale,

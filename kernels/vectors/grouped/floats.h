@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Words that are binary32, for the tiles of struct grouped_kernels that have no unit for pairs of
- * bf16. The grouped.c of an instruction set includes this file before tiles.h.
+ * Words of one element as binary32, for the tiles of struct grouped_kernels of AVX2, of AVX-512
+ * without a unit, and of NEON. The grouped.c of an instruction set includes this file before
+ * tiles.h.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_FLOATS_H
 #define ATTNKIT_VECTORS_GROUPED_FLOATS_H
@@ -10,7 +11,7 @@
 
 enum { ELEMENTS = 1 };
 
-/* Replaces small elements by 0. A NaN stays NaN. */
+/* Replaces elements whose magnitude is less than LEAST_FACTOR by 0. A NaN stays NaN. */
 static inline floats without_small(floats x)
 {
     const floats zero = broadcast(0.0f);

@@ -47,8 +47,7 @@ static inline __attribute__((always_inline)) void multiply_word(const float *lan
     }
 }
 
-/* Computes sums[line][lane] = the sum of a group, which is added to sums[line][lane] unless
- * is_first. */
+/* Adds the sum of a group to sums[line][lane]. If is_first, sets sums[line][lane] to this sum. */
 static inline __attribute__((always_inline)) void add_lines(const float *lane_words,
                                                             const struct words *words, float *sums,
                                                             bool is_first, const int lines,
@@ -108,8 +107,8 @@ static inline __attribute__((always_inline)) void add_by_lines(const float *lane
         add_lines(lane_words, words, sums, is_first, 1, vectors);
 }
 
-/* Does the work of add_lines. Not inlined, because scores and weighted V share it, and a call takes
- * little time compared with a group. */
+/* Does the work of add_lines. Not inlined, so that scores and weighted_v share the code. A call
+ * takes little time compared with a group. */
 static __attribute__((noinline)) void add_group(const float *lane_words, const struct words *words,
                                                 float *sums, bool is_first, int lines, int vectors)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weights of a panel, relative to the largest of a block, become words of bf16: the entry
- * pack_weights of struct grouped_kernels. The grouped.c of an instruction set defines ELEMENTS,
- * to_bf16 and store_quad first.
+ * The entry pack_weights of struct grouped_kernels: divides the weights of each row by the largest
+ * weight of the row in the block, and splits the quotients into bf16. The grouped.c of an
+ * instruction set includes this file after it has defined ELEMENTS, to_bf16 and store_quad.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_WEIGHTS_H
 #define ATTNKIT_VECTORS_GROUPED_WEIGHTS_H
@@ -20,7 +20,7 @@ static inline __attribute__((always_inline)) floats largest_of(const float *p, i
     return select_v(less_v(largest, one), largest, one);
 }
 
-/* Splits the weights of one key into parts. Returns the sum of the parts. */
+/* Splits the quotients of one key into parts. Returns the sum of the parts. */
 static inline __attribute__((always_inline)) floats split_weight(floats p, bool is_short,
                                                                  floats *high, floats *low)
 {
@@ -33,8 +33,8 @@ static inline __attribute__((always_inline)) floats split_weight(floats p, bool 
     return *high + *low;
 }
 
-/* Makes the parts of a quad of keys for a vector of lanes. Returns `sum` with the parts of the
- * first `keys` keys added. */
+/* Makes the parts of a quad of keys for a vector of lanes. Returns `sum` plus the parts of the
+ * first `keys` keys. */
 static inline __attribute__((always_inline)) floats pack_lanes(const float *p, int lanes, int keys,
                                                                floats factor, bool is_short,
                                                                float *high_words, floats sum)
