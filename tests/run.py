@@ -316,7 +316,7 @@ def note_integers(output, where):
 
 
 def suite_pairs():
-    """The units of AVX-512, for pairs of bf16 and for integers, in a full-system emulator, if the CPU lacks them."""
+    """The units of AVX-512 for pairs of bf16 and for integers, in a full-system emulator if the CPU lacks the units."""
     missing = [name for name in library_units() if name != TILES and name not in ran_where]
     if platform.machine() != "x86_64" or not missing:
         return
@@ -338,7 +338,7 @@ def suite_pairs():
 
 
 def suite_tiles():
-    """The unit of AVX-512 with tiles (AMX), in a full-system emulator, if the CPU lacks it."""
+    """The unit of AVX-512 with tiles (AMX), in a full-system emulator, if the CPU lacks the unit."""
     if platform.machine() != "x86_64" or TILES in ran_where or TILES not in library_units():
         return
     machine, guest = [EMULATORS / "avx512_machine", "--timeout", "900"], "/golden.txt"

@@ -186,8 +186,8 @@ struct truth {
 
 /* Rounding x to integers: let L be the largest |x| of a group. The factor 127 / L and the product x
  * * 127 / L are rounded to binary32, and the product to an integer n, which adds at most 1/2. The
- * scale is L / 127 with two roundings. So n times the scale differs from x by at most L / 254 and
- * four roundings of x. If L is below 2^-100, all n are 0. */
+ * scale is L / 127 with two roundings. So n times the scale differs from x by at most L / 254, plus
+ * the errors of four roundings of x. If L is below 2^-100, all n are 0. */
 static double rounding_of(double largest, double x)
 {
     if (largest < 0x1p-100)
@@ -220,9 +220,10 @@ static struct truth truth_of(const struct row *r)
     return t;
 }
 
-/* The sum takes n = in_dim / 32 multiply-adds. The product of scales of a group is off by u of
- * itself, or by 2^-150 if it is subnormal, times N of at most 2^19. Binary64 rounds in_dim terms of
- * the truth. The result of 16 bits is off by half a unit in the last place. */
+/* The sum takes n = in_dim / 32 multiply-adds. The product of both scales of a group is off by at
+ * most u times the product, or by 2^-150 if the product is subnormal. N, which is at most 2^19,
+ * multiplies this error. The truth is a sum of in_dim terms, rounded in binary64. A result of 16
+ * bits is off by half a unit in its last place. */
 static double bound_of(const struct row *r, struct truth t)
 {
     const double n = (double)(r->in_dim / Q8_BLOCK);
@@ -319,9 +320,9 @@ static void every_element_is_inside_the_bound(void **state)
     assert_true(worst > 0.2 && worst <= 1.0);
 }
 
-/* The error of y by the rounding of x is about as large as the error that rounding w to Q8_0 has
- * made: both have integers of 8 bits and scales of 32 elements. */
-static void error_is_about_as_large_as_that_of_the_weights(void **state)
+/* Rounding x makes about the error in y that rounding w to Q8_0 has made, because both roundings
+ * make integers of 8 bits with a scale for each 32 elements. */
+static void error_of_rounding_x_is_about_the_error_of_rounding_w(void **state)
 {
     enum { ROWS = 20, DIM = 1024, OUTS = 100 };
     const struct linear_kind kind = {.packed_type = ATTNKIT_Q8_0, .integers = true};
@@ -515,7 +516,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(rows_have_the_bits_that_they_have_in_any_batch),
         cmocka_unit_test(rounding_modes_of_the_caller_change_no_bit),
         cmocka_unit_test(every_element_is_inside_the_bound),
-        cmocka_unit_test(error_is_about_as_large_as_that_of_the_weights),
+        cmocka_unit_test(error_of_rounding_x_is_about_the_error_of_rounding_w),
         cmocka_unit_test(strange_numbers_have_the_bits_of_the_reference),
         cmocka_unit_test(results_are_those_of_the_header),
     };

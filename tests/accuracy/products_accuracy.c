@@ -2,9 +2,10 @@
  *
  * The accuracy of ATTNKIT_BF16_PRODUCTS, on the distributions of settings.h with q, K and V in
  * bf16. A weight is the sum of two bf16, or one bf16 (a short weight). Every element must be inside
- * its derived bound. Short weights must be outside the bound of weights of two bf16. Their errors
- * must not be larger than with weights that are rounded to bf16 as PyTorch rounds them. Errors are
- * differences from the oracle.
+ * its derived bound. With short weights, the largest error must be outside the bound for weights of
+ * two bf16, and the root mean square of the errors must be at most as large as with weights that
+ * are rounded to bf16 as PyTorch rounds them. Errors are differences from the oracle or, beside
+ * PyTorch's rounding, from sums in binary64.
  */
 #include <setjmp.h>
 #include <stdarg.h>

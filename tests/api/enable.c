@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit_enable: what it refuses and why, and what changes after it. A process cannot give a unit
- * back, so every test that enables one runs in a fork of the first process. These tests are left
- * out where AMX cannot be enabled. tests/run.py also runs this program in an emulator with AMX.
+ * attnkit_enable: what it refuses and why, and what changes after it. A process cannot disable a
+ * unit again, so every test that enables a unit runs in a child process. If AMX cannot be enabled,
+ * these tests are left out. tests/run.py also runs this program in an emulator with AMX.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,7 +29,8 @@
 #include "attnkit.h"
 #include "tests/support/random.h"
 
-/* The number of arch_prctl. Only x86 has this system call. No system call has the other number. */
+/* The number of the system call arch_prctl. Only x86 has this system call. Other CPUs get a number
+ * that no system call has. */
 #ifdef __x86_64__
 enum { ARCH_PRCTL = __NR_arch_prctl };
 #else
@@ -61,7 +62,7 @@ static bool has_tiles(void)
 #endif
 }
 
-/* Returns whether this process may enable tiles: it tries in a child. */
+/* Returns whether a process may enable tiles. A child process tries. */
 static bool can_enable(void)
 {
     const pid_t child = fork();
@@ -73,7 +74,7 @@ static bool can_enable(void)
     return WEXITSTATUS(how) == 0;
 }
 
-/* Runs a test in a child. The test returns the number of the line of a failure, or 0. */
+/* Runs a test in a child process. The test returns the line number of its first failure, or 0. */
 static void run_in_child(int (*test)(void))
 {
     int how, ends[2], line = -1;
@@ -196,7 +197,7 @@ static int the_variable_still_names_another_one(void)
     return 0;
 }
 
-/* Lets arch_prctl fail with this error. */
+/* Makes every later arch_prctl of this process fail with `error`. */
 static bool forbid_arch_prctl(int error)
 {
     struct sock_filter code[] = {

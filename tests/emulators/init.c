@@ -84,8 +84,8 @@ static void check_avx512(void)
         give_up("AVX-512 F, BW, DQ, VL");
 }
 
-/* Lets programs have leave to use AMX's tiles. The kernel would refuse it, because Bochs lacks XFD,
- * although tiles work (bochs_corrections.py). */
+/* Gives programs permission to use the tiles of AMX. The kernel would refuse permission, because
+ * Bochs lacks XFD, although tiles work (bochs_corrections.py). */
 static void grant_tiles(void)
 {
     enum { REQ_XCOMP_PERM = 0x1023 };

@@ -40,7 +40,7 @@
 
 enum { CASES = 600, LONGER = 10, BOUND_EVERY = 3, MOST_NAMES = 8 };
 
-/* Every how many cases one is computed. */
+/* Of `every` cases, one is computed. */
 static int every = 1;
 
 /* The names of instruction sets and units that run here. */
@@ -155,7 +155,8 @@ static double judge(struct judged *j, const struct oracle_element *truth, attnki
     return oracle_judge(truth, type, (double)result);
 }
 
-/* If the mean of |v| is larger, the weighted sum of a chunk may overflow. */
+/* An element of out is not judged if its mean of |v| is this large, because the weighted sum of a
+ * chunk may then overflow. */
 static const double LARGEST_MEAN = 0x1p117;
 
 static void judge_row(const struct drawn *c, const struct expected *e, const int64_t index[3],
@@ -216,7 +217,7 @@ static void reference_is_inside_the_bound(void **state)
         "# worst error / bound: %.3f of out, %.3f of out in 16 bits, %.3f of lse; %lld elements, "
         "of which %lld are NaN or infinite, %lld have no bound\n",
         j.out, j.out_of_16_bits, j.lse, j.elements, j.not_finite, j.unbounded);
-    /* A sample may have a larger part of the cases without a bound. */
+    /* In a sample, the part of the elements that have no bound may be larger. */
     assert_true(j.not_finite > 0 && (every > 1 || j.unbounded <= j.elements / 100));
 }
 
@@ -232,8 +233,8 @@ struct strange {
     float out[STRANGE_ROWS * STRANGE_DIM], lse[STRANGE_ROWS];
 };
 
-/* Draws numbers. Rows of eight sizes, some of them around 2^-56, below which a number counts as 0,
- * and some subnormal. */
+/* Draws rows of numbers, with a size drawn for each row. Some sizes are around 2^-56, below which a
+ * number counts as 0, and one makes most numbers subnormal. */
 static void draw_numbers(uint16_t *numbers, int64_t rows, int64_t dim, uint64_t *random)
 {
     static const float sizes[] = {1.0f,     1e-3f,    10.0f,     0x1p-55f,
@@ -338,13 +339,13 @@ static void strange_numbers_have_the_bits_of_the_reference_and_are_inside_the_bo
 
 enum { MODEL_DIM = 128 };
 
-/* Returns two elements of a row as a factor of the models. */
+/* Returns the word of two elements of a row, as a factor for the models. */
 static uint32_t factor_of(const uint16_t *row, int low, int high)
 {
     return row[low] | (uint32_t)row[high] << 16;
 }
 
-/* Returns q k as AMX computes it: a TDPBF16PS for each group. */
+/* Returns the dot product of q and k as AMX computes it, with a TDPBF16PS for each group. */
 static float product_by_amx(const uint16_t *q, const uint16_t *k)
 {
     uint32_t acc[TILE_ROWS * TILE_WORDS] = {0};
@@ -359,7 +360,8 @@ static float product_by_amx(const uint16_t *q, const uint16_t *k)
     return float_from_bits(acc[0]);
 }
 
-/* Returns q k as VDPBF16PS computes it, on words of two elements that lie two apart. */
+/* Returns the dot product of q and k as VDPBF16PS computes it, on words with elements 0 and 2, or 1
+ * and 3, of each quad. */
 static float product_by_vdpbf16ps(const uint16_t *q, const uint16_t *k)
 {
     float sum = 0.0f;
@@ -374,7 +376,8 @@ static float product_by_vdpbf16ps(const uint16_t *q, const uint16_t *k)
     return sum;
 }
 
-/* Returns q k as the tiles of an instruction set compute it, for a whole panel or for a row. */
+/* Returns the dot product of q and k as the tiles of an instruction set compute it, in a panel of
+ * rows or in a single row. */
 static float product_by_tile(const char *isa, bool is_panel, const uint16_t *q, const uint16_t *k)
 {
     _Alignas(64) float words[MAX_LANES * MODEL_DIM], s[MAX_LANES];
