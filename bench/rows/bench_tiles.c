@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "kernels/cache/append.h"
+#include "kernels/cache/spread.h"
 #include "tests/support/random.h"
 #include "bench/rows/rows.h"
 
@@ -83,9 +84,8 @@ static void narrow_rows(const struct operands *o, enum type type, char *rows)
 static void make_matrix(const struct operands *o)
 {
     for (int out = 0; out < OUTS; out++)
-        attnkit_spread_row(
-            TYPE_Q8_0, o->q8_0 + out * bytes_of(TYPE_Q8_0, o->dim), o->dim, out % TILE_KEYS,
-            o->q8_0_matrix + out / TILE_KEYS * TILE_KEYS * bytes_of(TYPE_Q8_0, o->dim));
+        spread_row(TYPE_Q8_0, o->q8_0 + out * bytes_of(TYPE_Q8_0, o->dim), o->dim, out % TILE_KEYS,
+                   o->q8_0_matrix + out / TILE_KEYS * TILE_KEYS * bytes_of(TYPE_Q8_0, o->dim));
 }
 
 static bool make_operands(struct operands *o, const struct kernels *kernels, int64_t dim)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/cache/rope.h"
+#include "kernels/cache/spread.h"
 
 /* The scratch of a thread. frequency and cos_sin are used if the angles are computed, scales and
  * row if dst is tiled. */
@@ -87,49 +88,6 @@ static void convert_row(const struct append *a, const struct kernels *kernels, s
     kernels->narrow(a->dst_type, x, a->dim, a->group, dst, scales);
 }
 
-/* Copies n elements of `bytes` bytes to the places of one key in a tile. `tile` is the first of
- * these places. */
-static inline void spread(const char *row, int64_t n, const size_t bytes, char *tile)
-{
-    for (int64_t i = 0; i < n; i++) {
-        memcpy(tile, row, bytes);
-        row += bytes;
-        tile += TILE_KEYS * bytes;
-    }
-}
-
-static void spread_blocks(const char *row, int64_t n, int64_t key, char *tile)
-{
-    enum { SCALE = 2 }; /* bytes */
-    for (int64_t i = 0; i < n; i += Q8_BLOCK) {
-        spread(row, 1, SCALE, tile + key * SCALE);
-        spread(row + SCALE, Q8_BLOCK, 1, tile + TILE_KEYS * SCALE + key);
-        row += Q8_BLOCK_BYTES;
-        tile += TILE_KEYS * Q8_BLOCK_BYTES;
-    }
-}
-
-void attnkit_spread_row(enum type type, const char *row, int64_t n, int64_t key, char *tile)
-{
-    switch (type) {
-    case TYPE_F32:
-        spread(row, n, 4, tile + key * 4);
-        break;
-    case TYPE_F16:
-    case TYPE_BF16:
-        spread(row, n, 2, tile + key * 2);
-        break;
-    case TYPE_I8:
-        spread(row, n, 1, tile + key);
-        break;
-    case TYPE_Q8_0:
-        spread_blocks(row, n, key, tile);
-        break;
-    default:
-        __builtin_trap(); /* there are no tiles of other types */
-    }
-}
-
 /* The destination of a head's row: a row of dst and its scales, or the places of `key` in a tile.
  */
 struct target {
@@ -145,9 +103,9 @@ static void append_row(const struct append *a, const struct kernels *kernels,
         return;
     }
     convert_row(a, kernels, turn, src, s->row, s->scales, s->x);
-    attnkit_spread_row(a->dst_type, s->row, a->dim, to.key, to.dst);
+    spread_row(a->dst_type, s->row, a->dim, to.key, to.dst);
     if (to.scales)
-        attnkit_spread_row(TYPE_F32, (const char *)s->scales, scales_in_row(a), to.key, to.scales);
+        spread_row(TYPE_F32, (const char *)s->scales, scales_in_row(a), to.key, to.scales);
 }
 
 /* Appends row i of a batch entry, with all heads. */

@@ -46,10 +46,6 @@ static inline int64_t append_position(const struct append *a, int64_t batch)
     return a->positions.data ? int_at(a->positions, batch) : append_start(a, batch);
 }
 
-/* Copies a row of n elements to the places of key `key` in a tile. Writes no other byte of the
- * tile. */
-void attnkit_spread_row(enum type type, const char *row, int64_t n, int64_t key, char *tile);
-
 /* Returns the number of bytes of scratch for each thread. */
 size_t attnkit_append_scratch(const struct append *a);
 

@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-#include "kernels/cache/append.h"
+#include "kernels/cache/spread.h"
 #include "kernels/linear/parts.h"
 
 enum {
@@ -44,8 +44,7 @@ static void pack_row(const struct packing *p, const struct kernels *kernels, con
     for (int64_t d = 0; d < p->in_dim; d += INPUTS_AT_ONCE) {
         const int64_t n = p->in_dim - d < INPUTS_AT_ONCE ? p->in_dim - d : INPUTS_AT_ONCE;
         convert(p, kernels, row, d, n, converted);
-        attnkit_spread_row(p->packed_type, converted, n, out,
-                           tile + matrix_tile_bytes(p->packed_type, d));
+        spread_row(p->packed_type, converted, n, out, tile + matrix_tile_bytes(p->packed_type, d));
     }
 }
 

@@ -17,6 +17,7 @@
 
 #include "dispatch/cpu/isa.h"
 #include "kernels/cache/append.h"
+#include "kernels/cache/spread.h"
 #include "tests/cases/case.h"
 #include "tests/support/formats.h"
 #include "tests/support/random.h"
@@ -106,8 +107,8 @@ static void draw_key(uint64_t *random, enum type type, const struct scale *scale
     }
     k_scales[key] = f32_scale;
     widen_row(type, row, &f32_scale, dim, dim, wide_k + key * dim);
-    attnkit_spread_row(type, row, dim, key % TILE_KEYS,
-                       tiles + key / TILE_KEYS * TILE_KEYS * bytes_of(type, dim));
+    spread_row(type, row, dim, key % TILE_KEYS,
+               tiles + key / TILE_KEYS * TILE_KEYS * bytes_of(type, dim));
 }
 
 static void draw_inputs(uint64_t *random, enum type type, const struct scale *scale, int dim)
