@@ -21,6 +21,7 @@
 
 #include "dispatch/cpu/cpu.h"
 #include "dispatch/cpu/probe.h"
+#include "dispatch/common/fp_modes.h"
 #include "dispatch/common/message.h"
 #include "dispatch/common/versioned.h"
 
@@ -49,7 +50,7 @@ extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnki
 #define KERNELS_AVX512_BF16 NULL
 #endif
 #if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX512_AMX) &&                                 \
-    !defined(ATTNKIT_WITHOUT_PRODUCTS)
+    !defined(ATTNKIT_WITHOUT_PRODUCTS) && !defined(ATTNKIT_WITHOUT_BF16)
 #define KERNELS_AVX512_AMX &attnkit_avx512_amx
 #else
 #define KERNELS_AVX512_AMX NULL
@@ -96,8 +97,10 @@ enum {
 /* Bit i is set if the program has enabled units[i]. */
 static _Atomic int enabled;
 
-/* The last reason for which the operating system refused a unit, or NULL. */
+/* The last reason for which attnkit_enable refused a unit that the machine has, or NULL. */
 static const char *_Atomic refusal;
+
+static const char wrong_bits[] = "the CPU does not give the right bits";
 
 int attnkit_isas(const struct isa **list)
 {
@@ -169,7 +172,9 @@ static bool keeps_bits(const struct unit *unit)
     _Atomic int *const mine = &kept[unit - units];
     int outcome = atomic_load_explicit(mine, memory_order_relaxed);
     if (outcome == UNTRIED) {
+        const fp_modes callers = fp_modes_begin();
         outcome = attnkit_keeps_bits(unit->kernels) && groups_keep_bits(unit) ? RIGHT : WRONG;
+        fp_modes_end(callers);
         atomic_store_explicit(mine, outcome, memory_order_relaxed);
     }
     return outcome == RIGHT;
@@ -218,7 +223,7 @@ static const char *why_unit(const struct unit *unit)
         return refused ? refused : "the program has not called attnkit_enable";
     }
     if (!keeps_bits(unit))
-        return "the CPU does not give the right bits";
+        return wrong_bits;
     if (!is_worth_it(unit))
         return "slower than its instruction set alone on this CPU: used only if named";
     if (best_unit(unit->isa) > unit - units)
@@ -459,15 +464,18 @@ static const struct unit *unit_named(const char *name)
     return NULL;
 }
 
-/* Asks the operating system for permission to use the unit, enables the unit and tries it. Returns
- * NULL, or the reason why the unit cannot run. */
+/* Asks the operating system for permission to use the unit, tries the unit, and enables it if it
+ * gives the right bits. Calls of other threads never make this trial. Returns NULL, or the reason
+ * why the unit cannot run. */
 static const char *enable(const struct unit *unit)
 {
-    const char *const reason = attnkit_ask_for_tiles();
+    const char *reason = attnkit_ask_for_tiles();
+    if (!reason && !keeps_bits(unit))
+        reason = wrong_bits;
     atomic_store_explicit(&refusal, reason, memory_order_relaxed);
     if (!reason)
         atomic_fetch_or_explicit(&enabled, 1 << (unit - units), memory_order_release);
-    return attnkit_unit_can_run(unit) ? NULL : why_unit(unit);
+    return reason;
 }
 
 attnkit_status attnkit_enable(const char *unit, char *message)

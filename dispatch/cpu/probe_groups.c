@@ -9,11 +9,11 @@
 #include "kernels/scalar/scalar.h"
 
 /* A panel of GROUP_LANES lanes. Keys and dimensions fill neither tiles nor groups. */
-enum { GROUP_LANES = 32, GROUP_KEYS = 37, GROUP_DIM = 38, GROUP_QUADS = 40 };
+enum { GROUP_LANES = 16, GROUP_KEYS = 37, GROUP_DIM = 38, GROUP_QUADS = 40 };
 
 struct group_trial {
     uint16_t q[GROUP_LANES][GROUP_DIM], k[GROUP_KEYS][GROUP_DIM], v[GROUP_KEYS][GROUP_DIM];
-    float weights[GROUP_KEYS * GROUP_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float weights[GROUP_KEYS * GROUP_LANES];
 };
 
 struct group_results {
@@ -64,12 +64,11 @@ static void weigh_trial(const struct grouped_kernels *g, const struct group_tria
                         float *o)
 {
     enum { PARTS = 2 * KEY_BLOCK * GROUP_LANES };
-    _Alignas(MAX_VECTOR * sizeof(float)) float parts[PARTS], p[GROUP_KEYS * GROUP_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float parts[PARTS];
     _Alignas(MAX_VECTOR * sizeof(float)) float sum[GROUP_LANES] = {0.0f}, rescale[GROUP_LANES];
     _Alignas(MAX_VECTOR * sizeof(float)) float largest[GROUP_LANES];
-    float words[KEY_BLOCK / 2 * GROUP_DIM];
+    float words[GROUP_QUADS * GROUP_DIM]; /* GROUP_KEYS are at most GROUP_QUADS */
     const struct rows v = {(const char *)words, GROUP_DIM * sizeof(float), GROUP_DIM};
-    memcpy(p, t->weights, sizeof p);
     for (int lane = 0; lane < GROUP_LANES; lane++)
         rescale[lane] = 1.0f;
     for (int key = 0; key < GROUP_KEYS; key += GROUP_PRODUCTS) {
@@ -80,7 +79,7 @@ static void weigh_trial(const struct grouped_kernels *g, const struct group_tria
         g->pack_group(row, left < GROUP_PRODUCTS ? left : GROUP_PRODUCTS, GROUP_DIM,
                       words + key / g->elements * GROUP_DIM);
     }
-    g->pack_weights(p, GROUP_LANES, GROUP_KEYS, is_short, rescale, sum, largest, parts);
+    g->pack_weights(t->weights, GROUP_LANES, GROUP_KEYS, is_short, rescale, sum, largest, parts);
     g->weighted_v(parts, GROUP_LANES, GROUP_LANES, largest, NULL, &v, GROUP_KEYS, is_short, o);
 }
 

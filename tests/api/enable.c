@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <fenv.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <stdbool.h>
@@ -177,6 +178,18 @@ static int a_unit_is_used_after_the_call(void)
     return 0;
 }
 
+/* TDPBF16PS rounds to nearest in every mode, and the trial overflows on purpose. */
+static int modes_of_the_caller_do_not_matter(void)
+{
+    const int modes = feenableexcept(FE_OVERFLOW | FE_INVALID | FE_DIVBYZERO);
+    EXPECT(modes != -1 && fesetround(FE_UPWARD) == 0);
+    feclearexcept(FE_ALL_EXCEPT);
+    EXPECT(attnkit_enable(tiles, NULL) == ATTNKIT_OK);
+    EXPECT(fegetround() == FE_UPWARD && fetestexcept(FE_ALL_EXCEPT) == 0);
+    EXPECT(fegetexcept() == (FE_OVERFLOW | FE_INVALID | FE_DIVBYZERO));
+    return 0;
+}
+
 static int the_variable_names_it_after_the_call(void)
 {
     EXPECT(setenv("ATTNKIT_ISA", tiles, 1) == 0);
@@ -315,13 +328,14 @@ static void runs_in_a_child(void **state)
     run_in_child(*test);
 }
 
-enum { REFUSALS = 2, IN_CHILDREN = 7 };
+enum { REFUSALS = 2, IN_CHILDREN = 8 };
 
 static const struct {
     const char *name;
     int (*test)(void);
 } in_children[IN_CHILDREN] = {
     {"a_unit_is_used_after_the_call", a_unit_is_used_after_the_call},
+    {"modes_of_the_caller_do_not_matter", modes_of_the_caller_do_not_matter},
     {"the_variable_names_it_after_the_call", the_variable_names_it_after_the_call},
     {"the_variable_still_names_another_one", the_variable_still_names_another_one},
     {"a_filter_of_system_calls_is_named", a_filter_of_system_calls_is_named},

@@ -20,6 +20,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "dispatch/cpu/isa.h"
+#include "dispatch/cpu/probe.h"
 #include "tests/cases/drawn.h"
 #include "tests/cases/full.h"
 #include "tests/support/layer/drawn.h"
@@ -755,6 +757,26 @@ static void questions_and_refusals_need_64_kb(void **state)
     call_free(c);
 }
 
+static void *try_groups(void *arg)
+{
+    const struct kernels *const kernels = arg;
+    return attnkit_groups_keep_bits(kernels->grouped, kernels->lanes) ? arg : NULL;
+}
+
+/* The trial of attnkit_enable. It runs with the tiles of any instruction set. */
+static void trials_of_units_need_64_kb(void **state)
+{
+    struct isa_choice choice;
+    assert_int_equal(attnkit_isa_pick(*state, &choice, NULL), ATTNKIT_OK);
+    if (choice.kernels->lanes < MAX_VECTOR)
+        return; /* a trial needs 16 lanes */
+    void *const kernels = (void *)(uintptr_t)choice.kernels;
+    assert_ptr_equal(try_groups(kernels), kernels);
+    begin_measuring();
+    run_on_small_stack(try_groups, kernels);
+    print_used(*state, "trials of units");
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest promises[] = {
@@ -772,6 +794,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(layers_with_any_options_need_64_kb),
         cmocka_unit_test(layers_with_any_cache_need_64_kb),
         cmocka_unit_test(questions_and_refusals_need_64_kb),
+        cmocka_unit_test(trials_of_units_need_64_kb),
     };
     make_stack();
     const int failed =
