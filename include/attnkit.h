@@ -426,7 +426,7 @@ typedef struct attnkit_exec {
  *
  *     4 * (290 * head_dim + 780 * value_dim + 10000) + 4096 bytes,
  *
- * plus those of the following terms that apply, also for each thread and in bytes:
+ * plus the following terms, also for each thread and in bytes. A term counts under its condition:
  *
  *     4 * 129 * (head_dim + value_dim)   if q, k, v or out is not ATTNKIT_F32, or with pages,
  *                                        tiles, segments, masks, a bias or keep_first

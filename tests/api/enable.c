@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit_enable: what it refuses and why, and what changes after it. A process cannot disable a
- * unit again, so every test that enables a unit runs in a child process. If AMX cannot be enabled,
- * these tests are left out. tests/run.py also runs this program in an emulator with AMX.
+ * attnkit_enable: the names and machines that it refuses, with the reasons, and the choices of
+ * later calls. A process cannot disable a unit again, so every test that enables a unit runs in a
+ * child process. If AMX cannot be enabled, these tests are left out. tests/run.py also runs this
+ * program in an emulator with AMX.
  */
 #include <setjmp.h>
 #include <stdarg.h>
