@@ -190,6 +190,9 @@ def plain_sources():
     for name in ("program", "left_out"):
         output_of(*COMPILER, "-I", TREE / "include", HERE / f"{name}.c", *objects, "-lm", "-o", folder / name)
     output_of(folder / "left_out")
+    for part in ("append", "linear"):
+        objects = compile_listed(folder / part, TREE, [*CCACHE, *COMPILER], ["--isas", "", "--parts", part], "-O2")
+        output_of(*COMPILER, "-I", TREE / "include", HERE / "program.c", *objects, "-lm", "-o", folder / f"with_{part}")
     return programs_in(folder, ("program",), "scalar")
 
 
