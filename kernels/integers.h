@@ -14,8 +14,9 @@
 #define LEAST_LARGEST 0x1p-100f /* if all numbers of a group are smaller, they become 0 */
 
 enum {
-    EVEN_OFFSET = 128, /* what some tiles add to bytes 0 and 2 of each 4 bytes of K or V, because
-                          unsigned bytes take fewer instructions */
+    EVEN_OFFSET = 128, /* what some tiles add to bytes 0 and 2 of each 4 bytes of K or V: the sums
+                        * are unsigned bytes, which are widened by fewer instructions than signed
+                        * bytes */
 };
 
 /* The numbers of a group are their integers times `scale`. An integer is a number times `inverse`,
@@ -44,7 +45,7 @@ static inline struct integer_scale integer_scale_of(uint32_t bits)
     return scale_of_most(bits, MOST_INTEGER);
 }
 
-/* Returns the scale of inputs of a linear map, whose integers have 8 bits (step 18). */
+/* Returns the scale of inputs of a linear map, which become integers of 8 bits (step 18). */
 static inline struct integer_scale byte_scale_of(uint32_t bits)
 {
     return scale_of_most(bits, MOST_BYTE);

@@ -61,8 +61,8 @@ enum type {
  * Q8_BLOCK signed bytes. */
 enum { Q8_BLOCK = 32, Q8_BLOCK_BYTES = 2 + Q8_BLOCK };
 
-/* Elements are stored in blocks. A row is a whole number of blocks. A block has more than one
- * element only if the block has a scale. */
+/* Elements are stored in blocks. A row is a whole number of blocks. In types without a scale in the
+ * row, a block is one element. */
 struct block_layout {
     unsigned char log2_elements, bytes;
 };
@@ -437,8 +437,8 @@ struct pair_kernels {
     /* Makes the words of a row of n bf16. */
     uint32_t (*pair)(const void *row, int64_t n, uint32_t *words);
 
-    /* Makes the words of a tile of a matrix of bf16 with n inputs: words[i * TILE_KEYS + o] has
-     * inputs 2 i and 2 i + 1 of output o. */
+    /* Makes the words of a tile of a matrix. The tile has n inputs of type bf16: words[i *
+     * TILE_KEYS + o] has inputs 2 i and 2 i + 1 of output o. */
     uint32_t (*pair_matrix)(const void *tile, int64_t n, uint32_t *words);
 
     /* Do the work of `scores` and `product` of struct kernels, with words in place of elements. The
@@ -551,20 +551,21 @@ struct integer_kernels {
     void (*round_row)(const float *row, int64_t n, float *rounded);
 
     /* Does the work of `decode` of struct kernels. block->q has rows of round_row, and K and V are
-     * rows of TYPE_Q8_0. Row r takes no key from key visible[r] on, whatever the rows of the key
-     * hold. */
+     * rows of TYPE_Q8_0. Keys from visible[r] on do not change row r, whatever the rows of these
+     * keys hold. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
-    /* For the tiles of a unit: computes sum[i] += a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1] for
-     * MAX_VECTOR sums, by the unit's instruction, which dispatch/cpu/probe.c tries. Otherwise NULL.
-     */
+    /* Computes sum[i] += a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1] for MAX_VECTOR sums, by the
+     * instruction of the unit, so that dispatch/cpu/probe.c can try it. NULL in the table of an
+     * instruction set without a unit. */
     void (*add)(int32_t *sum, const int16_t *a, const int16_t *b);
 };
 
-/* Rounded inputs. A block of x has Q8_BLOCK inputs of a group of ROW_GROUP rows: their scales as
- * binary32, then an int32_t for each row, the `beginning` of its sums, then the integers of the
- * rows, in a form that the tiles choose. A tile that adds 128 to the bytes of the matrix begins a
- * sum with -128 times the sum of the integers of x. Other tiles begin with 0.
+/* Rounded inputs. A block of x has Q8_BLOCK inputs of each row of a group of ROW_GROUP rows. First
+ * come the scales of the rows, as binary32. Then comes an int32_t for each row: the `beginning` of
+ * its sums. Then come the integers of the rows, in a form that the tiles choose. A tile that adds
+ * 128 to the bytes of the matrix begins a sum with -128 times the sum of the integers of x. Other
+ * tiles begin with 0.
  *
  * A part of y = x Wᵀ in integers: some rows, outputs and inputs. The matrix lies in tiles of
  * TILE_KEYS outputs, either as packed, in blocks of TYPE_Q8_0 (struct key_rows), or as words. */
@@ -587,7 +588,8 @@ struct integer_product {
 /* Tiles that multiply a matrix of TYPE_Q8_0 by inputs that they have rounded to bytes, by step 18
  * of README.md. */
 struct matrix_integer_kernels {
-    int rows;            /* the most rows that are faster in `few_product`: 1 .. MAX_MATRIX_ROWS */
+    int rows;            /* the most rows of x for which few_product is faster than `product`; at
+                          * most MAX_MATRIX_ROWS */
     int64_t x_bytes;     /* bytes of a block of x, at most 1024 */
     int64_t words_bytes; /* bytes of the words of a block of a tile, at most 1088 */
 
@@ -604,9 +606,9 @@ struct matrix_integer_kernels {
     void (*product)(const struct integer_product *part);
     void (*few_product)(const struct integer_product *part);
 
-    /* For the tiles of a unit: computes sum[i] += the products of bytes 4 i to 4 i + 3, for
-     * MAX_VECTOR sums, by the unit's instruction, which dispatch/cpu/probe.c tries. Otherwise NULL.
-     */
+    /* Computes sum[i] += the products of bytes 4 i to 4 i + 3, for MAX_VECTOR sums, by the
+     * instruction of the unit, so that dispatch/cpu/probe.c can try it. NULL in the table of an
+     * instruction set without a unit. */
     void (*add)(int32_t *sum, const uint8_t *w, const int8_t *x);
 };
 
@@ -660,8 +662,8 @@ struct kernels {
      *   scale   = max |x| / 127, or 0x7fc00000 if the group has a NaN; Q8_0: rounded to binary16
      *   element = x / scale to nearest even, in -127 .. 127; 0 if x / scale is NaN or scale is 0
      * A group with a NaN or an infinity widens to NaNs, because 0 * NaN and 0 * inf are NaN.
-     * TYPE_Q4_0 and TYPE_Q5_0 are as in ggml. x stands for the first element of the largest
-     * magnitude:
+     * TYPE_Q4_0 and TYPE_Q5_0 are as in ggml. Below, x is the element of the block with the largest
+     * magnitude, or the first of several:
      *   scale   = x / -8 or -16, rounded to binary16; 0x7e00 if the block has a NaN
      *   factor  = f32(1 / f32(x / -8 or -16))
      *   integer = trunc(f32(f32(element * factor) + 8.5 or 16.5)), at most 15 or 31

@@ -24,8 +24,8 @@ enum {
 };
 
 /* The counters of a line differ only in word 0, which counts up from word_0 of the first counter.
- * So half of the first two rounds is the same for all counters of a line. For a counter with word 0
- * = c the rest of the two rounds is:
+ * So half of the results of the first two rounds are the same for all counters of a line. For a
+ * counter with word 0 = c the other results are:
  *   word 2 = high(PHILOX_0 * c) ^ first_2, word 3 = low(PHILOX_0 * c); then
  *   word 0 = high(PHILOX_1 * word 2) ^ second_0, word 1 = low(PHILOX_1 * word 2),
  *   word 2 = word 3 ^ second_2, word 3 = second_3. */

@@ -2,9 +2,9 @@
  *
  * struct attention has everything that the loops know of a call: the arguments after dispatch/ has
  * checked them, with every default filled in. Strides are in bytes. "Rows" of a KV head are the
- * query rows of all heads of its group, so that K and V are read once for the group. Rows are
- * counted position by position: row r is query position r / group of query head
- * kv_head * group + r % group.
+ * query rows of all query heads that share this KV head. So K and V are read once for all these
+ * query heads. Rows are counted position by position: row r is query position r / group of query
+ * head kv_head * group + r % group.
  */
 #ifndef ATTNKIT_ATTENTION_H
 #define ATTNKIT_ATTENTION_H
@@ -17,7 +17,7 @@
 
 enum {
     ROW_BLOCK = 512, /* most query rows of an item; one walk over the keys serves them all */
-    MAX_WALKS = 8,   /* most items of attnkit_decode; their heads share pages of virtual memory */
+    MAX_WALKS = 8,   /* most items in one call of attnkit_decode */
 };
 
 struct strides {
@@ -43,7 +43,7 @@ struct mask {
     const char *first; /* NULL: no mask */
     struct strides stride;
     int64_t columns; /* keys from this column on are masked */
-    bool ignores;    /* a true element hides its key; if not set, a false element hides its key */
+    bool ignores;    /* true: a true element hides its key; false: a false element hides its key */
     enum type type;  /* type of the elements, if they are numbers */
 };
 
@@ -65,8 +65,8 @@ struct extras {
     struct adjust adjust;     /* factor is scale_log2 if there is no softcap */
     const float *slopes;      /* [q_heads], or NULL; not multiplied by log2 e */
     const float *bias_scales; /* [q_heads], or NULL; not multiplied by log2 e */
-    bool has_huge_scale; /* a bias scale times log2 e may be infinite; its product with a bias of 0
-                          * is NaN */
+    bool has_huge_scale; /* whether f32(bias_scale * log2 e) of some head may be infinite; with a
+                          * bias of 0 it gives NaN */
     const float *sinks;  /* [q_heads], or NULL */
     bool drops;
     uint64_t dropped;      /* a random word of 32 bits below this number drops its key */
@@ -140,10 +140,10 @@ struct work_item {
     int64_t batch, kv_head;
     int64_t first_row;
     int panel_rows;  /* at most attnkit_most_panel_rows */
-    int decode_rows; /* at most kernels->decode_rows or f32_decode_rows; with integers at most
-                         MAX_DECODE_ROWS, and then panel_rows is 0; with groups of products 0 */
-    int heads;       /* number of KV heads, from kv_head on, whose rows go together; 1 unless keys
-                      * are few */
+    int decode_rows; /* at most kernels->decode_rows; with integers at most MAX_DECODE_ROWS, and
+                      * panel_rows is 0; with groups of products 0 */
+    int heads;       /* number of consecutive KV heads in the item, from kv_head on; more than 1
+                      * only in calls of few keys */
 };
 
 /* Returns the most panel rows of an item. The number is ROW_BLOCK, or half of ROW_BLOCK if the
@@ -158,9 +158,10 @@ size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *
 size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
 
-/* The loops. Each loop computes and writes its rows of the item. There must be at least one of
- * these rows. attnkit_decode takes up to MAX_WALKS items, which take turns at each chunk of their
- * keys. `scratch` is aligned to 64 bytes. */
+/* The loops. attnkit_prefill computes and writes the panel rows of an item. attnkit_decode and
+ * attnkit_heads do so for the decode rows. The item must have at least one row for the loop.
+ * attnkit_decode takes up to MAX_WALKS items, which take turns at each chunk of their keys.
+ * `scratch` is aligned to 64 bytes. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      const struct work_item *item, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels,
@@ -169,18 +170,19 @@ void attnkit_heads(const struct attention *a, const struct kernels *kernels,
                    const struct work_item *item, char *scratch);
 
 /* attnkit_careful_row recomputes a row whose result is not finite. The row gets the same bits,
- * whichever loop has found it. Only out, or o of the state, is written, because nothing else can
- * differ. `row` is an item with one decode row. `scratch` is aligned to a float.
+ * whichever loop has found it. Only out is written, or o of the state. All other results of the row
+ * are right already. `row` is an item with one decode row. `scratch` is aligned to a float.
  * attnkit_careful_scratch returns the number of bytes of scratch. */
 size_t attnkit_careful_scratch(const struct attention *a);
 void attnkit_careful_row(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *row, char *scratch);
 
-/* Several threads may work on an item. Each thread takes chunks of the item's keys. The states of
- * the chunks are then joined in order to a total, which gives the same bits as a single thread. The
- * next four functions return the number of floats of a state or the number of doubles of a total.
- * States and totals have the alignment of scratch. In memory, the state of decode follows the state
- * of prefill, and the totals lie in the same order. */
+/* Several threads may work on an item. Each thread takes chunks of the item's keys. Then the states
+ * are joined to a total, first chunk first. The bits are the same as with a single thread. The next
+ * four functions return how many floats a state has, or how many doubles a total has. States and
+ * totals have the alignment of scratch. If an item has panel rows and decode rows, the state of the
+ * panel rows comes first in memory, then the state of the decode rows. Totals lie in this order,
+ * too. */
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_prefill_total(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_decode_state(const struct attention *a, int rows);
@@ -206,13 +208,15 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
 /* The states of consecutive chunks, `step` floats apart. After joining, the states have no
  * meaning. */
 struct chunk_run {
-    double *total; /* over all chunks before these; after joining, also over these chunks */
+    double *total; /* total over the chunks before this run; after joining, also over the chunks of
+                    * this run */
     float *states;
-    int64_t step, first_chunk; /* first_chunk: number of earlier chunks with keys that the item may
-                                * see; at most the index of the first of these chunks */
+    int64_t step, first_chunk; /* first_chunk: number of chunks before this run, counted from the
+                                * first chunk that the item needs; so at most the index of the first
+                                * chunk of this run */
     int count;
-    bool begins; /* no chunks come before these: the total holds nothing yet */
-    bool ends;   /* no chunks follow: the result is written, and the total has no meaning
+    bool begins; /* this run has the first chunk: the total holds nothing yet */
+    bool ends;   /* this run has the last chunk: the result is written, and the total has no meaning
                   * afterwards */
 };
 

@@ -231,7 +231,7 @@ struct block attnkit_block(const struct attention *a, const struct kernels *kern
 
 /* --- Words of groups -------------------------------------------------------------------------- */
 
-/* Returns the number of keys of the next block whose rows words_of_k and words_of_v prefetch. */
+/* Returns for how many keys of the next block words_of_k and words_of_v prefetch the rows. */
 static int keys_ahead(const struct widening *w)
 {
     if (has_cells(w->a) || w->a->pages.table)
@@ -239,7 +239,7 @@ static int keys_ahead(const struct widening *w)
     return keys_of_next(w, bytes_of(w->c->type, w->c->dim));
 }
 
-/* Returns the row of a key, or NULL if the key is not in `keys`. If the key is less than `ahead`,
+/* Returns the row of a key, or NULL if the key is not in `keys`. If `key` is less than `ahead`,
  * prefetches the row that lies KEY_BLOCK rows later. */
 static const void *row_in(const struct widening *w, struct key_set keys, int key, int ahead)
 {
@@ -368,8 +368,8 @@ static void fill_tiles(const struct kernels *kernels, const struct cache *c, str
 }
 
 /* Sets the addresses of rows in pages or tiles. Goes page by page, because finding a page takes a
- * division. Within a page, addresses are at one stride. Not inlined, so that calls of few keys
- * without pages and tiles go through fewer bytes of code. */
+ * division. Within a page, addresses are at one stride. The function is not inlined, so that calls
+ * of few keys without pages and tiles execute fewer bytes of code. */
 static __attribute__((noinline)) void point_to_pages(const struct attention *a,
                                                      const struct kernels *kernels,
                                                      const struct cache *c, struct key_range keys,
@@ -416,8 +416,7 @@ static void point_in_place(const struct attention *a, const struct kernels *kern
                   c->scale_stride.row, count, list, 0);
 }
 
-/* Copies the address of row `from` to row `to` of the list. The scales of the list have no meaning
- * for other types than TYPE_I8. */
+/* Copies the address of row `from` to row `to` of the list. Only TYPE_I8 has scales in the list. */
 static void copy_row(const struct key_rows *rows, int from, struct row_list *list, int to)
 {
     list->row[to] = rows->row[from];
@@ -473,7 +472,8 @@ static bool is_in_order(const struct widening *w, int key, int count)
     return cell[count] == cell[0] + count;
 }
 
-/* Returns the number of seen keys from `key` on whose rows are at one stride, at most `most`. */
+/* Returns how many of the seen keys, from `key` on, have rows at one stride. The result is at most
+ * `most`. */
 static int keys_in_run(const struct widening *w, struct key_set seen, int key, int most)
 {
     const struct pages *const pages = &w->a->pages;
@@ -598,11 +598,12 @@ static void leave_out_unseen(const struct attention *a, struct key_set seen, int
     rows_of_seen(&block->v, seen, &room->seen_v);
 }
 
-/* Prefetches a cache line of each page of memory that has rows of the list. If the address of the
- * page is not in the TLB, a prefetch holds up all later instructions until the CPU has found the
- * address, which takes long in a virtual machine. The CPU looks for several addresses at the same
- * time. So prefetches of all pages of a block, one right after the other, cost less time than the
- * first prefetch from each page while a tile prefetches line by line. */
+/* Prefetches one cache line from each page of memory in which rows of the list lie. If the address
+ * of the page is not in the TLB, a prefetch holds up all later instructions until the CPU has found
+ * the address, which takes long in a virtual machine. The CPU looks for several addresses at the
+ * same time. So all pages of a block are prefetched here, one right after the other. Without this
+ * function a tile would meet the pages one by one while it prefetches line by line, and wait for
+ * each address. */
 static void prefetch_pages(const char *const *row, int count)
 {
     enum { PAGE = 4096 };

@@ -26,8 +26,8 @@ bool attnkit_needs_wide(const struct attention *a);
 /* Returns whether masks or empty cells may hide keys between keys that are seen. */
 bool attnkit_may_have_gaps(const struct attention *a);
 
-/* attnkit_wide_floats returns the number of floats of scratch for struct wide, which is enough for
- * rows with gaps, too. attnkit_take_wide sets struct wide to point into `scratch`. */
+/* attnkit_wide_floats returns how many floats of scratch struct wide needs. The number is enough
+ * for rows with gaps, too. attnkit_take_wide sets struct wide to point into `scratch`. */
 int64_t attnkit_wide_floats(const struct attention *a);
 struct wide attnkit_take_wide(const struct attention *a, float *scratch);
 
@@ -66,10 +66,11 @@ static inline int64_t wide_dim(const struct attention *a)
 }
 
 /* Returns K and V of `keys`, which are a part of the block at key `first`, as words of struct
- * grouped_kernels in `wide`. K has the row of key i at row i. V has the words of group i from row
- * i * GROUP_PRODUCTS / elements on. Keys, rows and groups are counted from the beginning of the
+ * grouped_kernels in `wide`. K has the row of key i at row i. V has the words of group i from row i
+ * * GROUP_PRODUCTS / elements on. Keys, rows and groups are counted from the beginning of the
  * block. Keys that are not in `keys` have words of 0. K and V begin with the group of the first of
- * `keys`, and end with the quad of the last of `keys`. Words before this group are not written. */
+ * `keys`, and end with the quad of the last of `keys`. The words of earlier groups are not
+ * written. */
 struct block attnkit_grouped_block(const struct attention *a, const struct kernels *kernels,
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);
@@ -86,10 +87,11 @@ struct row_list {
     const float *scales[KEY_BLOCK];
 };
 
-/* The addresses of the rows of a block. The list of K of this block and the list of K of the next
- * block swap places. If some keys are not seen, seen_k and seen_v have the rows of the seen keys.
- * `wide` has converted copies of the rows that a decode tile cannot read. If turns > 1, `turns`
- * heads lie side by side, and each head prefetches its part of the next block of all these heads.
+/* The addresses of the rows of a block. The two lists of K are for this block and for the next
+ * block, and swap places after each block. If some keys are not seen, seen_k and seen_v have the
+ * rows of the seen keys. `wide` has converted copies of the rows that a decode tile cannot read. If
+ * turns > 1, `turns` heads lie side by side, and each head prefetches its part of the next block of
+ * all these heads.
  */
 struct row_room {
     struct row_list k[2], v;
@@ -103,17 +105,18 @@ struct row_room {
     const float *zeros; /* a row of V with zeros */
 };
 
-/* attnkit_row_floats returns the number of floats of scratch of a struct row_room, which may be 0.
- * attnkit_begin_rows sets the struct up for a walk. */
+/* attnkit_row_floats returns how many floats of scratch a struct row_room needs. The number may be
+ * 0. attnkit_begin_rows sets the struct up for a walk. */
 int64_t attnkit_row_floats(const struct attention *a);
 void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_room *room);
 
 /* Points `block` to the rows of the keys that are in `keys` and in `seen`. `keys` is within one
  * block, and `seen` counts keys from keys.first. If block->far, also points to the rows to
- * prefetch: V of the block and K of `next`. If room->turns > 1, `next` is a range of the first of
- * the heads that prefetch together. If `next` is then as long as the block, this head's part of K
- * and V of `next` is prefetched. No other row is touched. If K is tiled, keys.first begins a tile,
- * K has all tiles from there on, and V has a row of zeros for each key that is not seen. */
+ * prefetch: V of the block and K of `next`. If room->turns > 1, `next` is a range of keys of the
+ * first head among the heads that prefetch together. If `next` is then as long as the block, this
+ * head's part of K and V of `next` is prefetched. No other row is touched. If K is tiled,
+ * keys.first begins a tile, K has all tiles from there on, and V has a row of zeros for each key
+ * that is not seen. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
                            struct key_range keys, struct key_set seen, struct key_range next,
                            struct row_room *room, struct decode_block *block);

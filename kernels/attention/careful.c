@@ -2,8 +2,8 @@
  *
  * Recomputes a row whose result is not finite. If elements of a chunk's sums have overflowed, the
  * chunk is recomputed in binary64, by step 9 of ../README.md. Rows are computed one at a time.
- * Lanes are keys in scores and columns in fold_row. The other loops call this file, but only
- * rarely, unless V has infinities or NaN.
+ * Lanes are keys in scores and columns in fold_row. The other loops call this file. They seldom
+ * have to, unless V has infinities or NaN.
  */
 #include <math.h>
 #include <string.h>
@@ -43,7 +43,7 @@ struct weights {
 
 static int64_t own_doubles(const struct attention *a)
 {
-    return 2 * a->value_dim + 3; /* o and l of the total, `exact`, and room to align the rest */
+    return 2 * a->value_dim + 3; /* o and l of the total, `exact`, and room to align w->rest */
 }
 
 static int64_t own_floats(const struct attention *a)
@@ -194,7 +194,7 @@ static const float *v_row(const struct careful *w, int64_t block, int key)
         .first;
 }
 
-/* Adds a block to P, which is in w->exact, and to W, which is *sum, by step 9. */
+/* Adds a block to P and W of step 9. P is in w->exact, W is *sum. */
 static void add_block(const struct careful *w, int64_t block, float *row_max, double *sum)
 {
     const float before = *row_max;
@@ -234,7 +234,8 @@ static void take_mean(const struct careful *w, int64_t first)
 
 /* --- The row ---------------------------------------------------------------------------------- */
 
-/* Sets w->exact to o of a chunk. Elements that have overflowed are replaced. */
+/* Sets w->exact to o of a chunk. Elements that have overflowed become P / W, times the sum of the
+ * weights. */
 static void settle(const struct careful *w, int64_t first)
 {
     const double sum = (double)*w->chunk.row_sum;
@@ -260,8 +261,8 @@ static void add_chunk(const struct careful *w, int64_t first)
         w->total.out[c] = w->total.out[c] * f.total + w->exact[c] * f.state;
 }
 
-/* If o is finite and its quotient is infinite, replaces the quotient by FLT_MAX with the sign of
- * the quotient, as step 11 says. Does nothing with dropout. */
+/* In columns with a finite o and an infinite quotient, replaces the quotient by FLT_MAX with the
+ * sign of the quotient (step 11). Does nothing with dropout. */
 static void saturate(const struct careful *w, float *out)
 {
     for (int64_t c = 0; c < w->a->value_dim && !w->a->extras.drops; c++)

@@ -135,7 +135,7 @@ static struct place first_place(const struct attention *a, const struct work_ite
     return place_of_row(a, item->batch, item->kv_head, item->first_row + item->panel_rows);
 }
 
-/* Sets the total to the total over earlier keys, which the caller gives. */
+/* Sets the total to the caller's total over earlier keys. */
 static void resume(const struct attention *a, struct walk *w)
 {
     for (int r = 0; r < w->rows; r++) {
@@ -178,8 +178,8 @@ static void begin(const struct attention *a, const struct kernels *kernels,
     }
     w->visible = all_visible(visible_keys(a, item->batch, w->place[0].position),
                              visible_keys(a, item->batch, w->place[w->rows - 1].position));
-    /* If rows of the head came before, they have most likely brought the keys into L2. A few keys
-     * are read before a prefetch can help. */
+    /* If rows of the head came before, they have most likely brought the keys into L2. If there are
+     * few keys, a prefetch would come too late. */
     w->far = item->first_row + item->panel_rows == 0 && last_end(w) > FEW_KEYS;
     w->large = last_end(w) > NEAR_BYTES / key_bytes(a);
     reset(&w->chunk, w->rows, a->value_dim);
@@ -280,8 +280,8 @@ static void look(struct masked_block *m)
             attnkit_see(m->a, m->kernels, &place[r], m->key, &m->seen[r]);
 }
 
-/* Rows that go through a tile together. Either all of them see the same keys, or each row sees the
- * first keys of `seen` and no others. */
+/* Rows that go through a tile together. Either all of them see the same keys, or each row sees only
+ * keys at the beginning of `seen`, as in a causal call. */
 struct run {
     int first, end;        /* rows first .. end - 1 */
     struct key_set seen;   /* keys that any of the rows sees */
@@ -452,8 +452,8 @@ static bool is_half(enum type type)
 /* Returns whether the heads of the walks can prefetch together: their rows lie side by side, in K
  * and in V, and L2 has room for a block of all heads until the last head uses it. If each head
  * prefetches a part of the next block of all heads, memory is read in order. On a Zen 4 with
- * AVX-512, decoding with K and V of 16-bit types then takes 0.6 to 0.7 times as long. Other types
- * gain nothing, and short caches lose time. */
+ * AVX-512, decoding with K and V of 16-bit types then takes 0.6 to 0.7 of the time that it takes if
+ * each head prefetches by itself. Other types gain nothing, and short caches lose time. */
 static bool can_prefetch_together(const struct attention *a, const struct walk *walks, int count)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
@@ -691,7 +691,8 @@ static void decode(const struct attention *a, const struct kernels *kernels,
         finish(a, kernels, walks + i, common.rest);
 }
 
-/* Decodes one item. Not inlined, so that a single walk does not take the stack of MAX_WALKS walks.
+/* Decodes one item. The function is not inlined, so that a single walk does not take the stack of
+ * MAX_WALKS walks.
  */
 static __attribute__((noinline)) void decode_one(const struct attention *a,
                                                  const struct kernels *kernels,
@@ -743,8 +744,8 @@ void attnkit_decode_chunk(const struct attention *a, const struct kernels *kerne
     decode_chunk(a, kernels, items, count, first, states, step, walks, scratch);
 }
 
-/* Puts only one walk on the stack: prefill.c, which needs much stack itself, calls careful.c, which
- * calls this function. */
+/* Puts only one walk on the stack. careful.c calls this function, and prefill.c, which needs much
+ * stack itself, calls careful.c. */
 void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *kernels,
                               const struct work_item *row, int64_t first, float *state,
                               char *scratch)

@@ -50,7 +50,8 @@ static inline int end_of(struct key_set s)
     return s.word[1] ? 128 - __builtin_clzll(s.word[1]) : 64 - __builtin_clzll(s.word[0]);
 }
 
-/* Returns the keys from `first` on, counted from `first`, with 0 <= first < KEY_BLOCK. */
+/* Returns the keys from `first` on, as a set in which key `first` is key 0. 0 <= first <
+ * KEY_BLOCK. */
 static inline struct key_set counted_from(struct key_set s, int first)
 {
     if (first >= 64)

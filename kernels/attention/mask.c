@@ -17,8 +17,8 @@ static struct key_set part_of_block(int64_t first, int64_t end, int64_t block)
 }
 
 /* Prefetches a later row of a mask. Rows of a mask are far apart, and the hardware prefetcher does
- * not foresee them. The row need not exist, because a prefetch never faults. Inlined always,
- * because gcc drops calls of a function that does nothing but prefetch. */
+ * not foresee them. The row need not exist, because a prefetch never faults. The function is always
+ * inlined, because gcc drops calls of a function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void ask_for_rows_after(const struct mask *m,
                                                                      const char *row, int bytes)
 {
@@ -91,8 +91,8 @@ static bool lie_in_order(const struct attention *a, int64_t block, int64_t colum
            *cells_from(a, block) + KEY_BLOCK <= columns;
 }
 
-/* Returns the columns of the cells of a block, in place or gathered in `line`. Not inlined, so that
- * calls without cells execute fewer bytes of code. */
+/* Returns the columns of the cells of a block, in place or gathered in `line`. The function is not
+ * inlined, so that calls without cells execute fewer bytes of code. */
 static __attribute__((noinline)) struct columns
 columns_of_cells(const struct attention *a, const char *row, int64_t columns, int64_t block,
                  int bytes, char line[KEY_BLOCK * LARGEST_ELEMENT])

@@ -25,7 +25,8 @@ struct panel {
     int rows;           /* rows of the item; spare lanes repeat the last row */
     int lanes;          /* rows, rounded up to whole vectors */
     struct place first; /* place of the first row */
-    int64_t full; /* number of keys that the first row, and so every row, sees without masks */
+    int64_t full; /* number of keys that the first row sees without masks; no later row sees fewer
+                   * keys */
     int64_t end;  /* end of the keys that the last row sees */
     float *q_t;   /* [head_dim][lanes] */
     struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
@@ -103,8 +104,8 @@ int attnkit_most_panel_rows(const struct attention *a, const struct kernels *ker
     return rows / kernels->lanes * kernels->lanes;
 }
 
-/* Returns the number of floats of scratch that parts of weights and the largest weights take: 0
- * without groups. */
+/* Returns how many floats of scratch the parts of weights and the largest weights take. Without
+ * groups this is 0. */
 static int64_t part_floats(const struct attention *a, int lanes)
 {
     return is_grouped(a) ? (2 * KEY_BLOCK + 1) * lanes : 0;
@@ -180,8 +181,8 @@ static struct place next_lane(const struct prefill *w, const struct panel *p, in
 }
 
 /* Prefetches a row of q or out. These rows are far apart, and the hardware prefetcher does not
- * foresee them. Inlined always, because gcc drops calls of a function that does nothing but
- * prefetch. */
+ * foresee them. The function is always inlined, because gcc drops calls of a function that does
+ * nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch_row(const void *row, int64_t bytes,
                                                                const int write)
 {
@@ -203,8 +204,8 @@ static int64_t q_steps(const struct prefill *w)
 }
 
 /* Returns a row of q. With groups, the result is words of struct grouped_kernels in `wide`. If
- * w->paired, the result is words of pairs in `wide`, and w->q_least becomes the least magnitude of
- * the row if this is less. Otherwise the result is binary32, in place or in `wide`. */
+ * w->paired, the result is words of pairs in `wide`, and w->q_least falls to the least magnitude of
+ * the row, if this magnitude is less. Otherwise the result is binary32, in place or in `wide`. */
 static const float *find_q(struct prefill *w, const void *row, float *wide)
 {
     const int64_t n = w->a->head_dim;
@@ -483,7 +484,8 @@ static bool see_first_keys(const struct panel *p, const struct view *view, int32
 }
 
 /* Makes a plane [keys of the view][lanes]. The plane has the numbers that are added to scores, or
- * with `keep` the factors of weights. Heads share lines that do not differ. */
+ * with `keep` the factors of weights. A line that is the same for all heads at a position is made
+ * once for these heads. */
 static void make_plane(const struct prefill *w, const struct panel *p, const struct view *view,
                        int64_t block, bool keep)
 {
@@ -570,8 +572,8 @@ static int64_t last_end(const struct prefill *w)
     return w->panel[w->panels - 1].end;
 }
 
-/* Returns whether an option or an empty cell may hide a key of the block from a row whose keys end
- * after this key. */
+/* Returns whether an option or an empty cell may hide a key of the block that lies before the end
+ * of a row's keys. */
 static bool is_masked(const struct prefill *w, int64_t first)
 {
     if (!has_cells(w->a))
@@ -673,15 +675,15 @@ static double sum_of(const struct panel *p, int lane)
 }
 
 /* Recomputes a row by itself, as an item of one row. Its panel reads no key that the row does not
- * see. Not inlined, because struct prefill is large. */
+ * see. The function is not inlined, because struct prefill is large. */
 static __attribute__((noinline)) void attend_alone(const struct prefill *w, int64_t row)
 {
     const struct work_item item = {w->batch, w->kv_head, row, 1, 0, 1};
     attnkit_prefill(w->a, w->kernels, &item, w->careful_scratch);
 }
 
-/* Divides o of the total of an item of one row again, and writes the result. finish_total may give
- * a wrong quotient if o is infinite. */
+/* Divides again and writes the result, for an item of one row. If o of the total is infinite,
+ * finish_total may have given a wrong quotient. */
 static void divide_again(const struct prefill *w, const struct panel *p)
 {
     const struct attention *const a = w->a;
@@ -705,8 +707,8 @@ static void redo_row(const struct prefill *w, const struct panel *p, int64_t row
         divide_again(w, p);
 }
 
-/* Recomputes the rows whose result is not finite. A sum may have overflowed. Or a lane that does
- * not see a key has multiplied V of this key by 0, which gives NaN if V is NaN or infinite. If the
+/* Recomputes the rows whose result is not finite. A sum may have overflowed. A lane that does not
+ * see a key may have multiplied V of this key by 0, which gives NaN if V is NaN or infinite. If the
  * sum of a row's weights is NaN, the result is NaN, too, and the row is not recomputed. A call that
  * returns states recomputes the row even then: the caller may have made the state from which the
  * call continues, and in this state o may be a number although the sum is NaN. */

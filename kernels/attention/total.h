@@ -36,8 +36,9 @@ static inline double factor_of(float max, float new_max)
     return exact_power(max - (new_max == -INFINITY ? 0.0f : new_max));
 }
 
-/* Folds maximum and sum of a state into M and l of a total. Returns the factors for o. Both
- * products are exact, so a fused operation would give the same result. */
+/* Folds maximum and sum of a state into M and l of a total. Returns the factors for o. The two
+ * products of a sum and its factor are exact, so a fused multiply-add would give the same
+ * result. */
 static inline struct factors fold_sum(float *row_max, double *row_sum, float max, float sum)
 {
     const float new_max = max > *row_max ? max : *row_max;
@@ -53,8 +54,8 @@ static inline double divisor_of(double row_sum)
     return row_sum == 0.0 ? 1.0 : row_sum;
 }
 
-/* Recomputes the quotients that are not finite. quotient_row multiplies by inverse_of(divisor),
- * while this function divides.
+/* Recomputes by division the quotients that are not finite. quotient_row has computed them as
+ * products with inverse_of(divisor).
  */
 static inline void divide_not_finite(const double *o, double divisor, int64_t n, float *out)
 {

@@ -196,7 +196,7 @@ static void write_row(const struct weighing *w, int lane, int64_t block, struct 
     const float none = no_value(&w->a->extras);
     float *const row = row_of(w, lane) + block;
     const int64_t columns = w->a->kv_len - block;
-    float last[KEY_BLOCK]; /* a whole block, for a row that has fewer columns left */
+    float last[KEY_BLOCK]; /* room for a whole block, if the row has fewer columns left */
     float *const whole = columns < KEY_BLOCK ? last : row;
     w->kernels->spread_line(any.word, line, w->keys[lane].word, none, whole);
     if (columns < KEY_BLOCK)

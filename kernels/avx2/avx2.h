@@ -229,9 +229,9 @@ static inline __attribute__((always_inline)) void load_line(const enum type type
         x[j] = load_as_f32(type, from, j * VECTOR, VECTOR);
 }
 
-/* Returns the height of a register tile of `vectors` vectors. 2 or 3 vectors have 12 accumulators,
- * which leave room for 3 vectors and a broadcast in 16 ymm. One vector has the 8 accumulators that
- * keep two ports with a latency of 4 busy. */
+/* Returns the height of a register tile of `vectors` vectors. A tile of 2 or 3 vectors has 12
+ * accumulators, which leave room for 3 vectors and a broadcast in 16 ymm. A tile of one vector has
+ * 8 accumulators, which keep two ports with a latency of 4 busy. */
 static inline int full_height(int vectors)
 {
     return vectors == 3 ? 4 : vectors == 2 ? 6 : 8;

@@ -18,8 +18,8 @@ static inline __m128 max_of_each(const __m256 x[PANEL_ROWS])
 }
 
 /* Stores the weights of VECTOR keys in `weights`, transposed: p has a vector for each row,
- * `weights` has PANEL_ROWS numbers for each key. Returns the sums of the rows with these weights
- * added. */
+ * `weights` has PANEL_ROWS numbers for each key. Returns `sum` plus these weights, a sum for each
+ * row. */
 static inline __m128 store_weights(__m256 p[PANEL_ROWS], float (*weights)[PANEL_ROWS], __m128 sum)
 {
     const __m256 low_01 = _mm256_unpacklo_ps(p[0], p[1]), high_01 = _mm256_unpackhi_ps(p[0], p[1]);

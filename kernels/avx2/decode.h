@@ -20,7 +20,8 @@ struct scores {
 };
 
 /* Rows to prefetch in the course of other work. The struct is used every few dozen cycles and has
- * to stay in registers. Therefore it is a local variable, and zero rows are no special case. */
+ * to stay in registers. Therefore it is a local variable, and a struct without rows needs no
+ * special case. */
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
@@ -53,9 +54,9 @@ static inline struct ahead ask_for(const char *const *row, int count, int64_t by
     return ahead;
 }
 
-/* Before a tile, reduces the number of cache lines for each call if fewer lines are enough for all
- * tiles to come. Fewer lines are better, because prefetches under way delay loads from L2. The
- * number is whole, because counting fractions in each call would take longer. A tile that
+/* Before a tile, lowers the number of cache lines for each call by 1, if the lower number is enough
+ * for all tiles to come. A low number is good, because prefetches under way delay loads from L2.
+ * The number is whole, because counting fractions in each call would take time. A tile that
  * prefetches many lines in a call need not call this function. */
 static inline void begin_tile(struct ahead *ahead)
 {
@@ -65,7 +66,7 @@ static inline void begin_tile(struct ahead *ahead)
     ahead->times_left -= ahead->times;
 }
 
-/* Prefetches the next cache lines to L2 if they may lie in more than one row. */
+/* Prefetches the next cache lines to L2. They may lie in several rows. */
 static inline __attribute__((always_inline)) void prefetch_over_rows(struct ahead *ahead)
 {
     for (int64_t i = 0; i < ahead->lines; i++) {
@@ -107,9 +108,10 @@ static inline struct ahead v_ahead(const struct panel *panel, int64_t tiles, int
 }
 
 /* An addition of integers turns VECTOR adjacent bytes into the floats byte + LARGE. For TYPE_Q8_0,
- * a multiply-add with the scale then subtracts LARGE * scale. That product is exact if the scale is
- * finite, because LARGE has 2 bits and the scale 11. The sign of a zero is lost, but no result
- * depends on it. The ports that multiply have less to do than with a conversion. */
+ * a multiply-add with the scale then subtracts LARGE * scale. LARGE * scale is exact if the scale
+ * is finite, because LARGE has 2 bits and the scale 11. The sign of a zero is lost, but no result
+ * depends on it. A conversion would take a port that multiplies. The addition takes a different
+ * port. */
 #define LARGE 0x1.8p23f
 
 static inline __m256 add_large(const char *bytes)
@@ -118,9 +120,9 @@ static inline __m256 add_large(const char *bytes)
     return _mm256_castsi256_ps(_mm256_add_epi32(x, _mm256_castps_si256(_mm256_set1_ps(LARGE))));
 }
 
-/* Returns VECTOR bytes as floats; j is the index of the vector. A conversion takes an FMA port, two
- * additions take other ports. Vectors alternate between the two ways, so that all ports are equally
- * busy. */
+/* Returns VECTOR bytes as floats; j is the index of the vector. Vectors with even j are converted,
+ * which takes an FMA port. For vectors with odd j, LARGE is added and subtracted, which takes other
+ * ports. So all ports are equally busy. */
 static inline __attribute__((always_inline)) __m256 load_bytes(const char *bytes, const int j)
 {
     return j % 2 == 0 ? load_as_f32(TYPE_I8, bytes, 0, VECTOR)

@@ -119,9 +119,9 @@ struct byte_scales {
     __m256 scale[MAX_TILE], zero[MAX_TILE];
 };
 
-/* Takes the scales for element d of vector j, whose first row is `key`. Returns false where
- * scale_number would not be exact: if a scale of TYPE_I8 is too small, or a scale of TYPE_Q8_0 is
- * not finite. */
+/* Takes the scales for element d of vector j. `key` is the first row of the vector. Returns false
+ * where scale_number would not be exact: if a scale of TYPE_I8 is too small, or a scale of
+ * TYPE_Q8_0 is not finite. */
 static inline __attribute__((always_inline)) bool
 take_scales(const enum type type, const struct key_rows *rows, const char *const *key, int64_t d,
             struct byte_scales *scales, const int j)
@@ -195,7 +195,7 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
     }
 }
 
-/* A copy of a cache line of each row of a tile. */
+/* Copies of cache lines, one from each row of a tile. */
 struct lines {
     _Alignas(32) char bytes[MAX_TILE * VECTOR][LINE_BYTES];
     const char *row[MAX_TILE * VECTOR];
@@ -306,7 +306,7 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
 
 enum { COPIED_DIM = 128 }; /* most elements of a copied row */
 
-/* Copies of the rows of TYPE_F32 of a tile. */
+/* Copies of the rows of a tile. The rows are TYPE_F32. */
 struct copies {
     _Alignas(32) float floats[MAX_TILE * VECTOR][COPIED_DIM];
     const char *row[MAX_TILE * VECTOR];
@@ -325,8 +325,8 @@ static inline bool gains_by_copies(const struct panel *panel)
            (share_sets(k->row) || (apart && panel->far && panel->block->large));
 }
 
-/* Copies the rows of keys from `first` on. The last of `keys` keys is repeated. Not inlined,
- * because the code for each number of rows calls this function. */
+/* Copies the rows of keys from `first` on. The last of `keys` keys is repeated. The function is not
+ * inlined, because the code for each number of rows calls this function. */
 static __attribute__((noinline)) void copy_rows(const struct key_rows *k, int first, int keys,
                                                 struct copies *copies)
 {
@@ -352,8 +352,8 @@ score_copied_rows(const struct panel *panel, struct scores *scores, const int ro
     }
 }
 
-/* Not inlined into the function for rows that are not copied, so that the code of that function
- * stays as it is without copies. */
+/* The function is not inlined, so that gcc compiles the code for rows in place as if there were no
+ * copies. */
 static __attribute__((noinline)) void score_copies(const struct panel *panel, struct scores *scores)
 {
     switch (computed_rows(panel)) {

@@ -137,7 +137,7 @@ load_single(const enum type type, const struct key_rows *v, int key, const struc
     return scaled ? _mm256_mul_ps(x, load_scale(type, v, key, data, columns->scale)) : x;
 }
 
-/* The terms whose sum over the keys is a tile of columns. */
+/* What add_key multiplies for each key: V with its scales, and the weights. */
 struct terms {
     const struct key_rows *v;
     const struct group_scales *scales;

@@ -62,7 +62,7 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
             store_first((float *)y + j * VECTOR, outs - j * VECTOR, acc[i][j]);
 }
 
-/* Returns whether a sum is NaN. Lanes after the last output count, too. If a sum is NaN, the
+/* Returns whether a sum is NaN. Lanes after the last output are tested, too. If a sum is NaN, the
  * caller goes through y again and makes every NaN the same. */
 static inline __attribute__((always_inline)) bool has_nan(__m256 acc[ROWS][WIDTH], const int rows,
                                                           const int vectors)
@@ -87,7 +87,7 @@ static __attribute__((cold, noinline)) void settle_tile(const struct product *p,
     attnkit_avx2_settle(rows, outs, y);
 }
 
-/* Adds the products of input d of some rows of a group. */
+/* Adds the products of input d, for some rows of a group. */
 static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,
                                                            int64_t d, const int rows,
                                                            const int vectors,

@@ -33,7 +33,7 @@ static inline floats numbers_from(int first)
 void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
 {
     enum { QUAD = 4 };
-    /* The lane from which each key of a quad comes, a byte for each key. */
+    /* For each set of the 4 keys of a quad: the lanes of the keys in the set, a byte for each. */
     static const uint32_t places[1 << QUAD] = {0x0,   0x0,     0x1,     0x100,    0x2,   0x200,
                                                0x201, 0x20100, 0x3,     0x300,    0x301, 0x30100,
                                                0x302, 0x30200, 0x30201, 0x3020100};
@@ -47,8 +47,9 @@ void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
 }
 
 /* Moves the next numbers to the lanes whose bits are set. A lane stands for one of eight keys.
- * Lanes whose bits are not set get any number. The place of a key's number is the count of set bits
- * before the key. To count them, the bits become bytes, and a multiplication sums the bytes. */
+ * Lanes whose bits are not set get numbers without meaning. The place of a key's number is the
+ * count of set bits before the key. To count them, the bits become bytes, and a multiplication sums
+ * the bytes. */
 static inline __m256 spread(__m256 numbers, uint64_t bits)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);

@@ -7,8 +7,8 @@
  * 16 ymm. Each d takes 12 FMA and 7 loads. The two FMA ports limit the speed: they take 6 cycles
  * for each d. A tile of 6 x 2 has 8 loads, and was 1 to 3 % slower. The loop is unrolled by 4 d to
  * have few other instructions, because a thread executes only 3 instructions in a cycle while the
- * other thread of its core is busy. The last panel of an item may be narrower and then has tiles of
- * 6 x 2 or 8 x 1.
+ * other thread of its core is busy. The last panel of an item may have only 2 vectors or 1, with
+ * tiles of 6 x 2 or 8 x 1.
  */
 #include "kernels/avx2/avx2.h"
 

@@ -8,7 +8,7 @@
  * all 16 ymm. Each key takes 12 FMA and 7 loads. The two FMA ports limit the speed: they take 6
  * cycles for each key. The loop is unrolled by 4 keys to have few other instructions, because a
  * thread executes only 3 instructions in a cycle while the other thread of its core is busy. The
- * last panel of an item may be narrower and then has tiles of 6 x 2 or 8 x 1.
+ * last panel of an item may have only 2 vectors or 1, with tiles of 6 x 2 or 8 x 1.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/vectors/weighted_tile.h"

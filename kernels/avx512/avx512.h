@@ -214,9 +214,9 @@ static inline __attribute__((always_inline)) void load_line(const enum type type
         x[j] = load_as_f32(type, from, j * VECTOR, VECTOR);
 }
 
-/* Returns the height of a register tile of `vectors` vectors. 4 vectors have 24 accumulators, which
- * leave room for 4 vectors and a broadcast in 32 zmm. Fewer vectors have at least 8 accumulators,
- * which keep two ports with a latency of 4 busy. */
+/* Returns the height of a register tile of `vectors` vectors. A tile of 4 vectors has 24
+ * accumulators, which leave room for 4 vectors and a broadcast in 32 zmm. Tiles of fewer vectors
+ * have at least 8 accumulators, which keep two ports with a latency of 4 busy. */
 static inline int full_height(int vectors)
 {
     return vectors == 4 ? 6 : 8;

@@ -21,15 +21,15 @@ static inline __m128 max_of_each(const __m512 x[PANEL_ROWS])
 }
 
 /* Stores the weights of VECTOR keys in `weights`, transposed: p has a vector for each row,
- * `weights` has PANEL_ROWS numbers for each key. Returns the sums of the rows with these weights
- * added. */
+ * `weights` has PANEL_ROWS numbers for each key. Returns `sum` plus these weights, a sum for each
+ * row. */
 static inline __m128 store_weights(const __m512 p[PANEL_ROWS], float (*weights)[PANEL_ROWS],
                                    __m128 sum)
 {
     const __m512 low_01 = _mm512_unpacklo_ps(p[0], p[1]), high_01 = _mm512_unpackhi_ps(p[0], p[1]);
     const __m512 low_23 = _mm512_unpacklo_ps(p[2], p[3]), high_23 = _mm512_unpackhi_ps(p[2], p[3]);
-    /* key_i holds the weights of keys i, i + 4, i + 8 and i + 12. Each of the next four vectors
-     * holds half of two key_i. */
+    /* key_i holds the weights of keys i, i + 4, i + 8 and i + 12. first_ij holds the first two of
+     * these keys for key_i and key_j, last_ij the last two. */
     const __m512 key_0 = _mm512_shuffle_ps(low_01, low_23, 0x44);
     const __m512 key_1 = _mm512_shuffle_ps(low_01, low_23, 0xee);
     const __m512 key_2 = _mm512_shuffle_ps(high_01, high_23, 0x44);

@@ -14,7 +14,8 @@ enum {
 };
 
 /* Rows to prefetch in the course of other work. The struct is used every few dozen cycles and has
- * to stay in registers. Therefore it is a local variable, and zero rows are no special case. */
+ * to stay in registers. Therefore it is a local variable, and a struct without rows needs no
+ * special case. */
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
@@ -71,8 +72,8 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
     }
 }
 
-/* Returns whether to prefetch the rows into L1. With these prefetches, rows of 16-bit types with
- * gaps between them take 0.9 times as long, and all other rows take longer. */
+/* Returns whether to prefetch the rows into L1. Rows of 16-bit types with gaps between them then
+ * take 0.9 of the time that they take with prefetches into L2. All other rows take longer. */
 static inline bool gains_by_first(const enum type type, const struct ahead *ahead)
 {
     return (type == TYPE_F16 || type == TYPE_BF16) && ahead->apart;

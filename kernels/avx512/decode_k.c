@@ -10,11 +10,11 @@
  * broadcast took a tenth of the time. A tile is 2 vectors of keys, because the sums of one vector
  * are too few to keep the FMA ports busy.
  *
- * Shuffles run on one port only. If all shuffles of a step came before its FMAs, the other FMA port
- * would be idle during the shuffles. Therefore the shuffles of the next step are placed among the
- * FMAs of a step, and their results are stored in memory. binary32 is the exception
- * (is_transposed_before). Registers: 8 vectors of the next step, 8 sums, 2 scales and 2 elements
- * take 20 of 32 zmm. Constants take the other registers.
+ * Shuffles run only on one of the two ports that execute FMAs. If all shuffles of a step came
+ * before its FMAs, the second of these ports would be idle during the shuffles. Therefore the
+ * shuffles of the next step are placed among the FMAs of a step, and their results are stored in
+ * memory. binary32 is the exception (is_transposed_before). Registers: 8 vectors of the next step,
+ * 8 sums, 2 scales and 2 elements take 20 of 32 zmm. Constants take the other registers.
  *
  * For few rows of binary32, memory limits the speed. For types of 8 or 16 bits, shuffles and FMA
  * together limit the speed. Prefetches are spread evenly and go through one row after the other. In
@@ -23,12 +23,12 @@
  * A byte q of TYPE_Q8_0 becomes q * scale without a conversion. q + 128 in the mantissa of a power
  * of two is x = q + c with c = 2^16 + 128 or 2^8 + 128, and x * scale - c * scale is one FMA.
  * Nothing is rounded: q * scale takes 8 + 11 bits, c * scale takes 10 + 11 bits, and both are
- * normal or 0. Only the sign of a zero may differ from the product q * scale. A chain that begins
- * at +0 keeps that sign only in a sum that is zero, and the sign of a zero sum does not reach a
- * result (steps 3 and 11 of kernels/README.md). NaN becomes NaN either way. A byte of TYPE_I8 is
- * converted as the upper byte of 32 bits, and the scale is divided by 2^24. This is not exact if a
- * scale is infinite or very small. A tile that has one of these scales is recomputed with
- * conversion and product.
+ * normal or 0. The result may differ from the product q * scale only in the sign of a zero. A chain
+ * that begins at +0 keeps that sign only in a sum that is zero, and the sign of a zero sum does not
+ * reach a result (steps 3 and 11 of kernels/README.md). NaN becomes NaN either way. A byte of
+ * TYPE_I8 is converted as the upper byte of 32 bits, and the scale is divided by 2^24. This is not
+ * exact if a scale is infinite or very small. A tile that has one of these scales is recomputed
+ * with conversion and product.
  */
 #include "kernels/avx512/steps.h"
 
@@ -90,7 +90,7 @@ static inline __attribute__((always_inline)) __m512 widen_block(__m512i bits, co
 static inline __attribute__((always_inline)) __m512 widen_byte(__m512i bits, const int i,
                                                                __m512 scale)
 {
-    const int place = 0x00808080 | i << 24, next = 4 << 24; /* bytes of the shuffle; others: 0 */
+    const int place = 0x00808080 | i << 24, next = 4 << 24; /* index 0x80 gives a byte of 0 */
     const __m512i moved =
         i == 0   ? _mm512_slli_epi32(bits, 24)
         : i == 3 ? _mm512_and_si512(bits, _mm512_set1_epi32((int)0xff000000))
@@ -130,9 +130,10 @@ enum hints {
     K_COPIED,
 };
 
-/* Returns whether to prefetch K into L1. A cache line of a 16-bit type takes twice the work of a
- * line of binary32. If K was in a cache of the CPU, these prefetches made 16-bit types up to 5 %
- * slower. Bytes gain nothing. */
+/* Returns whether to prefetch K into L1. A cache line of binary32 takes half the work of a line of
+ * a 16-bit type, so the next line of binary32 is needed sooner. 16-bit types became up to 5 %
+ * slower if K was in a cache of the CPU, so they are prefetched only if K and V are larger than L2.
+ * Bytes gain nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;
@@ -158,8 +159,8 @@ static inline int asks_of_step(const enum type type)
 
 /* ---------------------------------------------------------------------------------- tiles */
 
-/* Returns whether a step is transposed during the FMAs of the step before it. This is not done for
- * binary32, which has more shuffles than FMAs, and whose shuffles wait longer for memory. */
+/* Returns whether a step is transposed during the FMAs of the step before it. binary32 is the
+ * exception: it has more shuffles than FMAs, and the shuffles wait longer for memory. */
 static inline bool is_transposed_before(const enum type type)
 {
     return type != TYPE_F32;
@@ -180,7 +181,8 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
     const struct step *now = &tile->steps->step[tile->steps->now];
     struct step *next = &tile->steps->step[1 - tile->steps->now];
     /* For TYPE_F16 the compiler would keep an address for each half of a unit, most of them in
-     * vector registers, and moving an address back takes an FMA port. */
+     * vector registers. Moving an address back takes an FMA port. The empty statement prevents
+     * this. */
     if (type == TYPE_F16)
         __asm__("" : "+r"(now), "+r"(next));
     __m512i x[UNITS];
@@ -378,7 +380,7 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
 
 enum { COPIED_DIM = 128 }; /* most elements of a copied row */
 
-/* Copies of the rows of TYPE_F32 of a tile. */
+/* Copies of the rows of a tile. The rows are TYPE_F32. */
 struct copies {
     _Alignas(64) float floats[MAX_TILE * VECTOR][COPIED_DIM];
     const char *row[MAX_TILE * VECTOR];
@@ -423,8 +425,8 @@ score_copied_rows(const struct panel *panel, struct scores *scores, const int ro
     scores->v = ahead;
 }
 
-/* Not inlined into the function for rows that are not copied, so that the code of that function
- * stays as it is without copies. */
+/* The function is not inlined, so that gcc compiles the code for rows in place as if there were no
+ * copies. */
 static __attribute__((noinline)) void score_copies(const struct panel *panel, struct scores *scores)
 {
     switch (computed_rows(panel)) {

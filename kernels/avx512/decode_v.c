@@ -88,8 +88,8 @@ load_columns(const enum type type, const char *data, int64_t width, const __m512
     return type == TYPE_I8 || type == TYPE_Q8_0 ? _mm512_mul_ps(x, scale) : x;
 }
 
-/* Loads vectors j and j + 1 of TYPE_BF16 as the even elements and the odd elements, which takes one
- * operation for each. `interleave` restores the order of memory. */
+/* Loads vectors j and j + 1 of TYPE_BF16 as the even elements and the odd elements. This takes one
+ * operation for each vector. `interleave` restores the order of memory. */
 static inline __attribute__((always_inline)) void load_pair(const char *data, const int j,
                                                             __m512 pair[2])
 {

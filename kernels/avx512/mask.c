@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masks as bits, one bit for each key of a block: the keys whose byte is not 0, whose id is the id
- * of the row, or whose bias does not mask them. mask.c of kernels/attention calls these functions
- * for each query row and block. Loads limit the speed.
+ * Masks as bits, one bit for each key of a block. `nonzero` sets the bit if the byte of the key is
+ * not 0, same_ids if the id of the key is the id of the row, and `unmasked` if the bias does not
+ * mask the key. mask.c of kernels/attention calls these functions for each query row and block.
+ * Loads limit the speed.
  */
 #include "kernels/avx512/avx512.h"
 

@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
                                   j + 1 < vectors ? (__mmask16)0xffff : last, acc[i][j]);
 }
 
-/* Returns whether a sum is NaN. Lanes after the last output count, too. If a sum is NaN, the
+/* Returns whether a sum is NaN. Lanes after the last output are tested, too. If a sum is NaN, the
  * caller goes through y again and makes every NaN the same. */
 static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][WIDTH],
                                                           const int rows, const int vectors)
@@ -75,7 +75,7 @@ static __attribute__((cold, noinline)) void settle_y(const struct product *p)
     }
 }
 
-/* Adds the products of step d of a group of rows. In large tiles, the FMAs of half of the rows
+/* Adds the products of step d, for a group of rows. In large tiles, the FMAs of half of the rows
  * broadcast x anew for each vector. This saves the broadcast instruction, and there are cycles left
  * for the additional loads. */
 static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,

@@ -9,8 +9,8 @@
  * loads as FMA, because Ice Lake was seen to sustain only 1.1 loads of a zmm in a cycle. The loop
  * is unrolled by 4 d to have few other instructions, because a thread executes only 3 instructions
  * in a cycle while the other thread of its core is busy. A tile of 7 x 4 or 12 x 2 with broadcasts
- * in the FMA has fewer instructions, and was 10 % slower. The last panel of an item may be narrower
- * and then has tiles of 8 keys.
+ * in the FMA has fewer instructions, and was 10 % slower. The last panel of an item may have only 1
+ * to 3 vectors, with tiles of 8 keys.
  */
 #include "kernels/avx512/avx512.h"
 

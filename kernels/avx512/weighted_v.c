@@ -10,7 +10,7 @@
  * half as many loads as FMA, because Ice Lake was seen to sustain only 1.1 loads of a zmm in a
  * cycle. The loop is unrolled by 4 keys to have few other instructions, because a thread executes
  * only 3 instructions in a cycle while the other thread of its core is busy. The last panel of an
- * item may be narrower and then has tiles of 8 columns.
+ * item may have only 1 to 3 vectors, with tiles of 8 columns.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/vectors/weighted_tile.h"

@@ -21,8 +21,7 @@ enum { GROUP_WORDS = GROUP_PRODUCTS / ELEMENTS };
 
 /* --- Words ------------------------------------------------------------------------------------ */
 
-/* Puts the elements of words into the order that these tiles need. They are in this order
- * already. */
+/* Returns x, because the elements of its words are already in the order that these tiles need. */
 static inline __m512i order_words(__m512i x)
 {
     return x;
@@ -174,8 +173,8 @@ add_to_rectangle(const struct factors *f, const struct rectangle *r, const struc
         add_groups(f, r, groups, 1, 1);
 }
 
-/* The arguments with which shape_registers was called last. The call is left out if they are the
- * same, because a comparison takes less time. */
+/* The arguments with which shape_registers was called last. If the arguments do not change, the
+ * next call is left out, because a comparison takes less time. */
 struct shape {
     int lines, words;
 };

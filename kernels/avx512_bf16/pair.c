@@ -11,8 +11,9 @@ enum {
     AT_ONCE = 2 * VECTOR,   /* elements in a zmm */
 };
 
-/* Returns, lane by lane, the minimum of `least` and of the magnitude of the number minus 1. The
- * magnitude 0 minus 1 is the largest 16-bit number, so zeros do not count. */
+/* Returns, lane by lane, the smaller of `least` and the magnitude of the number minus 1, both
+ * unsigned. For a magnitude of 0, the subtraction wraps to the largest 16-bit number, so zeros do
+ * not count. */
 static inline __m512i least_of(__m512i least, __m512i numbers)
 {
     const __m512i magnitudes = _mm512_and_si512(numbers, _mm512_set1_epi16(0x7fff));

@@ -15,7 +15,7 @@ enum {
     LINE_IS_DUE = 1 << 16,
 };
 
-/* Returns the number of inputs of a tile of the matrix that a cache line holds. */
+/* Returns how many inputs of a matrix tile one cache line holds. */
 static inline int line_inputs(const enum type type)
 {
     return type == TYPE_F32 ? 1 : type == TYPE_Q8_0 ? 4 : 2;

@@ -80,7 +80,8 @@ static int64_t panels(const struct linear *l, int64_t panel)
     return (l->out_dim - 1) / panel + 1;
 }
 
-/* Returns the outputs of a panel of many rows. In integers, words are smaller than binary32. */
+/* Returns the number of outputs of a panel for many rows. With integers it is larger, because a
+ * matrix in words takes fewer bytes than in binary32. */
 static int64_t many_panel(const struct linear *l)
 {
     return l->integers ? FEW_PANEL : PANEL;

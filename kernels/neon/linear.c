@@ -70,7 +70,7 @@ static __attribute__((cold, noinline)) void settle_tile(const struct product *p,
     attnkit_neon_settle(rows, WIDTH * VECTOR, y);
 }
 
-/* Adds the products of an input of a group of rows. */
+/* Adds the products of one input, for a group of rows. */
 static inline __attribute__((always_inline)) void
 multiply(const float *x, const float *w, const int rows, float32x4_t sum[ROW_GROUP][WIDTH])
 {

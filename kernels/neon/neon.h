@@ -205,8 +205,8 @@ static inline int lanes_at(int64_t at, int64_t end)
 }
 
 /* Returns the height of the next tile in prefill, if `left` keys or columns are left. In a panel of
- * a single vector the height is MAX_HEIGHT if then either none or at least FULL keys or columns
- * remain. Otherwise the height is tile_height with at most FULL. */
+ * a single vector the height is MAX_HEIGHT, if no keys or columns remain after the tile, or at
+ * least FULL. In all other cases the height is tile_height(left, FULL). */
 static inline int panel_height(int64_t left, int vectors)
 {
     if (vectors == 1 && (left == MAX_HEIGHT || left >= MAX_HEIGHT + FULL))

@@ -86,7 +86,8 @@ static inline void unpack(const enum type type, const struct rows *rows, int cou
         unpack_row(type, rows->first + r * rows->stride, rows->dim, to);
 }
 
-/* Returns the first element of the largest magnitude. A NaN counts as larger than any number. */
+/* Returns the element with the largest magnitude, or the first of several. A NaN counts as larger
+ * than any number. */
 static float largest_of(const float *x)
 {
     float largest = x[0];

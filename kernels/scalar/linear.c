@@ -94,7 +94,7 @@ static void make_words(const void *tile, int64_t n, void *words)
     memcpy(words, tile, (size_t)(n / Q8_BLOCK * TILE_BLOCK));
 }
 
-/* Returns `sum` with the products of a row and an output of a block added. */
+/* Continues the chain `sum` by one block, for a row of x and an output. */
 static float add_integers(const struct rounded_block *x, int row, const char *tile, int64_t out,
                           float sum)
 {

@@ -276,9 +276,9 @@ static float nearest_bf16(float x)
     return float_from_bf16(bf16_from_float(x));
 }
 
-/* Divides the weights of the block's keys by the largest, and splits the quotients into parts:
- * b->weight gets the high parts, and b->p the sums of both parts. Returns the largest weight, from
- * LEAST_PEAK to 1. */
+/* Divides the weights of the block's keys by the largest weight, and splits the quotients into
+ * parts: b->weight gets the high parts, and b->p the sums of both parts. Returns the largest
+ * weight, from LEAST_PEAK to 1. */
 static float split_weights(const struct attention *a, int keys, struct buffers *b)
 {
     float largest = LEAST_PEAK;
@@ -394,8 +394,8 @@ static int weigh_block(const struct attention *a, int64_t kv_head, struct place 
     return keys;
 }
 
-/* Returns o or l of a chunk, `before`, with the sum of a block added. `largest` is the number by
- * which a block's weights were divided in step 17. */
+/* Adds the sum of a block to an o or l of a chunk. `before` is the old o or l. `largest` is the
+ * number by which a block's weights were divided in step 17. */
 static float moved_sum(const struct attention *a, float before, float rescale, float sum,
                        float largest)
 {

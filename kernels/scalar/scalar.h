@@ -63,8 +63,8 @@ static inline float scalar_exp2(float x)
 }
 
 /* Returns log x for x = 0, NaN, +inf or a normal x > 0, within 1.0 ulp. x is split into 2^e m with
- * 0.75 <= m < 1.5. The result is e ln 2 + 2 atanh(y) with y = (m - 1) / (m + 1). Each larger term
- * is kept as two numbers, a rounded value and its rounding error. */
+ * 0.75 <= m < 1.5. The result is e ln 2 + 2 atanh(y) with y = (m - 1) / (m + 1). The larger terms
+ * are kept as two numbers each: a rounded value and its rounding error. */
 static inline float scalar_log(float x)
 {
     if (x == 0.0f)

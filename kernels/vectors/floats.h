@@ -69,9 +69,9 @@ static inline const float *row_at(struct rows rows, int i)
     return (const float *)(rows.first + i * rows.stride);
 }
 
-/* Prefetches into L2 the cache line of element i of each of `n` rows from row `first` on. The rows
- * need not exist, because a prefetch never faults. The function is always inlined, because gcc
- * drops calls of a function that does nothing but prefetch. */
+/* Prefetches element i of `n` rows, from row `first` on, into L2. The rows need not exist, because
+ * a prefetch never faults. The function is always inlined, because gcc drops calls of a function
+ * that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch(struct rows rows, int first, int64_t i,
                                                            const int n)
 {

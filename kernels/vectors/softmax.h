@@ -9,8 +9,8 @@
 
 #include "kernels/kernels.h"
 
-/* Replaces t by the weights, for one vector of lanes and `n` keys. Returns `sum` with the weights
- * added. */
+/* Replaces t by the weights, for one vector of lanes and `n` keys. Returns `sum` plus the
+ * weights. */
 static inline __attribute__((always_inline)) floats
 weights_step(float *s, int lanes, floats subtrahend, floats sum, const int n)
 {

@@ -13,7 +13,7 @@ enum {
     UNROLL = 4, /* keys in a loop body, so that pointers and the loop test cost little */
 };
 
-/* Adds the products of one key, whose part of V is at `line`. */
+/* Adds the products of one key. `line` is the key's part of V. */
 static inline __attribute__((always_inline)) void multiply_key(const float *p, const char *line,
                                                                floats acc[MAX_HEIGHT][VECTORS],
                                                                const int height, const int vectors)

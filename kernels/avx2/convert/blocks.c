@@ -69,8 +69,8 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* Returns the first element of the largest magnitude. Compared as integers, magnitudes have the
- * order of the numbers, and NaN comes last. */
+/* Returns the element with the largest magnitude, or the first of several. Compared as integers,
+ * magnitudes have the order of the numbers, and NaN comes last. */
 static inline float largest_of(const float *x)
 {
     enum { PARTS = UNIT / VECTOR };

@@ -174,7 +174,7 @@ struct weight_lines {
 
 /* Rounded weights: for each block and row the integers of each four keys, in the order of keys 0,
  * 2, 1 and 3. The scale of row r and block b is at BLOCKS * r + b. The sums of a block and row
- * begin with `beginning`, because even_bytes adds EVEN_OFFSET. */
+ * begin with `beginning`, which takes back the EVEN_OFFSET that even_bytes adds. */
 struct rounded_weights {
     _Alignas(32) int16_t n[BLOCKS][PANEL_ROWS][KEY_BLOCK / FOUR][FOUR];
     _Alignas(32) float scale[VECTOR], inverse[VECTOR];
@@ -282,8 +282,8 @@ round_row_of_block(const struct panel *panel, const struct weight_lines *lines, 
     w->beginning[b][r] = -EVEN_OFFSET * (_mm_cvtsi128_si32(half) + _mm_extract_epi32(half, 2));
 }
 
-/* Rounds the weights for the blocks of columns from column c on. If fewer blocks are left, the last
- * block is repeated. */
+/* Rounds the weights for the blocks of columns from column c on. If fewer than BLOCKS blocks are
+ * left, the last block is repeated. */
 static inline __attribute__((always_inline)) void
 round_weights(const struct panel *panel, int64_t c, struct weight_lines *lines,
               struct rounded_weights *w, const int rows)
@@ -302,9 +302,9 @@ round_weights(const struct panel *panel, int64_t c, struct weight_lines *lines,
 
 /* -------------------------------------------------------------------------------------- sums */
 
-/* Interleaves the bytes of half of the columns of four keys: 32 bits of u[i] are a column of the
- * four keys. u[i] has the columns 4 i to 4 i + 3 and 16 + 4 i to 16 + 4 i + 3, counted from column
- * 8 of the block if `upper`, else from column 0. */
+/* For half of the columns of a block, interleaves the bytes of four keys: 32 bits of u[i] are one
+ * column of the four keys. u[i] has the columns 4 i to 4 i + 3 and 16 + 4 i to 16 + 4 i + 3,
+ * counted from column 8 of the block if `upper`, else from column 0. */
 static inline __attribute__((always_inline)) void
 interleave_keys(const char *const *row, int64_t at, const bool upper, __m256i u[SUMS])
 {

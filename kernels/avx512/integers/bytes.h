@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounding of inputs of linear maps to bytes, and words of vectors of 64 bytes, for AVX-512 with
- * and without VNNI.
+ * Rounds inputs of linear maps to bytes, and stores words that fill vectors of 64 bytes. For
+ * AVX-512 with and without VNNI.
  */
 #ifndef ATTNKIT_AVX512_BYTES_H
 #define ATTNKIT_AVX512_BYTES_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rounds the weights of a panel, times the scales of V, to integers (step 16 of ../../README.md),
- * for 4 blocks of columns of V together. Then the scales of all rows and blocks fit one vector, and
+ * for 4 blocks of columns of V together. The scales of 4 rows and 4 blocks fill one vector, and
  * take one division. A file includes this header after it has defined dot (pairs.h).
  *
  * For each row and block, a vector of 16 keys takes 3 instructions for the largest weight, and then
@@ -29,9 +29,9 @@ struct weight_lines {
 
 /* `n` has the integers of each tile, row and four keys: first for the first block of the tile, then
  * for the second block. The integers of four keys are in the order of keys 0, 2, 1 and 3. The scale
- * of row r and block b is at BLOCKS * r + b. `beginnings` has for each tile and row the numbers
- * with which the sums of the two blocks begin, at index 0 and 2, because even_bytes adds
- * EVEN_OFFSET. */
+ * of row r and block b is at BLOCKS * r + b. `beginnings` has two numbers for each tile and row, at
+ * index 0 and 2. The sums of the two blocks begin with them, which takes back the EVEN_OFFSET that
+ * even_bytes adds. */
 struct rounded_weights {
     _Alignas(64) int16_t n[TILES][PANEL_ROWS][KEY_BLOCK / FOUR][2][FOUR];
     _Alignas(64) float scale[VECTOR];
@@ -64,9 +64,8 @@ take_weights(const struct panel *panel, const struct weights *weights, struct we
     }
 }
 
-/* The places of BLOCKS blocks in the rows of V, in bytes. If fewer blocks are left, the last block
- * is repeated.
- */
+/* The places of BLOCKS blocks in the rows of V, in bytes. If fewer than BLOCKS blocks are left, the
+ * last block is repeated. */
 struct block_places {
     int64_t at[BLOCKS];
 };

@@ -106,9 +106,10 @@ store_integers(const enum type type, const char *block, int64_t unit, char *to)
         vst1q_s8((int8_t *)to + half * UNIT / 2, integers(type, block, unit, half));
 }
 
-/* Returns the first element of the largest magnitude. Compared as integers, magnitudes have the
- * order of the numbers, and NaN comes last. In each lane the search goes from the last element to
- * the first, so that it ends with the first of several elements of the same magnitude. */
+/* Returns the element with the largest magnitude, or the first of several. Compared as integers,
+ * magnitudes have the order of the numbers, and NaN comes last. In each lane the search goes from
+ * the last element to the first, so that it ends with the first of several elements of the same
+ * magnitude. */
 static inline float largest_of(const float *x)
 {
     enum { PARTS = UNIT / VECTOR };

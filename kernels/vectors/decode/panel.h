@@ -45,8 +45,8 @@ struct decode_parts {
     void (*weighted_v)(const struct panel *panel, const struct weights *weights);
 };
 
-/* Does the work of `decode` of struct kernels, but `parts` read q, K and V. Therefore rows of q may
- * have another form, such as scales and integers. */
+/* Does the work of `decode` of struct kernels, but `parts` read q, K and V. Therefore rows of q
+ * need not be binary32: they may be scales and integers. */
 void KERNEL(decode_by)(const struct decode_parts *parts, const struct decode_block *block, int rows,
                        float scale_log2);
 

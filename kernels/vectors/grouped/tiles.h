@@ -107,8 +107,8 @@ static inline __attribute__((always_inline)) void add_by_lines(const float *lane
         add_lines(lane_words, words, sums, is_first, 1, vectors);
 }
 
-/* Does the work of add_lines. Not inlined, so that scores and weighted_v share the code. A call
- * takes little time compared with a group. */
+/* Does the work of add_lines. The function is not inlined, so that scores and weighted_v share its
+ * code. A call takes little time compared with a group. */
 static __attribute__((noinline)) void add_group(const float *lane_words, const struct words *words,
                                                 float *sums, bool is_first, int lines, int vectors)
 {

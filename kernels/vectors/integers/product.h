@@ -2,14 +2,19 @@
  *
  * Linear maps in integers: the entries of struct matrix_integer_kernels that several instruction
  * sets share. A file of an instruction set includes this header after it has defined
- *   input                  the integer type of x in a block
- *   sums_v, words_v        the integer sums of VECTOR outputs; STEP inputs of VECTOR outputs
- *   round_block            rounds Q8_BLOCK inputs; returns the scale, and sets the beginning of
- * sums begin_sums             sums before the first step of a block make_step              the
- * words of a step of a tile, from the bytes of the tile load_words, store_words add_products adds
- * the products of words by STEP inputs of a row to sums sums_as_floats and the shapes of the
- * register tiles: ROWS x WIDTH vectors for many rows, 1 x ONE_WIDTH and FEW_ROWS x FEW_WIDTH for
- * few rows, and FEW_MOST, the most rows of few_product.
+ *   input            the integer type of x in a block
+ *   sums_v           the integer sums of VECTOR outputs
+ *   words_v          STEP inputs of VECTOR outputs
+ *   round_block      rounds Q8_BLOCK inputs, sets the beginning of their sums, returns the scale
+ *   begin_sums       returns the sums before the first step of a block
+ *   make_step        makes the words of a step from the bytes of a packed tile
+ *   store_words      stores words
+ *   add_products     adds the products of words and STEP inputs of a row to sums
+ *   add_stored       does the work of add_products for words in memory
+ *   sums_as_floats   converts sums to binary32
+ * and the shapes of the register tiles. A register tile has ROWS x WIDTH vectors for many rows. For
+ * few rows it has 1 x ONE_WIDTH or FEW_ROWS x FEW_WIDTH vectors. FEW_MOST is the most rows of
+ * few_product.
  *
  * Integer sums of a block and the sums of binary32 of a register tile stay in registers. After the
  * Q8_BLOCK / STEP steps of a block, a vector of sums takes a conversion, a product of scales and an
@@ -71,14 +76,14 @@ static void make_words(const void *tile, int64_t n, void *words)
 
 /* ------------------------------------------------------------------------ register tiles */
 
-/* Where a register tile reads: in the blocks of its group of rows, the scale and the integers of
- * its first row; and the blocks of its tiles of the matrix. */
+/* The addresses from which a register tile reads. `scales` and `integers` are those of its first
+ * row, in the blocks of its group of rows. `tile` has the blocks of its tiles of the matrix. */
 struct reader {
     const char *scales, *integers;
     const char *tile[MOST_WIDTH];
 };
 
-/* Loads the scales of a block of the tiles, which are packed or words. */
+/* Loads the scales of a block of each tile. The tiles are packed or words. */
 static inline __attribute__((always_inline)) void load_tile_scales(const struct reader *r,
                                                                    floats scale[MOST_WIDTH],
                                                                    const int vectors,
