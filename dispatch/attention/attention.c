@@ -84,8 +84,8 @@ attnkit_status attnkit_attention_plan_workspace(const void *plan, size_t *bytes,
 }
 
 /* Checks all inputs of a run. `a` is a copy of plan->a, or in a single call plan->a itself. Sets
- * *workspace to NULL if there is nothing to do. Not inlined, so that its locals have left the stack
- * when kernels run. */
+ * *workspace to NULL if there is nothing to do. The function is not inlined, so that its locals
+ * have left the stack when kernels run. */
 static __attribute__((noinline)) attnkit_status bind(const struct attention_plan *plan,
                                                      const struct run_input *input,
                                                      const struct kernels *kernels,
@@ -120,8 +120,8 @@ static void run(const struct attention_plan *plan, const struct attention *a,
     attnkit_run_attention(&run, exec);
 }
 
-/* Checks the inputs of a run against the caller's plan. Not inlined, so that its locals have left
- * the stack when kernels run. */
+/* Checks the inputs of a run against the caller's plan. The function is not inlined, so that its
+ * locals have left the stack when kernels run. */
 static __attribute__((noinline)) attnkit_status
 bind_data(const struct attention_plan *plan, const attnkit_attention_data *data,
           const struct kernels *kernels, const attnkit_exec *exec, struct attention *a,
@@ -158,8 +158,8 @@ attnkit_status attnkit_attention_run(const void *planned, const attnkit_attentio
     return accept(message);
 }
 
-/* Makes the plan of a single call and binds it to the memory of the call. Not inlined, so that its
- * locals have left the stack when kernels run. */
+/* Makes the plan of a single call and binds it to the memory of the call. The function is not
+ * inlined, so that its locals have left the stack when kernels run. */
 static __attribute__((noinline)) attnkit_status
 bind_args(const attnkit_attention_args *args, const attnkit_exec *theirs, attnkit_exec *exec,
           struct attention_plan *plan, const struct kernels **kernels, char **workspace,

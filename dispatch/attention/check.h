@@ -39,7 +39,7 @@ static inline int64_t columns_or_keys(const struct request *r, int64_t columns)
 
 attnkit_status attnkit_check_request(const struct request *r, char *message);
 
-/* Checks visibility, score mods and weights. Defined in check_groups.c. */
+/* Checks visibility, score mods and weights. The function is in check_groups.c. */
 attnkit_status attnkit_check_groups(const struct request *r, char *message);
 
 #endif

@@ -22,7 +22,8 @@ struct call {
     struct merge m;
     const struct kernels *kernels;
     int64_t rows, shares;
-    bool done[MOST_SHARES]; /* shares that are merged: in place, no share may be merged twice */
+    bool done[MOST_SHARES]; /* shares that have been merged; in a merge in place, a second merge of
+                             * a share would be wrong */
 };
 
 static const struct version args_version = VERSION_OF(attnkit_merge_args, lse);
@@ -85,8 +86,8 @@ static attnkit_status check_dims(const attnkit_merge_args *args, int64_t *rows, 
 /* The tensors of a call: the outputs, then out and lse of one part at a time. */
 enum { OUT, LSE, OUTPUTS, PART_OUT = OUTPUTS, PART_LSE, TENSORS };
 
-/* Returns a tensor of binary32 rows with the call's shape. plan_tensors then changes out if its
- * type is not binary32. */
+/* Returns a tensor of binary32 rows with the call's shape. plan_tensors then changes the tensor of
+ * out if the type of out is not binary32. */
 static struct tensor f32_rows(const attnkit_merge_args *args, const char *name, int64_t dim)
 {
     return (struct tensor){

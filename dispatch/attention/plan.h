@@ -88,7 +88,7 @@ attnkit_status attnkit_make_attention_plan(const struct request *r, const struct
                                            int64_t threads, struct attention_plan *plan,
                                            char *message);
 
-/* Lists the tensors and sets the strides of plan->a. Defined in plan_tensors.c. */
+/* Lists the tensors and sets the strides of plan->a. The function is in plan_tensors.c. */
 attnkit_status attnkit_plan_attention_tensors(const struct request *r, struct attention_plan *plan,
                                               char *message);
 

@@ -19,7 +19,7 @@ struct request {
     const attnkit_states *states;
     const attnkit_weights_out *weights;
 
-    /* Copies of the caller's structs whose sizes differ from the sizes in this version. */
+    /* Copies of the caller's structs, used if their sizes differ from the sizes in this version. */
     struct {
         attnkit_attention_args core;
         attnkit_kv_storage storage;

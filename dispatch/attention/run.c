@@ -60,7 +60,8 @@ static void run_stealing(void *arg, int64_t thread)
     fp_modes_end(callers);
 }
 
-/* Returns whether work stealing is worth the two barriers that it costs threads of the caller. */
+/* For threads of the caller with a barrier, returns whether work stealing pays for its two
+ * barriers. */
 static bool is_worth_meeting(const struct attention_run *run)
 {
     const fp_modes callers = fp_modes_begin();

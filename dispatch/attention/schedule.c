@@ -42,9 +42,9 @@ static int most_rows(const struct attention *a, const struct kernels *kernels, i
     return rows < kernels->lanes ? kernels->lanes : attnkit_most_panel_rows(a, kernels);
 }
 
-/* Returns the number of rows of each item of a head, except for the last item, which may have
- * fewer. The rows of a head are divided into as few items as possible. Items of panels have about
- * the same number of rows. */
+/* Returns how many rows an item of a head has. The last item of a head may have fewer rows. The
+ * rows of a head are divided into as few items as possible. Items of panels have about the same
+ * number of rows. */
 static int rows_per_item(const struct attention *a, const struct kernels *kernels, int64_t rows,
                          int most)
 {
@@ -92,9 +92,9 @@ static int64_t distance(int64_t stride)
     return stride < 0 ? -stride : stride;
 }
 
-/* Returns whether the rows of all heads of a key lie together, as in token-major tensors. Heads
- * then share pages of virtual memory. If one head were computed after the other, the pages would no
- * longer be in the TLB when the next head needs them. */
+/* Returns whether heads share pages of virtual memory. They do in token-major tensors, where the
+ * rows of all heads lie together for each key. If one head were computed after the other, the pages
+ * would no longer be in the TLB when the next head needs them. */
 static bool heads_share_pages(const struct attention *a)
 {
     const struct strides k = a->k.stride, v = a->v.stride;
@@ -190,9 +190,10 @@ static double total_cost(const struct attention *a, const struct schedule *s)
     return total;
 }
 
-/* Returns the thread that gets an item. Each thread has an equal part of the total cost, and gets
- * the items whose middle lies in this part. `done` is the cost of the items before this item. Every
- * thread adds up the same numbers in the same order, so each item has exactly one owner. */
+/* Returns the thread that gets an item. Each thread has an equal part of the total cost. An item
+ * belongs to the part in which half of its own cost is reached. `done` is the cost of the items
+ * before this item. Every thread adds up the same numbers in the same order, so each item has
+ * exactly one owner. */
 static int64_t owner_of(const struct schedule *s, double done, double item_cost, double total)
 {
     if (total == 0) /* no item has rows */

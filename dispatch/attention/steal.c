@@ -20,11 +20,11 @@ enum {
     LINE_DOUBLES = CACHE_LINE / (int)sizeof(double),
     SLOT_BYTES = 1 << 16, /* bytes of slots for each thread, more if two states need more */
     MANY_ITEMS = 8,       /* no item is split if each thread has at least MANY_ITEMS items */
-    CLAIMS = 2,           /* a claim is 1 / CLAIMS of a thread's even share of the units left */
-    MOST_LOOKS = 1 << 18, /* a thread that has found no free slot this often leaves: some 10 ms */
+    CLAIMS = 2,           /* a claim has (units left / threads) / CLAIMS units */
+    MOST_LOOKS = 1 << 18, /* a thread leaves after so many looks without a free slot: some 10 ms */
 };
 
-/* A group of the tail, whose items are worked on chunk by chunk. */
+/* A group of the tail. Its items are worked on chunk by chunk. */
 struct split_group {
     _Alignas(CACHE_LINE) _Atomic int64_t joined; /* the first unit that is not joined */
     _Atomic int64_t joining;                     /* 1 while a thread changes the total */
@@ -53,7 +53,7 @@ static int64_t whole_lines(int64_t n, int64_t line)
     return divide_up(n, line) * line;
 }
 
-/* Returns the number of floats of the state of an item with the given rows, in whole cache
+/* Returns how many floats the state of an item with the given rows takes, rounded up to whole cache
  * lines. */
 static int64_t item_floats(const struct attention *a, const struct kernels *kernels, int panel_rows,
                            int decode_rows)
@@ -63,8 +63,8 @@ static int64_t item_floats(const struct attention *a, const struct kernels *kern
                        LINE_FLOATS);
 }
 
-/* Returns the number of doubles of the total of an item with the given rows, in whole cache
- * lines. */
+/* Returns how many doubles the total of an item with the given rows takes, rounded up to whole
+ * cache lines. */
 static int64_t item_doubles(const struct attention *a, const struct kernels *kernels,
                             int panel_rows, int decode_rows)
 {

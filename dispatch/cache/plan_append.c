@@ -21,7 +21,7 @@ static const double DEFAULT_BASE = 10000.0;
 
 enum {
     FLOAT = sizeof(float), /* bytes */
-    /* Upper bound for the bytes per element of a row in scratch and of a tile in dst. */
+    /* No row in scratch and no tile in dst has more than dim * MOST_BYTES bytes. */
     MOST_BYTES = TILE_KEYS * FLOAT,
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks the width of an array of integers. The public calls check the array's address and values.
+ * Checks the width of the integers of an array. The public calls check the array's address and
+ * values.
  */
 #include "dispatch/common/ints.h"
 

@@ -10,9 +10,9 @@
 
 #include "attnkit.h"
 
-/* The format that vsnprintf takes, for the compiler's check. MinGW has two versions of vsnprintf.
- * To its compiler, the name `printf` means the version of Windows, which lacks %zu. The <stdio.h>
- * of MinGW names the version in use. */
+/* The kind of format that vsnprintf takes, for the compiler's check of arguments. MinGW has two
+ * versions of vsnprintf. To its compiler, the name `printf` means the version of Windows, which
+ * lacks %zu. The <stdio.h> of MinGW names the version in use. */
 #if defined(__MINGW_PRINTF_FORMAT)
 #define PRINTF_FORMAT __MINGW_PRINTF_FORMAT
 #else

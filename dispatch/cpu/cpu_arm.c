@@ -15,7 +15,8 @@ struct cpu attnkit_cpu(void)
     return (struct cpu){has, has};
 }
 #else
-/* NEON is part of the base architecture on every other system with 64-bit ARM. */
+/* On systems other than Linux nothing is asked for, because NEON is part of their base architecture
+ * for 64-bit ARM. */
 struct cpu attnkit_cpu(void)
 {
     return (struct cpu){CPU_NEON, CPU_NEON};

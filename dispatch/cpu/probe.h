@@ -9,14 +9,15 @@
 
 enum { PAIR_PROBES = 32 }; /* a multiple of MAX_VECTOR */
 
-/* A sum before and after the two products of a word of x and a word of w are added, as bits. */
+/* The bits of a word of x, of a word of w, and of a sum before and after their two products are
+ * added. */
 struct pair_probe {
     uint32_t before, x, w, after;
 };
 
 extern const struct pair_probe attnkit_pair_probes[PAIR_PROBES];
 
-/* Returns whether `add` and `add_one` of these tiles give the sums of all probes. */
+/* Returns whether `add` and `add_one` of these tiles give the sums of all pair probes. */
 bool attnkit_pairs_keep_bits(const struct pair_kernels *pairs);
 
 /* Returns whether `add` of these tiles gives the right sums. */

@@ -53,8 +53,8 @@ attnkit_status attnkit_bind_layer_cells(const struct layer_run *run, const attnk
     return attnkit_bind_cells(a, run->kernels, memory, message);
 }
 
-/* Checks cells on a copy of the run's struct attention. Not inlined, so that a layer without cells
- * does not pay for the copy. */
+/* Checks cells on a copy of the run's struct attention. The function is not inlined, so that a
+ * layer without cells does not pay for the copy. */
 static __attribute__((noinline)) attnkit_status check_cells(const struct layer_run *run,
                                                             const attnkit_exec *exec, char *message)
 {

@@ -53,7 +53,8 @@ static void input_of_request(const struct layer_request *r, struct layer_input *
 
 /* Makes a plan from the caller's structs. Also makes the input of a single call, unless `input` is
  * NULL. Options such as scale need arithmetic, so the caller's floating-point modes are set aside.
- * Not inlined, so that copies of the structs have left the stack when kernels run. */
+ * The function is not inlined, so that copies of the structs have left the stack when kernels
+ * run. */
 static __attribute__((noinline)) attnkit_status
 plan_args(const attnkit_layer_args *args, const attnkit_exec *exec, struct layer_plan *plan,
           struct layer_input *input, const struct kernels **kernels, char *message)

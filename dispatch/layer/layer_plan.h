@@ -152,7 +152,7 @@ attnkit_status attnkit_make_layer_plan(const struct layer_request *r, const stru
                                        const struct kernels *kernels, int64_t threads,
                                        struct layer_plan *plan, char *message);
 
-/* Plans attention, appends and linear maps. Defined in plan_parts.c. */
+/* Plans attention, appends and linear maps. The function is in plan_parts.c. */
 attnkit_status attnkit_plan_layer_parts(const struct layer_request *r,
                                         const struct kernels *kernels, struct layer_plan *plan,
                                         char *message);

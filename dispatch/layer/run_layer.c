@@ -177,8 +177,8 @@ static void attend_to(const struct crew *crew, const struct attention *a)
 }
 
 /* Runs attention with cells. Makes the table of cells again, because other parts of the layer have
- * used its memory since the check. Not inlined, so that a layer without cells needs no stack for
- * the copy. */
+ * used its memory since the check. The function is not inlined, so that a layer without cells needs
+ * no stack for the copy. */
 static __attribute__((noinline)) void attend_to_cells(const struct crew *crew)
 {
     struct attention a = crew->run->attention;
