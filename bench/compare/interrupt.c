@@ -15,7 +15,8 @@ static void take_down(int signal_number)
     caught = signal_number;
 }
 
-/* Sets the handler of these signals, except signals that were ignored at the start, as by nohup. */
+/* Sets the handler of the signals in `ending`, except signals that were ignored at the start, as by
+ * nohup. */
 static void handle_by(void (*handler)(int))
 {
     for (size_t i = 0; i < sizeof ending / sizeof *ending; i++) {
@@ -23,7 +24,8 @@ static void handle_by(void (*handler)(int))
         sigaction(ending[i], NULL, &action);
         if (action.sa_handler == SIG_IGN)
             continue;
-        action = (struct sigaction){.sa_handler = handler}; /* no SA_RESTART: waiting ends */
+        action = (struct sigaction){.sa_handler = handler}; /* without SA_RESTART, a signal ends
+                                                             * waiting */
         sigemptyset(&action.sa_mask);
         sigaction(ending[i], &action, NULL);
     }

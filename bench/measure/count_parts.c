@@ -12,7 +12,7 @@ enum {
 }; /* number of floats in every array; tables and matrices need fewer */
 enum { MEMORY_BYTES = 4 * FLOATS + 4096 }; /* output memory: no type is wider than binary32 */
 
-/* The memory of a call. Each row uses some of it. */
+/* The memory of a call. A row uses some of the fields. */
 struct memory {
     const struct row *row;
     float *source[PARTS], *lses[PARTS], *out;

@@ -2,8 +2,9 @@
  *
  * The program whose instructions tools/static/counts.py counts. The script runs the program in
  * callgrind, which counts one call of each row. `attnkit-counts ISA [ROW]` prints the version of
- * glibc, on which the counts depend, and then the name of each row that it calls, as explained in
- * bench/README.md. Shapes are small, because callgrind makes a program fifty times as slow.
+ * glibc, on which the counts depend. Then it prints the name of each row that it has called.
+ * bench/README.md shows how to use it. Shapes are small, because callgrind makes a program fifty
+ * times as slow.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -80,7 +80,8 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L16x4096_D128", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L16x4096_D128_tree", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L16x4096_D128_cells", F16, 1, NEVER_QUICK, false},
-    {"B1_H32_8_L1x4096_D128_ring", F32 | F16, 1, NEVER_QUICK, false}, /* cells in another order */
+    {"B1_H32_8_L1x4096_D128_ring", F32 | F16, 1, NEVER_QUICK, false}, /* K and V in the cells of a
+                                                                       * ring */
     {"B1_H32_8_L1x16384_D128_ring", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_token_ring", F16, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D64_causal_ring", F32, 1, NEVER_QUICK, false},
@@ -106,7 +107,7 @@ struct call {
     struct masks masks;
     void *q;
     float *out;
-    void *plan; /* only for planned rows; the next two fields are the data of its runs */
+    void *plan; /* only for planned rows; its runs get data and groups */
     attnkit_attention_data data;
     attnkit_attention_group_data groups;
     attnkit_status status; /* status of the last call */

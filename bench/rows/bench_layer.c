@@ -2,9 +2,9 @@
  *
  * Rows of a whole layer of self-attention. layer/f32/avx512/B1_H32_8_L512_D128_M4096_causal has 512
  * rows of 4096 elements, 32 query heads and 8 KV heads. layer/q8_0/avx2/B1_H32_8_L1x4096_D128_M4096
- * is a decoding step, whose row follows 4095 keys in a cache. The type in the name is the type of
- * the packed weights and of the KV cache. Inputs and outputs are f32. The layer has no biases and
- * no rotation. Before a call, the weights and the KV cache are not in the CPU's caches.
+ * is a decoding step: one row after 4095 keys in a cache. The type in the name is the type of the
+ * packed weights and of the KV cache. Inputs and outputs are f32. The layer has no biases and no
+ * rotation. Before a call, the weights and the KV cache are not in the CPU's caches.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -232,8 +232,7 @@ static void make_call(void *argument)
     call->status = attnkit_layer(&call->args, &call->exec, NULL);
 }
 
-/* Returns the work of a layer. The bytes of the work are the weights and the KV cache of the layer.
- * */
+/* Returns the work of a layer. The bytes of the work are those of the weights and the KV cache. */
 static struct work work_of_layer(const struct row *row, const struct call *call)
 {
     const struct shape *const s = &row->shape;

@@ -119,7 +119,7 @@ static bool make_operands(struct operands *o, const struct kernels *kernels, int
         o->rescale[lane] = 1.0f;
     }
     for (int i = 0; i < KEY_BLOCK * MAX_LANES; i++)
-        o->exponents[i] = -8.0f - 8.0f * o->exponents[i]; /* -16 .. 0, as in a softmax */
+        o->exponents[i] = -8.0f - 8.0f * o->exponents[i]; /* between -16 and 0, as in a softmax */
     for (int row = 0; row < ROWS; row++)
         o->visible[row] = KEY_BLOCK;
     for (int key = 0; key < KEY_BLOCK; key++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shared by all rows of whole public calls: threads, operands in memory, and the choice of a roof.
+ * What all rows of whole public calls share: threads, operands in memory, and the choice of a roof.
  */
 #ifndef ATTNKIT_CALLS_H
 #define ATTNKIT_CALLS_H
@@ -8,7 +8,7 @@
 #include "bench/measure/pool.h"
 #include "bench/rows/rows.h"
 
-/* A set of types is the bits of its types. */
+/* Each type is a bit, so that a set of types is a sum. */
 enum { F32 = 1 << ATTNKIT_F32, F16 = 1 << ATTNKIT_F16, BF16 = 1 << ATTNKIT_BF16 };
 enum { BF16_BF16 = 1 << 30 /* K and V, or the matrix, and also q or x are bf16 */ };
 enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0 };
@@ -31,9 +31,9 @@ float *draw(size_t count, uint64_t seed);
 /* Like draw, but returns elements of a type: f32 or bf16. */
 void *draw_input(attnkit_type type, size_t count, uint64_t seed);
 
-/* Copies of a block, one after the other, each aligned to a cache line. If calls must find their
- * block in no cache, there are so many copies that a copy has left the caches before it is used
- * again. */
+/* Copies of some memory, one after the other, each aligned to a cache line. If no call may find its
+ * copy in a cache, there are so many copies that each copy has left the caches before its next
+ * use. */
 struct copies {
     char *memory; /* all copies; the user fills the first copy */
     size_t bytes; /* bytes of a copy */
@@ -66,10 +66,10 @@ struct row_call {
     size_t out_bytes;
 };
 
-/* Makes the call again and again. result->work is the work of a call. attnkit-bench (bench/measure)
- * compares the call with the multiply-adds of its instruction set or, if it has no FLOPs, with
- * reading memory. In a worker (bench/worker), attnkit-compare makes the call and compares two
- * builds. */
+/* Makes the call again and again. result->work is the work of a call. The measure_calls of
+ * attnkit-bench (bench/measure) compares the call with the multiply-adds of its instruction set or,
+ * if the call has no FLOPs, with reading memory. The measure_calls of a worker (bench/worker) hands
+ * the call to attnkit-compare, which compares two builds. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result);
 

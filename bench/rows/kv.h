@@ -9,7 +9,7 @@
 
 #include "bench/rows/calls.h"
 
-/* K or V: its place in a copy of both, and its strides. */
+/* K or V: its place in a copy of K and V, and its strides. */
 struct kv_part {
     int64_t dim;
     bool tiled;          /* a row of the tensor is a tile */

@@ -8,8 +8,8 @@
 #include "bench/measure/clock.h"
 #include "kernels/attention/attention.h"
 
-/* Volatile, so that libraries with other percentages have the same code at the same addresses. The
- * addresses alone can change times by more than a percent. */
+/* The percentage is volatile, so that libraries with different percentages have the same code at
+ * the same addresses. The addresses alone can change times by more than a percent. */
 static const volatile int64_t percent = SLOWDOWN_PERCENT;
 
 /* The linker's --wrap needs these names. */
@@ -20,7 +20,7 @@ void __wrap_attnkit_prefill(const struct attention *a, const struct kernels *ker
 
 /* Runs the real prefill, and then waits for a percentage of its processor time. Time in which the
  * call waits for a processor is not counted, because a slower kernel would not wait longer. The two
- * readings of this clock take 1 us for each item, even if the percentage is 0. */
+ * readings of the clock of processor time take 1 us for each item, even if the percentage is 0. */
 void __wrap_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                             const struct work_item *item, char *scratch)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Overwrites names in ELF files. The names are strings of the dynamic section, which are changed in
- * place.
+ * Overwrites names in ELF files, in place. The names are strings of the dynamic section.
  */
 #include "bench/compare/build/soname.h"
 
@@ -54,7 +53,7 @@ static void *part(const struct image *image, uint64_t offset, uint64_t bytes)
     return offset <= image->size && bytes <= image->size - offset ? image->bytes + offset : NULL;
 }
 
-/* Returns the program header of this type whose segment contains the address. If the address is 0,
+/* Returns the program header of this type with the address in its segment. If the address is 0,
  * returns the first header of this type. Returns NULL if there is no such header. */
 static const ElfW(Phdr) * segment(const struct image *image, uint32_t type, uint64_t address)
 {

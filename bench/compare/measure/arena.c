@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Assigns addresses to blocks. Equal blocks of all copies share one address. A temporary block
- * never shares an address with a block of the other side, whatever its content. In each set-up of a
- * side, the temporary block with the same index among the set-up's blocks has the same address.
+ * Assigns addresses to blocks. Equal blocks of all copies share one address. A block is temporary
+ * if the set-up frees it before the call is ready. A temporary block never shares an address with a
+ * block of the other side, whatever its content. If the n-th block of a set-up is temporary, it has
+ * the same address in all set-ups of this side.
  */
 #include "bench/compare/measure/arena.h"
 
@@ -142,8 +143,8 @@ static bool alike(const struct block *a, const struct block *b)
     return a->bytes == b->bytes && a->hash == b->hash && a->is_live == b->is_live;
 }
 
-/* Returns whether a side fills a block with the same bytes each time. Blocks that contain addresses
- * of the side's library differ. */
+/* Returns whether a side fills a block with the same bytes each time. A block that contains
+ * addresses of the library differs from copy to copy of the library. */
 static bool is_steady(int side, int block)
 {
     const struct record *const records = arena.records[side];

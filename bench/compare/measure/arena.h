@@ -5,8 +5,8 @@
  * same size with the same bytes share one address. Blocks that differ have separate addresses, for
  * example matrices that two revisions pack differently, or a plan with pointers into its library.
  *
- * To find equal blocks, both sides first set up the call alone, twice each, with arena_record. Then
- * the measured set-ups follow, with arena_place.
+ * To find equal blocks, each side first sets up the call alone, twice, with arena_record. Then the
+ * measured set-ups follow, with arena_place.
  */
 #ifndef ATTNKIT_COMPARE_ARENA_H
 #define ATTNKIT_COMPARE_ARENA_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Times pairs of calls. Both sides set up the same call in the same memory, and make it directly
- * after each other, in random order. A timing covers as many calls as BASE makes in 150 us or
- * more. A disturbance that lasts longer than a pair affects both timings. A timing measures the
- * thread's processor time, which does not grow while other programs have the processor. If a side's
- * calls wait, the timing measures wall clock time.
+ * after each other, in random order. A timing has as many calls as BASE needs to fill 150 us. A
+ * disturbance that lasts longer than a pair affects both timings. A timing measures the thread's
+ * processor time, which does not grow while other programs have the processor. If a side's calls
+ * wait, the timing measures wall clock time.
  */
 #include "bench/compare/measure/pairs.h"
 
@@ -23,7 +23,7 @@
 enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWRITTEN = 0xa5 };
 
 static const double least_seconds = 150e-6; /* shortest timing */
-static const double narrow = 0.01;       /* a measurement ends when its interval has this width */
+static const double narrow = 0.01;          /* a measurement ends at this width of the interval */
 static const double close_enough = 1e-4; /* in units of the largest element, if bits may differ */
 
 /* The state of pairs_measure. The set-ups are nested, and the innermost set-up makes all calls. */
@@ -74,8 +74,7 @@ static void set_up(int side, int copy, const char *point, const struct worker_me
         blame_side(side, problem[0] ? problem : "its worker sets up no call");
 }
 
-/* Makes one call of a side. Before it, overwrites call->out, so that no earlier result remains
- * there. */
+/* Overwrites call->out, so that no earlier result remains there, and makes one call of a side. */
 static void try_call(int side, const struct worker_call *call)
 {
     memset(call->out, UNWRITTEN, call->out_bytes);
@@ -104,7 +103,7 @@ static bool accept_results(const struct copied *base, const struct copied *head)
     return ok;
 }
 
-/* Makes the first call of a side alone and keeps its result. By then, the side has packed its
+/* Makes the first call of a side alone and keeps its result. The side has already packed its
  * matrices and filled its cache. */
 static void keep_result(void *self, const struct worker_call *call)
 {

@@ -13,7 +13,8 @@
 struct effort {
     int min_pairs, max_pairs;
     double limit;  /* time for a point, in seconds */
-    double enough; /* an interval above this ratio counts as narrow; 0: no such ratio */
+    double enough; /* an interval that begins above this ratio counts as narrow, too; 0: none
+                    * does */
     bool any_bits; /* results may have different bits, but must be close */
 };
 

@@ -46,9 +46,9 @@ struct shared *shared_make(void);
  * exit code. */
 enum exit_code process_list(const struct plan *plan, struct shared *shared);
 
-/* Measures the wanted points in process FIRST or SECOND. SECOND loads the libraries in the other
- * order. Calls `tell` after each point. Returns EXIT_GREEN, or prints an error and returns its exit
- * code. A signal ends the measurement. */
+/* Measures the wanted points in process FIRST or SECOND. SECOND loads the libraries in another
+ * order than FIRST. Calls `tell` after each point. Returns EXIT_GREEN, or prints an error and
+ * returns its exit code. A signal ends the measurement. */
 enum exit_code process_measure(const struct plan *plan, struct shared *shared, int process,
                                void (*tell)(const struct shared *shared, int process, int point));
 

@@ -55,8 +55,8 @@ static void *open_file(const char *file, const char *name, char problem[SIDES_PR
     return handle;
 }
 
-/* Returns the worker in a module. Refuses other versions, whose fields after the version are
- * unknown. Returns NULL on an error, and writes it to problem. */
+/* Returns the worker in a module. Refuses a worker whose version is not WORKER_VERSION, because the
+ * fields after the version are then unknown. Returns NULL on an error, and writes it to problem. */
 static const struct worker *find_worker(void *module, const char *side, char problem[SIDES_PROBLEM])
 {
     const struct worker *const worker = dlsym(module, "attnkit_worker");

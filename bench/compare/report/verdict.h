@@ -32,8 +32,8 @@ const char *point_verdict(const struct judged *point);
  * process. */
 bool point_is_confirmed(const struct judged *point);
 
-/* Returns whether the point makes the job red: it is confirmed, or its result is wrong or
- * missing. */
+/* Returns whether the point makes the job red: it is confirmed to be slower, or its result is wrong
+ * or missing. */
 bool point_is_red(const struct judged *point);
 
 /* Returns whether neither process could exclude that the point is slower. */
