@@ -29,10 +29,10 @@
  *     kernels/README.md defines the order of every rounding.
  *   - Masked means absent. If a query row does not see a key, nothing in the rows of K and V of
  *     this key changes a bit of the row's result, not even NaN or infinity. Keys that no row of the
- *     call sees are not read at all. There are two exceptions: a key that shares a tile of K with a
- *     key that a row sees, and calls that return scores of all keys (ATTNKIT_WEIGHTS_CAPPED,
- *     ATTNKIT_WEIGHTS_SCALED). If a row sees no key, its result is 0. Its log-sum-exp is -infinity,
- *     or the sink if the head has a sink.
+ *     call sees are not read at all. There are two exceptions. If a row sees one key of a tile of
+ *     K, the whole tile is read. A call that returns scores of all keys (ATTNKIT_WEIGHTS_CAPPED,
+ *     ATTNKIT_WEIGHTS_SCALED) reads K of all keys. If a row sees no key, its result is 0. Its
+ *     log-sum-exp is -infinity, or the sink if the head has a sink.
  *   - A NaN in the row's q, or in a k that the row sees, makes the whole row NaN. A NaN in one
  *     column of a v that the row sees makes this column of the row NaN. A score of +infinity makes
  *     the row NaN. A score of -infinity has weight 0. A score that is some 70 or more below the
@@ -95,8 +95,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Files of a DLL are compiled with ATTNKIT_EXPORTS, unless the linker is given a list of exports.
- * Files of a static library and of a program are compiled without it. */
+/* Files of a DLL are compiled with ATTNKIT_EXPORTS, or linked with a list of exports. Files of a
+ * static library and of a program are compiled without it. */
 #if defined(_WIN32) && defined(ATTNKIT_EXPORTS)
 #define ATTNKIT_API __declspec(dllexport)
 #elif defined(_WIN32)
@@ -125,8 +125,8 @@ ATTNKIT_API const char *attnkit_version(void);
 /* ---------------------------------------------------------------------------------------------
  * Status and message. Every function that can fail returns a status and has a parameter message:
  * NULL, or a buffer of ATTNKIT_MESSAGE_SIZE bytes. After an error the message names the argument
- * and its value, as in "kv_lens[3] is 4097: must be between 0 and kv_len (4096)"; after ATTNKIT_OK
- * it is "".
+ * and its value, as in "kv_lens[3] is 4097: must be between 0 and kv_len (4096)". After ATTNKIT_OK
+ * the message is "".
  */
 
 /* The status of a call. */
@@ -146,11 +146,11 @@ ATTNKIT_API const char *attnkit_status_string(attnkit_status status);
 
 /* ---------------------------------------------------------------------------------------------
  * Structs. A struct that may grow begins with its size. So a newer library recognises an older
- * caller, and an older library refuses a field that it does not know, unless the field is zero.
- * Zero is the default of every field: set the whole struct to zero, then its size, then the fields
- * you need. In C a designated initialiser sets all other fields to zero. attnkit_..._init() sets
- * the struct to zero, and then its size. An optional group that is NULL, or zero except for its
- * size, has no effect. The only exception is attnkit_window: with a window of zeros, a row sees
+ * caller. An older library refuses a struct in which a field that it does not know is not zero.
+ * Zero is the default of every field: set the whole struct to zero, then set its size, then set the
+ * fields you need. In C a designated initialiser sets all other fields to zero. attnkit_..._init()
+ * sets the struct to zero, and then its size. An optional group that is NULL, or zero except for
+ * its size, has no effect. The only exception is attnkit_window: with a window of zeros, a row sees
  * only its own key.
  *
  * Three small structs have no size, because they will never grow: attnkit_tensor, attnkit_ints and
@@ -174,7 +174,7 @@ enum {
     ATTNKIT_Q4_1 = 6,     /* 32 elements in 20 bytes: q * d + m */
     ATTNKIT_Q5_0 = 7,     /* 32 elements in 22 bytes: (q - 16) * d */
     ATTNKIT_Q5_1 = 8,     /* 32 elements in 24 bytes: q * d + m */
-    ATTNKIT_IQ4_NL = 9,   /* 32 elements in 18 bytes: d times integer q of a fixed list of 16 */
+    ATTNKIT_IQ4_NL = 9,   /* 32 elements in 18 bytes: d times number q of a fixed list of 16 */
     ATTNKIT_Q1_0 = 10,    /* 128 elements in 18 bytes: d or -d, chosen by 1 bit */
     ATTNKIT_Q2_0 = 11,    /* 64 elements in 18 bytes: -1, 0, 1 or 2 times d, chosen by 2 bits */
     ATTNKIT_F8_E4M3 = 12, /* bytes of 8-bit floating point, E4M3 without infinities, with binary32
@@ -185,7 +185,7 @@ enum {
 };
 
 /* Bits of a tensor's layout. */
-#define ATTNKIT_STRIDED 1u /* take strides literally, even 0; without this bit strides are 0 */
+#define ATTNKIT_STRIDED 1u /* take strides literally, even 0; without it strides must be 0 */
 #define ATTNKIT_TILED 2u   /* rows are stored in tiles of ATTNKIT_TILE_KEYS: see options.h */
 
 /* A tensor in the caller's memory: rows of adjacent elements. data is const so that inputs need no
@@ -242,13 +242,13 @@ enum {
  *     lse[b][h][i] = log sum_j exp(x_j)                                natural logarithm
  *
  * A sink is one more term in the denominator of the softmax and in lse: exp(sinks[h]), without a
- * key or a value. Without ATTNKIT_CAUSAL all keys are visible, with ATTNKIT_CAUSAL only the keys up
- * to the position of the row. The visibility group hides further keys (options.h).
+ * key or a value. Without ATTNKIT_CAUSAL all keys are visible. With ATTNKIT_CAUSAL only the keys up
+ * to the position of the row are visible. The visibility group hides further keys (options.h).
  */
 
 /* Bits of flags. */
 #define ATTNKIT_CAUSAL 1u         /* row i sees the keys j <= its position; needs align */
-#define ATTNKIT_SCALE_GIVEN 2u    /* take scale literally, even 0; without this bit scale is 0 */
+#define ATTNKIT_SCALE_GIVEN 2u    /* take scale literally, even 0; without it scale must be 0 */
 #define ATTNKIT_INTEGERS 4u       /* multiply K and V of ATTNKIT_Q8_0 as integers: see below */
 #define ATTNKIT_BF16_PRODUCTS 8u  /* multiply bf16 in groups of 32 products: see below */
 #define ATTNKIT_SHORT_WEIGHTS 16u /* with ATTNKIT_BF16_PRODUCTS: a weight is a single bf16 */
@@ -271,9 +271,9 @@ enum {
  *             are multiplied by the bytes of k and v. The sums over 32 elements of k, and over the
  *             keys of a block, are exact. All other arithmetic is as without the flag. Step 16 of
  *             kernels/README.md lists each rounding.
- * Bits        The flag changes the bits of the result. All that this header promises about the same
- *             bits also holds with the flag: for all instruction sets, numbers of threads, batches
- *             and layouts, in prefill and decode, and for parts of the keys with states.
+ * Bits        The flag changes the bits of the result. With the flag, too, the bits are the same
+ *             for all instruction sets, numbers of threads, batches and layouts, in prefill and
+ *             decode, and for parts of the keys with states.
  * Accuracy    An element of q is off by at most 1/65024 of the largest |q| of its 32 elements, and
  *             the product of a weight and a scale of v by at most 1/65024 of the largest of these
  *             products in its block of keys. If the 32 elements of q, or the products of a block,
@@ -281,18 +281,20 @@ enum {
  *             these errors. If q, k and v are normally distributed around 0, the root mean square
  *             of the errors of out is at most 1/50 of the error that rounding k and v to
  *             ATTNKIT_Q8_0 has made. If the mean of v is far from 0, the errors of out can be 1/9
- *             of that error, because many small weights are then off in the same direction. The
- *             rounding of weights does not change lse.
+ *             of the error that this rounding of k and v has made, because many small weights are
+ *             then off in the same direction. The rounding of weights does not change lse.
  * NaN         A NaN or an infinity in q, or a scale of k that is NaN, makes the row NaN. A scale of
  *             v that is NaN or infinite makes the 32 columns of its block NaN, in the rows that see
  *             the key. The score of a key is infinite or NaN if a scale of q times a scale of k
  *             overflows binary32, although all elements are finite.
- * Cost        Decoding from a long cache takes less time on machines that need longer to convert
- *             and multiply K and V than to read them. The unit "avx512+vnni" has an instruction for
- *             these products. Query rows of a KV head are computed 16 at a time, and all keys are
- *             read for each 16 rows, so a long prompt can take more time than without the flag.
- * Source      Zhang et al. 2024, arXiv:2410.02367, multiply attention in 8 bits. Here q and the
- *             weights have 16 bits, so that their error is far below the error of k and v. */
+ * Cost        Decoding from a long cache takes less time than without the flag if the machine needs
+ *             longer to convert and multiply K and V than to read them. The unit "avx512+vnni" has
+ *             an instruction for these products. Query rows of a KV head are computed 16 at a time,
+ *             and all keys are read for each 16 rows, so a long prompt can take more time than
+ *             without the flag.
+ * Source      Zhang et al. 2024, arXiv:2410.02367, compute the products of attention in 8 bits.
+ *             Here q and the weights have 16 bits, so that their error is far below the error of k
+ *             and v. */
 
 /* ATTNKIT_BF16_PRODUCTS
  *
@@ -317,23 +319,23 @@ enum {
  *             of q, k and v with a magnitude less than 2^-56 count as 0, and so do quotients less
  *             than 2^-40. Therefore no product is subnormal. Step 17 of kernels/README.md lists
  *             each rounding.
- * Bits        The flag changes the bits of the result. All that this header promises about the same
- *             bits also holds with the flag: for all instruction sets, numbers of threads, batches
- *             and layouts, in prefill and decode, and for parts of the keys with states.
+ * Bits        The flag changes the bits of the result. With the flag, too, the bits are the same
+ *             for all instruction sets, numbers of threads, batches and layouts, in prefill and
+ *             decode, and for parts of the keys with states.
  * Accuracy    A weight is off by at most 2^-16 of itself, with ATTNKIT_SHORT_WEIGHTS by at most
  *             2^-8 of itself. A weight less than 2^-40 of the largest weight of its block counts as
- *             0. A product of q and k passes at most 17 roundings in its group, and one rounding
- *             for each group that is added, instead of one rounding for each element of the row. A
- *             sum beyond binary32 makes an element of out infinite or NaN, even if the mean of v is
- *             finite.
+ *             0. A product of an element of q and an element of k is rounded at most 17 times in
+ *             the sums of its group, and once for each group that is added. Without the flag, it is
+ *             rounded once for each element that is added. A sum beyond the range of binary32 makes
+ *             an element of out infinite or NaN, even if the exact result is finite.
  * NaN         NaN and infinity have the same effect as without the flag. An element of q that
  *             counts as 0, times an infinite element of k, is NaN.
  * Cost        On Zen 4, with the unit "avx512+bf16", a prompt of 2048 rows takes 1.13 times the
  *             time of the same call without the flag. With ATTNKIT_SHORT_WEIGHTS the prompt takes
  *             0.77 times the time without the flag. A decoding step over 16384 keys takes 1.5 to
- *             1.9 times the time without the flag, with AVX2 3 times the time. With the unit
- *             "avx512+amx", which attnkit_enable enables, one instruction adds 32 products to each
- *             of up to 256 sums. No CPU with AMX was measured.
+ *             1.9 times the time without the flag. With AVX2 it takes 3 times the time without the
+ *             flag. With the unit "avx512+amx", which attnkit_enable enables, one instruction adds
+ *             32 products to each of up to 256 sums. No CPU with AMX was measured.
  */
 
 #define ATTNKIT_CHUNK_KEYS 512 /* keys of a chunk: each chunk starts a new softmax state */
@@ -354,7 +356,8 @@ typedef struct attnkit_attention_args {
     int64_t kv_len;    /* keys per KV head; with kv_lens, the upper bound of all kv_lens[b] */
     int64_t head_dim;  /* elements of a q and a k row, at least 1 */
     int64_t value_dim; /* elements of a v and an out row; 0 means head_dim */
-    double scale;      /* finite in binary32; without ATTNKIT_SCALE_GIVEN 0: 1 / sqrt(head_dim) */
+    double scale;      /* finite in binary32; if the flag ATTNKIT_SCALE_GIVEN is absent, scale must
+                        * be 0, and scores are multiplied by 1 / sqrt(head_dim) */
 
     /* q [batch][q_heads][q_len][head_dim], k [batch][kv_heads][kv_len][head_dim],
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
@@ -366,8 +369,8 @@ typedef struct attnkit_attention_args {
      * the product with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and q * d + m of blocks. The
      * result is rounded once to the type of out. If k or v has a type of blocks, its rows are whole
      * blocks: head_dim (of k) or value_dim (of v) is a multiple of the 32, 64 or 128 elements of a
-     * block. Inputs, also inputs in groups, may overlap each other. Outputs overlap nothing, but
-     * may lie in the gaps between rows of other tensors. */
+     * block. Inputs may overlap each other. This includes the inputs in the optional groups.
+     * Outputs overlap nothing, but may lie in the gaps between rows of other tensors. */
     attnkit_tensor q;
     attnkit_tensor k;
     attnkit_tensor v;
@@ -395,18 +398,18 @@ typedef struct attnkit_attention_args {
  *                        time.
  *
  * Work stealing. In a parallel-for, a thread that has finished its share of the work items (blocks
- * of query rows of one KV head) takes items from the shares of others. If there are fewer than 8
- * items for each thread, the threads also divide the last items among themselves, in chunks of 512
- * keys. So there may be more threads than heads, and a thread that is slow or begins late only
- * delays the chunks that it is working on. The bits stay the same. Threads of your own divide the
- * last items in the same way if they have a barrier, but only if whole items cannot be shared out
- * evenly. The threads meet at the barrier before and after this work. The workspace is free for
- * another call when all threads have returned. */
+ * of query rows of one KV head) takes items from the shares of other threads. If there are fewer
+ * than 8 items for each thread, the threads also divide the last items among themselves, in chunks
+ * of 512 keys. So there may be more threads than heads, and a thread that is slow or begins late
+ * only delays the chunks that it is working on. The bits stay the same. Threads of your own divide
+ * the last items in the same way if two conditions hold: the threads have a barrier, and whole
+ * items cannot be shared out evenly. The threads meet at the barrier before and after this work.
+ * The workspace is free for another call when all threads have returned. */
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, of any alignment and contents */
     size_t workspace_size; /* bytes, at least as many as the workspace query returns */
-    const char *isa;       /* instruction set or unit; NULL: as ATTNKIT_ISA says, or the best */
+    const char *isa;       /* instruction set or unit; NULL: from ATTNKIT_ISA, else the best */
     int64_t threads;       /* number of threads, each with a share of the work; 0 means 1 */
     int64_t thread;        /* index of this thread; 0 with parallel_for */
     /* parallel_for calls task(arg, i) for every i in 0 .. n-1 and returns when all are done. */
@@ -437,8 +440,8 @@ typedef struct attnkit_exec {
  *
  * With ATTNKIT_BF16_PRODUCTS the bound is twice this sum, plus 140000 bytes for each thread.
  *
- * If head_dim + 3 * value_dim <= 283, the bound is twice as large, because more rows are computed
- * together, so that they share the cost of reading K and V.
+ * If head_dim + 3 * value_dim <= 283, the bound is twice as large, because an item then has up to
+ * 512 query rows.
  *
  * With key_index the bound grows with kv_len: add the terms of pages and of a mask, and, for each
  * thread, 17 * kv_len + 16 * batch + 16384 bytes. */
@@ -449,10 +452,10 @@ ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_a
 /* Computes attention. exec may be NULL only if there is nothing to do.
  * Cost: 2 * (head_dim + value_dim) FLOPs for each pair of a query row and a key that it sees. K and
  * V are read once or twice for each block of 256 query rows of a KV head. A row that sees NaN or
- * infinities in V, or whose sums overflow, is computed again. If this happens to all rows, a call
- * takes up to 10 times as long with 2048 keys of dim 128, up to 60 times with 256 keys of dim 16,
- * and 3 times if it has a single row. The caller's rounding and flush-to-zero modes do not matter
- * and are restored. */
+ * infinities in V, or whose sums overflow, is computed again. If all rows are computed again, a
+ * call with 2048 keys of dim 128 takes up to 10 times as long as usual, and a call with 256 keys of
+ * dim 16 up to 60 times as long. A call with a single row takes 3 times as long as usual. The
+ * caller's rounding and flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
                                              const attnkit_exec *exec, char *message);
 
@@ -501,7 +504,8 @@ ATTNKIT_API attnkit_status attnkit_attention_plan_workspace(const void *plan, si
 typedef struct attnkit_attention_data {
     size_t size; /* sizeof(attnkit_attention_data) */
 
-    /* Each is at most the planned number. A run must set them: 0 means no rows, or no keys. */
+    /* Each number is at most the planned number. A run must set the numbers: 0 means no rows, or no
+     * keys. */
     int64_t batch;
     int64_t q_len;
     int64_t kv_len;
@@ -523,21 +527,22 @@ typedef struct attnkit_attention_data {
                                                         * NULL */
 } attnkit_attention_data;
 
-/* Runs a plan. exec is as for attnkit_attention, except that threads is at most the plan's, and isa
- * is NULL or the plan's. Each run checks the plan, NULL pointers, alignment, overlaps, lengths and
- * block tables. A run never writes to the plan. */
+/* Runs a plan. exec is as for attnkit_attention, with two differences: threads is at most the
+ * number of threads of the plan, and isa is NULL or the instruction set of the plan. Each run
+ * checks the plan, NULL pointers, alignment, overlaps, lengths and block tables. A run never writes
+ * to the plan. */
 ATTNKIT_API attnkit_status attnkit_attention_run(const void *plan,
                                                  const attnkit_attention_data *data,
                                                  const attnkit_exec *exec, char *message);
 
 /* ---------------------------------------------------------------------------------------------
- * Instruction sets. All instruction sets give the same bits. The library chooses the best one that
- * CPU and operating system support, on first use. The environment variable ATTNKIT_ISA can name
- * another instruction set, except in a set-uid process. attnkit_exec.isa names the instruction set
- * of a single call, and takes precedence over ATTNKIT_ISA. If a name is unknown, or names an
- * instruction set that cannot run here, the call returns ATTNKIT_BAD_ISA with the possible names in
- * the message. A wrong name in ATTNKIT_ISA makes every call without exec.isa fail, until the
- * variable changes.
+ * Instruction sets. All instruction sets give the same bits. On first use, the library chooses the
+ * best instruction set that CPU and operating system support. The environment variable ATTNKIT_ISA
+ * can name another instruction set, except in a set-uid process. attnkit_exec.isa names the
+ * instruction set of a single call, and takes precedence over ATTNKIT_ISA. If a name is unknown, or
+ * names an instruction set that cannot run here, the call returns ATTNKIT_BAD_ISA with the possible
+ * names in the message. A wrong name in ATTNKIT_ISA makes every call without exec.isa fail, until
+ * the variable changes.
  */
 
 /* An instruction set, and whether it runs here. */
@@ -558,11 +563,11 @@ ATTNKIT_API int32_t attnkit_isa_count(void);
 ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info, char *message);
 
 /* A unit: instructions that only some CPUs with an instruction set have, and that do a part of the
- * work faster. Its name begins with the name of the instruction set, as in "avx512+bf16", and may
- * stand wherever the name of an instruction set may. "avx512+none" is AVX-512 without a unit.
- * "avx512" alone uses the unit that is fastest on this CPU, or none if no unit is faster than
- * AVX-512 alone. Before the first use of a unit, the library computes test numbers with the unit.
- * If a result has wrong bits, the unit is not used. */
+ * work faster. Its name begins with the name of the instruction set, as in "avx512+bf16". exec.isa
+ * and ATTNKIT_ISA may name a unit in place of an instruction set. "avx512+none" is AVX-512 without
+ * a unit. "avx512" alone uses the unit that is fastest on this CPU, or none if no unit is faster
+ * than AVX-512 alone. Before the first use of a unit, the library computes test numbers with the
+ * unit. If a result has wrong bits, the unit is not used. */
 typedef struct attnkit_unit_info {
     size_t size;        /* sizeof(attnkit_unit_info), set by the caller */
     const char *name;   /* "avx512+vnni": products of integers, with ATTNKIT_INTEGERS;
@@ -592,11 +597,11 @@ ATTNKIT_API attnkit_status attnkit_unit_get(int32_t index, attnkit_unit_info *in
  *
  * Call attnkit_enable once, when the program starts. The results keep their bits. After
  * attnkit_enable, a call uses the unit if the call names the unit, "avx512" or no instruction set.
- * Threads that were started before may use the unit, too. A plan keeps the unit that it was made
- * with, so make plans after attnkit_enable. A call that runs on another thread during
+ * Threads that were started before attnkit_enable may use the unit, too. A plan keeps the unit that
+ * it was made with, so make plans after attnkit_enable. A call that runs on another thread during
  * attnkit_enable uses one unit from beginning to end. After attnkit_enable, the next call without
  * exec.isa reads ATTNKIT_ISA again. Child processes of fork inherit the permission. A program that
- * is started by exec has to call attnkit_enable itself.
+ * execve starts has to call attnkit_enable itself.
  *
  * Errors      BAD_ISA: there is no such unit, or it cannot run here. The message says whether the
  *             build left the unit out, the CPU lacks it, the operating system does not save its

@@ -89,7 +89,8 @@ inline attnkit_tensor tensor(const void *data, attnkit_type type = ATTNKIT_F32,
     return made;
 }
 
-// Returns the tensor `made` with strides in bytes, from one batch entry, head and row to the next.
+// Returns the tensor `made` with these strides: the bytes from one batch entry, one head and one
+// row to the next.
 inline attnkit_tensor strided(attnkit_tensor made, int64_t batch, int64_t head,
                               int64_t row) noexcept
 {

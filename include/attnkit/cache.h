@@ -150,7 +150,7 @@ typedef struct attnkit_append_data {
     float *dst_scales;
     const void *starts;    /* integers of the planned width */
     const void *lens;      /* integers of the planned width */
-    const void *positions; /* the rotation's, integers of the planned width */
+    const void *positions; /* of the rotation; integers of the planned width */
     const int32_t *block_table;
     const float *cos;
     const float *sin;

@@ -56,7 +56,7 @@ typedef struct attnkit_layer_weights {
     const void *b_qkv; /* instead of b_q, b_k and b_v; allowed with w_qkv and without it */
     const void *b_o;
     attnkit_type w_type;      /* type of all matrices, as w.type in attnkit_pack_args */
-    attnkit_type packed_type; /* their packed type, as in attnkit_pack_args */
+    attnkit_type packed_type; /* packed type of all matrices, as in attnkit_pack_args */
     attnkit_type bias_type;   /* ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16 */
     uint32_t flags;           /* 0 */
 } attnkit_layer_weights;
@@ -119,16 +119,17 @@ typedef struct attnkit_layer_args {
     attnkit_ints cached; /* [batch], keys in the cache; none: no cache */
 
     /* The mean over all heads of ATTNKIT_WEIGHTS_SOFTMAX, or NULL. Dense [batch][q_len][keys], with
-     * cu_seqlens_q [q_len][keys]. `keys` is the room in the cache or, without a cache, kv_len, or
-     * q_len without key. Not allowed with weights of another kind. */
+     * cu_seqlens_q [q_len][keys]. With a cache, `keys` is the room in the cache. Without a cache,
+     * it is kv_len, or q_len if key is none. Not allowed with weights of another kind. */
     float *mean_weights;
 } attnkit_layer_args;
 
 /* Sets *bytes to the workspace that attnkit_layer needs for these args and this exec (NULL: one
  * thread). Reads the struct `attention`, and shapes and types from `packed`; for all other pointers
- * it only matters whether they are NULL. The size is about the sum of three terms: 4 bytes for each
- * element of q, k, v and the result of attention; with mean_weights but without weights, 4 bytes
- * for each weight of each head; and the workspace of the part that needs the most. */
+ * it only matters whether they are NULL. The size is about the sum of three terms. The first term
+ * is 4 bytes for each element of q, k, v and the result of attention. The second term counts with
+ * mean_weights but without weights: 4 bytes for each weight of each head. The third term is the
+ * workspace of the part that needs the most. */
 ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *args,
                                                    const attnkit_exec *exec, size_t *bytes,
                                                    char *message);
@@ -155,9 +156,9 @@ ATTNKIT_API attnkit_status attnkit_layer_plan_workspace(const void *plan, size_t
                                                         char *message);
 
 /* The lengths and pointers of a run. Each field has the meaning of the field with the same name in
- * attnkit_layer_args; positions, cos and sin are the rotation's. attention has the cache, lse,
- * q_offsets, cu_seqlens and the data of the groups. Its batch and q_len are 0, its kv_len is the
- * room in the cache (0 without a cache), q and out are NULL. */
+ * attnkit_layer_args; positions, cos and sin are arrays of the rotation. attention has the cache,
+ * lse, q_offsets, cu_seqlens and the data of the groups. Its batch and q_len are 0, its kv_len is
+ * the room in the cache (0 without a cache), q and out are NULL. */
 typedef struct attnkit_layer_data {
     size_t size; /* sizeof(attnkit_layer_data) */
     const void *packed;

@@ -41,10 +41,10 @@ extern "C" {
  *             binary32 add to these errors. If x and w are normally distributed around 0, the root
  *             mean square of the errors of y is about as large as the error that rounding w to
  *             ATTNKIT_Q8_0 has made in y.
- * NaN         A NaN or an infinity in x makes its row of y NaN. A scale of w that is NaN makes its
- *             column NaN. If a scale of w is infinite, or the product of both scales overflows
- *             binary32, a group whose sum of integers is 0 gives NaN, and any other group gives an
- *             infinity.
+ * NaN         A NaN or an infinity in x makes its row of y NaN. If a scale in row o of w is NaN,
+ *             column o of y is NaN. If a scale of w is infinite, or the product of both scales
+ *             overflows binary32, a group whose sum of integers is 0 gives NaN, and any other group
+ *             gives an infinity.
  * Cost        The unit "avx512+vnni" has an instruction for these products. bench/README.md says
  *             how to measure the time.
  */
@@ -60,8 +60,9 @@ typedef struct attnkit_pack_args {
      * strides[0] and strides[1] are ignored. */
     attnkit_tensor w;
 
-    /* packed_type: ATTNKIT_F32, F16, BF16 or Q8_0. If w is ATTNKIT_Q8_0, packed_type must be, too.
-     * If packed_type differs from the type of w, elements are converted as by attnkit_append. */
+    /* packed_type: ATTNKIT_F32, F16, BF16 or Q8_0. If w is ATTNKIT_Q8_0, packed_type must be
+     * ATTNKIT_Q8_0, too. If packed_type differs from the type of w, elements are converted as by
+     * attnkit_append. */
     attnkit_type packed_type;
     uint32_t flags; /* 0 */
 
@@ -114,7 +115,7 @@ ATTNKIT_API attnkit_status attnkit_linear_workspace(const attnkit_linear_args *a
 /* Computes a linear map. Threads share out the columns of y, and also the rows if there are many
  * rows. In a parallel-for, a thread that has finished its part takes work from other threads (work
  * stealing).
- * Cost: 2 * in_dim FLOPs for each element of y; w is read from memory once for each 256 rows. */
+ * Cost: 2 * in_dim FLOPs for each element of y. w is read from memory once for each 256 rows. */
 ATTNKIT_API attnkit_status attnkit_linear(const attnkit_linear_args *args, const attnkit_exec *exec,
                                           char *message);
 

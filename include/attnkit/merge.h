@@ -14,11 +14,11 @@ extern "C" {
 /* ---------------------------------------------------------------------------------------------
  * Merging.
  *
- * Merging is for keys in several places. Examples are a prefix that sequences share beside each
- * sequence's own keys, and ranges of keys on several machines. Every part has its own attention
- * call, with lse, over its own keys. The merge combines the results of the parts into the result of
- * attention over all keys. No key may be in two parts. For each row, in exact arithmetic and with
- * sums over the parts:
+ * Merging is for keys in several places. For example, several sequences share the keys of a prefix,
+ * and each sequence has further keys of its own. Or each of several machines holds a range of the
+ * keys. Every part has its own attention call, with lse, over its own keys. The merge combines the
+ * results of the parts into the result of attention over all keys. No key may be in two parts. For
+ * each row, in exact arithmetic and with sums over the parts:
  *
  *     out = sum_i w_i * out_i, w = softmax over i of lse_i       lse = log sum_i exp(lse_i)
  *
@@ -42,10 +42,10 @@ extern "C" {
  *     u |lse| + (3 ln n + 7) u                 in lse,
  *
  * because the merge adds up in binary64. A merge of one part returns the part's out exactly. The
- * errors of the parts themselves come on top. An error of out_i is multiplied by w_i. If the error
- * of every lse_i is at most d, the errors of the lse_i add at most (e^(2 d) - 1) A to the error of
- * out, and d to the error of lse. The last rounding of an lse in binary32 alone is an error of up
- * to u |lse|: if lse is 1000, the relative error of weights is about 1e-4.
+ * errors of the parts themselves are added to this error. An error of out_i is multiplied by w_i.
+ * If the error of every lse_i is at most d, the errors of the lse_i add at most (e^(2 d) - 1) A to
+ * the error of out, and d to the error of lse. The last rounding of an lse in binary32 alone is an
+ * error of up to u |lse|: if lse is 1000, the relative error of weights is about 1e-4.
  */
 
 /* The arguments of a merge. */
@@ -70,9 +70,9 @@ typedef struct attnkit_merge_args {
     attnkit_tensor part_lse;
 
     /* out and lse have the shapes of a part; lse is optional. out is ATTNKIT_F32, F16 or BF16. out
-     * and lse overlap nothing, with one exception: out, if it is ATTNKIT_F32, may be one of
-     * part_outs, and lse one of part_lses, at the same address with the same strides. The result
-     * then replaces this part. */
+     * and lse overlap nothing, with one exception. If out is ATTNKIT_F32, out may be one of
+     * part_outs, and lse may be one of part_lses, at the same address with the same strides. The
+     * result then replaces this part. */
     attnkit_tensor out;
     attnkit_tensor lse;
 } attnkit_merge_args;

@@ -28,10 +28,10 @@ typedef struct attnkit_pages {
      * pages may be unmapped. NULL: no pages, and the other fields are 0. */
     const int32_t *block_table;
     int64_t block_table_stride; /* entries from one row of the table to the next; if batch > 1,
-                                 * enough for kv_len */
+                                 * at least the number of pages of an entry */
     int64_t page_size; /* keys of a page, at least 1; with tiles a multiple of 16. With pages of 1
-                        * key, the table gives the row of each key, as for a ring or a cache with
-                        * padding on the left. */
+                        * key, the table gives the row of each key, for example in a ring, or in a
+                        * cache with padding on the left. */
     int64_t pages;     /* number of pages */
 } attnkit_pages;
 
@@ -52,10 +52,10 @@ typedef struct attnkit_pages {
  * of keys from kv_len (or kv_lens[b]) on have no meaning and may be NaN. The bits of the result are
  * the same as for K in rows. Tiles are not allowed with cu_seqlens_kv.
  * Cost: decoding takes up to a quarter less time than with K in rows. The gain is small if decoding
- * mostly waits for memory. Calls with more than a few query rows turn K back into rows, once for
- * each block of 256 rows of a KV head. For a long prompt this cost is negligible. For 32 rows of a
- * prompt over a long cache, the call takes a tenth to a quarter longer than with K in rows. So use
- * tiles for caches that mostly decoding reads.
+ * mostly waits for memory. Calls with more than a few query rows for each KV head turn K back into
+ * rows, once for each block of 256 rows of a KV head. For a long prompt this cost is negligible.
+ * For 32 rows of a prompt over a long cache, the call takes a tenth to a quarter longer than with K
+ * in rows. So use tiles if most calls that read the cache are decoding steps.
  */
 
 /* Pages, scales, packed sequences and cells of K and V. */
@@ -78,7 +78,7 @@ typedef struct attnkit_kv_storage {
      * shapes of q, out, lse, weights, masks and states lose their batch dimension. q_len is then
      * the number of rows of all entries together, and entry b has the rows
      * cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1. With cu_seqlens_kv the same holds for k, v, their
-     * scales and kv_len. cu_seqlens_kv is not allowed with pages, tiles and kv_lens. Each array has
+     * scales and kv_len. cu_seqlens_kv is not allowed with pages, tiles or kv_lens. Each array has
      * batch + 1 elements, begins with 0, never decreases, and ends with q_len or kv_len. */
     attnkit_ints cu_seqlens_q;
     attnkit_ints cu_seqlens_kv;
@@ -88,24 +88,24 @@ typedef struct attnkit_kv_storage {
      * its key, or -1 if the cell is empty. Entry b has the kv_len numbers from b * key_index_stride
      * on. With a stride of 0 all entries have the same numbers. With kv_lens the cells from
      * kv_lens[b] on are empty, whatever their numbers are. No two cells of an entry have the same
-     * index, and the largest index is at most the smallest + 4 * kv_len.
+     * index, and the largest index is at most the smallest index + 4 * kv_len.
      * The bits are the same as for a cache in which each key lies at its index. Positions,
      * causality, windows, slopes and dropout use the index. With ATTNKIT_ALIGN_BOTTOM_RIGHT the
-     * last row is at the largest index. A key whose index no cell has is absent. Empty cells are
-     * not read. Columns of masks, bias, kv_segment_ids and weights are cells. A mask with fewer
-     * columns than cells masks the keys of all other cells. In weights, an empty cell gets the same
-     * number as a key beyond kv_lens[b].
+     * last row is at the largest index. If no cell has the index of a key, the key is absent. Empty
+     * cells are not read. Columns of masks, bias, kv_segment_ids and weights are cells. A mask with
+     * fewer columns than cells masks the keys of all other cells. In weights, an empty cell gets
+     * the same number as a key beyond kv_lens[b].
      * If several sequences share one cache, each sequence is a batch entry, and k and v have a
      * stride of 0 from entry to entry. Each entry has its own row of key_index, with -1 for the
      * cells of all other entries. kv_len is at most 2^31 - 1. Cells are not allowed with pages,
-     * tiles, cu_seqlens_kv, first_key and states.
+     * tiles, cu_seqlens_kv, first_key or states.
      * Cost: each thread reads key_index of each entry once or twice, which takes one or two cycles
      * for each number. There is no further cost where 128 consecutive cells hold 128 consecutive
-     * keys. Elsewhere decoding looks up the address of each row. If no two keys are neighbours,
-     * this takes 1.2 to 1.8 times as long. Calls with many query rows copy K and V, and the columns
-     * of masks, 128 keys at a time. This takes up to a tenth longer than without cells. The indices
-     * of a ring that keeps its first keys for ever are too far apart for cells. Use pages of one
-     * key instead. */
+     * keys. Elsewhere decoding looks up the address of each row. If no two keys with consecutive
+     * indices lie in consecutive cells, decoding takes 1.2 to 1.8 times as long as without cells.
+     * Calls with many query rows copy K and V, and the columns of masks, 128 keys at a time. This
+     * takes up to a tenth longer than without cells. The indices of a ring that keeps its first
+     * keys for ever are too far apart for cells. Use pages of one key instead. */
     attnkit_ints key_index;
     int64_t key_index_stride; /* 0, or at least kv_len */
 } attnkit_kv_storage;
@@ -119,10 +119,10 @@ typedef struct attnkit_kv_storage {
  */
 
 /* A window around the position of the row: the keys position - left .. position + right, both
- * included. left = 2 and right = 0 are 3 keys: the row's own and two before it. left = right = 0 is
- * the row's own key alone. Needs align. Rows are computed in blocks of 256. A block of 128 keys
- * costs a block of rows no time if none of the rows sees any of the keys. But all entries of the
- * block table are checked. */
+ * included. left = 2 and right = 0 are 3 keys: the row's own key and two keys before it. left =
+ * right = 0 is the row's own key alone. Needs align. Rows are computed in blocks of 256. If no row
+ * of such a block sees a key of a block of 128 keys, these keys cost no time. But all entries of
+ * the block table are checked. */
 typedef struct attnkit_window {
     size_t size;        /* sizeof(attnkit_window) */
     int64_t left;       /* -1: no bound */
@@ -148,7 +148,7 @@ typedef struct attnkit_visibility {
 
     /* Segments: a row sees only keys with the id of the row. Ids may be any numbers. q_segment_ids
      * is dense [batch][q_len], with cu_seqlens_q [q_len]. kv_segment_ids is dense [batch][kv_len],
-     * with cu_seqlens_kv [kv_len]. Both arrays are given, or none. */
+     * with cu_seqlens_kv [kv_len]. Both arrays are given, or neither. */
     const int32_t *q_segment_ids;
     const int32_t *kv_segment_ids;
 
@@ -157,14 +157,14 @@ typedef struct attnkit_visibility {
      * keys of this call. A mask may have fewer columns than there are keys. Then no row sees the
      * keys beyond the columns. Strides may be any numbers: a mask that depends only on the key is
      * one row [columns] with ATTNKIT_STRIDED and strides of 0. Rows of bits are (columns + 7) / 8
-     * bytes; unused bits at the end of a row have no meaning. If a mask is not given, its kind and
-     * columns must be 0, unless there are no rows or no keys.
-     * Cost: this holds for calls with 2 to 16 rows of a KV head. A block of keys whose mask differs
-     * between rows is computed for each row by itself. This takes up to three times as long as
-     * computing the block for all rows at once.
+     * bytes; unused bits at the end of a row have no meaning. In a call with rows and keys, the
+     * kind and the columns of a mask that is not given must be 0.
+     * Cost: in a call with 2 to 16 query rows for each KV head, a block of 128 keys is computed for
+     * each row by itself if the rows have different masks in this block. This takes up to three
+     * times as long as computing the block for all rows at once.
      * A tree of speculative drafts is given as a mask. If all drafts lie in one block of 128 keys,
-     * a branch has the same bits as if it were a sequence of its own; otherwise the bits depend on
-     * the indices at which its keys lie. */
+     * a branch has the same bits as if it were a sequence of its own. If the drafts lie in several
+     * blocks, the bits of a branch depend on the indices of its keys. */
     attnkit_tensor mask;
     attnkit_tensor mask_bits;
     int64_t mask_columns;             /* at most kv_len; 0: kv_len */
