@@ -61,4 +61,7 @@ def write(rows):
                  f"\n\n![Speed beside llama.cpp's own](../{PLOT.relative_to(ROOT)})\n\nMeasured on {origin()}.")
     replace_part(ROOT / "README.md",
                  f"![llama.cpp with attnkit beside its own attention]({PLOT.relative_to(ROOT)})\n\n"
-                 f"{short_table(rows)}\n\nTimes as fast as the better of `-fa on` and `-fa off`, on {origin()}.")
+                 f"{short_table(rows)}\n\n"
+                 "The speed of llama.cpp with attnkit, divided by the speed of stock llama.cpp with `-fa on` or "
+                 "`-fa off`, whichever is\nfaster. The depth is the number of tokens in the cache. Measured on "
+                 f"{origin()}.")
