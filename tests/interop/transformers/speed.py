@@ -168,8 +168,9 @@ def write():
     order = list(families.FAMILIES)
     rows = sorted(stored["rows"], key=lambda one: (order.index(one["family"]), one["length"]))
     lines += [row(one) for one in rows]
-    lines += ["", "Times as fast as the implementation in the third column, in float32 on one thread of "
-              f"{stored['cpu']}; two or three layers.", "", END]
+    lines += ["", "A factor is the speed with attnkit, divided by the speed with the implementation in the column "
+              "`beside`. The models have\ntwo or three layers and compute in float32, on one thread of "
+              f"{stored['cpu']}.", "", END]
     before, rest = PAGE.read_text().split(BEGIN)
     PAGE.write_text(before + "\n".join(lines) + rest.split(END)[1])
 
