@@ -5,7 +5,7 @@
  * The prompt is run in one call. Then the most likely token is appended, again and again.
  *
  * You may copy from this program. The program itself has the norm, the activation, memory and
- * weights; here the weights are random. main runs the model twice: first with weights and cache in
+ * weights. Here the weights are random. main runs the model twice: first with weights and cache in
  * binary32, then with weights and cache in Q8_0, with the cache in pages and K in tiles. main
  * checks that the logits of a token have the same bits if the token is decoded alone, in a prompt,
  * and in a part of a prompt.
@@ -89,7 +89,7 @@ static float *random_floats(int64_t count, float most, uint64_t *seed)
 {
     float *numbers = allocate_floats(count);
     for (int64_t i = 0; i < count; i++) {
-        *seed = *seed * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX */
+        *seed = *seed * 6364136223846793005u + 1442695040888963407u; /* the generator of MMIX */
         numbers[i] = most * ((float)(*seed >> 40) / (1 << 23) - 1);
     }
     return numbers;
@@ -186,7 +186,7 @@ struct sequence {
     attnkit_kv_storage storage; /* for a cache in pages */
     attnkit_pages pages;
     int32_t block_table[PAGES];
-    int64_t cached; /* tokens */
+    int64_t cached; /* tokens in the cache */
 };
 
 static void make_caches(struct sequence *s, attnkit_attention_args description, size_t bytes)
@@ -385,7 +385,8 @@ static void generate(const struct model *m, struct sequence *s, int32_t tokens[T
 
 /* -------------------------------------------------------------------------------- the checks */
 
-/* Returns whether the logits have the same bits if the tokens come in parts of `part` tokens. */
+/* Runs the tokens in parts of `part` tokens. Returns whether the logits have the bits of
+ * `wanted`. */
 static bool same_in_parts(const struct model *m, void begin(struct sequence *s), int part,
                           const int32_t tokens[TOKENS], const float *wanted, attnkit_exec *exec)
 {

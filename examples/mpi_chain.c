@@ -75,7 +75,7 @@ static float *make_rows(enum tensor tensor, int heads, int64_t first, int64_t co
 }
 
 /* The keys of a rank begin at a multiple of ATTNKIT_CHUNK_KEYS, as states require. The last rank
- * has the rest. */
+ * has the remaining keys. */
 static struct part make_part(int rank, int size)
 {
     const int64_t share = TOKENS / ATTNKIT_CHUNK_KEYS / size * ATTNKIT_CHUNK_KEYS;
@@ -116,8 +116,8 @@ static void attend(const attnkit_attention_args *args)
     free(exec.workspace);
 }
 
-/* Attention of `rows` rows from row `first` on, over the keys of a part. `states` is NULL if the
- * part has all keys. */
+/* Computes attention of `rows` rows from row `first` on, over the keys of a part. `states` is NULL
+ * if the part has all keys. */
 static void attend_rows(const struct part *part, int64_t first, int64_t rows,
                         const attnkit_states *states, float *out)
 {

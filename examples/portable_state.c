@@ -92,7 +92,7 @@ static struct header make_header(void)
     return h;
 }
 
-/* Returns NULL, or a text that says why the file is refused. This program has one shape; a real
+/* Returns NULL, or a text that says why the file is refused. This program has one shape. A real
  * program would take the shape from the header, within bounds. */
 static const char *check_header(const struct header *h)
 {
@@ -197,8 +197,8 @@ static attnkit_tensor v_from(const struct cache *cache, int64_t key)
                             .layout = ATTNKIT_STRIDED};
 }
 
-/* Attends with the last ROWS positions over the keys first .. end - 1. Begins from a state if there
- * is one, and writes a state or a result. */
+/* Attends with the query rows of the last ROWS positions over the keys first .. end - 1. Begins
+ * from a state if there is one, and writes a state or a result. */
 static void attend_part(const struct cache *cache, const float *q, int64_t first, int64_t end,
                         const attnkit_states *states, float *out, const char *isa)
 {

@@ -131,7 +131,7 @@ struct pool {
     bool stops;
 };
 
-/* Runs tasks until all have begun. Called with the lock held. */
+/* Runs tasks until all tasks have begun. Called with the lock held. */
 static void run_tasks(struct pool *pool)
 {
     while (pool->next < pool->count) {

@@ -2,8 +2,8 @@
 //
 // A graph goes to the CPU backend as a copy of the list of its nodes. In the copy, an attention op
 // is replaced by a custom op with the same sources and the same memory for its result. The
-// program's tensors stay as they are. So ggml runs all ops of the graph at once, on its own
-// threads.
+// program's tensors stay as they are. So one call of the CPU backend runs the whole graph, on
+// ggml's threads.
 #include "ggml/graph.h"
 
 #include "ggml/op.h"
@@ -64,8 +64,9 @@ computer::~computer()
         free_pool_(pool);
 }
 
-// A pool is kept for each number of threads, because llama.cpp changes between two numbers, for
-// prefill and decode. The CPU backend pauses the threads of a pool when it gets another pool.
+// A pool is kept for each number of threads, because llama.cpp has one number of threads for
+// prefill and another one for decode. The CPU backend pauses the threads of a pool when it gets
+// another pool.
 void computer::set_threads(int threads)
 {
     threads = threads > 1 ? threads : 1;

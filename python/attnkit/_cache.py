@@ -21,7 +21,7 @@ class KVCache:
             ggml: q8_0, q5_0, q4_0, whose rows are multiples of 32 elements
     paged   keys of a page, or None. With pages, sequences take memory page by page as they grow
     pages   number of pages, with paged; by default enough for all sequences at their capacity
-    tiled   store K in tiles of 16 keys, which decoding reads faster; pages are multiples of 16 keys
+    tiled   store K in tiles of 16 keys: decoding reads tiles faster than rows. Pages are then multiples of 16 keys
 
     The bits of a result do not depend on paged and tiled. Raises ValueError for a wrong value."""
 
@@ -139,8 +139,8 @@ class KVCache:
     def attend(self, q: Any, *, causal: Any = "bottom-right", integers: bool = False, **options: Any) -> Any:
         """Computes attention over all keys of each sequence.
 
-        q is [batch, q_heads, q_len, head_dim], the last rows of each sequence. Row i sees the keys up to its
-        own: causal is 'bottom-right', unless causal or q_offsets are given. Options, result and exceptions are
+        q is [batch, q_heads, q_len, head_dim], the last rows of each sequence. By default a row sees the keys up to its
+        own key: causal is 'bottom-right'. With q_offsets, causal is True by default. Options, result and exceptions are
         as for attention(), without kv_lens and return_weights: mask, bias, causal, q_offsets, window, softcap, sinks,
         alibi_slopes, scale, dropout, seeds, return_lse, out and threads. A mask may have fewer columns than the
         capacity: keys after them are masked. A mask of one column is repeated for all keys.

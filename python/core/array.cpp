@@ -16,7 +16,7 @@ std::atomic<int64_t> copied{0};
 
 struct numpy_names {
     PyObject *empty = nullptr;
-    PyObject *types[5] = {}; // f32, f16, uint16, int32, uint8
+    PyObject *types[5] = {}; // of NumPy: f32, f16, uint16, int32, uint8
     PyObject *bfloat16 = nullptr;
 };
 numpy_names numpy;

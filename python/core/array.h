@@ -46,15 +46,15 @@ class array
 
     // Repeats dimensions of length 1, as NumPy does; refuses a shape that cannot be broadcast.
     void broadcast(const int64_t *shape, int ndim);
-    // Copies the array unless it is aligned, the elements of a row are adjacent, and all strides
-    // are whole elements.
+    // Copies the array if it is not aligned, if the elements of a row are not adjacent, or if a
+    // stride is no whole number of elements.
     void make_rows();
     // Turns any shape into [batch][heads][rows][elements]. The dimensions before the heads become
     // one dimension, with a copy if a single stride cannot describe it.
     void make_heads();
     // Turns any shape into [rows][elements].
     void make_list();
-    // Copies unless all elements are one after the other.
+    // Copies the array if its elements do not lie one after the other.
     void make_dense();
     // Refuses an output whose elements are not adjacent.
     void expect_rows() const;

@@ -143,7 +143,7 @@ void run_append(const attnkit_append_args &args, int64_t threads)
     expect_ok(status, message);
 }
 
-// Reads rows of k or v that a cache takes.
+// Reads the rows of k or v that are appended to a cache.
 void read_rows(array &a, PyObject *object, const char *name, const cache &c, int64_t dim)
 {
     a.read(object, name);

@@ -31,12 +31,12 @@ struct description {
 // Makes args point to the groups that are used, and these groups to `pages` and `window`.
 void link(description &d);
 
-// Integers of a call, from an array, a list or a single number. `own_` holds the numbers unless
-// they come from an array.
+// Integers of a call, from an array, a list or a single number. `own_` holds the numbers of a list,
+// or the single number.
 class integers
 {
   public:
-    // Reads `count` integers; a single number stands for all.
+    // Reads `count` integers; a single number stands for all of them.
     void read(PyObject *object, const char *name, int64_t count);
     // Reads cu_seqlens of any length. Returns the number of sequences, which is one less than the
     // length.
@@ -67,7 +67,7 @@ class call
     void read_cached(PyObject *const *values);
     // Reads only k and v of a cache.
     void read_storage(PyObject *cache);
-    // Reads the options and the cache of a layer, whose shape attnkit knows.
+    // Reads the options and the cache of a layer with the given shape.
     void read_layer(const layer_shape &shape, PyObject *const *values);
     // Reads the other options: threads, scale, positions, lengths, window, mask, bias, score mods
     // and states.

@@ -33,14 +33,15 @@ causal         'upper-left' (row 0 is at key 0), 'bottom-right' (the last row is
                or True with q_offsets
 q_offsets      position of row 0 among the keys: an int, or one for each batch entry
 kv_lens        keys of each batch entry, 0 to kv_len
-window         (left, right) or (left, right, keep_first), in keys beside the row's own; None: no
-               bound
+window         (left, right) or (left, right, keep_first): numbers of keys, without the row's own
+               key; a left or right of None means no bound
 softcap        x becomes softcap * tanh(x / softcap)
-sinks          float32 [q_heads]: one more term exp(sink) of the softmax, without a value
+sinks          float32 [q_heads]: exp(sink) is added to the denominator of the softmax
 alibi_slopes   float32 [q_heads]: slope * (key - position) is added to the scores
 scale          1 / sqrt(head_dim) by default
 dropout        probability that a weight becomes 0; needs seeds
-seeds          an int, or uint64 or int64 with one for each batch entry; only with dropout
+seeds          an int, or an array of uint64 or int64 with a seed for each batch entry; only with
+               dropout
 return_lse     also float32 [..., q_heads, q_len]: the natural logarithm of the softmax's
                denominator
 return_weights also float32 [..., q_heads, q_len, kv_len]: True or 'softmax', or a stage of the
@@ -105,8 +106,9 @@ outs is a list of float32 arrays [..., rows, value_dim], and lses a list of floa
 [..., rows]: for each part, the result and the lse of attention(..., return_lse=True). No key is in
 two parts. An lse of -inf says that a row saw no key in a part.
 
-Returns float32 [..., rows, value_dim], the result of attention over all keys, though not bit for
-bit (State gives the same bits); with return_lse a tuple of the result and the lse over all keys.
+Returns float32 [..., rows, value_dim], the result of attention over all keys. It has other bits
+than one call over all keys; State gives the bits of one call. With return_lse, returns a tuple of
+the result and the lse over all keys.
 
 Raises TypeError for other types, ValueError for other numbers of arrays or other shapes.)";
 
@@ -114,8 +116,8 @@ constexpr const char *info = R"(info()
 --
 
 Returns a dictionary: the library's version, the instruction sets that are chosen for many rows
-(prefill) and few rows (decode), the unit that is used with them, or None (unit), the reason for
-this choice, and for each instruction set (isas) its name, what it needs, whether it is built,
+(prefill) and few rows (decode), the unit that they use (unit; None: no unit), the reason for this
+choice, and for each instruction set (isas) its name, what it needs, whether it is built,
 whether it can run, and the reason.
 
 Raises RuntimeError if the environment variable ATTNKIT_ISA names an instruction set that cannot

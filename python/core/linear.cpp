@@ -90,7 +90,7 @@ nb::object pack(PyObject *const *args, Py_ssize_t positional, PyObject *names)
     return nb::int_(bytes);
 }
 
-// The library calls the result y.
+// Returns a message of the library with the name out in place of y.
 static std::string with_out(const std::string &message)
 {
     return message.rfind("y ", 0) == 0 ? "out" + message.substr(1) : message;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The module attnkit._core: its functions with their signatures and texts, and facts about the
-// library. Functions are called without a tuple or a dictionary of arguments, which is cheapest.
+// library. Functions get their arguments without a tuple or a dictionary, because making these
+// objects takes time.
 #include "python/core/array.h"
 #include "python/core/docs.h"
 #include "python/core/functions.h"

@@ -13,7 +13,7 @@ namespace attnkit_python
 namespace
 {
 
-// The texts of all lists, one for each name. They are never freed.
+// The names of a list as texts of Python. The texts are never freed.
 struct kept_names {
     const name_list *list;
     int count;

@@ -13,8 +13,8 @@ namespace attnkit_torch
 
 using attnkit_python::description;
 
-// align has the values of attnkit_align. A window_left or window_right of -1 is no bound, and a
-// softcap of 0 is no softcap.
+// align has the values of attnkit_align. A window_left or window_right of -1 means no bound, and a
+// softcap of 0 means no softcap.
 const char *const attention_schema =
     "attention(Tensor q, Tensor k, Tensor v, Tensor? mask=None, Tensor? bias=None, "
     "bool causal=False, int align=0, Tensor? q_offsets=None, Tensor? kv_lens=None, "

@@ -64,7 +64,7 @@ bool is_ours(const word *stack)
                      is_mask_for(read(peek<tensor_handle>(*mask), "attn_mask"), q, k));
 }
 
-// torch's backward op expects 0 for a row that sees no key.
+// torch's backward op expects an lse of 0 for a row that sees no key.
 void set_lse_of_empty_rows(const description &d)
 {
     float *const lse = (float *)const_cast<void *>(d.args.lse.data);

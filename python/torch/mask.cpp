@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Turns the shape of a mask into [batch][heads][rows][keys]. A dimension of length 1 that stands
-// for several gets a stride of 0. Only a mask with one column for all keys is copied.
+// for several entries, heads, rows or keys gets a stride of 0. Only a mask with one column for all
+// keys is copied.
 #include "python/torch/mask.h"
 
 #include <cstring>

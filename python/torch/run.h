@@ -23,9 +23,9 @@ struct tensors {
 // torch's own op returns.
 enum lse_layout { HEADS_FIRST, ROWS_FIRST };
 
-// Describes q, k and v, and allocates out and lse. Throws if the shapes do not match. Unless
-// t.has_rows_first, out has the strides of q if rows of v are as long as rows of q, else it is
-// contiguous.
+// Describes q, k and v, and allocates out and lse. Throws if the shapes do not match. If
+// t.has_rows_first is false, out has the strides of q. But if rows of v and rows of q have
+// different lengths, out is contiguous.
 void describe_tensors(attnkit_python::description &d, tensors &t, lse_layout layout);
 
 // Runs the call. Python's lock may be held or not.

@@ -28,7 +28,7 @@ word unwrap(word value)
     if (torch.delete_word)
         torch.delete_word(address);
     else
-        delete address; // as the headers of older versions do
+        delete address; // as the headers of older versions of torch do
     return inside;
 }
 

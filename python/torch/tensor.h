@@ -50,7 +50,7 @@ constexpr int most_dims = 4;
 constexpr int32_t INT32 = 1000, INT64 = 1001, OTHER = 1002;
 
 // What attnkit needs to know of a tensor. Strides and `item`, the size of an element, are in bytes.
-// A stride along a dimension of length 1 is 0, because no element is that far away.
+// A stride along a dimension of length 1 is 0.
 struct view {
     char *data;
     int32_t ndim;

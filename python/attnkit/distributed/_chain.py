@@ -103,7 +103,7 @@ def chain_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = 
     """Attention over the keys of all ranks, with the bits of attention() in one process over all keys.
 
     All ranks make the call at the same time, with the same q and options. k and v are the rank's own keys: rank 0 has
-    the first keys. The number of keys of a rank is a multiple of 512, unless no later rank has keys.
+    the first keys. Every rank has a multiple of 512 keys, except the last rank that has keys.
 
     The options of attention() apply to the keys of all ranks: causal, q_offsets, kv_lens, window, softcap, sinks,
     alibi_slopes, scale, dropout and seeds. mask and bias have a column for each key of the rank. threads may differ

@@ -27,7 +27,7 @@ class Link(NamedTuple):
 
 class Cost(NamedTuple):
     """blocks is the number of blocks of rows, hop_bytes the size of the state of the largest block. messages and bytes
-    are what all ranks together send. seconds is the time of the call, and fill the part of it in which the last
+    are what all ranks together send. seconds is the time of the call. fill is the part of this time in which the last
     rank waits for its first block."""
     blocks: int
     hop_bytes: int

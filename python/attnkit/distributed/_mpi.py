@@ -14,9 +14,9 @@ import numpy
 
 from ._group import Group
 
-EAGER_SECONDS = 200e-6  # how long a wait asks without a pause: on a fast network most messages are complete by then
-PAUSE_SECONDS = 20e-6  # pause between two questions afterwards, so that another rank on this core can compute
-PROGRESS_SECONDS = 100e-6  # pause between two questions while this rank computes
+EAGER_SECONDS = 200e-6  # how long a wait tests a message without a pause: on a fast network most are complete by then
+PAUSE_SECONDS = 20e-6  # pause between two tests afterwards, so that another rank on this core can compute
+PROGRESS_SECONDS = 100e-6  # pause between two tests while this rank computes
 
 
 class _Message:

@@ -17,7 +17,7 @@ OPTIONS = ("mask", "bias", "causal", "q_offsets", "kv_lens", "window", "softcap"
            "dropout", "seeds", "threads")
 PER_KEY = ("mask", "bias")  # a rank gives the columns of its own keys
 PER_ENTRY = ("q_offsets", "kv_lens", "seeds")  # one number, or one for each batch entry
-SAME = ("window", "softcap", "alibi_slopes", "scale", "dropout")  # goes to every part as it is
+SAME = ("window", "softcap", "alibi_slopes", "scale", "dropout")  # these options are passed on unchanged
 
 
 def _fact(value: Any) -> str:

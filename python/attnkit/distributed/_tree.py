@@ -16,9 +16,9 @@ PART_TAG = 4
 
 
 def tree_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = False, **options: Any) -> Any:
-    """Attention over the keys of all ranks, in the time of one rank's keys and some messages. Every rank gets the same
-    bits. They depend on how the keys are spread, and differ from the bits of one process. tree_attention is for few
-    rows, as in decoding, because each rank receives the parts of all other ranks.
+    """Attention over the keys of all ranks. A call takes the time of attention over one rank's keys, and of some
+    messages. Every rank gets the same bits. They depend on how the keys are spread, and differ from the bits of one
+    process. tree_attention is for few rows, as in decoding, because each rank receives the parts of all other ranks.
 
     Arguments and exceptions are as in chain_attention, without everywhere and block_rows. The result is in the type
     of q. With return_lse the function returns a tuple of result and lse.

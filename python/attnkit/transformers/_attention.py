@@ -25,7 +25,7 @@ def _refuse_dropout(dropout):
 def mask_options(attention_mask, rows, is_causal, with_gradients):
     """Returns a mask of a model as arguments of attnkit.torch.attention.
 
-    None is the mask of a causal layer at position 0, or of one row that sees all keys, as it is for "sdpa"."""
+    If attention_mask is None, a causal layer begins at position 0, and a single row sees all keys, as for "sdpa"."""
     if isinstance(attention_mask, Mask):
         options = attention_mask.options()
         if with_gradients and not options.keys() <= {"mask"} and options != {"causal": "upper-left"}:

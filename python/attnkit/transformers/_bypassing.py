@@ -22,8 +22,8 @@ REPLACED = (bloom.BloomPreTrainedModel, falcon.FalconPreTrainedModel, mpt.MptPre
 class FalconAttention(falcon.FalconAttention):
     """Falcon's attention, with the meaning that it has for "sdpa": the mask holds the biases of ALiBi.
 
-    transformers repeats each KV head for all of its query heads, and a cache then keeps the copies. Here, KV heads are
-    as few as in the weights."""
+    transformers repeats each KV head for all of its query heads, and a cache then keeps the copies. Here, a cache keeps
+    only the KV heads of the weights."""
 
     def _split_heads(self, fused_qkv):
         if not self.new_decoder_architecture:

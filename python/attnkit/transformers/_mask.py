@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mask that attnkit registers with transformers: a tensor that says which keys a row sees, and holds no elements
-until another function than attnkit's reads it.
+until a function other than attnkit's reads it.
 
 For transformers it is a bool tensor [batch, 1, rows, keys], true where a row sees a key, so models can look at its
 shape and hand it on. Indexing and the like give the elements. Arithmetic is an error: models that add a mask to scores
@@ -16,8 +16,9 @@ ARITHMETIC = {"add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_"
 
 
 class Mask(torch.Tensor):
-    """A mask as a rule. Row i has the position first_row + i among the keys, and key j the position j. causal and
-    window are as in attnkit.attention; padding is None, or bool [batch, 1, 1, keys], false for keys that no row sees.
+    """A mask that is stored as a rule. Row i has the position first_row + i among the keys, and key j the position j.
+    causal and window are as in attnkit.attention; padding is None, or bool [batch, 1, 1, keys], false for keys that no
+    row sees.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # __torch_dispatch__ below is enough, and costs less
@@ -98,7 +99,7 @@ def _padding(attention_mask, kv_length, kv_offset, last_row):
 
 
 def _hides_nothing(kv_length, q_offset, kv_offset, attention_mask, config):
-    """Returns whether the mask of one row may be None, as for "sdpa": whether the row is a step of decoding, after all
+    """Returns whether the mask of one row may be None, as for "sdpa": whether the row is a decoding step that sees all
     keys. A step computes so little that making a mask costs a noticeable part of it. Models in NEED_A_MASK get a mask
     in every call."""
     return (isinstance(q_offset, int) and q_offset + 1 == kv_offset + kv_length and
@@ -111,8 +112,8 @@ def make_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_fun
               attention_mask=None, device="cpu", local_size=None, allow_is_causal_skip=True, config=None, **more):
     """Is attnkit's function in transformers' AttentionMaskInterface.
 
-    Returns a Mask for the functions that _pattern.py knows, or None where it would hide nothing from a single row.
-    Otherwise, and while a model is traced, returns a plain bool tensor."""
+    Returns None if the call has one row and the mask would hide no key from it. Returns a Mask if _pattern.py knows the
+    mask function. In other cases, and while a model is traced, returns a plain bool tensor."""
     def make():
         options = dict(more, allow_is_causal_skip=False, allow_is_bidirectional_skip=False, config=config)
         return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
