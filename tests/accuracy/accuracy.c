@@ -8,9 +8,9 @@
  *
  * for kv_len up to 16384, or up to 131072 with ATTNKIT_TEST_LONG in the environment. The results of
  * every instruction set are compared with the reference bit by bit, so the figures hold for every
- * instruction set. Calls with K and V of other types must meet the same limit. For these calls the
- * oracle computes with the stored numbers, and E is measured in the unit of each element. Finally,
- * attentions with a deliberate fault must be outside the bound.
+ * instruction set. E is also at most 4 in calls with K and V of types other than binary32. For
+ * these calls the oracle computes with the stored numbers, and E is measured in the unit of each
+ * element. Finally, attentions with a deliberate fault must be outside the bound.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -88,7 +88,8 @@ static float v_third(float normal)
     return 1.0f / 3.0f;
 }
 
-/* All roundings of these sums have the same sign, so only the derived bound limits E. */
+/* All roundings of these sums have the same sign. E may then exceed 4, so the test checks only the
+ * derived bound. */
 static void constant_v_of_equal_logits_is_inside_the_bound(void **state)
 {
     (void)state;
@@ -116,7 +117,7 @@ static void sums_beyond_binary32_are_inside_the_bound(void **state)
 }
 
 /* With head_dim 1, scores can be nearly equal. All roundings of the distribution "V + 1000" then
- * have the same sign, so only the derived bound limits the error. */
+ * have the same sign. E may then exceed 4, so the test checks only the derived bound. */
 static void one_dimension_is_inside_the_bound(void **state)
 {
     (void)state;
@@ -225,8 +226,8 @@ static struct worst judge_stored_lengths(const struct storage *as, const struct 
 
 /* Quantised V is often exactly 0, even for the key that has nearly all the weight. So E is measured
  * in the unit of each element, and is at most 4 for the seeds in settings.c. For most other seeds,
- * E of "rising maximum" is between 4 and 8, for every type, including f32, because a score of row 0
- * is large and nearly all its products have the same sign. */
+ * E of "rising maximum" is between 4 and 8, for every type, even f32. The reason is that a score of
+ * row 0 is large, and nearly all its products have the same sign. */
 static void storage_is_accurate(void **state)
 {
     const struct storage *as = *state;

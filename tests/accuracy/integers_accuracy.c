@@ -66,7 +66,7 @@ static double rms(const struct errors *e)
     return sqrt(e->squares / (double)e->count);
 }
 
-/* One key for each query row, with a scale of 1: the lse is the score. */
+/* Gives each query row one key, and the call a scale of 1. The lse is then the score. */
 static void take_single_keys(attnkit_attention_args *args, int64_t pairs)
 {
     args->flags |= ATTNKIT_SCALE_GIVEN;
@@ -193,7 +193,7 @@ static void out_has_a_fiftieth_of_the_error_of_storage(void **state)
 
 struct mutant {
     const char *name;
-    double most_of_q, most_of_weights; /* the largest integers */
+    double most_of_q, most_of_weights; /* the largest integers of q and of the weights */
 };
 
 static double rounded(double x, double largest, double most)

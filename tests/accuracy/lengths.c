@@ -191,8 +191,9 @@ static double growth_from(const struct errors *shorter, const struct errors *lon
 }
 
 /* From 2^14 keys on, the error of each constant is compared with its own error at 512 keys. For
- * fewer keys, only the worst errors are compared: some constants have nearly no error at 512 keys,
- * but have an error in a partial last chunk. */
+ * fewer keys than 2^14, only the largest error of all constants is compared with the largest error
+ * at 512 keys. Some constants have nearly no error at 512 keys, but have an error in a partial last
+ * chunk. */
 static void error_of_a_constant_v_does_not_grow(void **state)
 {
     (void)state;
@@ -215,7 +216,7 @@ static void error_of_a_constant_v_does_not_grow(void **state)
 }
 
 /* Computes out for scores of 0 in the order of kernels/README.md, except that chunk states are
- * added in binary32 if folds_in_binary32. */
+ * added in binary32 if folds_in_binary32 is true. */
 static float attend_zeros(float v, int64_t chunks, bool folds_in_binary32)
 {
     float chunk_l = 0.0f, chunk_o = 0.0f;

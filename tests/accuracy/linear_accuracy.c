@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The error of y of a linear map. For all types and numbers, each element differs from the sum in
- * binary64 by at most a bound, which is derived from the order of the roundings. For ordinary
+ * binary64 by at most a bound. The bound is derived from the order of the roundings. For ordinary
  * numbers the error is only a few roundings, which no sum can avoid.
  *
  * Usage: linear_accuracy [ISA]

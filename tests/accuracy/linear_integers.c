@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Linear maps with ATTNKIT_INTEGERS. On each instruction set and with each unit, y must have the
- * bits of the scalar reference: for drawn shapes, types and layouts, any threads, any cut of the
- * rows into calls, and every rounding mode of the caller. Each element of the reference must be
- * inside a bound that is derived from the roundings. Blocks with strange scales and bytes, and
- * groups of inputs that are small, huge or not finite, have the results that the header defines.
+ * bits of the scalar reference. The shapes, types and layouts are drawn. No bit may depend on the
+ * threads, on how the rows are cut into calls, or on the rounding mode of the caller. Each element
+ * of the reference must be inside a bound that is derived from the roundings. Blocks with strange
+ * scales and bytes, and groups of inputs that are small, huge or not finite, have the results that
+ * the header defines.
  *
  *   linear_integers [--isa NAME]
  */
@@ -185,9 +186,10 @@ struct truth {
 };
 
 /* Rounding x to integers: let L be the largest |x| of a group. The factor 127 / L and the product x
- * * 127 / L are rounded to binary32, and the product to an integer n, which adds at most 1/2. The
- * scale is L / 127 with two roundings. So n times the scale differs from x by at most L / 254, plus
- * the errors of four roundings of x. If L is below 2^-100, all n are 0. */
+ * * 127 / L are rounded to binary32. Then the product is rounded to an integer n, which adds an
+ * error of at most 1/2. The scale is L / 127 with two roundings. So n times the scale differs from
+ * x by at most L / 254, plus the errors of four roundings of x. If L is below 2^-100, all n are
+ * 0. */
 static double rounding_of(double largest, double x)
 {
     if (largest < 0x1p-100)
@@ -220,10 +222,10 @@ static struct truth truth_of(const struct row *r)
     return t;
 }
 
-/* The sum takes n = in_dim / 32 multiply-adds. The product of both scales of a group is off by at
- * most u times the product, or by 2^-150 if the product is subnormal. N, which is at most 2^19,
- * multiplies this error. The truth is a sum of in_dim terms, rounded in binary64. A result of 16
- * bits is off by half a unit in its last place. */
+/* The sum takes n = in_dim / 32 multiply-adds. In a multiply-add, an integer, which is at most
+ * 2^19, is multiplied by the product of both scales of a group. This product is off by at most u
+ * times the product, or by 2^-150 if it is subnormal. The truth is a sum of in_dim terms, rounded
+ * in binary64. A result of 16 bits is off by half a unit in its last place. */
 static double bound_of(const struct row *r, struct truth t)
 {
     const double n = (double)(r->in_dim / Q8_BLOCK);
@@ -320,8 +322,8 @@ static void every_element_is_inside_the_bound(void **state)
     assert_true(worst > 0.2 && worst <= 1.0);
 }
 
-/* Rounding x makes about the error in y that rounding w to Q8_0 has made, because both roundings
- * make integers of 8 bits with a scale for each 32 elements. */
+/* The error of y from rounding x is about as large as the error of y from rounding w to Q8_0. Both
+ * roundings make integers of 8 bits with a scale for each 32 elements. */
 static void error_of_rounding_x_is_about_the_error_of_rounding_w(void **state)
 {
     enum { ROWS = 20, DIM = 1024, OUTS = 100 };
@@ -356,8 +358,8 @@ static void error_of_rounding_x_is_about_the_error_of_rounding_w(void **state)
 
 enum { STRANGE = 200, STRANGE_ROWS = 6, STRANGE_DIM = 96, STRANGE_OUTS = 20 };
 
-/* Replaces the blocks of w: any bytes, and scales of any size and sign. In half of the calls, one
- * scale or two are not finite. */
+/* Replaces the blocks of w by random bytes, with scales of any size and sign. In half of the calls,
+ * one scale or two are not finite. */
 static void put_blocks(const struct linear_call *c, uint64_t *random)
 {
     static const uint16_t scales[] = {0x0000, 0x0001, 0x8001, 0x03ff,
@@ -378,7 +380,8 @@ static void put_blocks(const struct linear_call *c, uint64_t *random)
                &not_finite[random_below(random, 4)], sizeof not_finite[0]);
 }
 
-/* Replaces x: groups of any size. One call in three has a number that is not finite. */
+/* Replaces x by random numbers, with a size drawn for each group. One call in three has a number
+ * that is not finite. */
 static void put_x(const struct linear_call *c, uint64_t *random)
 {
     static const float sizes[] = {1.0f,      1e-3f,     0x1p100f, 0x1p-99f,
@@ -440,7 +443,7 @@ static void put_block(char *block, uint16_t scale, int byte)
     memset(block + sizeof scale, byte, Q8_BLOCK);
 }
 
-/* Checks one value for one row and for many. */
+/* Checks the value of y in a call of one row and in a call of many rows. */
 static void expect_sum(const float *x, const char *w, int64_t in_dim, float expected)
 {
     for (int i = 0; i < name_count; i++)
@@ -488,7 +491,7 @@ static void results_are_those_of_the_header(void **state)
 
 /* --- The program ------------------------------------------------------------------------------ */
 
-/* Adds a name if the test was asked for it, or for all names. */
+/* Adds a name if the user asked for this name or for all names. */
 static void add_name(const char *name, bool runs, const char *wanted)
 {
     if (runs && (!wanted || strcmp(wanted, name) == 0))

@@ -3,9 +3,9 @@
  * The accuracy of ATTNKIT_BF16_PRODUCTS, on the distributions of settings.h with q, K and V in
  * bf16. A weight is the sum of two bf16, or one bf16 (a short weight). Every element must be inside
  * its derived bound. With short weights, the largest error must be outside the bound for weights of
- * two bf16, and the root mean square of the errors must be at most as large as with weights that
- * are rounded to bf16 as PyTorch rounds them. Errors are differences from the oracle or, beside
- * PyTorch's rounding, from sums in binary64.
+ * two bf16. The root mean square of the errors must be at most as large as if the weights were
+ * rounded to bf16 in PyTorch's way. Errors are differences from the oracle. In the comparison with
+ * PyTorch's rounding, errors are differences from sums in binary64.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -137,9 +137,9 @@ static double from_bf16(const void *data, int64_t i)
     return (double)x;
 }
 
-/* Computes row i in binary64, and once more with each weight 2^(t - max t) rounded to the nearest
- * bf16, except in the sum of the weights. PyTorch rounds its weights in this way. Adds the squares
- * of the errors of the rounded row and of out. */
+/* Computes row i in binary64, twice. The second time, each weight 2^(t - max t) is rounded to the
+ * nearest bf16. The sum of the weights takes the weights before this rounding. PyTorch rounds its
+ * weights in this way. Adds the squares of the errors of the rounded row and of out. */
 static void add_squares(const struct products *p, int64_t i, double *rounded, double *own)
 {
     const int64_t dim = p->args.head_dim, keys = p->args.kv_len;

@@ -70,10 +70,11 @@ struct storage {
 
 extern const struct storage storages[STORAGES];
 
-/* A setting with K and V in a stored type, and the same q, out and lse. */
+/* The args of a setting, but with K and V in a stored type. q, out and lse are the tensors of the
+ * setting. */
 struct stored {
     attnkit_attention_args args;
-    attnkit_kv_storage storage; /* args point to it */
+    attnkit_kv_storage storage; /* args points to this struct */
     void *k, *v;
     float *k_scales, *v_scales;
 };

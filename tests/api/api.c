@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public call of attention with bad and odd arguments. The library refuses a call that it
- * cannot compute: it returns the documented status and a message that names the argument and its
- * value, and writes nothing. A call that only looks odd has the reference's result. Each test
- * changes one thing of a small valid call.
+ * cannot compute. It then writes nothing, and returns the documented status and a message that
+ * names the argument and its value. A call that only looks odd has the reference's result. Each
+ * test changes one thing of a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -227,7 +227,7 @@ static void expect_result(struct call *c)
 
 /* A field of the call and its new value. */
 struct change {
-    size_t field, size; /* size 0: no change */
+    size_t field, size; /* size is 0 if there is no change */
     int64_t value;
 };
 
@@ -261,8 +261,8 @@ static struct call *changed_call(const struct refusal *r)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Expects that both the call and the workspace query refuse each fault of the table. These faults
- * depend on no tensor and no array. */
+/* Checks that the call and the workspace query refuse each fault of the table. These faults depend
+ * on no tensor and no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count,
                                   attnkit_status expected)
 {
@@ -273,7 +273,7 @@ static void expect_shape_refusals(const struct refusal *table, size_t count,
     }
 }
 
-/* Expects that the call refuses each fault of the table. The workspace query cannot see these
+/* Checks that the call refuses each fault of the table. The workspace query cannot see these
  * faults. */
 static void expect_call_refusals(const struct refusal *table, size_t count, attnkit_status expected)
 {
@@ -505,7 +505,7 @@ static void sizes_below_their_least_are_refused(void **state)
         {"head_dim is -9223372036854775808", {SET(args.head_dim, INT64_MIN)}},
         {"value_dim is -1: must be at least 0", {SET(args.value_dim, -1)}},
         {"value_dim is -9223372036854775808", {SET(args.value_dim, INT64_MIN)}},
-        /* a call with nothing to do is refused, too */
+        /* a bad call with nothing to do is refused */
         {"kv_len is -1", {SET(args.batch, 0), SET(args.kv_len, -1)}},
         {"head_dim is 0", {SET(args.q_len, 0), SET(args.head_dim, 0)}},
     };
@@ -617,8 +617,8 @@ static void arrays_are_not_read_if_there_is_nothing_to_do(void **state)
     expect_ok(c);
 }
 
-/* Fails the test unless rows first .. first + rows - 1 of each head have the result of rows that
- * see no key. */
+/* Checks that rows first .. first + rows - 1 of each head have the result of rows that see no
+ * key. */
 static void expect_empty_rows(const struct call *c, int first, int rows)
 {
     for (int h = 0; h < BATCH * Q_HEADS; h++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public call of attention with bad and odd storage of its tensors: types, scales, pages and
- * cells. The library refuses a call that it cannot compute: it returns the documented status and a
- * message that names the argument and its value, and writes nothing. A call that only looks odd has
- * the reference's result. Tests of all other arguments are in api.c and masks_api.c.
+ * cells. The library refuses a call that it cannot compute. It then writes nothing, and returns the
+ * documented status and a message that names the argument and its value. A call that only looks odd
+ * has the reference's result. Tests of all other arguments are in api.c and masks_api.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -209,8 +209,8 @@ static void make_strided(struct call *c)
     const bool tiled = a->k.layout & ATTNKIT_TILED, paged = c->groups.pages.block_table;
     const int64_t rows = paged ? c->groups.pages.page_size : KV_LEN;
     const int64_t k_rows = tiled ? 1 : rows,
-                  keys = tiled ? TILE_KEYS : 1; /* keys for each row stride of K, which leads to the
-                                                   next tile if K is tiled */
+                  keys = tiled ? TILE_KEYS : 1; /* keys of a row stride of K, which leads to the
+                                                   next row, or to the next tile if K is tiled */
     set_strides(&a->q, Q_HEADS, Q_LEN, bytes_of((enum type)a->q.type, HEAD_DIM));
     set_strides(&a->k, KV_HEADS, k_rows, keys * bytes_of((enum type)a->k.type, HEAD_DIM));
     set_strides(&a->v, KV_HEADS, rows, bytes_of((enum type)a->v.type, VALUE_DIM));
@@ -312,7 +312,7 @@ static void expect_result(struct call *c)
 
 /* A field of the call and its new value. */
 struct change {
-    size_t field, size; /* size 0: no change */
+    size_t field, size; /* size is 0 if there is no change */
     int64_t value;
 };
 
@@ -355,8 +355,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Expects that both the call and the workspace query refuse each fault of the table. These faults
- * depend on no tensor and no array. */
+/* Checks that the call and the workspace query refuse each fault of the table. These faults depend
+ * on no tensor and no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -367,7 +367,7 @@ static void expect_shape_refusals(const struct refusal *table, size_t count, mak
     }
 }
 
-/* Expects that the call refuses each fault of the table. The workspace query cannot see these
+/* Checks that the call refuses each fault of the table. The workspace query cannot see these
  * faults. */
 static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
                                  attnkit_status expected)
@@ -412,8 +412,7 @@ static void unknown_types_are_unsupported(void **state)
         {"v.type is 13: not known", {SET(args.v.type, 13)}},
         {"v.type is -2147483648: not known", {SET(args.v.type, INT32_MIN)}},
         {"v.type is 13",
-         {SET(args.batch, 0),
-          SET(args.v.type, 13)}}, /* a call with nothing to do is refused, too */
+         {SET(args.batch, 0), SET(args.v.type, 13)}}, /* a bad call with nothing to do is refused */
         {"k.type is 5: there are no tiles (ATTNKIT_TILED) of ATTNKIT_Q4_0",
          {SET(args.k.type, ATTNKIT_Q4_0), SET(args.k.layout, ATTNKIT_TILED)}},
         {"k.type is 10: there are no tiles (ATTNKIT_TILED) of ATTNKIT_Q1_0",
@@ -452,7 +451,7 @@ static void integers_need_rows_of_q8_0_and_no_weights(void **state)
          {SET(args.v.type, ATTNKIT_Q5_0)}},
         {"flags has ATTNKIT_INTEGERS, but k.layout has ATTNKIT_TILED: K must lie in rows",
          {SET(args.k.layout, ATTNKIT_TILED)}},
-        {"flags has ATTNKIT_INTEGERS, but v.type is 1", /* also if there is nothing to do */
+        {"flags has ATTNKIT_INTEGERS, but v.type is 1", /* even if there is nothing to do */
          {SET(args.v.type, ATTNKIT_F16), SET(args.q_len, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_integers, ATTNKIT_UNSUPPORTED);
@@ -476,7 +475,7 @@ static void products_need_rows_of_bf16_and_no_weights_or_dropout(void **state)
          {SET(args.v.type, ATTNKIT_F32)}},
         {"flags has ATTNKIT_BF16_PRODUCTS, but k.layout has ATTNKIT_TILED: K must lie in rows",
          {SET(args.k.layout, ATTNKIT_TILED)}},
-        {"flags has ATTNKIT_BF16_PRODUCTS, but q.type is 1", /* also if there is nothing to do */
+        {"flags has ATTNKIT_BF16_PRODUCTS, but q.type is 1", /* even if there is nothing to do */
          {SET(args.q.type, ATTNKIT_F16), SET(args.q_len, 0)}},
     };
     const struct refusal flags[] = {
@@ -539,7 +538,7 @@ static void groups_that_do_not_divide_a_row_are_refused(void **state)
          {SET(groups.storage.v_scale_group, 65)}},
         {"v_scale_group is 9223372036854775807: must divide value_dim (64)",
          {SET(groups.storage.v_scale_group, INT64_MAX)}},
-        {"v_scale_group is 64: must divide value_dim (32)", /* value_dim of 0 is head_dim */
+        {"v_scale_group is 64: must divide value_dim (32)", /* value_dim 0 stands for head_dim */
          {SET(groups.storage.v_scale_group, 64), SET(args.value_dim, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_bytes, ATTNKIT_BAD_ARGUMENT);
@@ -586,7 +585,7 @@ static void parts_of_blocks_are_refused(void **state)
          {SET(args.v.type, ATTNKIT_Q1_0), SET(args.value_dim, 64)}},
         {"head_dim is 96: must be a multiple of 64 for ATTNKIT_Q2_0",
          {SET(args.k.type, ATTNKIT_Q2_0), SET(args.head_dim, 96)}},
-        {"value_dim is 16: must be a multiple of 32", /* value_dim of 0 is head_dim */
+        {"value_dim is 16: must be a multiple of 32", /* value_dim 0 stands for head_dim */
          {SET(args.k.type, 0), SET(args.head_dim, 16), SET(args.value_dim, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_blocks, ATTNKIT_BAD_ARGUMENT);
@@ -925,7 +924,7 @@ static void pages_may_be_shared(void **state)
 /* --- Cells -------------------------------------------------------------------------------- */
 
 /* Puts the keys into cells. The cache of the first entry is a ring. In the second entry, every
- * other cell is empty. */
+ * second cell is empty. */
 static void make_cells(struct call *c)
 {
     for (int cell = 0; cell < KV_LEN; cell++) {
@@ -1206,7 +1205,7 @@ static void ends_of_packed_sequences_may_have_32_bits(void **state)
     expect_ok(c);
     assert_memory_equal(out, c->out, sizeof out);
     storage->cu_seqlens_q.data = NULL;
-    expect_result(c); /* query rows have batch entries, keys are packed */
+    expect_result(c); /* only the keys are packed */
     storage->cu_seqlens_q.data = falling;
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT,
                    "cu_seqlens_q[2] is 3: must be at least the number before it (4)");

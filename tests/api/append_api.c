@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public call of an append with bad and odd arguments. The library refuses a call that it
- * cannot carry out: it returns the documented status and a message that names the argument and its
- * value, and writes nothing. Each test changes one thing of a small valid call.
+ * cannot carry out. It then writes nothing, and returns the documented status and a message that
+ * names the argument and its value. Each test changes one thing of a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -221,7 +221,7 @@ static bool is_untouched(const void *byte)
 
 /* A field of the call and its new value. */
 struct change {
-    size_t field, size; /* size 0: no change */
+    size_t field, size; /* size is 0 if there is no change */
     int64_t value;
 };
 
@@ -261,8 +261,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Expects that both the call and the workspace query refuse each fault of the table. These faults
- * depend on no tensor and no array. */
+/* Checks that the call and the workspace query refuse each fault of the table. These faults depend
+ * on no tensor and no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -273,7 +273,7 @@ static void expect_shape_refusals(const struct refusal *table, size_t count, mak
     }
 }
 
-/* Expects that the call refuses each fault of the table. The workspace query cannot see these
+/* Checks that the call refuses each fault of the table. The workspace query cannot see these
  * faults. */
 static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
                                  attnkit_status expected)
@@ -360,7 +360,7 @@ static void workspace_is_within_the_bound_of_the_header(void **state)
 static void a_workspace_for_tiles_is_enough(void **state)
 {
     (void)state;
-    for (int64_t group = 0; group <= DIM; group = group ? 2 * group : 1) { /* 0: floats */
+    for (int64_t group = 0; group <= DIM; group = group ? 2 * group : 1) { /* 0 stands for floats */
         struct call *c = good_call();
         make_tiled(c);
         if (group > 0)
@@ -507,7 +507,7 @@ static void sizes_below_their_least_are_refused(void **state)
         {"scale_group is -8: must be at least 0", {SET(args.scale_group, -8)}},
         {"rotation.table_positions is -1: must be at least 0", {SET(rotation.table_positions, -1)}},
         {"dim is 0",
-         {SET(args.batch, 0), SET(args.dim, 0)}}, /* a call with nothing to do is refused, too */
+         {SET(args.batch, 0), SET(args.dim, 0)}}, /* a bad call with nothing to do is refused */
     };
     expect_shape_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
     const struct refusal paged[] = {
@@ -634,7 +634,7 @@ static void positions_outside_the_tables_are_refused(void **state)
          {SET(rotation.table_positions, 9)}},
         {"rotation.table_positions is 8: batch entry 0 has 4 rows from position 5 on",
          {SET(rotation.positions.data, 0),
-          SET(rotation.table_positions, 8)}}, /* the positions are the starts of the entries */
+          SET(rotation.table_positions, 8)}}, /* without an array, the positions are c->starts */
         {"rotation.table_positions is 0", {SET(rotation.table_positions, 0)}},
     };
     expect_call_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
@@ -873,7 +873,7 @@ static void a_rotation_in_place_with_other_rows_is_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
     c = good_call();
     make_in_place(c);
-    c->args.capacity = LEN + 1; /* dst then has other strides than src */
+    c->args.capacity = LEN + 1; /* its strides then differ from the strides of src */
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
     c = good_call();
     make_in_place(c);

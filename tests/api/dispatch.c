@@ -41,7 +41,7 @@ static const char *best_name(void)
     return name;
 }
 
-/* --- The list ---------------------------------------------------------------------------- */
+/* --- The list of instruction sets -------------------------------------------------------- */
 
 static void every_instruction_set_is_described(void **state)
 {
@@ -99,7 +99,7 @@ static void indices_out_of_range_are_refused(void **state)
     }
 }
 
-/* --- Structs to fill --------------------------------------------------------------------- */
+/* --- Structs that the library fills ------------------------------------------------------ */
 
 static void null_structs_are_refused(void **state)
 {
@@ -475,7 +475,8 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         assert_string_equal(table.name, units[u].name);
         const bool has_words_of_two = table.pairs || units[u].needs_leave;
         assert_true(table.pairs || table.integers != without->integers);
-        /* Tiles with an instruction of the unit say how the library can try it. */
+        /* A table with an instruction of the unit has `add`, by which the library tries the
+         * instruction. Other tables have no `add`. */
         assert_int_equal(table.integers != without->integers, table.integers->add != NULL);
         const struct matrix_integer_kernels *const maps = table.matrix_integers;
         assert_int_equal(maps != without->matrix_integers, maps->add != NULL);
@@ -483,7 +484,8 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         table.name = without->name;
         table.pairs = NULL;
         table.integers = without->integers;
-        /* Only words of two elements need the instruction that `pairs` tries, or tiles. */
+        /* Words of two elements need an instruction of the unit: tiles of AMX, or the instruction
+         * that `pairs` tries. */
         assert_int_equal(table.grouped->elements, has_words_of_two ? 2 : 1);
         assert_true(table.grouped->elements == 2 || table.grouped == without->grouped);
         table.grouped = without->grouped;

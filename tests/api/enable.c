@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit_enable: the names and machines that it refuses, with the reasons, and the choices of
- * later calls. A process cannot disable a unit again, so every test that enables a unit runs in a
- * child process. If AMX cannot be enabled, these tests are left out. tests/run.py also runs this
- * program in an emulator with AMX.
+ * Tests of attnkit_enable. They check which names and machines it refuses, for which reasons, and
+ * what later calls choose. A process cannot disable a unit again, so every test that enables a unit
+ * runs in a child process. If AMX cannot be enabled, these tests are left out. tests/run.py also
+ * runs this program in an emulator with AMX.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,7 +64,7 @@ static bool has_tiles(void)
 #endif
 }
 
-/* Returns whether a process may enable tiles. A child process tries. */
+/* Returns whether a process may enable tiles. The function tries it in a child process. */
 static bool can_enable(void)
 {
     const pid_t child = fork();

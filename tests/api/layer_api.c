@@ -18,8 +18,8 @@
 #include "tests/support/layer/small.h"
 #include "tests/support/random.h"
 
-/* Makes the call and writes its message to `message`. Fails the test on another status, or if a
- * refused call has changed memory. */
+/* Makes the call and writes its message to `message`. Fails the test if the call returns another
+ * status than `status`, or if a refused call has changed memory. */
 static void expect_status(struct small_layer *c, attnkit_status status, char *message)
 {
     static struct small_layer before;
@@ -41,8 +41,8 @@ static void expect_refusal(struct small_layer *c, attnkit_status status, const c
         fail_msg("\"%s\": expected \"%s\"", message, text);
 }
 
-/* Fails the test unless the message says that an output overlaps another tensor: "out (0x...)
- * overlaps x (0x...)". */
+/* Checks that the message says that an output overlaps another tensor: "out (0x...) overlaps x
+ * (0x...)". */
 static void expect_overlap(struct small_layer *c, const char *output, const char *other)
 {
     char message[ATTNKIT_MESSAGE_SIZE], first[64], second[64];

@@ -230,8 +230,9 @@ static void pointers_that_were_not_planned_are_refused_by_name(void **state)
         expect_ok(&r);
         end(&r);
     }
-    /* The fields that are not refused. The first layer plans x, out, cached, mean_weights, k (in
-     * two fields), v and lse. The second layer plans x, out, key, mean_weights and lse. */
+    /* A pointer that a layer plans is not refused. The first layer plans x, out, cached,
+     * mean_weights, k (in two fields), v and lse. The second layer plans x, out, key, mean_weights
+     * and lse. */
     assert_int_equal(refused, 2 * ALL - 8 - 5);
 }
 
@@ -426,7 +427,7 @@ static void arrays_are_checked(void **state)
     end(&r);
 }
 
-/* Arrays of 32-bit integers are checked as well. */
+/* Arrays of 32-bit integers are also checked. */
 static void narrow_arrays_are_checked(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public calls of linear maps and of packing with bad and odd arguments. The library refuses a
- * call that it cannot carry out: it returns the documented status and a message that names the
- * argument and its value, and writes nothing. Each test changes one thing of a small valid call.
+ * call that it cannot carry out. It then writes nothing, and returns the documented status and a
+ * message that names the argument and its value. Each test changes one thing of a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -156,7 +156,7 @@ static struct call *changed_call(const struct refusal *r)
 }
 
 /* Expects that the call refuses each fault of the table. If `query` is not NULL, the query must
- * refuse the fault as well. */
+ * also refuse the fault. */
 static void expect_refusals(const struct refusal *table, int64_t count, caller call, caller query)
 {
     for (int64_t i = 0; i < count; i++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public call of attention with bad and odd masks, score mods, dropout and weights. The library
- * refuses a call that it cannot compute: it returns the documented status and a message that names
- * the argument and its value, and writes nothing. A call that only looks odd is accepted as it is.
- * Tests of all other arguments are in api.c and api_storage.c.
+ * refuses a call that it cannot compute. It then writes nothing, and returns the documented status
+ * and a message that names the argument and its value. A call that only looks odd is accepted as it
+ * is. Tests of all other arguments are in api.c and api_storage.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -349,8 +349,8 @@ static void expect_query(const struct call *c)
     fail_unless(status == ATTNKIT_OK, "query", "", status, message);
 }
 
-/* Fails the test unless the query and the call accept c. Returns the options in the form that the
- * plan of the call holds. */
+/* Checks that the query and the call accept c. Returns the options in the form that the plan of the
+ * call holds. */
 static const struct extras *accepted(const struct call *c)
 {
     static struct attention a;
@@ -375,7 +375,7 @@ static void expect_strides(struct strides s, int64_t batch, int64_t head, int64_
 
 /* A field of the call and its new value. */
 struct change {
-    size_t field, size; /* size 0: no change */
+    size_t field, size; /* size is 0 if there is no change */
     int64_t value;
     double real;
     bool is_real;
@@ -426,8 +426,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Expects that both the call and the workspace query refuse each fault of the table. These faults
- * depend on no tensor and no array. */
+/* Checks that the call and the workspace query refuse each fault of the table. These faults depend
+ * on no tensor and no array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -438,7 +438,7 @@ static void expect_shape_refusals(const struct refusal *table, size_t count, mak
     }
 }
 
-/* Expects that the call refuses each fault of the table. The workspace query cannot see these
+/* Checks that the call refuses each fault of the table. The workspace query cannot see these
  * faults. */
 static void expect_call_refusals(const struct refusal *table, size_t count, maker make,
                                  attnkit_status expected)
@@ -725,7 +725,7 @@ static void unknown_kinds_and_types_are_unsupported(void **state)
          {SET(groups.weights.kind, -1), SET(groups.weights.weights.data, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_all, ATTNKIT_UNSUPPORTED);
-    for (size_t i = 0; i < COUNT(table); i++) { /* a call with nothing to do is refused, too */
+    for (size_t i = 0; i < COUNT(table); i++) { /* a bad call with nothing to do is refused */
         struct call *c = changed_call(&table[i], make_all);
         c->args.batch = 0;
         expect_refusal(c, ATTNKIT_UNSUPPORTED, table[i].text);
@@ -1165,7 +1165,7 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
     expect_query(made_call(make_long));
 }
 
-/* --- Functions of the score -------------------------------------------------------------- */
+/* --- Score mods -------------------------------------------------------------------------- */
 
 static void bad_softcaps_are_refused(void **state)
 {
@@ -1356,7 +1356,7 @@ static void strides_of_weights_nest(void **state)
 
 /* --- Workspace --------------------------------------------------------------------------- */
 
-/* Makes K and V binary16, whose rows need scratch. Masks need scratch, too. */
+/* Makes K and V binary16. Rows of binary16 need scratch, and so do masks. */
 static void make_halves(struct call *c)
 {
     c->args.k.type = c->args.v.type = ATTNKIT_F16;

@@ -101,7 +101,8 @@ static void expect_refusal(struct call *c, attnkit_status expected, const char *
     assert_memory_equal(&before, c, sizeof before);
 }
 
-/* Without this test, the calls below could be refused for another reason than their fault. */
+/* If the good call were wrong, the calls below could be refused for its fault instead of their
+ * own. */
 static void the_good_calls_are_right(void **state)
 {
     (void)state;
@@ -113,7 +114,7 @@ static void the_good_calls_are_right(void **state)
 
 /* A field of the call and its new value. */
 struct change {
-    size_t field, size; /* size 0: no change */
+    size_t field, size; /* size is 0 if there is no change */
     int64_t value;
 };
 

@@ -162,8 +162,8 @@ static bool nests(const struct tensor *t)
 }
 
 /* The library must report every tensor whose rows share a byte. It may also report rows that
- * interleave without sharing a byte, such as rows of 4 bytes with strides of 8 and 12, because no
- * real tensor has this layout. */
+ * interleave without sharing a byte, such as rows of 4 bytes with strides of 8 and 12. No real
+ * tensor has this layout. */
 static void rows_that_share_a_byte_are_always_seen(void **state)
 {
     (void)state;

@@ -33,7 +33,7 @@ enum mask_kind {
     MASK_UPPER_LEFT,
     MASK_BOTTOM_RIGHT,
     MASK_OFFSET_IN,       /* the offset is somewhere inside the keys */
-    MASK_OFFSET_NEGATIVE, /* the first rows see nothing */
+    MASK_OFFSET_NEGATIVE, /* the first rows see no key */
     MASK_OFFSET_BEYOND,   /* every row sees every key */
     MASK_KINDS,
 };
@@ -142,7 +142,7 @@ uint64_t result_hash(const struct result *r);
 struct runner {
     const char *isa;
     int threads;
-    const struct kernels *kernels; /* NULL: by the public call */
+    const struct kernels *kernels; /* NULL for the public call */
 };
 
 /* Fails the test on any status but ATTNKIT_OK. */

@@ -108,7 +108,7 @@ static struct call *new_call_of_cells(int64_t rows)
 {
     struct call *const c = new_call(rows);
     int32_t *const index = call_memory(c, 2 * FULL_KEYS * sizeof *index);
-    for (int i = 0; i < 2 * FULL_KEYS; i++) /* 7 and FULL_KEYS have no divisor in common */
+    for (int i = 0; i < 2 * FULL_KEYS; i++) /* 7 does not divide FULL_KEYS */
         index[i] = (i * 7 + i / FULL_KEYS) % FULL_KEYS;
     c->groups.storage.key_index = (attnkit_ints){.data = index, .type = ATTNKIT_INT32};
     c->groups.storage.key_index_stride = FULL_KEYS;
@@ -119,7 +119,7 @@ struct call *(*const full_calls[FULL_CALLS])(int64_t rows) = {full_call_new, new
                                                               new_bare_call, new_call_of_cells};
 
 /* Returns the size in bytes of one binary32 number for each row. The sums of a state are binary64
- * and take twice as much. */
+ * and take twice as many bytes. */
 static size_t rows_bytes(const struct call *c)
 {
     return (size_t)(2 * FULL_HEADS * c->args.q_len) * sizeof(float);

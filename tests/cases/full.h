@@ -19,7 +19,7 @@ struct call *full_call_new(int64_t rows);
  * keys in cells. */
 extern struct call *(*const full_calls[FULL_CALLS])(int64_t rows);
 
-/* Makes the same call, with outputs of its own. */
+/* Makes a copy of the call, with outputs of its own. */
 struct call *full_beside(const struct call *c);
 
 /* full_clear fills all outputs with a pattern. full_same compares all outputs. */

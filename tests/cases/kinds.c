@@ -31,7 +31,7 @@ static int64_t position(const struct call *c, struct at at)
     return ints_at(c->args.q_offsets, at.b) + at.i;
 }
 
-/* --- By index ----------------------------------------------------------------------------- */
+/* --- Masks by the index of a key ---------------------------------------------------------- */
 
 static void set_causal(struct call *c)
 {

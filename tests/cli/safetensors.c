@@ -231,8 +231,8 @@ static void bad_tensors_are_refused(void **state)
                    "a shape that is too large for the memory: 'a'");
 }
 
-/* Fails the test unless a file is refused with the message `why`. The file has tensors of bytes at
- * the given places, called "a", "b" and so on, and `data` bytes after the header. */
+/* Checks that a file is refused with the message `why`. The file has tensors of bytes at the given
+ * places, called "a", "b" and so on, and `data` bytes after the header. */
 static void assert_places(const char *why, uint64_t data, size_t count, const uint64_t (*places)[2])
 {
     char header[MAX_HEADER] = "{";
@@ -324,8 +324,8 @@ static void a_long_name_is_cut(void **state)
 /* -------------------------------------------------------------------------------------- strings
  */
 
-/* Fails the test unless the reader reads the tensor name `written` as `name`, or refuses it if
- * `name` is NULL. */
+/* Checks that the reader reads the tensor name `written` as `name`, or refuses it if `name` is
+ * NULL. */
 static void assert_name(const char *written, const char *name)
 {
     static const char tensor[] = "\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}";

@@ -519,7 +519,7 @@ class Picture(LayerTest):
             self.assertTrue(np.isnan(head[2:]).any() and (cells[0, 0] == BRIGHTEST).all())
 
     def test_large_pictures_are_averaged(self):
-        """Every other key is masked, so that all pairs of neighbouring weights have the same mean."""
+        """Every second key is masked, so that all pairs of neighbouring weights have the same mean."""
         self.heads, keys = 1, 2500
         self.store_file(make_weights(heads=1, kv_heads=1, biases=""))
         self.store("x", np.zeros((4, D_MODEL), np.float32))

@@ -146,7 +146,7 @@ class OneFile(ToolTest):
                     self.refuse_pair(first, second, {first: "some.npy", second: "some.npy"})
 
     def test_spellings_and_links(self):
-        """Two names lead to one file. The test gives either name to either option."""
+        """Two names lead to one file. The test gives each of the two names to each of the two options."""
         (self.folder / "symbolic.npy").symlink_to("q.npy")
         (self.folder / "twice.npy").symlink_to("symbolic.npy")
         os.link(self.folder / "q.npy", self.folder / "hard.npy")
@@ -195,7 +195,7 @@ class OneFileOfALayer(LayerTest):
                         self.assertIn(f"{first} and {second} name one file, ", done.stderr)
 
     def test_a_folder_of_weights(self):
-        """Only the tensors that the command reads count as inputs. The other files of the folder do not."""
+        """Only the tensors that the command reads count as inputs. The other files of the folder do not count."""
         self.store_folder(self.weights)
         path = self.folder / "w" / "k_proj.weight.npy"
         (self.folder / "link.npy").symlink_to(path)

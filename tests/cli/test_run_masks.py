@@ -646,7 +646,7 @@ class Cells(RunTest):
 
     def test_summary(self):
         """The entries have 7 and 5 cells with keys, and a causal row sees at least the cells that the row before it
-        sees. There are 3 rows, 4 heads, and 16 values for each key."""
+        sees. There are 3 rows and 4 heads. In K and V together, a key of a head has 16 elements."""
         for name in "kv":
             np.save(self.folder / name, self.in_cells(self.arrays[name], self.ORDERS))
         order = self.store("order", self.ORDERS)

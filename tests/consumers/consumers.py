@@ -215,7 +215,7 @@ def reproducible():
                 raise Failed(f"{first} and {second} differ")
 
 
-# -------------------------------------------------------------------------------- CMake as meson
+# --------------------------------------------------------------------- CMake compared with meson
 
 
 def installed(folder):

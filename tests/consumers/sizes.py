@@ -27,7 +27,7 @@ from stored_figures import build_options, compiler, is_instrumented  # noqa: E40
 
 PAGE = ROOT / "docs" / "embedding.md"
 ROW = re.compile(r"^\| `([a-z0-9, ]+)` \| ([a-z, ]+) \| ([a-z0-9_, ]+) \| (speed|size|least) \| (\d+) KB \|$", re.M)
-# Words of sources that are compiled to other code if parts are left out.
+# The code of a source with one of these words depends on which parts are left out.
 CHOICE = re.compile(r"ATTNKIT_WITHOUT_|HAS_PRODUCTS|is_grouped|HAS_INTEGERS|has_integers")
 SLACK = 1.02
 SMALL = 300  # KB

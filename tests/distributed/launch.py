@@ -15,8 +15,8 @@ HELPERS = HERE.parent / "python"  # the folder of distributed_cases.py
 
 
 def mpiexec(size, *options):
-    """Returns the command that starts `size` ranks. The command also works on fewer cores than ranks, and as root,
-    which is usual in containers."""
+    """Returns the command that starts `size` ranks. The command also works if there are fewer cores than ranks, and for
+    the user root, as in containers."""
     command = [shutil.which("mpiexec") or "mpiexec", "--oversubscribe", *options]
     if os.getuid() == 0:
         command.append("--allow-run-as-root")
@@ -38,7 +38,7 @@ def end(process):
 
 
 def finish(process, seconds):
-    """Returns the output of a process, which is killed with all its children after the time-out."""
+    """Waits for a process, and returns its output. After the time-out, kills the process with all its children."""
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:

@@ -4,7 +4,7 @@ times by the cost model. Prints the table of docs/distributed.md.
 
     measure.py [gloo|mpi]
 
-Without an argument this program starts the ranks; with an argument it is a rank. Between two calls of all ranks, rank 0
+Without an argument this program starts the ranks. With an argument it is a rank. Between two calls of all ranks, rank 0
 makes the same call alone, so that both times are measured in the same minutes. Ranks of one machine share its cores and
 its memory. So if there are more ranks than cores, the model gets the time of one process times ranks / cores."""
 

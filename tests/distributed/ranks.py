@@ -63,7 +63,7 @@ def task_costs(transport):
 
 
 def task_tensors(transport):
-    """The functions take torch's tensors without conversion, also in bfloat16."""
+    """The functions take torch's tensors without conversion, even in bfloat16."""
     import torch
 
     group, failed = begin(transport), []

@@ -5,7 +5,7 @@
     tests/distributed/suite.py BUILD
 
 The package is built by pip into a new environment in build-distributed/ of the tree, with mpi4py and torch from PyPI.
-ATTNKIT_TEST_PYTORCH may name a Python that has torch; its version must be the version of the Python that runs this
+ATTNKIT_TEST_PYTORCH may name a Python that has torch. This Python must have the version of the Python that runs this
 program. Open MPI must be installed.
 """
 

@@ -128,7 +128,7 @@ int main(void)
     mkdir("/tmp", 01777);
     check_avx512();
     grant_tiles();
-    /* The kernel writes on the same serial line. It should write only in an emergency. */
+    /* The kernel also writes on the serial line. It should write only in an emergency. */
     klogctl(CONSOLE_LEVEL, NULL, 1);
 
     dprintf(1, "%sbegin\n", mark);

@@ -6,8 +6,8 @@ same. Files that are cut off, changed or from another kind of machine must be re
 
     tests/interop/portable.py EXAMPLE [WRAPPER... EXAMPLE]
 
-The second program is from a build for another machine, and WRAPPER runs it. Without a second program, one build does
-both. Prints TAP."""
+The second program is from a build for another machine, and WRAPPER runs it. Without a second program, one build writes
+the file and continues from it. Prints TAP."""
 
 import os
 import re

@@ -41,7 +41,7 @@ static const attnkit_type dst_types[DST_TYPES] = {
 
 static const struct kernels *scalar;
 
-/* --- A call and all it points to ---------------------------------------------------------- */
+/* --- A call and the memory of its arguments ----------------------------------------------- */
 
 /* The same integers as 64-bit and as 32-bit numbers. A call gets one of the two arrays. */
 struct numbers {
@@ -300,7 +300,7 @@ static void free_call(struct call *c)
     free(c);
 }
 
-/* --- Running it --------------------------------------------------------------------------- */
+/* --- Running a call ----------------------------------------------------------------------- */
 
 /* Runs tasks backwards, because no order is promised. */
 static void run_backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
@@ -648,7 +648,7 @@ static void angles_of_far_positions_are_finite(void **state)
         assert_true(fabsf(cos[i]) <= 1.0f && fabsf(sin[i]) <= 1.0f);
 }
 
-/* --- One result --------------------------------------------------------------------------- */
+/* --- One result, however a call is made --------------------------------------------------- */
 
 static void rotation_in_place_has_the_same_result(void **state)
 {

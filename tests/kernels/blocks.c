@@ -86,7 +86,7 @@ static void every_integer_widens(const struct kernels *kernels)
         const struct block_format *const f = &block_formats[b];
         const int integers = 1 << (f->bits + (f->fifth_at ? 1 : 0));
         for (int place = 0; place < f->elements * integers; place++) {
-            char block[32] = {0x00, 0x3c}; /* 1 */
+            char block[32] = {0x00, 0x3c}; /* a scale of 1 */
             float out[MAX_BLOCK];
             const int at = place / integers, bits = place % integers;
             block_put_bits(f, block, at, bits);
@@ -261,7 +261,7 @@ static void expect_block(const struct block_format *f, const float *x, const cha
     memcpy(&half, block, sizeof half);
     if (isnan(largest))
         assert_int_equal(half, 0x7e00);
-    else if (largest != 0.0f) /* another test compares the sign of a zero with ggml's */
+    else if (largest != 0.0f) /* rows_are_written_as_in_ggml compares signs of zeros */
         assert_int_equal(half, f16_from_float(largest / (float)-f->zero));
     for (int i = 0; i < UNIT; i++) {
         const int expected = model_integer(f, x[i], largest);
@@ -353,7 +353,7 @@ static void keeps_bounds(const struct kernels *kernels, enum type type, int64_t 
     if (type != TYPE_F8_E4M3)
         store_row(type, x, n, n, row, NULL);
     for (int64_t i = 0; i < n && type == TYPE_F8_E4M3; i++)
-        row[i] = (char)(random_bits(random) & 0xf7); /* no NaN */
+        row[i] = (char)(random_bits(random) & 0xf7); /* no byte is NaN */
     scalar->widen(type, row, &scale, n, n, expected);
     unsigned char *const stored = place(1, at_end, offset, size);
     unsigned char *const wide = place(3, at_end, offset / 4 * 4, n * 4);

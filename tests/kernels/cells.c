@@ -33,14 +33,14 @@ enum {
     KV_HEADS = 2,
     BATCH = 2,
     ROW_COUNTS = 3,
-    CASES = 2 * KINDS, /* each kind; then each kind with a V whose sums overflow in some columns */
-    KIND_CAUSAL = 0,   /* numbers of kinds in `kinds` */
+    CASES = 2 * KINDS, /* each kind, then each kind with a V whose sums overflow */
+    KIND_CAUSAL = 0,   /* indices of kinds in `kinds` */
     KIND_WINDOW = 1,
     KIND_LENGTHS = 3,
 };
 
-/* Numbers of query rows. A KV head has twice as many rows: 70 rows are more than a panel of any
- * instruction set. */
+/* Numbers of query rows of a query head. A KV head has two query heads, so it has 2, 6 or 70 rows.
+ * 70 rows are more than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 static int case_step(void)
@@ -81,8 +81,7 @@ static int64_t backwards(int64_t b, int64_t cell)
 /* The cells of keys are shuffled. A tenth of the keys have no cell. */
 static int64_t shuffled(int64_t b, int64_t cell)
 {
-    const int64_t place =
-        (cell * 293 + 17 * b) % CELLS; /* 293 and CELLS have no divisor in common */
+    const int64_t place = (cell * 293 + 17 * b) % CELLS; /* the prime 293 does not divide CELLS */
     return place % 10 == 3 ? -1 : FIRST - 7 * b + place;
 }
 
@@ -138,7 +137,7 @@ static struct call *new_call(int k, int64_t rows)
     for (int64_t i = 0; i < BATCH * KV_HEADS * KEYS * VALUES && k >= KINDS; i += 2)
         c->v[i] *= FLT_MAX;
     kind->set(c);
-    if (kind->field == BYTES) { /* one of the kinds has all score mods as well */
+    if (kind->field == BYTES) { /* one of the kinds also has all score mods */
         call_set_positions(c);
         c->groups.scores.alibi_slopes = slopes;
         c->groups.scores.sinks = sinks;
@@ -534,8 +533,7 @@ static void packed_rows_find_their_sequence_in_one_cache(void **state)
     call_free(dense);
 }
 
-/* --- Far from zero -----------------------------------------------------------------------------
- */
+/* --- Indices far from zero -------------------------------------------------------------------- */
 
 /* The far call adds a multiple of the chunk length to all indices and positions. */
 static void far_indices_have_the_bits_of_near_indices(void **state)

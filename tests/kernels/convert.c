@@ -176,7 +176,7 @@ static void known_values_are_known(const struct kernels *kernels)
     }
 }
 
-/* --- Every binary32, or some ------------------------------------------------------------------ */
+/* --- Every binary32 number, or a sample ------------------------------------------------------- */
 
 /* Takes the next patterns from *next on. Returns how many it has taken, 0 after the last
  * pattern. */
@@ -215,8 +215,8 @@ static void every_binary32_narrows(const struct kernels *kernels)
 
 /* --- Quantised rows --------------------------------------------------------------------------- */
 
-/* Fails the test unless each number is its byte times the scale, rounded once, or NaN if the
- * product is NaN. The product is exact in binary64. */
+/* Checks that each number is its byte times the scale, rounded once, or NaN if the product is NaN.
+ * The product is exact in binary64. */
 static void expect_products(const int8_t *bytes, float scale, int64_t n, const float *got)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -425,7 +425,7 @@ static void *row_in(struct window w)
     return w.bytes + w.place;
 }
 
-/* Fails the test unless the row is `expected` and the rest of the slot is untouched. */
+/* Checks that the row is `expected` and the rest of the slot is untouched. */
 static void expect_window(struct window w, const void *expected, const char *what)
 {
     unsigned char all[SLOT_BYTES];

@@ -81,7 +81,7 @@ static struct walk exponents(void)
     return (struct walk){bits_of(-0.0f), bits_of(least_exponent) + 1, default_stride()};
 }
 
-/* Returns the arguments below least_exponent down to -infinity, whose 2^x is 0. */
+/* Returns the arguments x below least_exponent, down to -infinity. 2^x is 0 for each of them. */
 static struct walk far_exponents(void)
 {
     return (struct walk){bits_of(least_exponent) + 1, bits_of(-INFINITY) + 1, 997};
@@ -93,7 +93,8 @@ static struct walk around_the_least_exponent(void)
     return (struct walk){bits_of(least_exponent) - 9999, bits_of(least_exponent) + 10000, 1};
 }
 
-/* Returns the possible denominators of a softmax, whose largest weight is over 1/2. */
+/* Returns the possible denominators of a softmax. They are over 1/2, because the largest term of a
+ * denominator is over 1/2. */
 static struct walk denominators(void)
 {
     return (struct walk){bits_of(0.25f), bits_of(0x1p40f), default_stride()};
@@ -391,7 +392,7 @@ static void tanh_of_the_opposite_is_the_opposite(void **state)
 
 /* Draws three numbers with random bits, among them subnormal numbers, infinities and NaN. In a
  * quarter of the cases the third number is minus the rounded product of the other two, so that
- * nearly all digits cancel. In another quarter the third number is 2^24 times the product. The
+ * nearly all digits cancel. In a second quarter the third number is 2^24 times the product. The
  * product is then between half a unit and one unit of the third number's last place. */
 static void draw_operands(uint64_t *random, float x[3])
 {

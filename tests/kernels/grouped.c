@@ -5,8 +5,9 @@
  * must have the bits of the scalar reference, with one thread and with several, and in every
  * rounding mode of the caller. Every third call is also compared with the oracle if it has no
  * cells: each element of the reference must be inside the bound that tests/oracle/oracle.c derives.
- * Calls with strange numbers get both checks: numbers that count as 0, infinities and NaN. Scores
- * and weighted sums of single products are compared with models of the instructions for bf16.
+ * Calls with strange numbers, which are infinities, NaN and numbers that count as 0, are compared
+ * with the reference and with the oracle. Scores and weighted sums of single products are compared
+ * with models of the instructions for bf16.
  *
  *   grouped [--isa NAME [--every N]]
  *
@@ -40,7 +41,7 @@
 
 enum { CASES = 600, LONGER = 10, BOUND_EVERY = 3, MOST_NAMES = 8 };
 
-/* Of `every` cases, one is computed. */
+/* The tests compute one case in `every`. */
 static int every = 1;
 
 /* The names of instruction sets and units that run here. */
@@ -204,7 +205,7 @@ static void reference_is_inside_the_bound(void **state)
     for (int number = 0; number < CASES * (is_long_run() ? LONGER : 1);
          number += BOUND_EVERY * every) {
         struct drawn *const c = drawn_with_bf16_products(number);
-        if (!c->groups.storage.key_index.data) /* the oracle knows no cells */
+        if (!c->groups.storage.key_index.data) /* the oracle does not support cells */
             judge_call(c, &j);
         const double worst = fmax(fmax(j.out, j.out_of_16_bits), j.lse);
         if (worst > 1.0) {
@@ -217,7 +218,7 @@ static void reference_is_inside_the_bound(void **state)
         "# worst error / bound: %.3f of out, %.3f of out in 16 bits, %.3f of lse; %lld elements, "
         "of which %lld are NaN or infinite, %lld have no bound\n",
         j.out, j.out_of_16_bits, j.lse, j.elements, j.not_finite, j.unbounded);
-    /* In a sample, the part of the elements that have no bound may be larger. */
+    /* In a sample, more than 1 % of the elements may have no bound. */
     assert_true(j.not_finite > 0 && (every > 1 || j.unbounded <= j.elements / 100));
 }
 
@@ -417,7 +418,7 @@ static void scores_have_the_bits_of_the_models(void **state)
 
 /* --- The library's own trial ------------------------------------------------------------------ */
 
-enum { LEAST_LANES = 32 }; /* of panels that probe_groups.c can try */
+enum { LEAST_LANES = 32 }; /* the fewest lanes of a panel that probe_groups.c can try */
 
 static const struct grouped_kernels *right; /* the tiles that the mistakes below change */
 
@@ -463,7 +464,7 @@ static void the_trial_finds_a_single_wrong_bit(void **state)
 
 /* --- The program ------------------------------------------------------------------------------ */
 
-/* Adds a name if the test was asked for it, or for all names. */
+/* Adds a name if the user asked for this name or for all names. */
 static void add_name(const char *name, bool runs, const char *wanted)
 {
     if (runs && (!wanted || strcmp(wanted, name) == 0))

@@ -4,9 +4,9 @@
  * instruction set and with each unit, out and lse must have the bits of the scalar reference, with
  * one thread and with several, and in every rounding mode of the caller. Every third call is also
  * compared with the oracle if it has no cells: each element of the reference must be inside the
- * bound that tests/oracle/oracle.c derives.
- * Calls with strange numbers get both checks. Their scales may be NaN, infinite, 0 or negative, and
- * their groups so small that they become 0.
+ * bound that tests/oracle/oracle.c derives. Calls with strange numbers are compared with the
+ * reference and with the oracle. Their scales may be NaN, infinite, 0 or negative, and their groups
+ * so small that they become 0.
  *
  *   integers [--isa NAME]
  */
@@ -345,7 +345,7 @@ static void put_block(char *block, uint16_t scale, int integer)
     memset(block + sizeof scale, integer, Q8_BLOCK);
 }
 
-/* The second block of keys has one key, whose weight times scale is below 2^-100. */
+/* The second block of keys has one key. Its weight times the scale of its V is below 2^-100. */
 static void small_weights_become_0_inside_the_bound(void **state)
 {
     (void)state;
@@ -384,7 +384,8 @@ static void subnormal_products_of_scales_are_inside_the_bound(void **state)
 
 enum { PARTS_DIM = 96, PARTS_ROWS = 5, PARTS_KEYS = 1300, PARTS_BLOCKS = PARTS_DIM / Q8_BLOCK };
 
-/* Computes the first `first` keys of a call to a state, and goes on from it over the other keys. */
+/* Computes the first `first` keys of a call to a state, then continues from this state with the
+ * other keys. */
 static void attend_in_parts(const attnkit_attention_args *whole, int64_t first, const char *isa)
 {
     const size_t row_bytes = PARTS_BLOCKS * Q8_BLOCK_BYTES;
@@ -446,7 +447,7 @@ static void parts_of_the_keys_have_the_bits_of_one_call(void **state)
 
 /* --- The program ------------------------------------------------------------------------------ */
 
-/* Adds a name if the test was asked for it, or for all names. */
+/* Adds a name if the user asked for this name or for all names. */
 static void add_name(const char *name, bool runs, const char *wanted)
 {
     if (runs && (!wanted || strcmp(wanted, name) == 0))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoding from heads that are larger than L2. For such heads, kernels have separate loops that
- * prefetch differently. In head-major and token-major layouts, every instruction set has the bits
- * of the scalar kernels on dense binary32 copies of the same numbers.
+ * Decoding from heads that are larger than L2. Kernels decode these heads by separate loops, which
+ * prefetch in a different order. In head-major and token-major layouts, every instruction set has
+ * the bits of the scalar kernels on dense binary32 copies of the same numbers.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static void draw(uint64_t *random, float *x, int count)
         x[i] = (float)(random_below(random, 255) - 127) / 64.0f;
 }
 
-/* Stores rows of [HEADS][KEYS] in a type, in the same order or as [KEYS][HEADS]. */
+/* Stores rows x [HEADS][KEYS] in a type. They are stored as [HEADS][KEYS] or as [KEYS][HEADS]. */
 static void store(const struct kernels *kernels, enum type type, const float *x, int dim,
                   bool by_token, float *stored)
 {

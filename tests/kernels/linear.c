@@ -47,7 +47,7 @@ static void print(const struct linear_kind *k, struct linear_shape s, const char
            (int)k->numbers);
 }
 
-/* Returns 1 if the case differs, else 0. */
+/* Returns 1 if the case has a wrong result, else 0. */
 static int check(const struct linear_kind *k, struct linear_shape shape, uint64_t seed,
                  const char *isa)
 {
@@ -146,7 +146,7 @@ static void large_shapes_have_the_bits_of_the_reference(void **state)
         assert_int_equal(check(&kinds[i], shapes[i], (uint64_t)i, *state), 0);
 }
 
-/* --- One result ------------------------------------------------------------------------------- */
+/* --- One result, however a call is made ------------------------------------------------------- */
 
 static void threads_in_any_order_and_twice_change_no_bit(void **state)
 {
@@ -233,7 +233,8 @@ static void packing_is_the_same_for_any_threads(void **state)
 
 /* --- Values ----------------------------------------------------------------------------------- */
 
-/* Computes y for one row and one output. If `many`, the call has many other rows and outputs. */
+/* Computes y for one row and one output. If `many` is true, the call has many other rows and
+ * outputs. */
 static float value(const float *x, const float *w, int64_t in_dim, const float *bias, bool many,
                    const char *isa)
 {

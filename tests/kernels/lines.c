@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests the entries of kernel tables that work on a line, which has one number per key of a block
- * (masks, bias, slopes, dropout), or on whole rows of numbers. The entries are compared with plain
+ * Tests the entries of kernel tables that work on lines (masks, bias, slopes, dropout), or on rows
+ * of numbers. A line has one number for each key of a block. The entries are compared with plain
  * loops, on every instruction set, or on the instruction set that the first argument names. Their
  * operands lie at the edge of an unmapped page, or some elements from it.
  */
@@ -391,7 +391,7 @@ static void word_below_the_bound_drops_and_the_bound_itself_keeps(void **state)
     }
 }
 
-/* --- Some keys only --------------------------------------------------------------------------- */
+/* --- Lines of some keys ----------------------------------------------------------------------- */
 
 static void numbers_of_some_keys_move_to_the_beginning(void **state)
 {

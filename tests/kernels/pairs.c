@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests the units that multiply pairs of bf16, also a unit that is too slow on this CPU to be
+ * Tests the units that multiply pairs of bf16, even a unit that is too slow on this CPU to be
  * chosen. The words into which a unit packs rows and matrices are compared with the definition of a
  * pair, and whole calls with the scalar reference. The numbers of the calls lie on both sides of
  * the limit of keep_bits_as_pairs. Each call counts how often the unit multiplied pairs.
@@ -146,8 +146,8 @@ static void probes_have_the_sums_of_the_model(void **state)
     (void)state;
     for (int i = 0; i < PAIR_PROBES; i++) {
         const struct pair_probe *const p = &attnkit_pair_probes[i];
-        /* model_vdpbf16ps multiplies the high halves of the words first, and a pair has its first
-         * element there. */
+        /* model_vdpbf16ps multiplies the high halves of the words first. The high half of a word
+         * holds the first element of a pair. */
         assert_int_equal(model_vdpbf16ps(p->before, p->x, p->w), p->after);
     }
 }
@@ -229,8 +229,8 @@ static void probes_tell_right_from_wrong(void **state)
 /* --- Counting ----------------------------------------------------------------------------------
  */
 
-/* A copy of the tested kernels, whose `scores` and `product` count their calls: in_pairs counts the
- * tiles for pairs, and as_elements the tiles for single elements. */
+/* A copy of the tested kernels. Its `scores` and `product` count their calls: in_pairs counts the
+ * calls of tiles for pairs, and as_elements counts the calls of tiles for single elements. */
 static struct kernels counting;
 static struct pair_kernels counting_pairs;
 static int in_pairs, as_elements, tiles_made;
@@ -307,7 +307,7 @@ static const struct fields drawn_fields[] = {{71, 71, false},  {71, 71, true},  
                                              {60, 60, false},  {230, 230, false}, {127, 127, true}};
 
 /* Fills n numbers. One of them, at a drawn place, is the smallest number whose exponent field is
- * `least`, so that the exponent fields of the two factors sum up to exactly first + second. */
+ * `least`. So the smallest exponent fields of the two factors sum up to exactly first + second. */
 static void fill(uint16_t *x, int64_t n, int least, uint64_t *random)
 {
     for (int64_t i = 0; i < n; i++)

@@ -65,8 +65,8 @@ struct results {
     float out[HEADS * MAX_ROWS * VALUES], lse[HEADS * MAX_ROWS];
 };
 
-/* Draws the bytes of a key. They are all positive for a third of the keys, all negative for another
- * third, and of both signs for the other keys. */
+/* Draws the bytes of a key. A third of the keys have only positive bytes, and a third only negative
+ * bytes. The other keys have bytes of both signs. */
 static void draw_bytes(uint64_t *random, int key, int n, char *bytes)
 {
     for (int i = 0; i < n; i++) {

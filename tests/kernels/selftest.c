@@ -200,11 +200,11 @@ static void widen_matrix_swaps_outputs(enum type type, const void *tile, int64_t
     out[1] = first;
 }
 
-/* --- Running them ------------------------------------------------------------------------------
+/* --- Running the mutants -----------------------------------------------------------------------
  */
 
-/* Returns whether any linear map has other bits. The maps have few rows or many, f32 weights or
- * weights that have to be widened, and rows next to unmapped pages. */
+/* Returns whether the bits of any linear map are wrong. The maps have few rows or many, f32 weights
+ * or weights that have to be widened, and rows next to unmapped pages. */
 static bool any_linear_difference(struct runner runner)
 {
     static const struct linear_shape linear_shapes[] = {{3, 40, 70}, {40, 300, 70}};

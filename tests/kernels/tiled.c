@@ -52,7 +52,7 @@ enum spacing { DENSE_WITHOUT_STRIDES, GAPS, HEADS_INSIDE, SPACINGS };
 struct placed {
     struct guarded memory;
     int64_t count[3], strides[3];
-    int64_t bytes; /* of a row or tile; 0: the case has no such tensor */
+    int64_t bytes; /* bytes of a row or tile, or 0 if the case lacks the tensor */
 };
 
 struct drawn {
@@ -82,7 +82,7 @@ static int64_t keys_of(const struct drawn *c, int64_t b)
     return c->groups.visibility.kv_lens.data ? c->kv_lens[b] : c->args.kv_len;
 }
 
-/* --- Drawing it ------------------------------------------------------------------------------- */
+/* --- Drawing a case --------------------------------------------------------------------------- */
 
 /* Draws a dim. Sets *group to the number of elements that share a scale, or leaves it 0 for the
  * whole row. */
@@ -322,7 +322,7 @@ static void free_case(struct drawn *c)
     free(c);
 }
 
-/* --- Calls on it ------------------------------------------------------------------------------ */
+/* --- Calls on the tensors of a case ----------------------------------------------------------- */
 
 /* A call with its own groups of options. */
 struct request {
@@ -397,8 +397,8 @@ static void skip_rows(attnkit_tensor *t, int64_t rows)
         t->data = (const char *)t->data + rows * t->strides[2];
 }
 
-/* Makes a call with strides begin at key `first`, which is the first key of a chunk and of a
- * page. */
+/* Leaves out the keys of a call before key `first`. The call must have strides or pages. `first` is
+ * the first key of a chunk and of a page. */
 static void skip_keys(const struct drawn *c, int64_t first, struct request *r,
                       int64_t kv_lens[MAX_BATCH])
 {

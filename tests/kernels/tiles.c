@@ -113,7 +113,7 @@ static bool canaries_are_untouched(void)
     return untouched;
 }
 
-/* --- A user's rows: each in a slot, at its end or its beginning ------------------------------- */
+/* --- Rows of the caller, each at the end or the beginning of a slot --------------------------- */
 
 /* Regions of slots in the order of memory. An unmapped slot lies before and after the rows of each
  * region. */
@@ -413,7 +413,7 @@ static void draw_doubles(struct round *w, const float *from, double *to, size_t 
         to[i] = draw_wide(w, from[i]);
 }
 
-/* Draws a total of the same kinds as the states of draw_odd_states. */
+/* Draws a total that cannot result from keys, from states of draw_odd_states. */
 static struct total draw_total(struct round *w)
 {
     const struct total total = take_total(w);
@@ -943,8 +943,8 @@ static void check_finish_total(struct round *w)
     expect_bits("rows not finite", not_finite, expected);
 }
 
-/* Draws the number of keys that each row sees. All rows have the same number, or random numbers, or
- * increasing numbers as in a causal mask. Returns the largest of these numbers. */
+/* Draws the number of keys that each row sees. The numbers of the rows are equal, or random, or
+ * increase as in a causal mask. Returns the largest of these numbers. */
 static int draw_visible_rows(struct round *w, int32_t *visible)
 {
     const int kind = (int)random_below(&w->random, 3);
@@ -996,9 +996,9 @@ static int64_t draw_group(struct round *w, int64_t dim)
     return dim % group == 0 ? group : dim;
 }
 
-/* Draws the elements of a row. TYPE_I8 and TYPE_Q8_0 get random bytes; other types get the round's
- * kind of numbers. With SPECIAL data, a quarter of the rows of 16-bit types, and of the scales of
- * TYPE_Q8_0, have random bits. */
+/* Draws the elements of a row. TYPE_I8 and TYPE_Q8_0 get random bytes. Other types get numbers of
+ * the round's kind of data. With SPECIAL data, a quarter of the rows of 16-bit types, and of the
+ * scales of TYPE_Q8_0, have random bits. */
 static void draw_row(struct round *w, const struct key_rows *rows, char *data, float *scales)
 {
     const int64_t bytes = bytes_of(rows->type, rows->dim);
@@ -1053,7 +1053,7 @@ static void draw_stored(struct round *w, struct stored *s, enum region region,
                 repeat_row(s, i, count - 1);
             continue;
         }
-        /* Shuffles the rows: 7 has no divisor in common with a count that is no multiple of 7. */
+        /* Shuffles the rows. Steps of 7 reach each row once if count is no multiple of 7. */
         const int place = count % 7 ? i * 7 % count : i;
         char *const at = (char *)(uintptr_t)data.first + place * data.stride;
         float *const row_scales = row_at(scales, place);
@@ -1597,10 +1597,10 @@ static int whole_blocks(int dim)
     return (dim + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
 }
 
-/* Draws the shape of a round. The dims go through all values. In decode, where both dims matter and
- * cost time, only one of them goes through all values, and the other one is small. A quarter of the
- * decode rounds round both dims up to whole blocks, so that TYPE_Q8_0 is possible. For a matrix,
- * head_dim is the number of inputs and value_dim the number of outputs. */
+/* Draws the shape of a round. The dims go through all values. In decode, head_dim and value_dim
+ * both cost time. So only one of them goes through all values, and the other one is small. A
+ * quarter of the decode rounds round both dims up to whole blocks, so that TYPE_Q8_0 is possible.
+ * For a matrix, head_dim is the number of inputs and value_dim the number of outputs. */
 static void draw_shape(struct round *w, const struct entry *entry)
 {
     const int *dims;

@@ -4,7 +4,7 @@
  * on a block before any head works on the next. Each head prefetches a part of the next block for
  * all heads. Together the parts cover the next block once, in the order of memory. The results have
  * the bits of the same heads computed one after the other. Rows of binary32 with gaps between them
- * are copied before they are multiplied, which does not change the bits either.
+ * are copied before they are multiplied. The copies do not change the bits.
  *
  * Usage: turns [ISA]
  */

@@ -2,9 +2,9 @@
  *
  * Attention on all types and on pages. For all types of q, k, v and out, and all layouts of their
  * rows, the result has the bits of the scalar reference on dense binary32 copies of the rows
- * (tests/support/formats.h). If out has 16 bits, the reference is rounded once. A case is drawn
- * from its number. Each case runs on every instruction set, or on the instruction set that the
- * first argument names.
+ * (tests/support/formats.h). If out has 16 bits, the result of the reference is rounded once. A
+ * case is drawn from its number. Each case runs on every instruction set, or on the instruction set
+ * that the first argument names.
  *
  * Usage: types [ISA [CASE]]. With ATTNKIT_TEST_LONG in the environment, the test runs ten times as
  * many cases.
@@ -382,7 +382,7 @@ static void expect_reference(struct sample *s)
 }
 
 /* Makes a case from its number. Successive numbers go through all types of K and V. The types of q
- * and out, the layouts and the page sizes change with other periods. */
+ * and out, the layouts and the page sizes go round in periods of their own. */
 static struct sample *new_sample(int number, bool shared)
 {
     struct sample *s = calloc(1, sizeof *s);
@@ -551,9 +551,10 @@ static void place_tensor(struct call *c, enum tensor_index index, enum rows_layo
     }
 }
 
-/* --- Filling them ----------------------------------------------------------------------------- */
+/* --- Filling the rows ------------------------------------------------------------------------- */
 
-/* Returns 16 bits that, repeated, make each element or its scale a signalling NaN. */
+/* Returns 16 bits. In memory that is full of these 16 bits, each element or its scale is a
+ * signalling NaN. */
 static uint16_t poison_of(enum type type)
 {
     if (type == TYPE_F8_E4M3)
@@ -782,8 +783,8 @@ static void check_parts(const struct call *c)
 
 /* --- Tests ------------------------------------------------------------------------------------ */
 
-/* The numbers of a test's cases, which are `step` apart, or only the number that the user
- * requested. */
+/* The numbers of a test's cases. They are `step` apart. If the user requested a case, the only
+ * number is the number of this case. */
 struct numbers {
     int first, end, step;
 };
@@ -868,8 +869,8 @@ static void poison_unseen(const struct call *c, enum tensor_index t, int64_t las
 }
 
 /* Returns whether the last row sees keys that are masked for row `last`. Returns false if batch
- * entries or heads share K and V, because a key that is masked in one entry may be visible in
- * another. */
+ * entries or heads share K and V, because a key that is masked in one entry may then be visible in
+ * a different entry. */
 static bool has_masked_keys(const struct sample *s, int64_t last)
 {
     bool any = false;

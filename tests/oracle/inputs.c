@@ -149,8 +149,8 @@ static void locate(const struct query *q, int64_t key, int64_t index[3])
     }
 }
 
-/* Sets count[] to the numbers of KV heads and of lines of a dense tensor. `lines` is the number of
- * keys in a line, which is a tile or a row. */
+/* Sets count[0] to the number of KV heads, and count[1] to the number of lines of a head. A line is
+ * a tile or a row. `lines` is the number of keys in a line. */
 static void count_lines(const struct query *q, int64_t lines, int64_t count[2])
 {
     const int64_t keys = q->groups.pages.block_table ? q->groups.pages.page_size : q->args->kv_len;

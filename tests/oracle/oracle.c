@@ -9,16 +9,16 @@
  * - s| <= (exp(Du) - 1) sum_d |q_d k_jd| + D e exp(Du). A factor c has a relative error of u, and
  * of a few 2^-53 from binary64. The product s c is off by |s^ - s| |c^| + |s| |c^ - c|, and is
  * rounded once. With a softcap, c is scale / cap, and this product is y. Then z = tanh y is off by
- *   - the effect of y's error: tanh is increasing, so z moves at most to tanh(|y| +- |y^ - y|),
- *   - TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u, or 2 e.
- * z is multiplied by a constant with the error of c, cap / ln 2. A bias is multiplied by its unit 1
- * / ln 2 times its head's factor. This constant has a relative error of u, and is infinite beyond
- * binary32. Its product with the bias is rounded once. The maximum of the product and the least
- * bias adds no further error, because the least bias has an error of u in log2, too. ALiBi's slope
- * is rounded once. The distance is rounded once if it is beyond 2^24, and the product of slope and
- * distance once. If there are a bias and a slope, their sum is rounded once. A fused multiply-add
- * adds this sum to the product of score and factor, so the product has no rounding of its own. dt_j
- * is the largest error of t_j after all these steps.
+ * - the effect of y's error: tanh is increasing, so z moves at most to tanh(|y| +- |y^ - y|), -
+ * TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u, or 2 e. z is multiplied by a
+ * constant with the error of c, cap / ln 2. A bias is multiplied by its unit 1 / ln 2 times its
+ * head's factor. This constant has a relative error of u, and is infinite beyond binary32. Its
+ * product with the bias is rounded once. The maximum of the product and the least bias adds no
+ * further error. The least bias also has an error of u in log2. ALiBi's slope is rounded once. The
+ * distance is rounded once if it is beyond 2^24, and the product of slope and distance once. If
+ * there are a bias and a slope, their sum is rounded once. A fused multiply-add adds this sum to
+ * the product of score and factor, so the product has no rounding of its own. dt_j is the largest
+ * error of t_j after all these steps.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
  * dt_j). No earlier maximum is larger. So for each maximum M', t^_j - M' is off by at most u (top +
@@ -243,7 +243,8 @@ static real infinite_product(const float *group, float largest, const struct q8_
     return sum * k->scale * INFINITY;
 }
 
-/* Computes the product of a group of q and a block of K. Adds to *magnitude. */
+/* Computes the product of a group of q and a block of K. Adds the magnitudes of the terms to
+ * *magnitude. */
 static struct value block_product(const struct scoring *s, int64_t key, int64_t block,
                                   real *magnitude)
 {
@@ -512,7 +513,8 @@ static void widen_weight(struct key *key, real log_weight, real h)
     key->high = h < 1 ? key->weight * factor : expl(log_weight + h);
 }
 
-/* Returns the error of a weight, as an exponent, that comes from rounding it to bf16. */
+/* Returns the error that rounding a weight to bf16 makes, as an exponent: the weight is off by at
+ * most the factor e^error. */
 static real split_error(const struct row *r)
 {
     const real unit = r->parts == 1 ? 0x1p-8L : 0x1p-16L;
@@ -625,10 +627,10 @@ static struct oracle_element exactly(double value)
     return (struct oracle_element){.value = value};
 }
 
-/* The sums of a column. o is the sum of w_j v_j, `magnitude` of w_j |v_j|, and `scores` of w_j
- * |v_j| times the magnitude of x_j. */
+/* The sums of a column. o is the sum of w_j v_j. `magnitude` is the sum of w_j |v_j|. `scores` is
+ * the sum of w_j |v_j| times the magnitude of x_j. */
 struct column {
-    double v_sum; /* NaN or infinite if an element is */
+    double v_sum; /* NaN or infinite if an element of V is */
     real o, magnitude, scores;
     real error, lost;
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory of the points of `attnkit compare`. The tests check which blocks of the two sides get
- * the same address.
+ * The memory of the points of `attnkit compare`. Each side first sets up a point to record its
+ * blocks, and then again for the measurement. The tests check which blocks of the two sides get the
+ * same address.
  */
 #include <setjmp.h>
 #include <stdarg.h>

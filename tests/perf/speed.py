@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times a change on a machine that other programs use as well. The script runs `attnkit compare` of a build with the
-commit that the build is based on, and checks the floors of the benches.
+"""Times a change, even on a machine that runs other programs at the same time. The script runs `attnkit compare` of a
+build with the commit that the build is based on, and checks the floors of the benches.
 
     tests/perf/speed.py BUILD [--limit SECONDS]
 
 The script prints the results of both programs. No time makes the test fail (docs/ci.md). The test fails if a program
-could not do its work. It also fails if a point's result differs from the base, unless a commit since the base ends with
-a trailer `Bits-change: REASON`. Prints TAP. `# SKIP` means that there is no commit to compare with, that the benches
-are not built, or that the time was up, as on a busy machine."""
+could not do its work. It also fails if a point's result differs from the base. A commit since the base can allow this
+by the trailer `Bits-change: REASON`. Prints TAP. `# SKIP` means that there is no commit to compare with, that the
+benches are not built, or that the time was up, as on a busy machine."""
 
 import argparse
 import json
@@ -81,7 +81,7 @@ def run(report, limit, *command):
 
 
 def meant(base):
-    """Returns the reasons for changed bits that the commits since the base give."""
+    """Returns the reasons that the commits since the base give for changed bits."""
     return git(ROOT, "log", f"--format=%(trailers:key={TRAILER},valueonly,separator=%x20)",
                f"{base}..HEAD").strip()
 

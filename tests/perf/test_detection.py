@@ -40,8 +40,8 @@ compile) ;;
 esac
 """
 
-# A stand-in for `attnkit`. It returns the next run of RUNS for the percentage in HEAD. A run is the verdict on the
-# whole comparison and the verdicts on the points. The run "hang" does not end.
+# A stand-in for `attnkit`. Each call returns the next run of RUNS for the percentage in HEAD. A run is the verdict on
+# the whole comparison and the verdicts on the points. The run "hang" does not end.
 COMMAND = """#!{python}
 import json, pathlib, sys, time
 base, head, words = sys.argv[2], sys.argv[3], sys.argv[4:]

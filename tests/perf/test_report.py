@@ -39,7 +39,7 @@ NO_BROWSER = "no Chromium: tools/set_up tests installs it"
 FELL, ROSE = "prefill/f32/avx512/B1_H32_8_L2048_D128_causal", "decode/f16/avx512/B1_H32_8_L1x16384_D128"
 RUNS, FALL_AT, RISE_AT = 26, 17, 9
 FALL, RISE = 0.965, 1.08
-FALL_COLOUR = (0xc0, 0x4a, 0x00)  # --fall of style.css, in light
+FALL_COLOUR = (0xc0, 0x4a, 0x00)  # the colour --fall of style.css in light mode
 CPUS = {"Old Xeon": "family 6, model 85, stepping 7", "AMD EPYC": "family 25, model 17, stepping 1"}
 
 
@@ -112,8 +112,8 @@ class Changes(unittest.TestCase):
         self.assertGreaterEqual(found, 54)
 
     def test_noise_has_no_steps(self):
-        """By design, one of a hundred series of pure noise shows a step. The probability that more than 10 of 400 have
-        a step is 0.3 %."""
+        """By design, one of a hundred series of pure noise shows a step. The probability that more than 10 of the 400
+        series show a step is 0.3 %."""
         lots = random.Random(6)
         false = sum(bool(changes.find([lots.gauss(80, 0.8) for _ in range(40)])) for _ in range(400))
         self.assertLessEqual(false, 10)

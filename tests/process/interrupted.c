@@ -93,7 +93,7 @@ static struct {
     atomic_bool in_call;      /* the thread is in the call that is to be interrupted */
     atomic_bool sent;         /* a signal was sent and is not handled yet */
     atomic_bool stop;
-    atomic_int calls, wrong; /* calls that the handler has made; calls with other bits */
+    atomic_int calls, wrong; /* calls that the handler has made; calls with wrong bits */
     pthread_t target;
 } signals;
 

@@ -23,9 +23,8 @@
 
 enum { KEYS = 200, DIM = 12, VALUES = 5, ROW_COUNTS = 3 };
 
-/* Numbers of query rows. Calls of several rows have two query heads for each KV head, and therefore
- * twice as many rows for a KV head: 6 are a few rows, 70 are more than a panel of any instruction
- * set. */
+/* Numbers of query rows of a query head. In calls of 3 or 35 rows, a KV head has two query heads,
+ * and so 6 or 70 rows. 6 rows are few. 70 rows are more than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 /* How K and V are stored. */
@@ -74,7 +73,7 @@ static void fill_row(float *row, int dim, float with)
         row[i] = with;
 }
 
-/* Fills K and V of the keys that a row does not see. */
+/* Fills K and V with `poison` at the keys that a row does not see. */
 static void poison_unseen(struct call *c, const struct kind *kind, struct at row, uint32_t poison)
 {
     for (row.j = 0; row.j < KEYS; row.j++)
@@ -139,9 +138,9 @@ static bool any_sees(const struct call *c, const struct kind *kind, int64_t b, i
     return false;
 }
 
-/* Copies K or V into slots of `unit` keys each, and unmaps each slot that holds no key that a row
- * sees. A slot holds a tile of K, or a row of K or V. Returns the address of the first slot, and
- * the strides in bytes. */
+/* Copies K or V into slots of `unit` keys each. Unmaps the slots in which no row sees a key. A slot
+ * holds a tile of K, or a row of K or V. Returns the address of the first slot, and the strides in
+ * bytes. */
 static char *into_slots(const struct call *c, const struct kind *kind, bool is_k, int unit,
                         int first_slot, int64_t strides[3])
 {
@@ -226,7 +225,8 @@ static void set_bytes(struct call *clean, struct call *c, const struct kind *kin
     }
 }
 
-/* No tile reads scale groups of this length, so the library widens the rows to floats first. */
+/* The scale groups have a length that no tile reads, so the library first widens the rows to
+ * floats. */
 static void rows_of_bytes_that_no_row_sees_may_be_unmapped(void **state)
 {
     for (int k = 0; k < KINDS; k++)
@@ -321,7 +321,7 @@ static void nothing_is_read_after_the_last_row_of_a_mask(void **state)
         }
 }
 
-/* --- NaN that is seen ------------------------------------------------------------------------- */
+/* --- NaN in keys that a row sees -------------------------------------------------------------- */
 
 static void nan_in_a_k_makes_those_rows_nan_that_see_it(void **state)
 {

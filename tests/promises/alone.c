@@ -28,11 +28,11 @@ enum {
     HEADS = 4,
     KV_HEADS = 2,
     ROW_COUNTS = 3,
-    CASES = 2 * KINDS, /* each kind; then each kind with a V whose sums overflow in some columns */
+    CASES = 2 * KINDS, /* each kind, then each kind with a V whose sums overflow */
 };
 
-/* Numbers of query rows. A KV head has two query heads, and therefore twice as many rows: 70 rows
- * are more than a panel of any instruction set. */
+/* Numbers of query rows of a query head. A KV head has two query heads, so it has 2, 6 or 70 rows.
+ * 70 rows are more than a panel of any instruction set. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 /* Returns the step from case to case. A sampled run takes every fourth case: some kinds, and other
@@ -63,7 +63,7 @@ static struct call *new_call(int k, int64_t batch, int64_t rows)
     for (int64_t i = 0; i < batch * KV_HEADS * KEYS * VALUES && k >= KINDS; i += 2)
         c->v[i] *= FLT_MAX;
     kind->set(c);
-    if (kind->field == BYTES) { /* one of the kinds has all score mods as well */
+    if (kind->field == BYTES) { /* one of the kinds also has all score mods */
         call_set_positions(c);
         c->groups.scores.alibi_slopes = slopes;
         c->groups.scores.sinks = sinks;
@@ -75,8 +75,8 @@ static struct call *new_call(int k, int64_t batch, int64_t rows)
     return c;
 }
 
-/* Fails the test unless row i of entry j of c has the bits of row first + i of entry b + j of d,
- * for all i and j. */
+/* Checks that row i of entry j of c has the bits of row first + i of entry b + j of d, for all i
+ * and j. */
 static void check_rows(const struct call *c, const struct call *d, int64_t b, int64_t first,
                        const char *kind)
 {

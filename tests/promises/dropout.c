@@ -86,8 +86,8 @@ static struct call *new_call(struct shape shape, double rate)
     return c;
 }
 
-/* Fails the test unless exactly the keys whose random_word is below the rate are dropped. Returns
- * how many keys are kept. */
+/* Checks that exactly the keys whose random_word is below the rate are dropped. Returns how many
+ * keys are kept. */
 static int64_t check(const struct call *c)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -183,7 +183,7 @@ static void word_at_the_rate_keeps_its_key(void **state)
         }
 }
 
-/* A word counts as a fraction of 2^32. One word in 2^13 is below 2^-13; only the word 0 is below
+/* A word counts as a fraction of 2^32. One word in 2^13 is below 2^-13. Only the word 0 is below
  * 2^-60. */
 static void tiny_rate_drops_hardly_any_key(void **state)
 {
@@ -217,7 +217,7 @@ static void share_of_kept_weights_is_within_5_sigma(void **state)
     }
 }
 
-/* --- In any call ------------------------------------------------------------------------------ */
+/* --- Dropout in calls with masks -------------------------------------------------------------- */
 
 /* Makes a call with random scores, masks of several kinds, and more than two chunks of keys. */
 static struct call *new_masked_call(int64_t rows)

@@ -91,8 +91,8 @@ static void a_mean_of_the_largest_number_is_finite(void **state)
     }
 }
 
-/* The sums of columns 1 and 4 overflow. The two columns lie in one vector of 8 floats, but in two
- * vectors of 4. */
+/* The sums of columns 1 and 4 overflow. With vectors of 8 floats, both columns lie in one vector.
+ * With vectors of 4 floats, they lie in two vectors. */
 static void other_columns_keep_their_bits(void **state)
 {
     for (int shape = 0; shape < SHAPES; shape++) {
@@ -186,7 +186,7 @@ static void dropout_may_leave_the_range(void **state)
 }
 
 /* A state over keys whose sums overflow is finite. The result that is computed from this state is
- * finite, too. */
+ * also finite. */
 static void states_are_finite(void **state)
 {
     enum { ROWS = 35 };

@@ -104,8 +104,8 @@ struct result {
 
 static char workspace[1 << 20];
 
-/* Kinds of data. With each kind, another rounding could change the result. In all kinds after the
- * first, results, products or the scale are subnormal, so flushing could change the result, too. */
+/* Kinds of data. With each kind, the rounding mode could change the result. In all kinds but the
+ * first, results, products or the scale are subnormal, so flushing could also change the result. */
 static const struct data {
     float q, k, v; /* largest magnitudes of the elements of q, k and v */
     double scale;  /* 0: the default */
@@ -158,7 +158,7 @@ static attnkit_exec make_exec(const char *isa)
                           .isa = isa};
 }
 
-/* Runs the call in a mode. Fails the test unless the thread has the same mode after the call. */
+/* Runs the call in a mode. Checks that the thread has the same mode after the call. */
 static attnkit_status run_in_mode(int mode, const attnkit_attention_args *args,
                                   const attnkit_exec *exec)
 {
@@ -223,8 +223,8 @@ enum {
 static char stored_q[sizeof q], stored_k[sizeof k], stored_v[sizeof v];
 static float k_scales[FLOATS], v_scales[FLOATS];
 
-/* Makes the same call as make_args, but stores all rows in the types of `as`. Fills in the groups
- * of options that describe these types. */
+/* Makes the call of make_args, but stores all rows in the types of `as`. Fills in the groups of
+ * options that describe these types. */
 static attnkit_attention_args make_stored(const struct storage *as, int q_len, struct result *r,
                                           struct groups *groups)
 {
@@ -325,7 +325,7 @@ static void no_mode_changes_a_bit_of_a_planned_run(void **state)
         }
 }
 
-/* Merges two parts. Some products, sums and quotients are subnormal; others are rounded. */
+/* Merges two parts. Some products, sums and quotients are subnormal. Others are rounded. */
 static attnkit_status merge_in_mode(int mode, const char *isa, struct result *r)
 {
     static float parts[2][VALUE_DIM];
@@ -475,7 +475,7 @@ static void refused_calls_leave_the_modes_alone(void **state)
     }
 }
 
-/* 2.4e38 * log2 e is beyond binary32 when rounded to nearest, but not towards zero. */
+/* Rounded to nearest, 2.4e38 * log2 e is beyond binary32. Rounded towards zero, it is not. */
 static void the_same_scales_are_refused_in_every_mode(void **state)
 {
     (void)state;
@@ -511,8 +511,8 @@ static void threads_in_different_modes_leave_no_row_out(void **state)
     }
 }
 
-/* Is a parallel-for whose tasks each run in another mode. Writes to `pool` the modes of the thread
- * that calls the parallel-for. */
+/* Is a parallel-for that sets a different mode for each task. Writes to `pool` the modes of the
+ * thread that calls the parallel-for. */
 static void run_in_other_modes(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     *(uint64_t *)pool = get_modes();

@@ -34,7 +34,7 @@ static void run(const attnkit_layer_args *args, const char *isa, int64_t threads
     layer_call_run(args, (struct layer_way){.isa = isa, .threads = threads});
 }
 
-/* ------------------------------------------------------------------------ its parts, by hand */
+/* ------------------------------------------------------------- the parts of a layer, by hand */
 
 static void *workspace(size_t bytes)
 {

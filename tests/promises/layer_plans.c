@@ -333,7 +333,7 @@ static void one_plan_decodes_into_every_cache(void **state)
     sequences_end(&s);
 }
 
-/* Keys of an encoder are appended by one plan and attended over by another. */
+/* One plan appends the keys of an encoder. A second plan attends over these keys. */
 static void a_planned_cache_can_be_left_as_it_is(void **state)
 {
     enum { KEYS = 90, MORE = 20 /* MORE: keys that are planned but absent */ };

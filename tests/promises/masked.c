@@ -281,8 +281,8 @@ static void nan_in_a_visible_v_makes_the_column_nan(void **state)
         }
 }
 
-/* The weight of key 7 is 0 by underflow, and the weight of key 9 by a score of -inf. The NaNs of
- * both keys still reach the result. */
+/* The weight of key 7 is 0 by underflow. The weight of key 9 is 0 because its score is -inf. The
+ * NaNs of both keys still reach the result. */
 static void nan_in_a_visible_v_of_weight_zero_is_not_lost(void **state)
 {
     for (size_t n = 0; n < ROW_COUNTS; n++) {

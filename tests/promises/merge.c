@@ -459,8 +459,7 @@ static bool is_all_as_before(const struct trial *s)
     return same;
 }
 
-/* --- Ways to run it ----------------------------------------------------------------------------
- */
+/* --- Ways to run a call ----------------------------------------------------------------------- */
 
 typedef void task_function(void *arg, int64_t i);
 
@@ -471,8 +470,8 @@ static void in_reverse(void *pool, int64_t n, task_function *task, void *arg)
         task(arg, i);
 }
 
-/* Runs every task several times, and calls with numbers for which there is no task. A share that
- * runs again must change nothing, even in place. */
+/* Runs every task several times. Also calls `task` with numbers for which there is no task. A share
+ * that runs again must change nothing, even in place. */
 static void twice_and_beyond(void *pool, int64_t n, task_function *task, void *arg)
 {
     (void)pool;
@@ -783,7 +782,7 @@ static void finite_parts_give_a_finite_row(void **state)
     }
 }
 
-/* The part with the larger lse has all the weight; parts with equal lse have equal weights. */
+/* The part with the larger lse has all the weight. Parts with equal lse have equal weights. */
 static void extreme_lses_are_weighed(void **state)
 {
     (void)state;

@@ -31,7 +31,7 @@ static const char *const type_names[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"
 static const enum type written[TYPES] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_I8,
                                          TYPE_Q8_0, TYPE_Q4_0, TYPE_Q5_0};
 
-/* Fails the test unless results of every type from `first` on had NaN. */
+/* Checks that results of every type from `first` on had NaN. */
 static void expect_some(const char *isa, const char *what, enum type first, int types,
                         const int64_t *nans)
 {
@@ -79,7 +79,7 @@ static void put_into_rows(const struct tensor *t, enum type type, int64_t dim, i
 }
 
 /* Puts NaN and infinities into weights of few or many outputs, and into the bias. In half of the
- * calls it also puts them into some rows of x, which makes the whole row of y NaN. */
+ * calls it also puts them into some rows of x. Each such row makes a whole row of y NaN. */
 static void put_into_linear(const struct linear_call *c, uint64_t *random)
 {
     const int64_t dim = c->args.in_dim, apart = random_below(random, 2) ? 4 : 40;

@@ -276,7 +276,7 @@ static void shorter_runs_with_bf16_products_have_the_bits_of_shorter_calls(void 
     for (int i = 0; i < sampled(CASES, 4); i++) {
         struct drawn *const c = drawn_with_bf16_products(i);
         if (c->groups.storage.key_index.data)
-            drawn_free(c); /* cells are not shortened */
+            drawn_free(c); /* a call with cells is not shortened */
         else
             check_shorter_runs_of_a_case(c, i, *state);
     }

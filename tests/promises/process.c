@@ -282,7 +282,7 @@ static void a_call_makes_no_system_call(void **state)
 
 enum {
     WAIT_HEADS = 4,
-    WAIT_CHUNKS = 64, /* chunks of keys: more than twice as many as there is room for states */
+    WAIT_CHUNKS = 64, /* chunks of keys; there is room for the states of less than half of them */
     WAIT_KEYS = WAIT_CHUNKS * CHUNK_KEYS,
     WAIT_VALUE_DIM = 512,
     WAIT_OUT = WAIT_HEADS * WAIT_VALUE_DIM,

@@ -247,8 +247,8 @@ static void parts_have_the_bits_of_the_whole(void **state)
     }
 }
 
-/* The maximum is the ceiling of a number above -1, and o is a sum of products that underflow. Both
- * are zero. Their signs may be negative until the state is written. */
+/* The maximum is the ceiling of a number above -1, and o is a sum of products that underflow. The
+ * maximum and o are both zero. Until the state is written, these zeros may be negative. */
 static void a_zero_in_a_state_is_positive(void **state)
 {
     const struct isa *isa = *state;

@@ -141,7 +141,7 @@ static void softcap_is_cap_times_tanh_of_x_over_cap(void **state)
     }
 }
 
-/* If the bias were capped as well, all scores would be equal. */
+/* If the bias were also capped, all scores would be equal. */
 static void softcap_comes_before_the_bias(void **state)
 {
     const float scores[KEYS] = {1e6f, 1e6f, 1e6f, 1e6f, 1e6f, 1e6f, 1e6f, 1e6f, -1e6f};
@@ -718,7 +718,7 @@ static bool is_in_full_call(const struct kind *kind)
     return false;
 }
 
-/* Makes a call with random scores and every score mod, over more than a chunk of keys. */
+/* Makes a call with random scores and every score mod. The keys are more than a chunk. */
 static struct call *new_full_call(int64_t rows, attnkit_weights_kind kind)
 {
     static const float slopes[] = {0.01f, -0.02f, 0.05f, 0.001f}, sinks[] = {1, -2, 0.5f, 3};

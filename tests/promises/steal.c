@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Work stealing: if there are fewer heads than threads, or one thread is slower than another,
- * threads share the items of a call, and the chunks of keys of an item. The result has the bits of
- * one thread. This holds with a parallel-for, even if it runs tasks in sequence, twice or
- * backwards, and with threads of the caller that meet at a barrier. The shapes have few rows and
- * many, rows that see no key, heads that share pages, and more chunks than there is room for
- * states.
+ * Work stealing: threads share the items of a call, and the chunks of keys of an item, if there are
+ * fewer heads than threads, or if one thread is slow. The result has the bits of one thread. This
+ * holds with a parallel-for, even if it runs tasks in sequence, twice or backwards, and with
+ * threads of the caller that meet at a barrier. The shapes have few rows and many, rows that see no
+ * key, heads that share pages, and more chunks than there is room for states.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +35,7 @@ static const struct shape {
     bool causal, lengths;
 } shapes[] = {
     {1, 1, 1, 1, 1025, 16, 16, false, false}, /* one row, three chunks */
-    {1, 1, 4, 1, 9000, 8, 24, true, false},   /* a group, many chunks */
+    {1, 1, 4, 1, 9000, 8, 24, true, false},   /* a group of query heads, many chunks */
     {1, 1, 8, 5, 3000, 20, 33, true, false},  /* panels of rows, and remaining rows for decode */
     {1, 1, 1, 70, 5000, 16, 64, true, false}, /* many rows: more chunks than room for states */
     {1, 1, 2, 300, 700, 8, 40, true, false},  /* row blocks, rows that see one chunk */
@@ -243,7 +242,7 @@ static void check_shape(const struct isa *isa, const struct shape *shape)
     run(c, isa->name, ONE_THREAD, 1);
     memcpy(out, c->out, c->out_bytes);
     memcpy(lse, c->lse, c->lse_bytes);
-    static const int counts[] = {2, MAX_THREADS, 3}; /* a sampled run leaves out the last count */
+    static const int counts[] = {2, MAX_THREADS, 3}; /* threads; a sampled run leaves out 3 */
     for (int n = 0; n < (is_sampled_run() ? 2 : 3); n++)
         for (int way = PARALLEL_FOR; way < WAYS; way++) {
             const int threads = counts[n];
@@ -378,8 +377,8 @@ static void run_held_up(const struct call *c, const struct isa *isa)
     free(h->shared);
 }
 
-/* Returns how many blocks the delayed thread works on. Fails the test if the result has other bits
- * than with one thread. */
+/* Returns how many blocks the delayed thread works on. Fails the test if the bits of the result
+ * differ from the result of one thread. */
 static int blocks_held_up(const struct shape *shape, const struct isa *isa)
 {
     struct call *c = new_call(shape);
@@ -404,7 +403,7 @@ static void heads_of_a_slow_thread_are_taken(void **state)
 }
 
 /* There is one head of 40 chunks of 4 blocks. The delayed thread keeps only the chunks that it has
- * claimed, a quarter. */
+ * claimed, a quarter of all chunks. */
 static void keys_of_a_slow_thread_are_taken(void **state)
 {
     static const struct shape keys = {1, 1, 4, 1, 20480, 8, 24, false, false};

@@ -2,8 +2,8 @@
  *
  * The result is the same however the work is divided and run. Shares cover every row once. Threads
  * of the caller, and parallel-fors that run tasks in unusual orders, give the bits of one thread. A
- * call can be made from anywhere: small stacks, signal handlers, forked processes, the inside of
- * another call.
+ * call can be made on a small stack, in a signal handler, in a forked process, and inside another
+ * call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,7 +33,8 @@ enum {
 };
 
 /* Size of the small stack in bytes. With AddressSanitizer, every array of every inlined tile has
- * its own stack memory: a decode tile then takes more than 90 KiB, instead of 8 KiB. */
+ * its own stack memory. A decode tile then takes more than 90 KiB of stack, and 8 KiB without
+ * AddressSanitizer. */
 #ifdef __SANITIZE_ADDRESS__
 enum { SMALL_STACK = 256 * 1024 };
 #else
@@ -182,7 +183,7 @@ static void for_each_isa_and_shape(void (*test)(const struct isa *isa, const str
             test(&isas[i], &shapes[s]);
 }
 
-/* --- The cut ----------------------------------------------------------------------------- */
+/* --- The cut into shares ----------------------------------------------------------------- */
 
 static void expect_every_item_in_one_share(const struct attention *a, const struct schedule *s)
 {
@@ -605,8 +606,8 @@ static void at_once(void *pool, int64_t n, task_function *task, void *arg)
 
 /* A task also takes parts from the queues of tasks that have not begun. So the last task alone can
  * do all the work of a map of at most 256 rows. In a larger map, a task begins on another task's
- * queue only if more than two parts are left in that queue, because putting the rows of the parts
- * into the task's own scratch takes as long as two parts. */
+ * queue only if more than two parts are left in that queue. The task first has to put the rows of
+ * the parts into its own scratch, which takes as long as two parts. */
 static void check_linear_parallel_for(const struct linear_call *c, attnkit_exec exec,
                                       const char *expected, int64_t rows)
 {

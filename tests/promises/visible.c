@@ -72,8 +72,7 @@ static void check_row(const struct call *c, struct at at, const bool *expected)
              (double)*call_lse(c, at));
 }
 
-/* Runs the call. Fails the test unless each row sees exactly the keys that `sees` allows. Frees the
- * call. */
+/* Runs the call. Checks that each row sees exactly the keys that `sees` allows. Frees the call. */
 static void check(struct call *c, const char *isa, predicate sees)
 {
     bool expected[1400];
@@ -722,7 +721,7 @@ static void any_kinds_together_show_the_intersection(void **state)
     }
 }
 
-/* --- Nothing is seen -------------------------------------------------------------------------- */
+/* --- Rows that see no key --------------------------------------------------------------------- */
 
 static void set_no_position(struct call *c)
 {

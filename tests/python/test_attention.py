@@ -32,8 +32,8 @@ class Attention(unittest.TestCase):
         self.assertEqual(ours.tobytes(), theirs.tobytes())
 
     def check(self, options, fields, expected, flags=0, **more):
-        """Compares a call with Python options with the C call that has these fields, and with the oracle for the
-        expected options."""
+        """Makes a call with the Python options `options`. It must have the bits of the C call with the fields `fields`,
+        and be close to the oracle with the options `expected`."""
         q, k, v = inputs()
         out, lse = attnkit.attention(q, k, v, return_lse=True, **options)
         wanted, wanted_lse = oracle(q, k, v, **expected)

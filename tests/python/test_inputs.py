@@ -17,7 +17,7 @@ RESULT = attnkit.attention(Q, K, V).tobytes()
 
 
 class Foreign:
-    """An array of another library that supports only DLPack."""
+    """An array that supports only DLPack, as if another library had made it."""
 
     def __init__(self, array, device=(1, 0)):
         self.array, self.device = array, device
@@ -132,7 +132,7 @@ class Views(unittest.TestCase):
         self.assertEqual([sys.getrefcount(x) for x in (q, k, out)], before)
 
     def test_options_in_any_strides(self):
-        """Options that are not dense are copied; none is read as if it were dense."""
+        """Options that are not dense are copied before they are read."""
         rng = np.random.default_rng(5)
         seen, bias, numbers = rng.random((7, 66)) < 0.5, drawn(6, 7, 66), drawn(7, 8)
         lens, positions = np.array([5, 99, 7, 99]), np.array([[9, 3], [4, 5]], np.int32)
@@ -159,7 +159,8 @@ class Views(unittest.TestCase):
                          attnkit.attention(Q, k.astype(np.float32), v.astype(np.float32)).tobytes())
 
     def test_many_shapes_one_after_the_other(self):
-        """Runs more shapes than a thread keeps plans for, twice. No plan may be used for another shape."""
+        """Runs more shapes than the number of plans that a thread keeps, then the same shapes again. No plan may be
+        used for another shape."""
         first = {}
         for _ in range(2):
             for n in range(1, 34):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that linear, and Layer from the state dicts of models, agree with float64 within a bound, and that a layer has
-the bits of its parts."""
+"""Tests that linear and Layer agree with float64 within a bound, and that a layer has the bits of its parts. Layers are
+made from the state dicts of models."""
 
 import tempfile
 import unittest

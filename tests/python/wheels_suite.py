@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the wheels of the package by tools/wheels.py, and runs the tests of the package with each wheel, in a new
-environment of each version of Python that the wheel serves. Prints TAP.
+"""Builds the wheels of the package by tools/wheels.py. Runs the tests of the package with each wheel, on each version
+of Python that the wheel serves, in a new environment. Prints TAP.
 
     tests/python/wheels_suite.py BUILD
 

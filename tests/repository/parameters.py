@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that no function of the tree has more than 9 parameters, because more are hard to tell apart at a call. The
+"""Checks that no function of the tree has more than 9 parameters. At a call, many arguments are hard to tell apart. The
 script counts the parameters of declarations, definitions and function pointers, including function pointers in structs
 and parameters. First it tests its own counting."""
 

@@ -53,8 +53,8 @@ def wrong_order(readme):
 
 
 def unnamed_kernels():
-    """Returns the functions of kernels/vectors/entries.h whose full name a search in the folder of an instruction set
-    would not find. The folder of a unit, whose name has a _, has only functions of its own."""
+    """Returns the functions of kernels/vectors/entries.h that a search for their full name would not find in the folder
+    of an instruction set. Folders of units, which have a _ in their names, need not have all these functions."""
     entries = re.findall(r"\bKERNEL\((\w+)\)\(", read("kernels/vectors/entries.h"))
     folders = [path.parent for path in (ROOT / "kernels").glob("*/table.c") if "_" not in path.parent.name]
     wrong = [] if len(entries) > 30 and len(folders) >= 3 else ["kernels/: entries or folders are missing"]

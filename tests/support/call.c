@@ -86,7 +86,7 @@ struct call *call_new(struct shape shape)
     return c;
 }
 
-/* Makes a call with the same tensors. The new call owns no memory. */
+/* Copies the call, but not its tensors. The copy owns no memory. */
 static struct call *copy(const struct call *c)
 {
     struct call *const d = calloc(1, sizeof *d);

@@ -34,11 +34,12 @@ struct call {
 
 struct call *call_new(struct shape shape);
 
-/* Makes the same call with its own outputs and the inputs of c. c must outlive the new call. */
+/* Makes a copy of the call c. The copy has its own outputs and the inputs of c, so c must outlive
+ * it. */
 struct call *call_like(const struct call *c);
 
-/* Makes a call of rows first .. first + count - 1 of entry b, with its own outputs and the inputs
- * of c. c must outlive the new call. */
+/* Makes a call of rows first .. first + count - 1 of entry b of c. The new call has its own outputs
+ * and the inputs of c, so c must outlive it. */
 struct call *call_rows(const struct call *c, int64_t b, int64_t first, int64_t count);
 
 void call_free(struct call *c);

@@ -33,7 +33,7 @@ double magnitude_of(const struct format *f, uint16_t half);
 
 bool is_nan(const struct format *f, uint16_t half);
 
-/* Returns the bits of the binary32 number that `half` widens to. A binary16 NaN becomes quiet; a
+/* Returns the bits of the binary32 number that `half` widens to. A binary16 NaN becomes quiet. A
  * bfloat16 NaN keeps its bits. */
 uint32_t widened_bits(const struct format *f, uint16_t half);
 

@@ -141,7 +141,7 @@ void linear_call_free(struct linear_call *c)
     free(c);
 }
 
-/* --- Running it ------------------------------------------------------------------------------- */
+/* --- Running a map ---------------------------------------------------------------------------- */
 
 static void twice_and_backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
                                 void *arg)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A linear map with all its memory: x, w, the packed matrix, bias and y. Types and layouts are
- * chosen by the test; the numbers are drawn from a seed. The map can be run in several ways. The
- * packed matrix is checked by the rules of attnkit/linear.h, and y by the scalar reference.
+ * A linear map with all its memory: x, w, the packed matrix, bias and y. The test chooses types and
+ * layouts. The numbers are drawn from a seed. The map can be run in several ways. The packed matrix
+ * is checked by the rules of attnkit/linear.h, and y by the scalar reference.
  */
 #ifndef ATTNKIT_TEST_LINEAR_CALL_H
 #define ATTNKIT_TEST_LINEAR_CALL_H

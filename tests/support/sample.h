@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The number of cases that a test runs. Emulators and sanitizers make a test 5 to 20 times as slow:
- * there, the test runs only a part of the cases of the native run. `tools/test long` runs all cases
- * everywhere (ATTNKIT_TEST_WHOLE in the environment), and natively the long form of tests that have
- * one (ATTNKIT_TEST_LONG).
+ * The number of cases that a test runs. Emulators and sanitizers make a test 5 to 20 times as slow.
+ * With them, a test runs only a part of the cases of its native run. `tools/test long` runs all
+ * cases everywhere (ATTNKIT_TEST_WHOLE in the environment). It also runs the long forms of tests
+ * natively (ATTNKIT_TEST_LONG).
  */
 #ifndef ATTNKIT_SAMPLE_H
 #define ATTNKIT_SAMPLE_H
@@ -22,9 +22,9 @@ static inline bool is_sampled_run(void)
     return IS_SLOW && !is_long_run() && !getenv("ATTNKIT_TEST_WHOLE");
 }
 
-/* Returns whether promises_main (call.h) leaves out the scalar kernels in this run. They take half
- * of the time of a run with a sanitizer. The golden hashes, which cover every feature, still check
- * them. */
+/* Returns whether promises_main (call.h) leaves out the scalar kernels in this run. These kernels
+ * take half of the time of a run with a sanitizer. The golden hashes, which cover every feature,
+ * still check the scalar kernels. */
 static inline bool is_without_scalar(void)
 {
     return is_sampled_run();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Enables the units of the library that a program has to enable, so that tests that list the units
- * find them. On most CPUs there is none.
+ * find them. Most CPUs have no such unit.
  */
 #ifndef ATTNKIT_TEST_UNITS_H
 #define ATTNKIT_TEST_UNITS_H

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the backend for ggml on 64-bit ARM. ggml, the backend and llama.cpp's own test of operators are built by the
-cross compiler, and the test runs a part of its cases of FLASH_ATTN_EXT under qemu: CASES cases over all types of K
-and V, and a case for each value of a parameter that these cases lack, if it has at most DEAREST multiply-adds. The
-check llamacpp_arm_all runs all cases, which takes hours. The sources of llama.cpp and the builds of ggml are kept in
-the user's cache folder."""
+"""Tests the backend for ggml on 64-bit ARM. The cross compiler builds ggml, the backend and llama.cpp's own test of
+operators. Under qemu, the test runs only a part of its cases of FLASH_ATTN_EXT. These are CASES cases over all types of
+K and V. For each value of a parameter that the CASES cases lack, one more case runs, if a case with this value has at
+most DEAREST multiply-adds. The check llamacpp_arm_all runs all cases, which takes hours. The sources of llama.cpp and
+the builds of ggml are kept in the user's cache folder."""
 
 import os
 import re
@@ -22,8 +22,8 @@ DEAREST = 3e8
 LIMIT = 5400  # seconds, ten times as long as these cases take
 PREFIX = "aarch64-linux-gnu-"
 SYSROOT = "/usr/aarch64-linux-gnu"
-# Where libc6:arm64 is installed, the loader of SYSROOT would find that C library first. A loader and a C library of
-# different versions do not fit together: then pthread_create never returned.
+# Where libc6:arm64 is installed, the loader of SYSROOT would find that C library first. A loader does not work with a C
+# library of another version: programs then hang in pthread_create.
 QEMU = ["qemu-aarch64-static", "-cpu", "neoverse-n1", "-L", SYSROOT, "-E", f"LD_LIBRARY_PATH={SYSROOT}/lib"]
 CROSS = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", f"-DCMAKE_C_COMPILER={PREFIX}gcc",
          f"-DCMAKE_CXX_COMPILER={PREFIX}g++"]

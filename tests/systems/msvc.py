@@ -19,12 +19,12 @@ LINKED = ("ucrtbase", "ntdll", "kernel32", "winecrt0")
 # CMake links each program with these libraries.
 BY_CMAKE = ("kernel32", "user32", "gdi32", "winspool", "shell32", "ole32", "oleaut32", "uuid", "comdlg32", "advapi32")
 MICROSOFTS_OWN = {"ntdll.dll", "ucrtbase.dll", "KERNEL32.dll"}
-# The headers of Wine 8 do not declare these functions of C99. Its libraries lack the symbol that the compiler refers to
-# where a file computes with floats, and the function that Windows calls when it loads a DLL.
+# The headers of Wine 8 do not declare these functions of C99. Its libraries lack two symbols: the symbol that clang-cl
+# puts into each object that computes with floats, and the function that Windows calls when it loads a DLL.
 DECLARED = "float fmaf(float, float, float);\ndouble fma(double, double, double);\n"
 DEFINED = "int _fltused = 0;\n" \
     "int __stdcall _DllMainCRTStartup(void *dll, unsigned reason, void *reserved)\n{\n    return 1;\n}\n"
-# clang-cl takes a path such as /www/file.c for the option /w, unless it is behind --.
+# clang-cl mistakes a path such as /www/file.c for the option /w. Behind the word --, it takes the path as a path.
 COMPILER = """#!/bin/bash
 words=() files=()
 for word in "$@"; do
@@ -133,8 +133,9 @@ def exports_and_imports(library):
 
 
 def check_libraries(tools, dll, of_dll, static, isas=None):
-    """Checks what the DLL exports and needs, and that the static library exports nothing. Builds a program with each,
-    and runs both under Wine. `of_dll` is the import library of the DLL. Returns what was found, in words."""
+    """Checks what the DLL exports and needs, and that the static library exports nothing. Builds one program with the
+    DLL and one with the static library, and runs them under Wine. `of_dll` is the import library of the DLL. Returns
+    what was found, in words."""
     if "/EXPORT" in output_of("llvm-readobj", "--coff-directives", static).upper():
         raise Failed("objects of the static library export functions")
     exported, imported = exports_and_imports(dll)

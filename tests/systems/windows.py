@@ -30,7 +30,7 @@ def run_under_wine(folder, program, probe, isas=None):
     environment = dict(os.environ, WINEPREFIX=str(ROOM / "wine"), WINEDEBUG="-all", WINEPATH=str(folder))
     wanted = [isa for isa in consumers.isas_here() if not isas or isa in isas]
     try:
-        output_of(WINE, program, env=environment)  # the first run of Wine also prints that it makes its folder
+        output_of(WINE, program, env=environment)  # Wine makes its folder in the first run, and prints that
         ran = check_program([WINE, program], env=environment)
         for isa in wanted if probe else ():
             output_of(WINE, probe, isa, env=dict(environment, ATTNKIT_ISA=isa))

@@ -13,7 +13,7 @@ from steps import CCACHE, PROGRAM, ROOM, ROOT, Failed, alone, cache_folder, chec
 ZIG = "0.15.2"
 STRICT = ("-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wshadow", "-Wundef", "-Wvla", "-Werror")
 # The functions that the library may import: functions of ISO C, and queries about the process. The compiler for macOS
-# replaces some calls by calls of the functions in the last line.
+# replaces some calls by calls of the functions in the last line of this set.
 MAY_IMPORT = {"fma", "fmaf", "fmaxf", "fminf", "getenv", "memcpy", "memmove", "memset", "snprintf", "sqrt", "strcmp",
               "strlen", "strncmp", "vsnprintf", "getauxval", "getuid", "geteuid", "getgid", "getegid",
               "bzero", "memset_pattern16", "__memcpy_chk", "__memset_chk"}

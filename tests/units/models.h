@@ -15,8 +15,8 @@ enum {
     TILE_WORDS = 16, /* number of 32-bit words in a row of an AMX tile */
 };
 
-/* Computes a b + c, rounded once to nearest even. Subnormal inputs count as 0. A result whose
- * magnitude is below 2^-126 after rounding with unlimited exponent is 0. a b has to be exact in
+/* Computes a b + c, rounded once to nearest even. Subnormal inputs count as 0. The result is 0 if
+ * its magnitude, rounded with unlimited exponent, is below 2^-126. a b has to be exact in
  * binary64. */
 uint32_t model_flushed_fma(uint32_t a, uint32_t b, uint32_t c);
 

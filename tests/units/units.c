@@ -80,8 +80,7 @@ static uint32_t draw_pair(uint64_t *random, const struct instruction *in, enum n
     return word;
 }
 
-/* Returns minus the product of the odd elements, or a number a few steps from it, drawn at
- * random. */
+/* Draws minus the product of the odd elements, or a number that is a few steps away from it. */
 static uint32_t draw_opposite(uint64_t *random, uint32_t a, uint32_t b)
 {
     const uint32_t product = model_flushed_fma(a & 0xffff0000u, b & 0xffff0000u, 0);
@@ -216,7 +215,7 @@ static int chain_differs(int least_q, int least_k)
 
 /* Checks when a chain of fused multiply-adds has the bits of VDPBF16PS. Every chain must have these
  * bits if the exponents of q and k add up to at least LEAST_SUM and no element is subnormal. With a
- * smaller sum, or with subnormal elements, some chains must have other bits. */
+ * smaller sum, or with subnormal elements, the bits of some chains must differ from VDPBF16PS. */
 static bool check_chain(void)
 {
     bool ok = true;

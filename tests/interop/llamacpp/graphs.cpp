@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Computes graphs with attention and other ops by the backend, in a stock ggml that loads it. ggml
-// does not split such a graph, and the result is the CPU backend's, also with repacked weights.
-// Further tests: graphs that fail or are aborted, and two backends in two threads.
+// does not split such a graph. The result must be the result of the CPU backend, with plain weights
+// and with repacked weights. Further tests: graphs that fail or are aborted, and two backends in
+// two threads.
 //
 //     graphs LIBRARY     prints TAP
 #include <ggml-alloc.h>
@@ -25,7 +26,7 @@ namespace
 constexpr int64_t size = 512, head = 64, heads = 8, kv_heads = 2, rows = 3, keys = 700;
 constexpr int layers = 3;
 
-ggml_backend_dev_t device, cpu_device; // of the backend, and of ggml's CPU backend
+ggml_backend_dev_t device, cpu_device; // devices of the backend, and of ggml's CPU backend
 
 void fill(ggml_tensor *t, unsigned seed)
 {

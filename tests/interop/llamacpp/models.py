@@ -29,7 +29,8 @@ VOCABULARY = 256
 MODELS = ("llama", "qwen3", "gemma2", "gemma3", "gpt-oss", "mpt", "deepseek2")
 WITH_EXPERTS = ("gpt-oss", "deepseek2")
 WITH_WINDOW = ("gemma2", "gemma3", "gpt-oss")
-# Largest allowed ratio of attnkit's error to stock's. Both errors come from the f16 cache, and differ by chance.
+# The largest allowed ratio of attnkit's error to the error of stock llama.cpp. Both errors come from the f16 cache, and
+# differ by chance.
 SLACK = 1.01
 
 
@@ -61,7 +62,7 @@ def error(got, wanted):
 
 
 def median_error(got, wanted):
-    """Returns the median over the tokens of the error of a token's logits."""
+    """Returns the median of the tokens' errors. The error of a token is the error of its logits."""
     tokens = range(0, len(wanted), VOCABULARY)
     errors = sorted(math.fsum((a - b) ** 2 for a, b in zip(got[i:i + VOCABULARY], wanted[i:i + VOCABULARY]))
                     for i in tokens)
@@ -109,8 +110,8 @@ def compare_errors(model, report, ubatch):
 
 def compare_q8_0(model, report, reference):
     """Compares errors with a q8_0 cache. Stock llama.cpp supports a quantised V only with fa on. In a model with
-    experts, some tokens go to another expert than with an f32 cache. Chance decides which tokens, and their errors are
-    30 times as large as other errors. For these models only the median over the tokens is compared."""
+    experts, a q8_0 cache sends some tokens to other experts than an f32 cache does. Chance decides which tokens, and
+    their errors are 30 times as large as other errors. For these models only the median over the tokens is compared."""
     stock, own = (model.run(is_ours, 1, "q8_0") for is_ours in (False, True))
     on, ours = (error(logits, reference) for logits in (stock, own))
     median_on, median_ours = (median_error(logits, reference) for logits in (stock, own))

@@ -5,10 +5,11 @@ every case of FLASH_ATTN_EXT, and pass it.
 
     tests/interop/llamacpp/ops.py [BUILD] [--part N]
 
-llama.cpp's test does not count cases that a backend does not support; this script counts them. The first run fetches
+llama.cpp's test does not count cases that a backend does not support. This script counts them. The first run fetches
 llama.cpp's sources from PyPI and builds ggml, into the user's cache folder. Prints TAP. With --part the script runs
-only N cases, about equally many for each pair of types of K and V, from the cheaper half of the cases of a pair; and,
-for each value of a parameter that these N cases lack, the cheapest case with this value.
+only a part of the cases: N cases, and a few more. Each pair of types of K and V has about the same number of the N
+cases. They come from the cheaper half of the cases of the pair. For each value of a parameter that the N cases lack,
+the cheapest case with this value is added.
 """
 
 import argparse
@@ -33,7 +34,7 @@ def test(library, *options):
 
 
 def cases_in(table):
-    """Returns the cases of the table that llama.cpp's test prints, as all_cases does."""
+    """Returns the cases of the table that llama.cpp's test prints, in the form of all_cases."""
     rows = csv.DictReader(io.StringIO(table))
     return [(row["op_params"], row["supported"] == "1") for row in rows if row["op_name"] == OP]
 
@@ -65,7 +66,7 @@ def cost(case):
 
 
 def part_of(cases, count, dearest=math.inf):
-    """Chooses `count` cases by taking a case of each pair of types in turn, and adds a case for each value of a
+    """Chooses `count` cases, by taking a case of each pair of types in turn. Then adds a case for each value of a
     parameter that these cases lack, if a case with this value costs at most `dearest`. The choice is the same in every
     run."""
     groups = {}

@@ -41,8 +41,9 @@ template <class T> std::vector<T> rows_of(const ggml_tensor *t)
     return all;
 }
 
-// llama.cpp calls this function for each tensor: first with `asks` true, to ask whether this
-// program wants to see the tensor, then, if so, to show the tensor.
+// llama.cpp first calls this function with `asks` true for each tensor. The answer says whether
+// this program wants to see the tensor. If so, llama.cpp calls the function again with `asks`
+// false, once the tensor is computed.
 bool see(ggml_tensor *t, bool asks, void *to)
 {
     const bool wanted =

@@ -121,8 +121,8 @@ static void run_append(const attnkit_append_args *args, const char *isa)
     free(exec.workspace);
 }
 
-/* Appends the rows of src after the first `filled` rows of each batch entry of dst, converted to
- * the type of dst. */
+/* Converts the rows of src to the type of dst, and appends them to dst. In each batch entry of dst,
+ * they follow the first `filled` rows. */
 static void append(const struct call *call, const struct tensor *src, struct view from,
                    struct tensor *dst, int64_t filled)
 {
@@ -246,8 +246,8 @@ static void set_positions(struct call *call)
 }
 
 /* Returns a mask as a tensor. The dimensions of the mask are the last dimensions of
- * [batch][q_heads][q_len][keys]. Dimensions of 1 repeat, and the mask may have fewer columns than
- * the call has keys. */
+ * [batch][q_heads][q_len][keys]. A dimension of 1 repeats. The mask may have fewer columns than
+ * there are keys. */
 static attnkit_tensor mask_tensor(const struct call *call, attnkit_type type, int64_t *columns)
 {
     const struct tensor *const mask = &call->in[IN_MASK];

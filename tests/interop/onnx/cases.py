@@ -52,8 +52,8 @@ def as_case(case, node):
 
 
 def names(kind, present):
-    """Returns the file names of the inputs or outputs that are present. A file name has the position in the operator's
-    list."""
+    """Returns the file names of the inputs or outputs that are present. A file name has the position of the input or
+    output in the operator's list."""
     return [f"{kind}_{i}.pb" for i, name in enumerate(present) if name]
 
 

@@ -9,7 +9,7 @@ BFLOAT16_ULPS = 2
 
 
 def ordered(array):
-    """Maps bfloat16 numbers to integers in the same order. Both zeros become 0."""
+    """Maps bfloat16 numbers to integers. A larger number becomes a larger integer. Both zeros become 0."""
     bits = array.view(numpy.uint16).astype(numpy.int32)
     return numpy.where(bits & 0x8000, 0x8000 - bits, bits)
 
@@ -34,7 +34,7 @@ def difference(got, expected, case):
 
 
 def spoilt(array):
-    """Yields copies of the array with one small mistake each."""
+    """Yields copies of the array. Each copy has one small mistake."""
     for where in (0, -1):
         for change in (lambda x: x * 1.02 + 0.01, lambda x: x * 0 + numpy.nan):
             copy = array.copy()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts nodes of FlexAttention to nodes of Attention, if attnkit's options can express their score mod. A score mod
-is a graph. ONNX's cases have only a few graphs, which this module recognises by their operators and constants."""
+"""Converts a node of FlexAttention to a node of Attention, if attnkit's options can express the score mod of
+FlexAttention. A score mod is a graph. ONNX's cases have only a few graphs, which this module recognises by their
+operators and constants."""
 
 import numpy
 from onnx import helper, numpy_helper

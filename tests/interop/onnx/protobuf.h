@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the fields of a protobuf message one after the other. The bytes need not be trusted: the
- * functions read no byte outside the message, and report bytes that are not a field.
+ * Reads the fields of a protobuf message one after the other. The bytes need not be trusted. The
+ * functions read only bytes of the message, and report bytes that are not a field.
  */
 #ifndef ATTNKIT_TEST_PROTOBUF_H
 #define ATTNKIT_TEST_PROTOBUF_H

@@ -7,7 +7,7 @@ import openvino
 from openvino import opset13 as op
 
 WIDTH, HEADS, DIM, LAYERS = 96, 6, 16, 2
-KV_HEADS = 2  # of the decoder
+KV_HEADS = 2  # KV heads of the decoder
 
 
 def weights(kv_heads, seed):

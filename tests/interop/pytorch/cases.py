@@ -158,7 +158,7 @@ class Case:
         self.add_bias(bias)
         self.torch = {"attn_mask": call.widened(bias).astype(np.float64)}
 
-    # ------------------------------------------------------------ everything, as a dense mask
+    # ----------------------------------------------------------- all options, as a dense mask
 
     def distance(self, offsets):
         """Returns key index minus position as an array [batch, 1, q_len, kv_len]."""
@@ -206,7 +206,7 @@ class Case:
         self.seen = self.seen & (q_docs[:, :, None] == kv_docs[:, None])[:, None]
 
     def draw_short_mask(self, name):
-        """Draws a mask with fewer columns than keys, which masks the keys after its columns."""
+        """Draws a mask with fewer columns than keys. The mask hides the keys after its last column."""
         columns = self.kv_len if self.one_in(2) else 1 + self.below(self.kv_len)
         shape = (*self.broadcast_shape()[:-1], columns)
         if name == "bias":
@@ -228,8 +228,8 @@ class Case:
             self.fields["sinks"] = self.sinks
 
     def draw_flex(self):
-        """Draws options that flex_attention can express, too. Among them is a softcap, which is applied before anything
-        is added."""
+        """Draws options that attnkit and flex_attention can express. Among them is a softcap, which is applied before
+        anything is added."""
         self.draw_positional()
         if self.one_in(3):
             self.draw_documents()

@@ -49,8 +49,8 @@ class Layer:
                   ctypes.c_size_t(bytes.value), self.exec)
 
     def call(self, name, *arguments):
-        """Calls a function with structs and, if the function returns a size, with a reference for the size. If attnkit
-        refuses the call, raises an exception with its message."""
+        """Calls a function with structs. If the function returns a size, also passes a reference for the size. If
+        attnkit refuses the call, raises an exception with its message."""
         message = ctypes.create_string_buffer(MESSAGE_SIZE)
         answered = name.endswith(("_size", "_workspace"))
         last = len(arguments) - 1

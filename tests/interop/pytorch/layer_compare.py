@@ -5,7 +5,7 @@ measure, for which no bound is proved:
 
     E = |error| / (u (|result of attention| |W_O|ᵀ + |b_o|))
 
-The seeds of the cases are fixed. With these seeds, the largest E of a case was measured as 3.2 to 5.8. The limit is 4
+The seeds of the cases are fixed. With these seeds, the largest E was between 3.2 and 5.8 in each case. The limit is 4
 times 5.8, or the case's `close`. If q, k or v were rounded to binary16, E would be 150 to 1300. E does not count the
 last rounding of a 16-bit out.
 """
@@ -57,7 +57,7 @@ def figures(case, wanted, got):
 
 
 def compare(library, isa, case, wanted):
-    """Runs the case with weights and without weights. Both must give the same bits. Returns the figures of the
+    """Runs the case with weights and without weights. The two runs must give the same bits. Returns the figures of the
     errors."""
     layer = Layer(library, isa, **case.given)
     got = layer(case.x, weights=True, **case.arguments())

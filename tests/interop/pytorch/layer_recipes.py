@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of PyTorch, Hugging Face and others that need a recipe for attnkit. The table of docs/semantics.md lists them.
-A recipe takes a function that makes a Layer on one instruction set."""
+"""Recipes by which attnkit computes layers of PyTorch, Hugging Face and others. The table of docs/semantics.md lists
+the recipes. A recipe takes a function that makes a Layer on one instruction set."""
 
 import numpy as np
 import torch
@@ -88,8 +88,8 @@ def add_bias_kv_is_a_key_in_the_cache(layer):
 
 
 def cross_attention_keeps_the_keys_of_an_encoder(layer):
-    """As in Whisper's decoder, whose k_proj has no bias, the first call projects the encoder's rows, and later calls
-    attend over the cached keys."""
+    """As in Whisper's decoder, the first call projects the encoder's rows, and later calls attend over the cached keys.
+    k_proj has no bias."""
     case = Case(35, batch=2, q_len=3, kv_len=40, d_model=64, q_heads=4)
     del case.given["b_k"]
     case.weights["b_k"][...] = 0

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers of PyTorch, and the arguments with which attnkit computes the same results: nn.MultiheadAttention, blocks like
-Llama's with grouped heads, RoPE and a cache, and layers with some of these features. Seeds are fixed. PyTorch computes
-in float64 from the same numbers. docs/semantics.md describes these arguments."""
+"""Layers of PyTorch, and the arguments with which attnkit computes the same results. The layers are
+nn.MultiheadAttention, blocks like Llama's (with grouped heads, RoPE and a cache), and layers with some of these
+features. Seeds are fixed. PyTorch computes in float64 from the numbers that attnkit gets. docs/semantics.md describes
+the arguments."""
 
 import numpy as np
 import torch
@@ -108,7 +109,7 @@ class Case:
             cache = {"k": self.copies[0], "v": self.copies[1], "kv_len": self.keys, "cached": self.cached}
         return cross | cache | {"out_type": self.out_type, "rotation": self.rope} | self.fields
 
-    # -------------------------------------------------------------------------- the same in PyTorch
+    # ------------------------------------------------------------------------ the layers in PyTorch
 
     def make_module(self, **options):
         """Makes an nn.MultiheadAttention with these weights."""
@@ -246,7 +247,7 @@ def module_with_key_and_value_dims():
     return case
 
 
-# ------------------------------------------------------------------------ grouped and other heads
+# ------------------------------------------------------------------ grouped heads, and other dims
 
 
 def values_of_another_dim():

@@ -78,7 +78,7 @@ def causal_and_a_mask_go_together(attention):
     try:
         grouped(q, k, v, mask, is_causal=True)
     except RuntimeError:
-        pass  # PyTorch needs a single mask that combines both
+        pass  # PyTorch needs one mask that combines causal and the other mask
     else:
         raise AssertionError("PyTorch takes both now: compare them")
     both = attention(q, k, v, flags=call.CAUSAL, align=call.UPPER_LEFT,
@@ -98,11 +98,11 @@ def causal_goes_with_any_scale(attention):
         near(got.out, grouped(q, k, v, seen, scale=scale))
 
 
-# --------------------------------------------------------------- rows that see nothing
+# ---------------------------------------------------------------- rows that see no key
 
 
 def a_row_that_sees_nothing_is_0_with_an_lse_of_minus_infinity(attention):
-    """PyTorch before 2.5 gives NaN; later versions give 0. nan_to_num maps both to 0."""
+    """PyTorch before 2.5 gives NaN. Later versions give 0. nan_to_num makes the NaN 0."""
     q, k, v = tensors()
     mask = mask_with_an_empty_row()
     bias = np.where(mask, np.float32(0), np.float32(-np.inf))
@@ -160,7 +160,7 @@ def lse_is_a_natural_logarithm(attention):
 
 
 def a_float_mask_of_0_and_1_is_added(attention):
-    """PyTorch adds a float mask of 0 and 1, too. The bytes 0 and 1 of a Boolean mask are false and true."""
+    """PyTorch and attnkit add a float mask of 0 and 1. The bytes 0 and 1 of a Boolean mask are false and true."""
     q, k, v = tensors()
     mask = np.random.default_rng(10).random((Q_LEN, KV_LEN)) < 0.6
     numbers = mask.astype(np.float32)

@@ -5,14 +5,14 @@ The bound follows the order of roundings in kernels/README.md, with u = 2^-24 fo
 j that enters the softmax. In units of u, the errors are:
 
   x_j       (D + 6) S_j, where S_j is the sum of the magnitudes of x_j's terms. The dot product has D
-            roundings in its sum, and at most 6 by its factor and the product with it. Bias and slope
-            have at most 5. With a softcap (D + 10) S_j: two factors, two products and tanh, which is
-            off by 3 ulp
+            roundings in its sum. Its factor, and the product with the factor, have at most 6. Bias and
+            slope have at most 5 roundings. With a softcap, the error is (D + 10) S_j: two factors, two
+            products and tanh, which is off by 3 ulp
   weight    the error of x_j is a relative error of the weight. The maximum is an integer below
             max x / ln 2 + 1, so the rounding of the difference from it adds max x - x_j + ln 2. exp2 is
             off by 1 ulp, which is 2. Together:
                                                              eta_j = (D + 6) S_j + max x - x_j + 3
-  sums      h = 128 in a block, 4 of its chunk, 1 for each chunk, 1 for a sink
+  sums      h roundings: 128 in a block, 4 of its chunk, 1 for each chunk, 1 for a sink
   quotient  1
 
 With w = softmax(x), A = sum w_j |v_j| and H = sum w_j eta_j + h, an element o of out has

@@ -9,7 +9,7 @@ import transformers
 
 HERE = Path(__file__).resolve().parent
 FAMILIES = json.loads((HERE / "families.json").read_text())["families"]
-BYPASSING = ("Falcon", "Bloom", "MPT")  # families whose attention does not ask transformers for its attention function
+BYPASSING = ("Falcon", "Bloom", "MPT")  # families that do not use the attention function of transformers
 FIRST_TOKEN = 3                         # smaller numbers are tokens with a meaning of their own
 
 

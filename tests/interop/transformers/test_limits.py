@@ -57,8 +57,8 @@ class Served(Registered):
         torch.testing.assert_close(ours, theirs, atol=3e-5, rtol=0)
 
     def test_masks_of_the_caller(self):
-        """A mask [batch, 1, rows, keys] of numbers gives the logits of eager attention. The same mask of bools gives
-        the same logits."""
+        """A mask [batch, 1, rows, keys] of numbers gives the logits of eager attention. If the mask has bools in place
+        of the numbers, the logits do not change."""
         inputs = inputs_of("Llama")
         sees = torch.rand(2, 1, 48, 48, generator=torch.Generator().manual_seed(5)) < 0.7
         sees |= torch.eye(48, dtype=torch.bool)
@@ -107,8 +107,8 @@ class Served(Registered):
                     self.assertLessEqual(error, 4 * allowed + 1e-6 * right.norm(), family)
 
     def test_results_are_not_copied(self):
-        """The result has the strides that the next layer reads, without a copy, even if q has the strides of [batch,
-        heads, rows, elements], as in Whisper, or if rows of v are shorter than rows of q, as in DeepSeek."""
+        """The result has the strides that the next layer reads, without a copy. This holds even if q has the strides of
+        [batch, heads, rows, elements], as in Whisper, or if rows of v are shorter than rows of q, as in DeepSeek."""
         for width in (16, 8):
             q, k, v = torch.randn(2, 4, 6, 16), torch.randn(2, 4, 9, 16), torch.randn(2, 4, 9, width)
             with torch.no_grad(), Ops() as ops:

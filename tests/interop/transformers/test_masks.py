@@ -17,8 +17,8 @@ CASES = 300
 
 
 def drawn(chance):
-    """Draws the arguments of a mask: one of the known functions, keys in a cache before the rows, perhaps without the
-    first keys of the cache, room for later keys, and padding."""
+    """Draws the arguments of a mask: one of the known functions, keys in a cache before the rows, room for later keys,
+    and padding. Some caches have dropped their first keys."""
     window = chance.randint(1, 12)
     functions = ((theirs.causal_mask_function, None, True), (theirs.bidirectional_mask_function, None, False),
                  (theirs.sliding_window_causal_mask_function(window), window, True),

@@ -167,7 +167,8 @@ static int64_t outers_of(const struct append *a)
     return a->page_size ? a->batch * pages_each(a) : a->batch;
 }
 
-/* Unless a->is_usual, every second row has numbers of all kinds, such as NaN and subnormals. */
+/* If a->is_usual is false, every second row has numbers of all kinds, such as NaN and
+ * subnormals. */
 static void fill_src(const struct append *a, char *src, uint64_t *random)
 {
     const int64_t count = a->batch * a->heads * a->len * a->dim;
@@ -295,7 +296,8 @@ static void run_append(const struct append *a, const struct memory *m, const cha
 
 /* --- What an append has written --------------------------------------------------------------- */
 
-/* Hashes a row of an entry's head, or its scales, in the order of its elements. */
+/* Hashes a row of a head, in the order of the elements. If of_scales is true, hashes the scales of
+ * the row instead. */
 static uint64_t hash_row(uint64_t hash, const struct append *a, const struct memory *m,
                          bool of_scales, int64_t b, int64_t h, int64_t r)
 {

@@ -2,15 +2,15 @@
  *
  * Golden cases of attention. The cases cover K and V of each type in each layout, each mask and
  * each pair of masks, every set of score mods, the weights as an output, and all these options
- * together. The cases of one kind multiply K and V as integers, and the cases of another kind
- * multiply bf16 in groups of products.
+ * together. One kind of cases multiplies K and V as integers. One kind multiplies bf16 in groups of
+ * products.
  */
 #include <stddef.h>
 
 #include "tests/promises/golden/call.h"
 #include "tests/promises/golden/kind.h"
 
-/* --- What all kinds draw from ----------------------------------------------------------------- */
+/* --- Lists from which all kinds draw ---------------------------------------------------------- */
 
 static const int64_t q_lens[] = {1, 1, 1, 2, 3, 5, 8, 16, 17, 33, 65, 129};
 static const int64_t kv_lens[] = {1, 5, 15, 16, 17, 33, 64, 100, 127, 128, 129, 200, 257, 400};
@@ -350,8 +350,8 @@ static void describe_cells(int number, struct golden_attention *w)
 
 /* --- Integers --------------------------------------------------------------------------------- */
 
-/* Describes a call that multiplies K and V as integers: in each layout without tiles and in cells,
- * half of the cases with masks and score mods. */
+/* Describes a call that multiplies K and V as integers. The cases go through all layouts without
+ * tiles, and through cells. Half of the cases have masks and score mods. */
 static void describe_integers(int number, struct golden_attention *w)
 {
     static const int layouts[] = {0, 1, 3, 5, 6, 7, 0, 5};
@@ -375,8 +375,9 @@ static void describe_integers(int number, struct golden_attention *w)
 
 /* --- Products of bf16 ------------------------------------------------------------------------- */
 
-/* Describes a call that multiplies bf16 in groups, with weights of one or two bf16: in each layout
- * without tiles and in cells, half of the cases with masks and score mods. */
+/* Describes a call that multiplies bf16 in groups, with weights of one or two bf16. The cases go
+ * through all layouts without tiles, and through cells. Half of the cases have masks and score
+ * mods. */
 static void describe_products(int number, struct golden_attention *w)
 {
     static const int layouts[] = {0, 1, 3, 5, 6, 7, 0, 5};

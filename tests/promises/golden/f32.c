@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Golden cases of plain attention in binary32: every head_dim up to 130, lengths around the borders
- * of tiles, blocks and chunks, strides of every sort. Each case also runs with every row against an
+ * of tiles, blocks and chunks, strides of every sort. Each case also runs with every row next to an
  * unmapped page.
  */
 #include <setjmp.h>

@@ -20,7 +20,7 @@ struct golden_attention;
 struct golden_kind {
     const char *name; /* name of the kind in golden.txt */
     int count;        /* number of cases, which are numbered from 0 */
-    int ways;         /* number of memory layouts in which a case runs; all give the same hash */
+    int ways;         /* number of memory layouts of a case; the hash is the same in each */
 
     /* Returns the hash of all result bytes of a case on an instruction set, or of the reference if
      * isa is NULL. The reference is the code in kernels/scalar/reference.c and reference_linear.c.

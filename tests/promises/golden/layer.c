@@ -115,7 +115,7 @@ struct layer_memory {
     size_t packed_size;
     float *lse, *weights, *mean;
     char *out;
-    int64_t keys; /* columns of weights */
+    int64_t keys; /* columns of the weights output */
     int64_t cached[BATCH];
     int32_t table[BATCH * CAPACITY / PAGE];
     float sinks[8];

@@ -38,7 +38,7 @@ def leaves_for(function, *tensors):
 
 
 def with_gradients(function, q, k, v, **options):
-    """Returns the result and the gradients of q, k and v for a gradient of the result that differs by column."""
+    """Returns the result, and the gradients of q, k and v. The gradient of the result differs from column to column."""
     leaves = leaves_for(function, q, k, v)
     out = function(*leaves, **options)
     grad = torch.linspace(-1, 1, out.shape[-1]).to(out.dtype).expand(out.shape)

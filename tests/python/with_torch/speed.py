@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints what a tiny call costs, and how long larger calls take, by PyTorch's own function and by attnkit's ways into
-PyTorch. All ways take turns in one run, on one thread; each figure is the shortest time of a turn.
+PyTorch. All ways take turns in one run, on one thread. Each figure is the shortest time of a turn.
 
     tests/python/with_torch/speed.py
 """

@@ -116,7 +116,7 @@ class SameBits(unittest.TestCase):
             ours(q, k[:, :2], v[:, :2])
 
     def test_arrays_take_tensors(self):
-        """attnkit.attention takes tensors as any other array; an `out` may not overlap an input."""
+        """attnkit.attention takes tensors like other arrays. An `out` may not overlap an input."""
         q, k, v = drawn_qkv()
         out = torch.empty_like(q)
         self.assertIs(attnkit.attention(q, k, v, out=out), out)

@@ -33,9 +33,10 @@ def first(result):
 class OpInfo(unittest.TestCase):
     """Compares with the formula in float64. Every result has to be inside the tolerances.
 
-    PyTorch's gradients are outside the tolerances, with attnkit or without. A gradient may be off by twice the error of
-    PyTorch's gradient, by the rounding of the result, and by a float32 epsilon for each unit of the largest score,
-    because PyTorch's backward op computes the scores again, with other roundings than attnkit's."""
+    PyTorch's gradients are outside the tolerances, with attnkit or without. A gradient may be off by the sum of three
+    errors: twice the error of PyTorch's gradient, the rounding of the result, and a float32 epsilon for each unit of
+    the largest score. The third error occurs because PyTorch's backward op computes the scores again, with other
+    roundings than attnkit."""
 
     def with_gradients(self, function, sample):
         leaves = leaves_for(function, sample.input, *sample.args)

@@ -84,8 +84,8 @@ class Reached(unittest.TestCase):
         yield "one column", lambda seed: drawn(seed, 2, 4, 5, 3)[..., 1:2]
 
     def test_strides(self):
-        """Whatever the strides of q, k and v, results have the bits of contiguous tensors. Their strides are the
-        strides of PyTorch's result, on tensors and on fake tensors."""
+        """Whatever the strides of q, k and v, results have the bits of contiguous tensors. The strides of the results
+        are the strides of PyTorch's result, on tensors and on fake tensors."""
         for name, make in self.layouts():
             q, k, v = make(1), make(2), make(3)
             theirs = FLASH(q, k, v)
@@ -217,7 +217,7 @@ class LeftToTorch(unittest.TestCase):
                 self.assertTrue(torch.equal(lse, torch.zeros(batch, 4, q_len)))
 
     def test_errors_equal_the_errors_of_torch(self):
-        """A call that PyTorch's function refuses is refused in PyTorch's words, also while attnkit is active."""
+        """A call that PyTorch's function refuses is refused in PyTorch's words, even while attnkit is active."""
         q, k, v = drawn_qkv()
         for call, words in ((lambda: FLASH(q, k, v, 0.3), "dropout"),
                             (lambda: FLASH(q, k, v, attn_mask=torch.ones(5, 7, dtype=torch.bool)), "same data type"),

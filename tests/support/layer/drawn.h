@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Layer calls drawn from a number: self-attention, rotated or not, and cross-attention, with masks,
- * bias, sinks and other options, and with weights among the results. No call has a cache; layers
+ * bias, sinks and other options, and with weights among the results. No call has a cache. Layers
  * with caches are in sequences.h.
  */
 #ifndef ATTNKIT_TEST_LAYER_DRAWN_H
@@ -21,7 +21,7 @@ struct layer_call {
     struct layer layer;
     attnkit_layer_args args;
     attnkit_attention_args attention;
-    struct groups groups; /* of attention */
+    struct groups groups; /* the groups of attention */
     attnkit_rotation rotation;
     int64_t keys; /* keys of a batch entry */
     int64_t kv_lens[LAYER_BATCH], positions[LAYER_BATCH];

@@ -24,7 +24,7 @@ struct sequences {
     struct layer layer;
     attnkit_layer_args args;
     attnkit_attention_args attention;
-    struct groups groups; /* of attention */
+    struct groups groups; /* the groups of attention */
     attnkit_rotation rotation;
     int64_t batch, len;
     float *x, *out;
@@ -53,7 +53,7 @@ struct cached_layer {
     float *k_scales, *v_scales;
     size_t bytes; /* bytes of k, and of v */
     int32_t table[CACHE_PAGES];
-    int64_t cached[SEQUENCES]; /* number of cached keys of each sequence; args points to it */
+    int64_t cached[SEQUENCES]; /* number of cached keys of each sequence; args points to cached */
 };
 
 void cached_layer_begin(struct cached_layer *c, const struct sequences *s,

@@ -27,7 +27,7 @@ struct small_layer {
     attnkit_layer_weights weights;
     attnkit_layer_args args;
     attnkit_attention_args attention;
-    struct groups groups; /* of attention */
+    struct groups groups; /* the groups of attention */
     attnkit_rotation rotation;
     attnkit_exec exec;
     int64_t cached[BATCH], positions[BATCH], kv_lens[BATCH];
