@@ -5,12 +5,12 @@
     tools/detection.py [BUILD] [--runs 20] [--percents 0,1,2,3,5] [--load none|same|other] ...
 
 In BUILD/detection, builds libraries whose prefill is slowed by the given percentages (-Dslowdown). Compares each
-library, repeatedly and in random order, with the library that is slowed by 0 percent, which has the same code. Only
-points of prefill are slower. Therefore a red point of decode, linear maps or appends is a false alarm, and so is any
-red point at 0 percent. A run takes 10 to 30 s. The results are written after each run, as OUTPUT.json and as a table in
-OUTPUT.md; --from makes the table from results of an earlier run. The exit code is 0 if enough slowdowns were found and
-few enough reported falsely (FOUND_FLOORS, FALSE_JOBS_CEILING), 1 if not, 2 if the command was not understood, and 3 if
-there is nothing to judge or something went wrong."""
+library, repeatedly and in random order, with the library that was built with -Dslowdown=0. Only points of prefill are
+slower. Therefore a red point of decode, linear maps or appends is a false alarm, and so is any red point at 0 percent.
+A run takes 10 to 30 s. The results are written after each run, as OUTPUT.json and as a table in OUTPUT.md. With --from,
+the table is made from the results of an earlier run. The exit code is 0 if the share of slowdowns that were found is
+large enough, and the share of false alarms is small enough (FOUND_FLOORS, FALSE_JOBS_CEILING), 1 if not, 2 if the
+command was not understood, and 3 if there is nothing to judge or something went wrong."""
 
 import argparse
 import datetime
@@ -262,7 +262,7 @@ def is_conclusive(run):
 
 
 def rates(results, percent):
-    """Returns a row of the table. Shares are over the conclusive runs; ratios are over all runs."""
+    """Returns a row of the table. The row has shares of the conclusive runs, and the ratios of all runs."""
     names = results["points"]
     runs = [run for run in results["runs"] if run["percent"] == percent]
     conclusive = [run for run in runs if is_conclusive(run)]

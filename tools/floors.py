@@ -43,8 +43,7 @@ BROKEN, NOT_JUDGED, NO_SENSE, NOTHING_TO_SEE = 1, 2, 3, 77
 
 @dataclasses.dataclass
 class Floor:
-    """A percentage of a roof for any machine, and a percentage for each CPU family that the first percentage does not
-    fit."""
+    """A percentage of a roof for any machine, and higher percentages for some CPU families."""
     common: float
     families: dict = dataclasses.field(default_factory=dict)  # name -> percent, never below common
 
@@ -157,7 +156,7 @@ def write_floors(path, floors):
         fail(f"cannot write {path}: {problem.strerror}")
 
 
-# --------------------------------------------------------------------------- only goes up
+# ---------------------------------------------------------------------- floors only go up
 
 
 def git(*words):
@@ -333,9 +332,10 @@ def kept(name, machines):
 
 
 def raised(name, floor, machines):
-    """Returns a Floor that holds on these machines. The number of a family depends only on machines of this family. If
-    a row has numbers of families, its common number goes up only if each of these families has a machine here, and only
-    if the machines are of more than one family: the results of one family say nothing about other families."""
+    """Returns a Floor that holds on these machines. The number of a family depends only on machines of this family. A
+    row without numbers of families always gets the number for any machine from these machines. With numbers of
+    families, the number for any machine changes only if these machines are of at least two families, and each family
+    with a number is among them. The results of one family say nothing about other families."""
     there = {machine.family for machine in machines}
     families = {family: max(percent, kept(name, [m for m in machines if m.family == family]))
                 for family, percent in floor.families.items()}

@@ -5,11 +5,11 @@
     tools/llamacpp_layers.py [BUILD] [--layers 48] [--depths 0] [--threads 1,2] [--kv f16] [--tokens 1] [--also LIBRARY]
 
 All candidates are in one process and share one model, the caches and the threads of the machine. They take short turns
-in a random order. A row of the table has the result of a candidate: its difference to stock llama.cpp with -fa on, in
-microseconds per layer, as the median over the rounds. The second "fa on" is another context of the same stock
-llama.cpp, and shows what the measurement can resolve. All layers have the same weights, which stay in the processor's
-caches. --tokens is the number of tokens of a step: 1 is decoding, and more are prefill. --also adds a build of the
-backend. """
+in a random order. A row of the table has the result of a candidate: its time minus the time of stock llama.cpp with -fa
+on, in microseconds per layer. This is the median over the rounds. The second "fa on" is another context of the same
+stock llama.cpp, and shows how small a difference the measurement can resolve. All layers have the same weights, which
+stay in the processor's caches. --tokens is the number of tokens of a step: 1 is decoding, and more are prefill. --also
+adds a build of the backend."""
 
 import argparse
 import itertools
@@ -63,7 +63,7 @@ def parse():
     add("--threads", type=numbers, default=[1, 2])
     add("--kv", type=lambda text: text.split(","), default=["f16"], help="types of the cache")
     add("--tokens", type=int, default=1, help="tokens of a step: 1, which is decoding, up to 512")
-    add("--rounds", type=int, default=40, help="rounds of a set of contexts")
+    add("--rounds", type=int, default=40, help="rounds with one set of contexts")
     add("--places", type=int, default=4, help="sets of contexts, each in other memory")
     add("--also", type=Path, action="append", default=[], metavar="LIBRARY", help="a further build of the backend")
     return parser.parse_args()

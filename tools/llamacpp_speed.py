@@ -27,7 +27,8 @@ import environment  # noqa: E402
 import speed_table  # noqa: E402
 
 # A dict: title of the candidate -> (whether it has the backend, whether -fa is on). The first candidate with -fa on
-# writes the file of the cache that the other candidates with -fa on read. The same holds for -fa off.
+# writes the file of the cache that the other candidates with -fa on read. Candidates with -fa off share a second file
+# in this way.
 CANDIDATES = {"attnkit": (True, 1), "fa on": (False, 1), "fa off": (False, 0)}
 
 

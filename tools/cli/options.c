@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parses the options of a subcommand by a table, from which its help is made as well. Names cannot
- * be abbreviated: otherwise a new option could make an abbreviation in an old script ambiguous.
+ * Parses the options of a subcommand by a table. The help of the subcommand is made from the same
+ * table. Names cannot be abbreviated: otherwise a new option could make an abbreviation in an old
+ * script ambiguous.
  */
 #include "tools/cli/tool.h"
 

@@ -24,8 +24,8 @@ static bool own_folder(char folder[PATH_MAX])
     return true;
 }
 
-/* Looks for the program in the folder of this command, and at its places in a build tree and in an
- * installation. */
+/* Looks for the program in the folder of this command, in the folders of a build tree, and in the
+ * libexec folder of an installation. */
 static bool find_program(const char *name, const char *built_where, char program[2 * PATH_MAX])
 {
     static const char *const places[] = {"", "/../bench", "/../bench/compare", "/../libexec"};

@@ -35,7 +35,7 @@ __attribute__((format(printf, 1, 2))) void say(const char *format, ...);
 struct option {
     const char *name;     /* "--threads" */
     const char *argument; /* the name of its argument in the help, such as "N"; NULL for none */
-    const char *help;     /* lines after the first are indented by the help */
+    const char *help;     /* options_print_help indents all lines but the first */
     const char **value;   /* set to the argument, or to name if there is none; NULL if the option is
                            * not given */
 };
@@ -49,7 +49,7 @@ bool options_parse(const struct option *options, int count, int argc, char **arg
 bool options_require(const char *command, const struct option *options, int count,
                      const char *const *names);
 
-/* An option that needs another option, and the arguments of both. */
+/* An option `name`, the option `needed` that it needs, and the arguments of the two options. */
 struct option_pair {
     const char *name, *value, *needed, *needed_value;
 };

@@ -59,7 +59,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Returns the number of panels in a row of panels that makes the picture about square. */
+/* Returns how many panels lie side by side. This number makes the picture about square. */
 static int panels_across(const struct heat_map *map)
 {
     const int64_t least = divide_up(map->heads, MAX_DOWN), most = smaller(map->heads, MAX_ACROSS);

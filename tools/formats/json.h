@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A reader of the tokens of a JSON text (RFC 8259). The caller knows which token must come next,
- * and takes one token after the other. The bytes need not be trusted: no byte outside of the text
- * is read. A function returns false if the next token is of another kind.
+ * and takes one token after the other. The bytes need not be trusted. Only bytes of the text are
+ * read. A function returns false if the next token is of another kind.
  */
 #ifndef ATTNKIT_JSON_H
 #define ATTNKIT_JSON_H
@@ -24,8 +24,8 @@ bool json_take(struct json *json, char c);
 bool json_ends(struct json *json);
 
 /* Takes a string, and writes it to `string` as UTF-8 without escapes, with a 0 at its end. The
- * result is never longer than the string with its quotes in the text. Control characters, also as
- * escapes, are refused, because the string may go into a message. */
+ * result is never longer than the string with its quotes in the text. Control characters and
+ * escapes of control characters are refused, because the string may go into a message. */
 bool json_take_string(struct json *json, char *string);
 
 /* Takes a whole number that is not negative and has only digits. */

@@ -164,7 +164,7 @@ static bool parse_header(struct text *text, struct header *header)
     return take(text, '}') && take(text, '\n') && text->at == text->end;
 }
 
-/* ----------------------------------------------------------------------------- what it holds */
+/* ------------------------------------------------------------------------- what a file holds */
 
 static const struct {
     const char *descr, *name;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes .npy files in format 1.0, and other files: either all of them or none. Each file is
+ * Writes all result files of a command, or none of them. .npy files have format 1.0. Each file is
  * completed under another name in the folder of its target, and then renamed.
  */
 #define _XOPEN_SOURCE 700

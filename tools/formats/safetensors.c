@@ -28,7 +28,7 @@ struct parser {
     struct json json;
     char *room; /* place of the next string, with room for as many bytes as the text has left */
     struct safetensors *to;
-    size_t capacity; /* of to->tensors */
+    size_t capacity; /* the number of tensors that fit into to->tensors */
     char *why;       /* the reason for a refusal of the header, SAFETENSORS_WHY bytes */
 };
 
@@ -214,7 +214,7 @@ static bool take_header(struct parser *parser)
     return json_ends(&parser->json);
 }
 
-/* ----------------------------------------------------------------------------------- all of it */
+/* -------------------------------------------------------------------- the order of the tensors */
 
 static int by_name(const void *a, const void *b)
 {

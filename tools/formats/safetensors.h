@@ -42,7 +42,7 @@ bool safetensors_read(struct safetensors *file, const struct safetensor *tensor,
 
 void safetensors_close(struct safetensors *file);
 
-/* Parses a header, after which the file has data_bytes further bytes. Fills `tensors` and `names`,
+/* Parses a header. In the file, data_bytes bytes follow the header. Fills `tensors` and `names`,
  * which safetensors_close frees. Returns false if the header is wrong, and writes the reason to
  * `why`. */
 bool safetensors_parse(const char *header, size_t size, uint64_t data_bytes,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads and writes UTF-8. A character has 1 to 4 bytes. The first byte says how many, and each
- * further byte has six bits of the character.
+ * Reads and writes UTF-8. A character has 1 to 4 bytes. The first byte gives the number of bytes,
+ * and each further byte holds six bits of the character.
  */
 #include "tools/formats/utf8.h"
 

@@ -6,11 +6,12 @@
 //
 //     layers LAYERS DEPTH THREADS KV_TYPE TOKENS ROUNDS PLACES CANDIDATE...
 //
-// The candidates "on" and "off" are stock llama.cpp with this value of -fa. Any other candidate is
-// the file of a backend that only this candidate loads. A step computes TOKENS further tokens after
-// DEPTH tokens. In each round, every candidate takes some steps, in a random order. Each line of
-// the output is a round: the time of a step of each candidate in microseconds. After ROUNDS rounds,
-// all contexts are made anew, in other memory. This is done PLACES times.
+// The candidate "on" is stock llama.cpp with -fa on. The candidate "off" is stock llama.cpp with
+// -fa off. Any other candidate is the file of a backend that only this candidate loads. A step
+// computes TOKENS further tokens after DEPTH tokens. In each round, every candidate takes some
+// steps, in a random order. Each line of the output is a round: the time of a step of each
+// candidate in microseconds. After ROUNDS rounds, all contexts are made anew, in other memory. This
+// is done PLACES times.
 #include "tools/llamacpp/random_model.h"
 
 #include <ggml-backend.h>
@@ -29,8 +30,8 @@
 namespace
 {
 
-constexpr int most_tokens = 512; // of a batch
-constexpr int decode_steps = 4;  // of a turn; a turn has one step of several tokens
+constexpr int most_tokens = 512; // the most tokens of a batch
+constexpr int decode_steps = 4;  // decode steps of a turn; with several tokens, a turn is one step
 
 double microseconds()
 {

@@ -128,7 +128,7 @@ uint64_t seed_of(const char *name)
 
 // Sets random weights. The weights of norms are near 1, biases near 0. The elements of a matrix are
 // scaled so that its output has about the magnitude of its input. The matrices of q and k are
-// larger, so that the softmax is sharper.
+// scaled to larger outputs, so that the softmax is sharper.
 void set_weights(ggml_tensor *t)
 {
     const bool is_vector = t->ne[1] == 1, is_bias = std::strstr(t->name, ".bias") != nullptr;
@@ -149,9 +149,9 @@ void set_own_weights(ggml_tensor *t, void *)
     set_weights(t);
 }
 
-// Lets a matrix or vector of a layer ("blk.7.attn_q.weight") lie in the memory of the same matrix
-// of the layer whose weights were set first. `first` is a map from the name without the layer to
-// this memory.
+// All layers share the weights that are set first. t is a matrix or a vector of a layer, such as
+// "blk.7.attn_q.weight". `first` is a map from the name without the layer to the memory that the
+// layers share.
 void share_weights(ggml_tensor *t, void *first)
 {
     std::string name = t->name;

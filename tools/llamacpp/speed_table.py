@@ -9,9 +9,9 @@ TITLES = ("fa off", "fa on", "attnkit")
 
 class Row:
     """A measured case. `turns` is a dict from the name of a candidate to its times in milliseconds. Time i of each
-    candidate was measured in round i. `faster` says how many times as fast attnkit is as the better other candidate:
-    the median over the ratios of times of the same round, because the speed of a shared machine changes from round to
-    round."""
+    candidate was measured in round i. `faster` says how many times as fast attnkit is as the faster of the other
+    candidates. It is the median of the ratios within a round, because the speed of a shared machine changes from round
+    to round."""
 
     def __init__(self, kv, threads, depth, what, turns):
         self.kv, self.threads, self.depth, self.what = kv, threads, depth, what
@@ -32,8 +32,8 @@ def heading():
 
 
 def short_table(rows):
-    """Returns the short table. It has a row for each type of cache, number of threads, and prefill or decode. A row
-    shows, for each depth, how many times as fast llama.cpp is with the backend."""
+    """Returns the short table. It has a row for each combination of a type of cache, a number of threads, and prefill
+    or decode. A row shows, for each depth, how many times as fast llama.cpp is with the backend."""
     depths = sorted({row.depth for row in rows})
     lines = ["| KV | threads | | " + " | ".join(f"depth {depth}" for depth in depths) + " |",
              "| --- | ---: | --- |" + " ---: |" * len(depths)]

@@ -157,7 +157,7 @@ class LayerArgs(ctypes.Structure):
                 ("mean_weights", c_void_p)]
 
 
-# --------------------------------------------------------------------------- filling them
+# --------------------------------------------------------------------------- filling the structs
 
 
 def type_of(array):
@@ -191,8 +191,8 @@ def is_group(kind):
 
 
 def take(struct, values):
-    """Returns a struct filled with the values for which the struct or its groups have fields, and whether there are any
-    of these values. Removes these values from the dict."""
+    """Fills a struct with the values of the dict that have a field in the struct or in one of its groups. Removes these
+    values from the dict. Returns the struct, and whether there were any such values."""
     made, count = struct(size=ctypes.sizeof(struct)), len(values)
     for name, kind in struct._fields_:
         if is_group(kind) and not is_group(type(values.get(name))):

@@ -36,8 +36,8 @@ def choose_columns(only, library):
 
 
 def pin(threads):
-    """Pins this process and its children, also the benches of the roofs, to the last processors, because the first
-    processor handles the interrupts."""
+    """Pins this process and its children to the last processors, because the first processor handles the interrupts.
+    The benches of the roofs are children of this process."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures in rounds. In each round, every candidate is measured once, in a new random order, and then the roof. So a
-change of the clock rate, or another program on the machine, affects all candidates alike. Medians over the rounds are
-reported.
+"""Measures the candidates in rounds. In each round, every candidate is measured once, in a new random order. Then the
+roof is measured. So a change of the clock rate, or another program on the machine, affects all candidates alike.
+Medians over the rounds are reported.
 
 Each library runs in its own process, on the same processors, because libraries in one process share OpenMP and BLAS
-settings and can crash each other. Only one process runs at any time; the other processes are stopped. Thus a library's
+settings and can crash each other. Only one process runs at any time. The other processes are stopped. Thus a library's
 threads may spin between its own calls, as they do in other programs, but never during the calls of another library. A
 measurement of a candidate is called its turn. A turn is one call, or as many calls as fill TURN seconds. Before a turn,
 some untimed calls warm the caches."""

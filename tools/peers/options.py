@@ -71,7 +71,7 @@ def find_library(build):
 
 
 def complete(options):
-    """Sets those options that follow from other options."""
+    """Sets the options that follow from other options."""
     options.build = Path(options.build)
     options.library = find_library(options.build) if "attnkit" in options.only else None
     options.venv = options.build / "peers-venv"

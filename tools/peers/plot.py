@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the plot, as PNG and SVG: the percentage of the machine's roof for each workload, the roofline with a point for
 each measurement, and the time of the smallest call. attnkit's bars have strong colours and are labelled with their
-numbers; the bars of the peers have paler colours. Colour-blind readers can tell the colours apart, also in grey."""
+numbers; the bars of the peers have paler colours. Colour-blind readers can tell the colours apart, and so can readers
+of a grey print."""
 
 import math
 
@@ -51,8 +52,9 @@ def is_ours(results, title):
 
 
 def label(entry):
-    """Returns the label of a workload in three short lines. For attention and layers, these are name and kind, lengths,
-    dim and type; for a linear map name, rows, and the sizes of the matrix."""
+    """Returns the label of a workload in three short lines. For attention and layers, the first line has the name and
+    the kind, the second line the lengths, and the third line the dim and the type. For a linear map, the lines are the
+    name, the rows, and the sizes of the matrix."""
     parts = entry["shape"].split("_")
     if parts[0][0] == "R":
         rows, in_dim, out_dim = (part[1:] for part in parts)
@@ -239,8 +241,8 @@ def title(figure, results):
 
 
 def page(figure, results):
-    """Draws the page: the bars at the top, the roofline below them, and to its right the smallest call if it was
-    measured."""
+    """Draws the page: the bars at the top and the roofline below them. If the smallest call was measured, it is to the
+    right of the roofline."""
     entries = [e for e in results["workloads"] if not e["tiny"] and e["roof"]["speed"]]
     entries.sort(key=lambda e: e["roof"]["kind"] == "read")
     tiny = next((e for e in results["workloads"] if e["tiny"] and is_timed(e)), None)

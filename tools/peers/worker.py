@@ -108,8 +108,8 @@ class Candidate:
         return tried
 
     def touch(self):
-        """Reads all copies once by a call on each, because a hypervisor may have taken back memory that was idle while
-        other candidates were prepared."""
+        """Makes one call on each copy, which reads the copy. While other candidates were prepared, a hypervisor may
+        have taken back the memory of the copies."""
         self.make_calls(self.form.calls, len(self.form.calls))
 
     def turn(self, count):
@@ -152,7 +152,7 @@ def main():
         return
     gc.disable()
     serve(connection, Candidate(module, setting))
-    os._exit(0)  # without cleanup, in which some libraries crash
+    os._exit(0)  # without the cleanup, in which some libraries crash
 
 
 main()

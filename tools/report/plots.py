@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the plots of a history: the percentage of a row or of a family of rows over its runs, and the roofline of an
-instruction set. A fall is a red triangle that points down, a rise is a green triangle that points up, so that readers
-can tell them apart without the colours.
+instruction set. A fall is a red triangle that points down. A rise is a green triangle that points up. Readers can tell
+them apart without the colours.
 """
 
 from statistics import median
@@ -30,7 +30,7 @@ def bounds(values):
     return max(0.0, low - missing - 1), high + missing + 2
 
 
-# ---------------------------------------------------------------------------- over the runs
+# ---------------------------------------------------------------------- plots over the runs
 
 
 def timeline(machine, values, words, height, notes=1):

@@ -9,11 +9,11 @@ of one call of each row. The rows are prefill, decode, few rows, linear maps, la
 shapes, and calls with little or nothing to do. callgrind does not know AVX-512 and NEON; tools/static/loops.py covers
 these instruction sets.
 
-Fails if a row has over 0.5 % more instructions than in tools/static/counts/, or if only the build or only
-tools/static/counts/ has the row. Also prints every other difference, even improvements. `tools/figures --write` stores
-the new counts. The counts depend on the compiler and on glibc, whose memcpy follows the CPU that valgrind emulates.
-The exit status is 77 if nothing is compared: no counts are stored for this compiler, glibc and valgrind, valgrind is
-missing, the CPU lacks AVX2, or the build is no plain release build."""
+Fails if a row has over 0.5 % more instructions than are stored in tools/static/counts/. Also fails if a row is missing
+in the build or in tools/static/counts/. Prints every difference, even improvements. `tools/figures --write` stores the
+new counts. The counts depend on the compiler and on glibc, whose memcpy follows the CPU that valgrind emulates. The
+exit status is 77 if nothing is compared, for one of these reasons: valgrind is missing, the CPU lacks AVX2, the build
+is no plain release build, or no counts are stored for this compiler, this glibc and this valgrind."""
 
 import argparse
 import json

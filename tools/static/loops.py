@@ -7,16 +7,17 @@
 Disassembles the objects of scores, weighted_v, softmax, the parts of decode and linear maps. Follows every innermost
 loop with FMAs along its most used path. This is the shortest path with all FMAs, which leaves out prefetches and
 changes of scale that are not needed in every iteration. Loops of a kernel (and of a type, if the kernel has a function
-for each type) with the same number of FMAs share a line of the output. The line has the numbers of instructions, of
-loads into vector registers (a broadcast from memory counts as one), and of loads and stores of spilled vectors, and the
-percentage of the FMA port limit that a CPU reaches by llvm-mca 19. Each figure is the worst figure of these loops.
+for each type) with the same number of FMAs share a line of the output. The line has three numbers: instructions, loads
+into vector registers (a broadcast from memory counts as one), and loads and stores of spilled vectors. For each CPU
+model, it also has the percentage of the FMA port limit that the CPU reaches by llvm-mca 19. Each figure is the worst
+figure of these loops.
 
 llvm-mca does not model caches, instruction fetch and store-to-load forwarding.
 
-Fails if a full tile breaks a limit, or if a figure differs from tools/static/loops/, even if it is better: a change of
-kernels must include the new figures, which `tools/figures --write` stores. Figures are stored for each instruction set
-and compiler. Code of other compilers only has to keep the limits. The exit status is 77 if there are no objects that
-this script can read."""
+Fails if a full tile breaks a limit, or if a figure differs from the stored figure in tools/static/loops/, even if the
+new figure is better. A change of kernels must include the new figures, which `tools/figures --write` stores. Figures
+are stored for each instruction set and compiler. Code of a compiler without stored figures only has to keep the limits.
+The exit status is 77 if there are no objects that this script can read."""
 
 import argparse
 import json
@@ -38,7 +39,7 @@ TILES_OF_UNIT = {"avx512_bf16": ["scores", "product"], "avx512_amx": ["grouped"]
 TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # the type at the end of a function's name
 LEAST_PERCENT = 90
 # Loads per FMA. Ice Lake sustains little more than one load of a zmm per cycle. Sapphire Rapids starts two loads of a
-# tile register in the time of a TDPBF16PS, and the loads should not be the bound.
+# tile register in the time of a TDPBF16PS. With at most one load per TDPBF16PS, the loads do not limit the speed.
 MOST_LOADS = {"avx512": 0.5, "avx512_amx": 1}
 MCA = "llvm-mca-19"  # a fixed version, because the models, and with them the figures, differ between versions
 COUNTED = {"instructions", "loads", "spills"}  # the counts of a loop; its other figures are cycles on each CPU
@@ -73,8 +74,8 @@ ARM = {
 }
 MACHINES = {
     "avx2": Machine(cpus={"haswell": 2, "znver3": 2}, **X86),
-    # These models of llvm-mca 19 are not used: its Ice Lake and Sapphire Rapids start one FMA of a zmm in a cycle, but
-    # the real CPUs start two; in its Zen 4, broadcasts from memory are too slow.
+    # Three models of llvm-mca 19 are not used. Its Ice Lake and Sapphire Rapids start one FMA of a zmm in a cycle, but
+    # the real CPUs start two. In its Zen 4, broadcasts from memory are too slow.
     "avx512": Machine(cpus={"skylake-avx512": 2}, **X86),
     # No model of llvm-mca 19 is used: none starts one VDPBF16PS of a zmm in a cycle, as a Zen 4 does.
     "avx512_bf16": Machine(cpus={}, **{**X86, "fma": re.compile(r"vdpbf16ps\s")}),
@@ -191,8 +192,8 @@ def dominators(order, entries, before):
 
 
 def body_of(head, ends, before):
-    """Returns the blocks of a loop: its head, and the blocks from which its ends are reached without passing its
-    head."""
+    """Returns the blocks of a loop: its head, and all blocks from which a path leads to one of `ends` without passing
+    the head. `ends` are the blocks that jump back to the head."""
     body, stack = {head}, list(ends)
     while stack:
         block = stack.pop()
@@ -203,8 +204,9 @@ def body_of(head, ends, before):
 
 
 def best_way(blocks, body, head, ends, order):
-    """Returns (FMAs, minus the number of instructions, blocks) of the best path from the head of a loop to one of its
-    ends. The best path has the most FMAs and, among the paths with the most FMAs, the fewest instructions."""
+    """Returns (FMAs, minus the number of instructions, blocks) of the best path from the head of a loop to one of
+    `ends`, the blocks that jump back to the head. The best path has the most FMAs and, among the paths with the most
+    FMAs, the fewest instructions."""
     ways = {head: (blocks[head].fmas, -len(blocks[head].texts), [head])}
     place = {block: i for i, block in enumerate(order)}
     for block in (b for b in order if b in body and b in ways):

@@ -50,17 +50,18 @@ static void release(struct layer *layer)
 
 static void print_help(const struct option *options, int count)
 {
-    puts("attnkit layer: the attention layer of a model, on NumPy files of float32 or float16\n"
-         "\n"
-         "out = attention(rotate(x W_Q'), rotate(c W_K'), c W_V') W_O', where c is the context\n"
-         "or, without --context, x. A bias is added after each matrix that has a bias. x, c and\n"
-         "out are [rows, d] or [batch, rows, d]. A summary is printed when all results are\n"
-         "written; nothing is written if anything is wrong.\n"
-         "\n"
-         "The weights are q_proj, k_proj, v_proj, and o_proj or out_proj. Each has .weight, with a "
-         "row\n"
-         "for each output, and may have .bias. in_proj_weight and in_proj_bias of PyTorch's\n"
-         "MultiheadAttention, or qkv_proj, can take the place of q_proj, k_proj and v_proj.\n");
+    puts(
+        "attnkit layer: the attention layer of a model, on NumPy files of float32 or float16\n"
+        "\n"
+        "out = attention(rotate(x W_Q'), rotate(c W_K'), c W_V') W_O', where c is the context\n"
+        "or, without --context, x. W' is W transposed. A bias is added after each matrix that has\n"
+        "a bias. x, c and out are [rows, d] or [batch, rows, d]. A summary is printed when all\n"
+        "results are written. If anything is wrong, nothing is written.\n"
+        "\n"
+        "The weights are q_proj, k_proj, v_proj, and o_proj or out_proj. Each has .weight, with a "
+        "row\n"
+        "for each output, and may have .bias. in_proj_weight and in_proj_bias of PyTorch's\n"
+        "MultiheadAttention, or qkv_proj, can take the place of q_proj, k_proj and v_proj.\n");
     options_print_help(options, count);
 }
 
@@ -84,7 +85,8 @@ int layer_command(int argc, char **argv)
          "k_proj, or --heads if q, k and v are one matrix",
          &values.kv_heads},
         {"--weight-type", "TYPE",
-         "pack the weights as f32, f16, bf16 or q8_0; by default as they are", &values.weight_type},
+         "pack the weights as f32, f16, bf16 or q8_0; by default as in their file",
+         &values.weight_type},
         {"--x", "FILE", "the input", &values.x},
         {"--context", "FILE", "the rows for keys and values; by default, the input",
          &values.context},

@@ -90,8 +90,8 @@ bool layer_read_arrays(const struct layer_options *options, struct layer *layer)
 
 /* ----------------------------------------------------------------------------------- results */
 
-/* Makes an array [batch][heads][rows][last]. The batch is left out if x has no batch; heads and
- * last are left out if they are negative. */
+/* Makes an array [batch][heads][rows][last]. It has no batch dimension if x has none. A negative
+ * number of heads or a negative `last` leaves out this dimension. */
 static bool make_result(const char *name, enum npy_type type, int64_t heads, int64_t last,
                         const struct layer *layer, struct npy *array)
 {
@@ -104,7 +104,7 @@ static bool make_result(const char *name, enum npy_type type, int64_t heads, int
     return npy_make(name, type, rank, shape, array);
 }
 
-/* Allocates the attention weights, which the picture needs as well. */
+/* Allocates the attention weights if a file or the picture of them is wanted. */
 static bool make_weights(const struct layer_options *options, struct layer *layer)
 {
     struct run *const run = &layer->run;

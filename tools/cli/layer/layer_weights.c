@@ -147,7 +147,8 @@ static bool read_role(struct weights_file *file, enum role role, struct layer *l
     return ok && check_tensor(&layer->tensors[role], role < B_Q ? 2 : 1);
 }
 
-/* Refuses a file that has further tensors of the layer, which would change the layer's result. */
+/* Refuses a file in which the layer has tensors that `attnkit layer` cannot use. Without them, the
+ * result would be wrong. */
 static bool check_others(const struct weights_file *file, const char *prefix)
 {
     static const char *const others[] = {"bias_k",

@@ -53,13 +53,14 @@ static void print_help(const struct option *options, int count)
         "q, k, v and the result are [rows, dim], [heads, rows, dim] or [batch, heads, rows, dim].\n"
         "All have the same rank. The heads of q may be a multiple of the heads of k and v: then\n"
         "consecutive heads of q share a head of k and v. A summary is printed when all results\n"
-        "are written; nothing is written if anything is wrong.\n"
+        "are written. If anything is wrong, nothing is written.\n"
         "\n"
         "Masks are [batch, heads, rows, keys], or have only the last of these dimensions. A size\n"
         "of 1 repeats, as in NumPy. --mask-dims, --mask-bits-dims and --bias-dims name other\n"
         "dimensions: a mask bk is [batch, keys], bqk is [batch, rows, keys]. If a mask has fewer\n"
-        "keys than k, the keys after its end are masked, but a single key repeats. The options\n"
-        "can be combined: a row sees a key if every option lets it see the key.\n");
+        "keys than k, the keys after its end are masked. A mask of a single key is repeated for\n"
+        "all keys. The options can be combined: a row sees a key if every option lets it see\n"
+        "the key.\n");
     options_print_help(options, count);
 }
 
@@ -94,19 +95,19 @@ int run_command(int argc, char **argv)
          "with a scale for each row",
          &values.kv_type},
         {"--integers", NULL,
-         "with --kv-type q8_0: round q and the weights to integers of 16 bits, too,\n"
-         "and multiply integers; the result has other bits. Not with --weights",
+         "with --kv-type q8_0: round q and the weights to integers of 16 bits, and\n"
+         "multiply integers. This changes the bits of the result. Not with --weights",
          &values.integers},
         {"--bf16-products", "PARTS",
-         "with --kv-type bf16: round q to bf16, too, and each weight to the sum of\n"
-         "1 or 2 bf16, and multiply bf16 in groups of 32 products; the result has\n"
-         "other bits. Not with --weights and --dropout",
+         "with --kv-type bf16: round q to bf16, and each weight to the sum of 1\n"
+         "or 2 bf16, and multiply bf16 in groups of 32 products. This changes the\n"
+         "bits of the result. Not with --weights and --dropout",
          &values.bf16_products},
         {"--key-index", "FILE",
          "the rows of k and v are the cells of a cache, whose keys lie in any order.\n"
          "The file has the index of each cell's key, or -1 for an empty cell: int32\n"
-         "or int64, [keys] or [batch, keys]. Positions, --window and --alibi are by\n"
-         "index. Masks, --kv-docs, --weights and --kv-len are by cell",
+         "or int64, [keys] or [batch, keys]. Positions, --window and --alibi refer\n"
+         "to these indices. Masks, --kv-docs, --weights and --kv-len refer to cells",
          &values.key_index},
     };
     const int count = sizeof options / sizeof *options;

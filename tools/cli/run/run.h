@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of `attnkit run`. `attnkit layer` uses most of them, too. A struct run is filled step
+ * The parts of `attnkit run`. `attnkit layer` also uses most of them. A struct run is filled step
  * by step from the options, by the functions below in their order. A function that returns false
  * has printed an error.
  */
@@ -33,7 +33,7 @@ struct run_options {
 /* A mask of the attention. */
 struct run_mask {
     const char *option; /* the option that names the file */
-    const char *file;   /* NULL: there is none */
+    const char *file;   /* NULL if there is no mask */
     const char *dims;   /* a letter of "bhqk" for each dimension; NULL: n dimensions have the
                          * last n letters */
     struct npy array;
@@ -43,7 +43,7 @@ struct run_mask {
  * type. */
 struct converted {
     void *data;
-    float *scales; /* of int8 rows */
+    float *scales; /* the scales of int8 rows */
 };
 
 enum { RUN_MAX_OUTPUTS = 4, RUN_SHARED_OPTIONS = 26, RUN_LABEL = 8 };
@@ -83,7 +83,7 @@ struct run_call {
     attnkit_status (*run)(const void *args, const attnkit_exec *exec, char *message);
 };
 
-/* Lists the options from --causal on, which `attnkit layer` has, too (run_options.c). */
+/* Lists the options that `attnkit layer` also has: all options from --causal on (run_options.c). */
 void run_share_options(struct run_options *values, struct option options[RUN_SHARED_OPTIONS]);
 
 /* Reads the options that are numbers or words (run_words.c). Returns false on a usage error. */
@@ -96,8 +96,8 @@ bool run_read_arrays(const struct run_options *options, struct run *run);
 bool run_make_outputs(const struct run_options *options, struct run *run);
 void run_finish_outputs(struct run *run);
 
-/* These functions are in run_arrays.c as well. run_tensor describes an array of floats as a tensor
- * of the library. run_add_output adds a result and its file. */
+/* These functions are also in run_arrays.c. run_tensor describes an array of floats as a tensor of
+ * the library. run_add_output adds a result and its file. */
 attnkit_tensor run_tensor(const struct npy *array);
 bool run_add_output(const char *option, const char *name, const struct npy *array, struct run *run);
 

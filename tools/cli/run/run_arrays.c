@@ -53,7 +53,7 @@ static bool check_heads(const struct run_options *options, const struct run *run
                     options->q, (long long)q_heads, options->k, (long long)kv_heads);
 }
 
-/* Refuses a value_dim of 0, because the library takes 0 for head_dim. */
+/* Refuses a value_dim of 0. To the library, a value_dim of 0 means that it is head_dim. */
 static bool check_value_dim(const char *name, const struct npy *v)
 {
     char shape[NPY_SHAPE_TEXT];

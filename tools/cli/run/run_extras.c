@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `attnkit run` for other arrays than q, k, v and masks: numbers for each batch
- * entry, segment ids for each row and key, the key of each cell, and floats for each query head.
+ * The options of `attnkit run` for arrays beside q, k, v and masks: numbers for each batch entry,
+ * segment ids for each row and key, the key of each cell, and floats for each query head.
  */
 #include "tools/cli/run/run.h"
 
 #include <stdlib.h>
 
-/* ------------------------------------------------------------------------ for each batch entry */
+/* ---------------------------------------------------------------- numbers for each batch entry */
 
 /* The most batch entries that may have numbers. The numbers of this many entries take half a GiB.
  * Without this bound, a file of a hundred bytes, with a huge batch and no elements, could fill the
@@ -71,7 +71,7 @@ static bool set_seeds(struct run *run)
     return true;
 }
 
-/* ------------------------------------------------------------------------------- documents */
+/* ----------------------------------------------------------------------------- segment ids */
 
 static bool fits_int32(const char *name, const struct npy *array)
 {

@@ -127,7 +127,8 @@ static bool read_bytes(struct run *run)
     return true;
 }
 
-/* Reads a mask of bits. Each column has the bits of eight keys; the last column may have fewer. */
+/* Reads a mask of bits. A column is a byte with the bits of eight keys. The last column may have
+ * the bits of fewer keys. */
 static bool read_bits(struct run *run)
 {
     const int64_t kv_len = run->args.kv_len, whole = kv_len / 8 + (kv_len % 8 != 0);

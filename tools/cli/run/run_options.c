@@ -16,14 +16,14 @@ void run_share_options(struct run_options *values, struct option options[RUN_SHA
          "  bottom-right   i + the number of keys - the number of query rows\n"
          "  OFFSET         i + OFFSET, a whole number",
          &values->causal},
-        {"--align", "FORM", "positions as with --causal, but later keys are seen, too",
+        {"--align", "FORM", "positions as with --causal, but rows also see later keys",
          &values->align},
         {"--window", "LEFT,RIGHT",
          "see the keys from position - LEFT to position + RIGHT; -1 is no bound", &values->window},
-        {"--keep-first", "N", "with --window, see the first N keys, too", &values->keep_first},
+        {"--keep-first", "N", "with --window, also see the first N keys", &values->keep_first},
         {"--kv-len", "N[,N...]",
-         "see the first N keys: one N, or one for each batch entry; bottom-right\n"
-         "counts these keys",
+         "see only the first N keys: one N, or one for each batch entry. For\n"
+         "bottom-right, N is the number of keys",
          &values->kv_len},
         {"--q-docs", "FILE",
          "numbers of documents, int32 or int64, [rows of q] or [batch, rows of q]: a\n"

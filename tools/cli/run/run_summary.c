@@ -120,7 +120,8 @@ static void print_inputs(const struct run_options *options, const struct run *ru
     run_print_array("sinks", options->sinks, &run->sinks, NULL);
 }
 
-/* Prints the position of row 0, or of row 0 of entry 0 if entries have different lengths. */
+/* Prints the position of row 0. If batch entries have different lengths, prints the position for
+ * entry 0. */
 static void print_position(const struct run_options *options, const struct run *run)
 {
     const char *const form = options->causal ? options->causal : options->align;

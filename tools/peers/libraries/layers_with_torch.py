@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear maps and layers with PyTorch. The forms are nn.Linear, the operators with reordered weights that torch.compile
-uses for nn.Linear in a frozen model, and, for prompts, nn.MultiheadAttention. nn.MultiheadAttention has no groups of
-query heads, so K and V of a group are repeated for each of its heads. A layer is a linear map for q, k and v,
-scaled_dot_product_attention, and a linear map for the output."""
+"""Linear maps and layers with PyTorch. There are three forms: nn.Linear; the operators that torch.compile uses for
+nn.Linear in a frozen model, with reordered weights; and, for prompts, nn.MultiheadAttention. nn.MultiheadAttention has
+no groups of query heads, so K and V of a group are repeated for each of its heads. A layer is a linear map for q, k and
+v, scaled_dot_product_attention, and a linear map for the output."""
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -71,7 +71,7 @@ class Layer:
             return sdpa(q, k, v, is_causal=a.causal, enable_gqa=a.group > 1)
         for cached, new in zip(self.cache, (k, v)):
             cached[:, :, -a.q_len:] = new
-        # The query heads of a group are rows of one head, which is twice as fast as enable_gqa.
+        # The query heads of a group become rows of one head. With enable_gqa, the call would take twice as long.
         return sdpa(q.reshape(1, a.kv_heads, a.group, a.dim), *self.cache).view_as(q)
 
     def __call__(self, x):

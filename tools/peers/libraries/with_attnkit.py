@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnkit, called through ctypes in the shared library of a build. The time of a call includes the overhead of ctypes.
 With several threads, each thread makes the same call for its own share. For decode, K is stored in rows or in tiles of
-16 keys; attnkit_append can write both. A dense mask is passed as a bias."""
+16 keys. attnkit_append can write rows and tiles. A dense mask is passed as a bias."""
 
 import ctypes
 import functools
@@ -28,7 +28,7 @@ def library_version(path):
 
 
 def isas(path, scalar=False):
-    """Returns the instruction sets that can run here, the best one first, with or without the scalar one."""
+    """Returns the instruction sets that can run here, the best first. Leaves out scalar unless `scalar` is true."""
     found = []
     for i in range(load(path).attnkit_isa_count()):
         info = new(IsaInfo)

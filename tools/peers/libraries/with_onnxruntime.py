@@ -84,8 +84,8 @@ def masked(workload, tensors, folded):
 
 
 def attention(workload, tensors, setting, folded=False, pad=None):
-    """Builds a form with Attention-24. If `pad` is 'mask', the node gets the padding as a mask; if it is 'lengths', as
-    the lengths of the sequences."""
+    """Builds a form with Attention-24. If `pad` is 'mask', the node gets the padding as a mask. If `pad` is 'lengths',
+    the node gets the lengths of the sequences."""
     q = fold(tensors.q, workload) if folded else tensors.q
     extra = masked(workload, tensors, folded)
     names = ["q", "k", "v", *extra]

@@ -91,7 +91,7 @@ def build(workload, tensors, setting, precision, dynamic, folded):
         for i, array in enumerate(arrays):
             request.set_input_tensor(i, tensor(array))
         request.set_output_tensor(tensor(out))
-        # The default argument keeps the arrays, whose memory the tensors share, alive as long as the lambda.
+        # The tensors share the memory of the arrays. The default argument keeps the arrays alive as long as the lambda.
         return lambda arrays=arrays: request.infer(share_inputs=True, share_outputs=True)
     return Form([caller(arrays) for arrays in copies], lambda: tensors.out)
 
