@@ -540,6 +540,33 @@ static inline int64_t rounded_row_floats(int64_t n)
     return 2 * (n / Q8_BLOCK) + n / 2;
 }
 
+/* The tiles of prefill that multiply integers, by step 16 of README.md. Lanes are query rows. The
+ * tiles take words: integers in an order that the tiles choose, with the scales of K and V between
+ * them. Bytes and scales of K and V are read only by pack_k and pack_v. */
+struct integer_panel_kernels {
+    /* Makes a panel of rows of integer_kernels.round_row. The panel takes rounded_row_floats(dim)
+     * floats for each lane, and is aligned to a vector. */
+    void (*pack_q)(const float *const *rounded, int lanes, int64_t dim, float *q_t);
+
+    /* Make the words of keys first .. first + count - 1 of a list. Words of K take
+     * rounded_row_floats(dim) floats for each key, one key after the other. Words of V take
+     * KEY_BLOCK * dim floats for the block. `first` is a multiple of 4, and so is `count`, unless
+     * the keys are the last keys of the list. */
+    void (*pack_k)(const struct key_rows *k, int first, int count, float *words);
+    void (*pack_v)(const struct key_rows *v, int first, int count, float *words);
+
+    /* Computes the scores s[key][lane] of `keys` keys, from the words of these keys. */
+    void (*scores)(const float *q_t, int lanes, const float *k, int keys, int64_t dim, float *s);
+
+    /* Computes o[c][lane] = fma(o[c][lane], rescale[lane], sum_c) with the sum_c of step 16 over
+     * `keys` keys, whose weights are p[key][lane]. Key 0 of p is key `first` of the words v.
+     * Without rescale, o is sum_c. A key that a lane does not see has the weight 0, so its scale
+     * must be finite if the result is to be right: otherwise the lane's columns of this scale
+     * become NaN. `parts` is scratch of KEY_BLOCK / 2 floats for each lane. */
+    void (*weighted_v)(const float *p, int lanes, const float *rescale, const float *v, int64_t dim,
+                       int first, int keys, float *o, float *parts);
+};
+
 /* Tiles that multiply rows of K and V of TYPE_Q8_0 as integers, by step 16 of README.md. */
 struct integer_kernels {
     /* Rounds a row of q with n elements to integers of 16 bits. `rounded` begins with a scale for
@@ -554,6 +581,8 @@ struct integer_kernels {
      * rows of TYPE_Q8_0. Keys from visible[r] on do not change row r, whatever the rows of these
      * keys hold. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
+
+    const struct integer_panel_kernels *panel;
 
     /* Computes sum[i] += a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1] for MAX_VECTOR sums, by the
      * instruction of the unit, so that dispatch/cpu/probe.c can try it. NULL in the table of an

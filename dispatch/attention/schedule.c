@@ -33,22 +33,18 @@ static bool has_heads_to_join(const struct attention *a, const struct kernels *k
 }
 
 /* Returns a number of rows that no item exceeds. If a head has fewer rows than a panel has lanes,
- * this is the number of lanes, so that a small call needs no division. With integers all rows are
- * decode rows. */
+ * this is the number of lanes, so that a small call needs no division. */
 static int most_rows(const struct attention *a, const struct kernels *kernels, int64_t rows)
 {
-    if (has_integers(a))
-        return MAX_DECODE_ROWS;
     return rows < kernels->lanes ? kernels->lanes : attnkit_most_panel_rows(a, kernels);
 }
 
 /* Returns how many rows an item of a head has. The last item of a head may have fewer rows. The
  * rows of a head are divided into as few items as possible. Items of panels have about the same
  * number of rows. */
-static int rows_per_item(const struct attention *a, const struct kernels *kernels, int64_t rows,
-                         int most)
+static int rows_per_item(const struct kernels *kernels, int64_t rows, int most)
 {
-    if (rows <= most || has_integers(a))
+    if (rows <= most)
         return most;
     const int even = (int)divide_up(rows, divide_up(rows, most));
     return (int)divide_up(even, kernels->lanes) * kernels->lanes;
@@ -65,8 +61,6 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
 {
     const int most = attnkit_needs_wide(a) ? kernels->decode_rows : kernels->f32_decode_rows;
     const int rest = (int)(rows % rows_per_item), part = rest % kernels->vector;
-    if (has_integers(a))
-        return (struct rest){0, rest};
     if (is_grouped(a))
         return (struct rest){rest, 0};
     int decode_rows = part <= kernels->vector / 2 ? part : 0;
@@ -81,9 +75,6 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
 static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
                             struct rest rest)
 {
-    if (has_integers(a))
-        return a->q_starts.data || a->q_len * a->group >= MAX_DECODE_ROWS ? MAX_DECODE_ROWS
-                                                                          : rest.decode_rows;
     return a->q_starts.data && !is_grouped(a) ? kernels->decode_rows : rest.decode_rows;
 }
 
@@ -110,14 +101,12 @@ static size_t scratch_bytes(const struct attention *a, const struct kernels *ker
     size_t bytes = attnkit_decode_scratch(a, most_decode_rows(a, kernels, rest), 1);
     if (s->walks > 1 && !is_grouped(a)) {
         const int64_t rows = a->q_len * a->group;
-        const int limit = has_integers(a) ? MAX_DECODE_ROWS : kernels->decode_rows;
-        const int most = rows < limit ? (int)rows : limit;
+        const int most = rows < kernels->decode_rows ? (int)rows : kernels->decode_rows;
         bytes = larger(bytes, attnkit_decode_scratch(a, most, s->walks));
     }
     if (has_heads_to_join(a, kernels))
         bytes = larger(bytes, attnkit_heads_scratch(a, kernels));
-    if (!has_integers(a) &&
-        (a->q_starts.data || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0))
+    if (a->q_starts.data || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0)
         bytes = larger(bytes, attnkit_prefill_scratch(a, kernels));
     return round_up(bytes);
 }
@@ -129,7 +118,7 @@ struct schedule attnkit_schedule(const struct attention *a, const struct kernels
     const int64_t rows = a->q_len * a->group, heads = a->batch * a->kv_heads;
     s.kernels = kernels;
     s.most_rows = most_rows(a, kernels, rows);
-    s.rows_per_item = rows_per_item(a, kernels, rows, s.most_rows);
+    s.rows_per_item = rows_per_item(kernels, rows, s.most_rows);
     s.items_per_head = divide_up(rows, s.rows_per_item);
     s.heads_per_item = 1;
     if (a->kv_len <= FEW_KEYS && rows <= kernels->lanes / kernels->vector &&
@@ -157,7 +146,7 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
     item.heads = heads_left < s->heads_per_item ? (int)heads_left : s->heads_per_item;
     const int64_t rows_left = sequence_rows(a, item.batch) * a->group - item.first_row;
     if (rows_left >= s->rows_per_item) {
-        *(has_integers(a) ? &item.decode_rows : &item.panel_rows) = s->rows_per_item;
+        item.panel_rows = s->rows_per_item;
     } else if (rows_left > 0) {
         const struct rest rest = rest_of(a, s->kernels, rows_left, s->rows_per_item);
         item.panel_rows = rest.panel_rows;

@@ -686,3 +686,42 @@ void attnkit_point_to_rows(const struct attention *a, const struct kernels *kern
     }
     prefetch_pages(block->next_k, block->next_keys);
 }
+
+/* --- Words of integers ------------------------------------------------------------------------ */
+
+/* Makes the words of the keys in `keys`, which are a part of the block at key w->first, by pack_k
+ * or pack_v of struct integer_panel_kernels. Prefetches rows of the next block meanwhile. */
+static void pack_integers(const struct widening *w, struct key_set keys,
+                          void (*pack)(const struct key_rows *rows, int first, int count,
+                                       float *words))
+{
+    enum { STEP = 8 }; /* keys between prefetches */
+    const struct cache *const c = w->c;
+    const int from = first_of(keys), count = count_of(keys), ahead = keys_ahead(w);
+    const struct key_range range = {w->batch, w->kv_head, w->first + from, w->first + end_of(keys)};
+    struct row_list list, seen;
+    struct key_rows rows = describe(c, &list);
+    point_in_place(w->a, w->kernels, c, range, keys_of_block(range), &list);
+    if (!is_in_a_row(keys))
+        rows_of_seen(&rows, counted_from(keys, from), &seen);
+    for (int i = 0; i < count; i += STEP) {
+        const int end = i + STEP < count ? i + STEP : count;
+        for (int key = i; key < end && key < ahead; key++)
+            prefetch_row(rows.row[key] + KEY_BLOCK * c->stride.row, bytes_of(c->type, c->dim));
+        pack(&rows, i, end - i, w->wide);
+    }
+}
+
+struct block attnkit_integer_block(const struct attention *a, const struct kernels *kernels,
+                                   int64_t batch, int64_t kv_head, int64_t first,
+                                   struct key_set keys, struct wide wide)
+{
+    const struct integer_panel_kernels *const panel = kernels->integers->panel;
+    const struct widening k = {a, kernels, &a->k, batch, kv_head, first, wide.k, 0, NULL};
+    const struct widening v = {a, kernels, &a->v, batch, kv_head, first, wide.v, 0, NULL};
+    pack_integers(&k, keys, panel->pack_k);
+    pack_integers(&v, keys, panel->pack_v);
+    const ptrdiff_t k_bytes = rounded_row_floats(a->head_dim) * (int64_t)sizeof *wide.k;
+    return (struct block){.k = {(const char *)wide.k, k_bytes, a->head_dim},
+                          .v = {(const char *)wide.v, 0, a->value_dim}};
+}

@@ -75,6 +75,13 @@ struct block attnkit_grouped_block(const struct attention *a, const struct kerne
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);
 
+/* Returns K and V of `keys`, which are a part of the block at key `first`, as words of struct
+ * integer_panel_kernels in `wide`: one row for each of the keys, in their order. The words of K lie
+ * at one stride. Words of V have no stride, because a word has two keys. */
+struct block attnkit_integer_block(const struct attention *a, const struct kernels *kernels,
+                                   int64_t batch, int64_t kv_head, int64_t first,
+                                   struct key_set keys, struct wide wide);
+
 /* The keys first .. end - 1 of a head. If the range is longer than KEY_BLOCK keys, its block is the
  * first KEY_BLOCK keys. The range is empty if first is end. */
 struct key_range {

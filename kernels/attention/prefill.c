@@ -45,7 +45,8 @@ struct prefill {
     int rows;               /* rows of the item that go through panels */
     float *scores;          /* [KEY_BLOCK][lanes] of a panel */
     float *rescale;         /* [lanes] */
-    float *parts;           /* with groups: parts of weights, 2 times [KEY_BLOCK][lanes] */
+    float *parts;           /* parts of weights: 2 times [KEY_BLOCK][lanes] with groups,
+                             * [KEY_BLOCK / 2][lanes] with integers */
     float *largest;         /* with groups: largest weights of a block, [lanes] */
     float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and [KEY_BLOCK][lanes] */
     struct visible visible; /* the keys that any row sees by its position */
@@ -104,10 +105,12 @@ int attnkit_most_panel_rows(const struct attention *a, const struct kernels *ker
     return rows / kernels->lanes * kernels->lanes;
 }
 
-/* Returns how many floats of scratch the parts of weights and the largest weights take. Without
- * groups this is 0. */
+/* Returns how many floats of scratch the parts of weights take, and with groups also the largest
+ * weights. Without integers and groups this is 0. */
 static int64_t part_floats(const struct attention *a, int lanes)
 {
+    if (has_integers(a))
+        return KEY_BLOCK / 2 * lanes;
     return is_grouped(a) ? (2 * KEY_BLOCK + 1) * lanes : 0;
 }
 
@@ -121,14 +124,20 @@ static size_t item_scratch(const struct attention *a, const struct kernels *kern
     return (size_t)floats * sizeof(float);
 }
 
+/* Returns the bytes of scratch for a row that is computed again. */
+static size_t redo_scratch(const struct attention *a, const struct kernels *kernels, size_t wide)
+{
+    if (has_integers(a))
+        return attnkit_decode_scratch(a, 1, 1);
+    return is_grouped(a) ? item_scratch(a, kernels, 1) + wide : attnkit_careful_scratch(a);
+}
+
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels)
 {
     const int64_t all_rows = a->q_len * a->group, most = attnkit_most_panel_rows(a, kernels);
     const int rows = (int)(all_rows < most ? all_rows : most);
     const size_t wide = (size_t)attnkit_wide_floats(a) * sizeof(float) + attnkit_weights_scratch(a);
-    const size_t again =
-        is_grouped(a) ? item_scratch(a, kernels, 1) + wide : attnkit_careful_scratch(a);
-    return item_scratch(a, kernels, rows) + larger(again, wide);
+    return item_scratch(a, kernels, rows) + larger(redo_scratch(a, kernels, wide), wide);
 }
 
 /* Takes `lanes` times `lines` floats from the scratch. They are aligned to a vector, because
@@ -203,12 +212,30 @@ static int64_t q_steps(const struct prefill *w)
     return w->paired ? words_of_pairs(w->a->head_dim) : w->a->head_dim;
 }
 
-/* Returns a row of q. With groups, the result is words of struct grouped_kernels in `wide`. If
- * w->paired, the result is words of pairs in `wide`, and w->q_least falls to the least magnitude of
- * the row, if this magnitude is less. Otherwise the result is binary32, in place or in `wide`. */
+/* Rounds a row of q for tiles that multiply integers, into `rounded`. The scratch for K has room
+ * for the rounded rows of a panel, and after them for a widened row. */
+static const float *round_q(const struct prefill *w, const void *row, float *rounded)
+{
+    const int64_t n = w->a->head_dim;
+    float *const widened = w->wide.k + MAX_LANES * wide_dim(w->a);
+    const float *q = row;
+    if (w->a->q_type != TYPE_F32) {
+        w->kernels->widen(w->a->q_type, row, NULL, 0, n, widened);
+        q = widened;
+    }
+    w->kernels->integers->round_row(q, n, rounded);
+    return rounded;
+}
+
+/* Returns a row of q. With integers, the result is rounded, in `wide`. With groups, the result is
+ * words of struct grouped_kernels in `wide`. If w->paired, the result is words of pairs in `wide`,
+ * and w->q_least falls to the least magnitude of the row, if this magnitude is less. Otherwise the
+ * result is binary32, in place or in `wide`. */
 static const float *find_q(struct prefill *w, const void *row, float *wide)
 {
     const int64_t n = w->a->head_dim;
+    if (has_integers(w->a))
+        return round_q(w, row, wide);
     if (w->a->q_type == TYPE_F32)
         return row;
     if (is_grouped(w->a)) {
@@ -230,7 +257,10 @@ static void pack_panel(struct prefill *w, const struct panel *p)
         rows[lane] = find_q(w, q_row(w->a, place), w->wide.k + lane * wide_dim(w->a));
         place = next_lane(w, p, lane, place);
     }
-    w->kernels->pack_q(rows, p->lanes, q_steps(w), p->q_t);
+    if (has_integers(w->a))
+        w->kernels->integers->panel->pack_q(rows, p->lanes, w->a->head_dim, p->q_t);
+    else
+        w->kernels->pack_q(rows, p->lanes, q_steps(w), p->q_t);
 }
 
 /* Turns q of all panels from words into binary32, and ends the use of pairs. */
@@ -347,7 +377,10 @@ static void score(const struct prefill *w, const struct panel *p, const struct r
                   struct ahead ahead)
 {
     const struct rows *const v = keys == KEY_BLOCK ? ahead.v : NULL;
-    if (is_grouped(w->a))
+    if (has_integers(w->a))
+        w->kernels->integers->panel->scores(p->q_t, p->lanes, (const float *)(const void *)k->first,
+                                            keys, k->dim, w->scores);
+    else if (is_grouped(w->a))
         w->kernels->grouped->scores(p->q_t, p->lanes, p->rows, k, keys, w->scores);
     else if (w->paired)
         w->kernels->pairs->scores(p->q_t, p->lanes, k, keys, w->scores, v);
@@ -377,16 +410,30 @@ static void softmax(const struct prefill *w, const struct panel *p, int keys,
         w->kernels->softmax(w->scores, p->lanes, keys, visible, scale_log2, &p->chunk, w->rescale);
 }
 
-/* Adds the weighted V of a block to o of the chunk. */
-static void add_v(const struct prefill *w, struct panel *p, const struct rows *v, int keys,
-                  struct ahead ahead)
+static struct rows rows_from(struct rows rows, int first)
+{
+    rows.first += first * rows.stride;
+    return rows;
+}
+
+/* Adds the weighted V of keys of a block to o of the chunk. `first` is the number of the first of
+ * these keys in v. */
+static void add_v(const struct prefill *w, struct panel *p, const struct rows *v, int first,
+                  int keys, struct ahead ahead)
 {
     const float *const rescale = p->is_fresh ? NULL : w->rescale;
-    if (is_grouped(w->a))
-        w->kernels->grouped->weighted_v(w->parts, p->lanes, p->rows, w->largest, rescale, v, keys,
-                                        w->a->short_weights, p->chunk.out);
-    else
-        w->kernels->weighted_v(w->scores, p->lanes, rescale, v, keys, p->chunk.out, ahead.k);
+    if (has_integers(w->a)) {
+        const float *const words = (const float *)(const void *)v->first;
+        w->kernels->integers->panel->weighted_v(w->scores, p->lanes, rescale, words, v->dim, first,
+                                                keys, p->chunk.out, w->parts);
+    } else if (is_grouped(w->a)) {
+        const struct rows part = rows_from(*v, first / w->kernels->grouped->elements);
+        w->kernels->grouped->weighted_v(w->parts, p->lanes, p->rows, w->largest, rescale, &part,
+                                        keys, w->a->short_weights, p->chunk.out);
+    } else {
+        const struct rows part = rows_from(*v, first);
+        w->kernels->weighted_v(w->scores, p->lanes, rescale, &part, keys, p->chunk.out, ahead.k);
+    }
     p->is_fresh = false;
 }
 
@@ -408,7 +455,7 @@ static void attend_block(const struct prefill *w, struct panel *p, int64_t first
 
     score(w, p, &block->k, keys, ahead);
     softmax(w, p, keys, mixed ? visible : NULL, w->a->scale_log2);
-    add_v(w, p, &block->v, keys, ahead);
+    add_v(w, p, &block->v, 0, keys, ahead);
 }
 
 /* --- With masks --------------------------------------------------------------------------------
@@ -534,12 +581,6 @@ static void weigh(const struct prefill *w, const struct panel *p, const struct v
     kernels->multiply(w->plane, scores, w->scores);
 }
 
-static struct rows rows_from(struct rows rows, int first)
-{
-    rows.first += first * rows.stride;
-    return rows;
-}
-
 /* Attends over one block of keys for one panel. `block` has a row for each key in `there`. */
 static void attend_masked_block(const struct prefill *w, struct panel *p, int64_t first,
                                 const struct block *block, struct key_set there, struct ahead ahead)
@@ -547,11 +588,10 @@ static void attend_masked_block(const struct prefill *w, struct panel *p, int64_
     const struct view view = view_of(p, there, is_grouped(w->a));
     if (view.count == 0)
         return;
-    const int v_rows = is_grouped(w->a) ? view.first / w->kernels->grouped->elements : view.first;
-    const struct rows k = rows_from(block->k, view.first), v = rows_from(block->v, v_rows);
+    const struct rows k = rows_from(block->k, view.first);
     score(w, p, &k, view.count, ahead);
     weigh(w, p, &view, first);
-    add_v(w, p, &v, view.count, ahead);
+    add_v(w, p, &block->v, view.first, view.count, ahead);
 }
 
 /* --- The walk over the keys --------------------------------------------------------------------
@@ -606,6 +646,8 @@ static struct block find_block(struct prefill *w, int64_t first, struct key_set 
 {
     struct block block = {.in_place = false};
     uint32_t least;
+    if (has_integers(w->a))
+        return attnkit_integer_block(w->a, w->kernels, w->batch, w->kv_head, first, keys, w->wide);
     if (is_grouped(w->a))
         return attnkit_grouped_block(w->a, w->kernels, w->batch, w->kv_head, first, keys, w->wide);
     if (!w->paired)
@@ -699,7 +741,9 @@ static void divide_again(const struct prefill *w, const struct panel *p)
 static void redo_row(const struct prefill *w, const struct panel *p, int64_t row)
 {
     const struct work_item item = {w->batch, w->kv_head, row, 0, 1, 1};
-    if (!is_grouped(w->a))
+    if (has_integers(w->a))
+        attnkit_decode(w->a, w->kernels, &item, 1, w->careful_scratch);
+    else if (!is_grouped(w->a))
         attnkit_careful_row(w->a, w->kernels, &item, w->careful_scratch);
     else if (w->rows > 1)
         attend_alone(w, row);

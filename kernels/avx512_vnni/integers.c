@@ -18,8 +18,10 @@ static void add(int32_t *sum, const int16_t *a, const int16_t *b)
     _mm512_storeu_si512(sum, dot(sums, _mm512_loadu_si512(a), _mm512_loadu_si512(b)));
 }
 
+extern const struct integer_panel_kernels attnkit_avx512_vnni_integer_panel;
 const struct integer_kernels attnkit_avx512_vnni_integers = {
     .round_row = round_row,
     .decode = decode_integers,
+    .panel = &attnkit_avx512_vnni_integer_panel,
     .add = add,
 };

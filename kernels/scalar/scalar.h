@@ -227,6 +227,7 @@ void attnkit_scalar_widen_matrix(enum type type, const void *tile, int64_t n, fl
 void attnkit_scalar_product(const struct product *p);
 void attnkit_scalar_few_product(const struct few_product *p);
 
+extern const struct integer_panel_kernels attnkit_scalar_integer_panel;
 extern const struct grouped_kernels attnkit_scalar_grouped;
 extern const struct matrix_integer_kernels attnkit_scalar_matrix_integers;
 

@@ -431,7 +431,11 @@ static void decode_integers(const struct decode_block *block, int rows, float sc
     }
 }
 
-static const struct integer_kernels integers = {.round_row = round_row, .decode = decode_integers};
+static const struct integer_kernels integers = {
+    .round_row = round_row,
+    .decode = decode_integers,
+    .panel = HAS_INTEGERS ? &attnkit_scalar_integer_panel : NULL,
+};
 
 static uint64_t decode_finish(const struct state *st, int rows, int64_t value_dim,
                               float *const *out, float *const *lse)

@@ -497,13 +497,15 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
 
 typedef void (*entry)(void);
 
-enum { OWN_ENTRIES = 34, ENTRIES = OWN_ENTRIES + 2 + 4 + 5 };
+enum { OWN_ENTRIES = 34, ENTRIES = OWN_ENTRIES + 2 + 5 + 4 + 5 };
 
 _Static_assert(offsetof(struct kernels, pairs) - offsetof(struct kernels, exp2) ==
                    OWN_ENTRIES * sizeof(entry),
                "every entry of struct kernels belongs into list_entries");
-_Static_assert(offsetof(struct integer_kernels, add) == 2 * sizeof(entry),
+_Static_assert(offsetof(struct integer_kernels, panel) == 2 * sizeof(entry),
                "every entry of struct integer_kernels belongs into list_entries, too");
+_Static_assert(sizeof(struct integer_panel_kernels) == 5 * sizeof(entry),
+               "every entry of struct integer_panel_kernels belongs into list_entries, too");
 _Static_assert(offsetof(struct matrix_integer_kernels, add) -
                        offsetof(struct matrix_integer_kernels, round_rows) ==
                    4 * sizeof(entry),
@@ -549,6 +551,11 @@ static void list_entries(const struct kernels *k, entry entries[ENTRIES])
                                 (entry)k->fill_pointers,
                                 (entry)k->integers->round_row,
                                 (entry)k->integers->decode,
+                                (entry)k->integers->panel->pack_q,
+                                (entry)k->integers->panel->pack_k,
+                                (entry)k->integers->panel->pack_v,
+                                (entry)k->integers->panel->scores,
+                                (entry)k->integers->panel->weighted_v,
                                 (entry)k->matrix_integers->round_rows,
                                 (entry)k->matrix_integers->make_words,
                                 (entry)k->matrix_integers->product,

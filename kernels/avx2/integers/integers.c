@@ -409,4 +409,9 @@ static void decode(const struct decode_block *block, int rows, float scale_log2)
     attnkit_avx2_decode_by(&parts, block, rows, scale_log2);
 }
 
-const struct integer_kernels attnkit_avx2_integers = {.round_row = round_row, .decode = decode};
+extern const struct integer_panel_kernels attnkit_avx2_integer_panel;
+const struct integer_kernels attnkit_avx2_integers = {
+    .round_row = round_row,
+    .decode = decode,
+    .panel = &attnkit_avx2_integer_panel,
+};

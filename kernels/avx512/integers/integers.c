@@ -11,7 +11,9 @@ static inline __m512i dot(__m512i sum, __m512i a, __m512i b)
 
 #include "kernels/avx512/integers/decode.h"
 
+extern const struct integer_panel_kernels attnkit_avx512_integer_panel;
 const struct integer_kernels attnkit_avx512_integers = {
     .round_row = round_row,
     .decode = decode_integers,
+    .panel = &attnkit_avx512_integer_panel,
 };

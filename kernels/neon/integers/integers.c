@@ -232,4 +232,9 @@ static void decode(const struct decode_block *block, int rows, float scale_log2)
     attnkit_neon_decode_by(&parts, block, rows, scale_log2);
 }
 
-const struct integer_kernels attnkit_neon_integers = {.round_row = round_row, .decode = decode};
+extern const struct integer_panel_kernels attnkit_neon_integer_panel;
+const struct integer_kernels attnkit_neon_integers = {
+    .round_row = round_row,
+    .decode = decode,
+    .panel = &attnkit_neon_integer_panel,
+};

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prefill with integers, by VPDPWSSD of AVX512_VNNI: one instruction adds the two products of each
+ * of 16 lanes. No sum overflows. The loops are in kernels/vectors/integers/panel.h.
+ *
+ * A register tile of scores has 3 keys x 4 vectors: 12 sums, 12 scores, 4 vectors of q and a
+ * broadcast take 29 of 32 zmm. A tile of columns has 4 columns x 4 vectors. A word of 16 sums takes
+ * 16 VPDPWSSD and 8 loads. VPDPWSSD limits the speed.
+ */
+#include "kernels/avx512/integers/panel.h"
+
+/* The assembly keeps the sum in its register. */
+static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i x, __m512i w)
+{
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
+    return sum;
+}
+
+#include "kernels/vectors/integers/panel.h"
+
+extern const struct integer_panel_kernels attnkit_avx512_vnni_integer_panel;
+const struct integer_panel_kernels attnkit_avx512_vnni_integer_panel = {
+    .pack_q = pack_q,
+    .pack_k = pack_k,
+    .pack_v = pack_v,
+    .scores = scores,
+    .weighted_v = weighted_v,
+};

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prefill with integers: the entries of struct integer_panel_kernels. A file of an instruction set
+ * includes this header after it has defined the names in the list below, and puts integer_panel
+ * into its table.
+ *   sums_v, lane_words, word   the integer sums of VECTOR lanes; a word of each of VECTOR lanes; a
+ *                              word of K or V in all lanes
+ *   no_sums, sums_as_floats
+ *   load_words, load_word
+ *   dot(sum, x, w)             adds the two products of the words of each lane to the sum
+ *   widen_block                makes the Q8_BLOCK / 2 words of a block of K
+ *   pair_block                 makes the Q8_BLOCK words of a block of columns of two keys
+ *   half_as_float
+ *   larger_bits                the larger bits of two vectors, as unsigned integers
+ *   store_pair                 rounds the weights of two keys to integers, and stores their words
+ *   score_height, column_height    heights of the register tiles, which depend on their width
+ *
+ * A word has two integers of 16 bits, and a lane is a query row. In words of q and K these are two
+ * elements of a row, in the order of round_row. In words of weights and V they are two keys. Words
+ * are made once: words of K and V for all rows of an item, words of weights for Q8_BLOCK columns.
+ */
+#ifndef ATTNKIT_VECTORS_INTEGER_PANEL_H
+#define ATTNKIT_VECTORS_INTEGER_PANEL_H
+
+#include "kernels/integers.h"
+
+enum {
+    BLOCK_WORDS = Q8_BLOCK / 2, /* words of a block of q or K */
+    PAIRS = KEY_BLOCK / 2,      /* pairs of keys of a block */
+};
+
+static inline float scale_of(const char *block)
+{
+    uint16_t bits;
+    memcpy(&bits, block, sizeof bits);
+    return half_as_float(bits);
+}
+
+/* -------------------------------------------------------------------------------- q, K and V */
+
+static void pack_q(const float *const *rounded, int lanes, int64_t dim, float *q_t)
+{
+    KERNEL(pack_q)(rounded, lanes, rounded_row_floats(dim), q_t);
+}
+
+/* The words of a key begin with the scales of its blocks, and with as many unused floats: the
+ * places are the same as in a row of round_row. */
+static void pack_k(const struct key_rows *k, int first, int count, float *words)
+{
+    const int64_t blocks = k->dim / Q8_BLOCK;
+    float *to = words + first * rounded_row_floats(k->dim);
+    for (int i = first; i < first + count; i++, to += rounded_row_floats(k->dim)) {
+        const char *block = k->row[i];
+        for (int64_t b = 0; b < blocks; b++, block += Q8_BLOCK_BYTES) {
+            to[b] = scale_of(block);
+            widen_block(block + sizeof(uint16_t), to + 2 * blocks + b * BLOCK_WORDS);
+        }
+    }
+}
+
+/* Returns the scales of a block of columns in the words of V: KEY_BLOCK scales, and then their
+ * magnitudes. The words of PAIRS pairs of keys come first. */
+static inline float *scales_of_columns(float *v, int64_t dim, int64_t c)
+{
+    return v + PAIRS * dim + c / Q8_BLOCK * (2 * KEY_BLOCK);
+}
+
+/* The last row may have no partner. Its words then have zeros in place of the partner. */
+static void pack_v(const struct key_rows *v, int first, int count, float *words)
+{
+    static const char zeros[Q8_BLOCK_BYTES];
+    for (int i = first; i < first + count; i += 2) {
+        const bool has_two = i + 1 < first + count;
+        for (int64_t c = 0; c < v->dim; c += Q8_BLOCK) {
+            const int64_t at = bytes_of(TYPE_Q8_0, c);
+            const char *const one = v->row[i] + at, *const two =
+                                                        has_two ? v->row[i + 1] + at : zeros;
+            float *const scales = scales_of_columns(words, v->dim, c) + i;
+            scales[0] = scale_of(one);
+            scales[1] = scale_of(two);
+            scales[KEY_BLOCK] = fabsf(scales[0]);
+            scales[KEY_BLOCK + 1] = fabsf(scales[1]);
+            pair_block(one + sizeof(uint16_t), two + sizeof(uint16_t), words + i / 2 * v->dim + c);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------ scores */
+
+/* Adds the products of a word of each key to the sums. The words of a key lie `stride` floats after
+ * the words of the key before it. */
+static inline __attribute__((always_inline)) void add_word(const float *x, const float *w,
+                                                           int64_t stride, sums_v sum[][VECTORS],
+                                                           const int height, const int vectors)
+{
+    lane_words lanes[VECTORS];
+    for (int j = 0; j < vectors; j++)
+        lanes[j] = load_words(x + j * VECTOR);
+    for (int i = 0; i < height; i++) {
+        const word own = load_word(w + i * stride);
+        for (int j = 0; j < vectors; j++)
+            sum[i][j] = dot(sum[i][j], lanes[j], own);
+    }
+}
+
+static inline __attribute__((always_inline)) void clear_sums(sums_v sum[][VECTORS],
+                                                             const int height, const int vectors)
+{
+    for (int i = 0; i < height; i++)
+        for (int j = 0; j < vectors; j++)
+            sum[i][j] = no_sums();
+}
+
+/* Computes the scores of `height` keys. */
+static inline __attribute__((always_inline)) void score_tile(const float *q_t, const float *k,
+                                                             int64_t dim, float *s,
+                                                             const int height, const int vectors)
+{
+    const int lanes = vectors * VECTOR;
+    const int64_t blocks = dim / Q8_BLOCK, stride = rounded_row_floats(dim);
+    const float *q = q_t + 2 * blocks * lanes, *w = k + 2 * blocks;
+    floats score[MOST_HEIGHT][VECTORS];
+    for (int i = 0; i < height; i++)
+        for (int j = 0; j < vectors; j++)
+            score[i][j] = broadcast(0.0f);
+    for (int64_t b = 0; b < blocks; b++, q_t += lanes, k++) {
+        sums_v sum[MOST_HEIGHT][VECTORS];
+        clear_sums(sum, height, vectors);
+#pragma GCC unroll 4
+        for (int i = 0; i < BLOCK_WORDS; i++, q += lanes, w++)
+            add_word(q, w, stride, sum, height, vectors);
+        for (int i = 0; i < height; i++) {
+            const floats scale = broadcast_from(k + i * stride);
+            for (int j = 0; j < vectors; j++)
+                score[i][j] = fma_v(sums_as_floats(sum[i][j]),
+                                    load_aligned(q_t + j * VECTOR) * scale, score[i][j]);
+        }
+    }
+    for (int i = 0; i < height; i++)
+        for (int j = 0; j < vectors; j++)
+            store_aligned(s + i * lanes + j * VECTOR, score[i][j]);
+}
+
+static inline __attribute__((always_inline)) void
+score_keys(const float *q_t, const float *k, int keys, int64_t dim, float *s, const int vectors)
+{
+    const int lanes = vectors * VECTOR, most = score_height(vectors);
+    const int64_t stride = rounded_row_floats(dim);
+    int key = 0;
+    for (; key + most <= keys; key += most)
+        score_tile(q_t, k + key * stride, dim, s + key * lanes, most, vectors);
+    for (; key < keys; key++)
+        score_tile(q_t, k + key * stride, dim, s + key * lanes, 1, vectors);
+}
+
+static void scores(const float *q_t, int lanes, const float *k, int keys, int64_t dim, float *s)
+{
+    require_built(TYPE_Q8_0);
+    switch (lanes / VECTOR) {
+    case 4:
+        if (VECTORS == 4)
+            score_keys(q_t, k, keys, dim, s, VECTORS);
+        break;
+    case 3:
+        score_keys(q_t, k, keys, dim, s, 3);
+        break;
+    case 2:
+        score_keys(q_t, k, keys, dim, s, 2);
+        break;
+    default:
+        score_keys(q_t, k, keys, dim, s, 1);
+    }
+}
+
+/* ----------------------------------------------------------------------------------- weights */
+
+/* The keys of a panel, and the scales of a block of columns. */
+struct scaled_keys {
+    const float *p;      /* [count][lanes] */
+    const float *scales; /* of KEY_BLOCK keys, and then their magnitudes */
+    int first, count;
+};
+
+/* Sets scale and inverse as integer_scale_of does, from the largest products of weights and
+ * scales. */
+static inline __attribute__((always_inline)) void find_scales(const struct scaled_keys *keys,
+                                                              floats scale[VECTORS],
+                                                              floats inverse[VECTORS],
+                                                              const int vectors)
+{
+    const floats zero = broadcast(0.0f), infinity = broadcast(INFINITY);
+    const float *p = keys->p, *const magnitudes = keys->scales + KEY_BLOCK + keys->first;
+    floats most[VECTORS];
+    for (int j = 0; j < vectors; j++)
+        most[j] = zero;
+    for (int i = 0; i < keys->count; i++, p += vectors * VECTOR) {
+        const floats magnitude = broadcast_from(magnitudes + i);
+        for (int j = 0; j < vectors; j++)
+            most[j] = larger_bits(most[j], load_aligned(p + j * VECTOR) * magnitude);
+    }
+    for (int j = 0; j < vectors; j++) {
+        const lane_mask is_small = less_v(most[j], broadcast(LEAST_LARGEST));
+        const lane_mask is_finite = less_v(most[j], infinity);
+        const floats own = most[j] * broadcast(1.0f / MOST_INTEGER);
+        const floats factor = broadcast(MOST_INTEGER) / most[j];
+        scale[j] = select_v(is_finite, select_v(is_small, zero, own), broadcast(NAN));
+        inverse[j] = select_v(is_finite, select_v(is_small, zero, factor), zero);
+    }
+}
+
+/* Returns the products of a key's weights and scale, times inverse. Every product is rounded. */
+static inline __attribute__((always_inline)) floats
+scaled_weight(const struct scaled_keys *keys, int i, int lanes, int lane, floats inverse)
+{
+    const floats p = load_aligned(keys->p + i * lanes + lane);
+    return p * broadcast_from(keys->scales + keys->first + i) * inverse;
+}
+
+/* Makes the words of all pairs that have one of the keys. A key that is not among the keys has the
+ * weight 0. Returns the number of pairs. */
+static inline __attribute__((always_inline)) int round_weights(const struct scaled_keys *keys,
+                                                               const floats inverse[VECTORS],
+                                                               float *parts, const int vectors)
+{
+    const int lanes = vectors * VECTOR, odd = keys->first % 2, pairs = (odd + keys->count + 1) / 2;
+    const floats zero = broadcast(0.0f);
+    int i = 0;
+    if (odd) {
+        for (int j = 0; j < vectors; j++)
+            store_pair(parts + j * VECTOR, zero,
+                       scaled_weight(keys, 0, lanes, j * VECTOR, inverse[j]));
+        parts += lanes;
+        i = 1;
+    }
+    for (; i + 1 < keys->count; i += 2, parts += lanes)
+        for (int j = 0; j < vectors; j++)
+            store_pair(parts + j * VECTOR, scaled_weight(keys, i, lanes, j * VECTOR, inverse[j]),
+                       scaled_weight(keys, i + 1, lanes, j * VECTOR, inverse[j]));
+    for (int j = 0; j < vectors && i < keys->count; j++)
+        store_pair(parts + j * VECTOR, scaled_weight(keys, i, lanes, j * VECTOR, inverse[j]), zero);
+    return pairs;
+}
+
+/* -------------------------------------------------------------------------------- weighted V */
+
+/* Adds the sums of a tile of columns to o. */
+static inline __attribute__((always_inline)) void add_to_out(sums_v sum[][VECTORS],
+                                                             const floats scale[VECTORS],
+                                                             const float *rescale, float *o,
+                                                             const int height, const int vectors)
+{
+    for (int i = 0; i < height; i++)
+        for (int j = 0; j < vectors; j++) {
+            float *const to = o + (i * vectors + j) * VECTOR;
+            floats x = sums_as_floats(sum[i][j]) * scale[j];
+            if (rescale)
+                x = fma_v(load_aligned(to), load_aligned(rescale + j * VECTOR), x);
+            store_aligned(to, x);
+        }
+}
+
+/* Multiplies words of weights by the words of `height` columns. */
+static inline __attribute__((always_inline)) void column_tile(const float *parts, const float *v,
+                                                              int64_t dim, int pairs,
+                                                              sums_v sum[][VECTORS],
+                                                              const int height, const int vectors)
+{
+    const int lanes = vectors * VECTOR;
+    clear_sums(sum, height, vectors);
+    int i = 0;
+    for (; i + 4 <= pairs; i += 4, parts += 4 * lanes, v += 4 * dim) {
+        add_word(parts, v, 1, sum, height, vectors);
+        add_word(parts + lanes, v + dim, 1, sum, height, vectors);
+        add_word(parts + 2 * lanes, v + 2 * dim, 1, sum, height, vectors);
+        add_word(parts + 3 * lanes, v + 3 * dim, 1, sum, height, vectors);
+    }
+    for (; i < pairs; i++, parts += lanes, v += dim)
+        add_word(parts, v, 1, sum, height, vectors);
+}
+
+static inline __attribute__((always_inline)) void
+weigh_columns(const float *p, const float *rescale, const float *v, int64_t dim, int first,
+              int count, float *o, float *parts, const int vectors)
+{
+    const int lanes = vectors * VECTOR, height = column_height(vectors);
+    const float *const words = v + first / 2 * dim;
+    for (int64_t c = 0; c < dim; c += Q8_BLOCK) {
+        const struct scaled_keys keys = {p, v + PAIRS * dim + c / Q8_BLOCK * (2 * KEY_BLOCK), first,
+                                         count};
+        floats scale[VECTORS], inverse[VECTORS];
+        find_scales(&keys, scale, inverse, vectors);
+        const int pairs = round_weights(&keys, inverse, parts, vectors);
+        for (int64_t i = c; i < c + Q8_BLOCK; i += height) {
+            sums_v sum[MOST_HEIGHT][VECTORS];
+            column_tile(parts, words + i, dim, pairs, sum, height, vectors);
+            add_to_out(sum, scale, rescale, o + i * lanes, height, vectors);
+        }
+    }
+}
+
+static void weighted_v(const float *p, int lanes, const float *rescale, const float *v, int64_t dim,
+                       int first, int keys, float *o, float *parts)
+{
+    require_built(TYPE_Q8_0);
+    switch (lanes / VECTOR) {
+    case 4:
+        if (VECTORS == 4)
+            weigh_columns(p, rescale, v, dim, first, keys, o, parts, VECTORS);
+        break;
+    case 3:
+        weigh_columns(p, rescale, v, dim, first, keys, o, parts, 3);
+        break;
+    case 2:
+        weigh_columns(p, rescale, v, dim, first, keys, o, parts, 2);
+        break;
+    default:
+        weigh_columns(p, rescale, v, dim, first, keys, o, parts, 1);
+    }
+}
+
+#endif
