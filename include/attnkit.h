@@ -288,10 +288,9 @@ enum {
  *             the key. The score of a key is infinite or NaN if a scale of q times a scale of k
  *             overflows binary32, although all elements are finite.
  * Cost        Decoding from a long cache takes less time than without the flag if the machine needs
- *             longer to convert and multiply K and V than to read them. The unit "avx512+vnni" has
- *             an instruction for these products. Query rows of a KV head are computed 16 at a time,
- *             and all keys are read for each 16 rows, so a long prompt can take more time than
- *             without the flag.
+ *             longer to convert and multiply K and V than to read them. A long prompt takes less
+ *             time than without the flag if products of integers are faster than multiply-adds of
+ *             binary32. The unit "avx512+vnni" has an instruction for these products.
  * Source      Zhang et al. 2024, arXiv:2410.02367, compute the products of attention in 8 bits.
  *             Here q and the weights have 16 bits, so that their error is far below the error of k
  *             and v. */

@@ -700,8 +700,8 @@ static void pack_integers(const struct widening *w, struct key_set keys,
     const int from = first_of(keys), count = count_of(keys), ahead = keys_ahead(w);
     const struct key_range range = {w->batch, w->kv_head, w->first + from, w->first + end_of(keys)};
     struct row_list list, seen;
-    struct key_rows rows = describe(c, &list);
-    point_in_place(w->a, w->kernels, c, range, keys_of_block(range), &list);
+    struct key_rows rows = point(w->a, w->kernels, c, range, counted_from(keys, from),
+                                 (struct key_range){0}, &list, NULL);
     if (!is_in_a_row(keys))
         rows_of_seen(&rows, counted_from(keys, from), &seen);
     for (int i = 0; i < count; i += STEP) {
@@ -719,6 +719,8 @@ struct block attnkit_integer_block(const struct attention *a, const struct kerne
     const struct integer_panel_kernels *const panel = kernels->integers->panel;
     const struct widening k = {a, kernels, &a->k, batch, kv_head, first, wide.k, 0, NULL};
     const struct widening v = {a, kernels, &a->v, batch, kv_head, first, wide.v, 0, NULL};
+    if (!HAS_INTEGERS)
+        __builtin_trap(); /* so that the compiler drops the code after this line */
     pack_integers(&k, keys, panel->pack_k);
     pack_integers(&v, keys, panel->pack_v);
     const ptrdiff_t k_bytes = rounded_row_floats(a->head_dim) * (int64_t)sizeof *wide.k;

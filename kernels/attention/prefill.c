@@ -80,10 +80,16 @@ static int64_t total_floats(const struct attention *a)
     return 2 * (a->value_dim + 1) + 1;
 }
 
+/* Returns the number of floats that a row of q takes in a panel. */
+static int64_t q_floats(const struct attention *a)
+{
+    return has_integers(a) ? rounded_row_floats(a->head_dim) : wide_dim(a);
+}
+
 /* Returns the number of floats of scratch for each lane: its query, state and total. */
 static int64_t panel_floats(const struct attention *a)
 {
-    return wide_dim(a) + state_floats(a) + total_floats(a);
+    return q_floats(a) + state_floats(a) + total_floats(a);
 }
 
 static size_t larger(size_t a, size_t b)
@@ -101,7 +107,8 @@ static int64_t mask_floats(const struct attention *a, int lanes)
 int attnkit_most_panel_rows(const struct attention *a, const struct kernels *kernels)
 {
     const int64_t most_floats = 144 << 10; /* a little more than half of an L2 of 1 MiB */
-    const int rows = panel_floats(a) > most_floats / ROW_BLOCK ? ROW_BLOCK / 2 : ROW_BLOCK;
+    const int64_t floats = wide_dim(a) + state_floats(a) + total_floats(a);
+    const int rows = floats > most_floats / ROW_BLOCK ? ROW_BLOCK / 2 : ROW_BLOCK;
     return rows / kernels->lanes * kernels->lanes;
 }
 
@@ -204,7 +211,7 @@ static inline __attribute__((always_inline)) void prefetch_row(const void *row, 
     }
 }
 
-/* Returns the number of floats that a row of q takes in a panel. */
+/* Returns the number of words or elements of a row of q in a panel. */
 static int64_t q_steps(const struct prefill *w)
 {
     if (is_grouped(w->a))
@@ -296,7 +303,7 @@ static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, i
     p->lanes = lanes;
     p->full = visible_end(w->a, w->batch, first_row / w->a->group);
     p->end = visible_end(w->a, w->batch, (first_row + rows - 1) / w->a->group);
-    p->q_t = take(scratch, wide_dim(w->a), lanes);
+    p->q_t = take(scratch, q_floats(w->a), lanes);
     p->chunk = take_state(scratch, w->a->value_dim, lanes);
     p->total = take_total(scratch, w->a->value_dim, lanes);
     p->is_begun = false;

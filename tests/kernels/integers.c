@@ -24,6 +24,7 @@
 
 #include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
+#include "kernels/integers.h"
 #include "kernels/scalar/reference.h"
 #include "kernels/scalar/scalar.h"
 #include "tests/cases/case.h"
@@ -208,7 +209,14 @@ static void reference_is_inside_the_bound(void **state)
 
 /* --- Strange numbers -------------------------------------------------------------------------- */
 
-enum { STRANGE = 600, STRANGE_DIM = 96, STRANGE_KEYS = 300, STRANGE_ROWS = 2 };
+enum {
+    STRANGE = 600,
+    STRANGE_DIM = 96,
+    STRANGE_KEYS = 300,
+    STRANGE_ROWS = 40, /* these rows go through panels */
+    FEW_STRANGE_ROWS = 2,
+    MANY_ROWS_EVERY = 10, /* every tenth call has STRANGE_ROWS rows */
+};
 
 /* A call of one head. */
 struct strange {
@@ -220,17 +228,17 @@ struct strange {
 
 /* Draws rows of q. One group in eight is small, and three in eight become 0 or nearly 0. One row in
  * twenty has a number that is not finite. */
-static void draw_q(float *q, int64_t dim, uint64_t *random)
+static void draw_q(float *q, int64_t count, uint64_t *random)
 {
     static const float sizes[] = {1.0f, 1e-3f, 10.0f, 0x1p-99f, 0x1p-101f, 0x1p-130f, 1.0f, 0.0f};
     static const float not_finite[] = {NAN, INFINITY, -INFINITY};
-    for (int64_t d = 0; d < STRANGE_ROWS * dim; d += Q8_BLOCK) {
+    for (int64_t d = 0; d < count; d += Q8_BLOCK) {
         const float size = sizes[random_below(random, 8)];
         for (int i = 0; i < Q8_BLOCK; i++)
             q[d + i] = size * random_normal(random);
     }
     if (random_below(random, 10) == 0)
-        q[random_below(random, STRANGE_ROWS * dim)] = not_finite[random_below(random, 3)];
+        q[random_below(random, count)] = not_finite[random_below(random, 3)];
 }
 
 static uint16_t draw_scale(uint64_t *random)
@@ -268,7 +276,7 @@ static struct strange *new_zeros(int64_t dim, int64_t keys, double scale)
         .batch = 1,
         .q_heads = 1,
         .kv_heads = 1,
-        .q_len = STRANGE_ROWS,
+        .q_len = FEW_STRANGE_ROWS,
         .kv_len = keys,
         .head_dim = dim,
         .value_dim = dim,
@@ -288,7 +296,12 @@ static struct strange *new_strange(int number)
     const int64_t dim = Q8_BLOCK * (1 + random_below(&random, STRANGE_DIM / Q8_BLOCK));
     const int64_t keys = 1 + random_below(&random, random_below(&random, 2) ? 4 : STRANGE_KEYS);
     struct strange *const s = new_zeros(dim, keys, scales[random_below(&random, 6)]);
-    draw_q(s->q, dim, &random);
+    if (number % MANY_ROWS_EVERY == 0) {
+        s->args.q_len = STRANGE_ROWS;
+        s->args.flags |= ATTNKIT_CAUSAL;
+        s->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
+    }
+    draw_q(s->q, s->args.q_len * dim, &random);
     draw_blocks(s->k, keys * (dim / Q8_BLOCK), &random);
     draw_blocks(s->v, keys * (dim / Q8_BLOCK), &random);
     return s;
@@ -304,7 +317,7 @@ static void check_strange(int number, struct strange *s, struct judged *j)
     a.out = (char *)out;
     a.lse = (char *)lse;
     attnkit_reference(&a);
-    for (int64_t i = 0; i < STRANGE_ROWS; i++) {
+    for (int64_t i = 0; i < s->args.q_len; i++) {
         const struct oracle_row row = oracle_row(&s->args, 0, 0, i, truth, NULL);
         const struct oracle_element true_lse = {.value = row.lse, .bound = row.lse_bound};
         for (int64_t c = 0; c < dim; c++)
@@ -317,8 +330,8 @@ static void check_strange(int number, struct strange *s, struct judged *j)
         memset(s->out, 1, sizeof s->out);
         memset(s->lse, 1, sizeof s->lse);
         attend(&s->args, names[i], 1);
-        if (!same_bits(out, s->out, (size_t)(STRANGE_ROWS * dim)) ||
-            !same_bits(lse, s->lse, STRANGE_ROWS))
+        if (!same_bits(out, s->out, (size_t)(s->args.q_len * dim)) ||
+            !same_bits(lse, s->lse, (size_t)s->args.q_len))
             fail_msg("case %d: %s differs", number, names[i]);
     }
 }
@@ -445,6 +458,181 @@ static void parts_of_the_keys_have_the_bits_of_one_call(void **state)
         }
 }
 
+/* --- Tiles of prefill ------------------------------------------------------------------------- */
+
+enum { PANEL_CASES = 200, MOST_BLOCKS = 4, MOST_DIM = MOST_BLOCKS * Q8_BLOCK, MOST_ODD = 3 };
+
+/* K or V of a block of keys, and a part of its keys. */
+struct panel_keys {
+    char bytes[KEY_BLOCK][MOST_BLOCKS * Q8_BLOCK_BYTES];
+    const char *row[KEY_BLOCK];
+    struct key_rows rows;
+    int count;       /* rows that are packed */
+    int first, keys; /* the part that is multiplied */
+};
+
+static void draw_panel_keys(struct panel_keys *k, uint64_t *random)
+{
+    k->rows = (struct key_rows){.type = TYPE_Q8_0, .row = k->row};
+    k->rows.dim = Q8_BLOCK * (1 + random_below(random, MOST_BLOCKS));
+    k->count = 1 + (int)random_below(random, KEY_BLOCK);
+    k->first = (int)random_below(random, k->count < MOST_ODD ? k->count : MOST_ODD);
+    k->keys = k->count - k->first - (int)random_below(random, 2);
+    k->keys = k->keys < 1 ? 1 : k->keys;
+    for (int i = 0; i < k->count; i++) {
+        k->row[i] = k->bytes[i];
+        for (int64_t b = 0; b < k->rows.dim / Q8_BLOCK; b++) {
+            char *const block = k->bytes[i] + b * Q8_BLOCK_BYTES;
+            const uint16_t scale = draw_scale(random);
+            memcpy(block, &scale, sizeof scale);
+            for (size_t d = sizeof scale; d < Q8_BLOCK_BYTES; d++)
+                block[d] = (char)random_below(random, 256);
+        }
+    }
+}
+
+static float panel_scale(const struct panel_keys *k, int i, int64_t d)
+{
+    uint16_t half;
+    memcpy(&half, k->row[i] + bytes_of(TYPE_Q8_0, d), sizeof half);
+    return float_from_f16(half);
+}
+
+static int panel_byte(const struct panel_keys *k, int i, int64_t d)
+{
+    const int64_t at = bytes_of(TYPE_Q8_0, d) + (int64_t)sizeof(uint16_t) + d % Q8_BLOCK;
+    return (int8_t)k->row[i][at];
+}
+
+static float model_panel_score(const struct panel_keys *k, int i, const float *rounded)
+{
+    static const int order[] = {0, 2, 1, 3};
+    const int64_t dim = k->rows.dim;
+    float s = 0.0f;
+    for (int64_t d = 0; d < dim; d += Q8_BLOCK) {
+        int32_t sum = 0;
+        for (int e = 0; e < Q8_BLOCK; e++)
+            sum +=
+                integers_of(rounded, dim)[d + e] * panel_byte(k, i, d + e / 4 * 4 + order[e % 4]);
+        s = fmaf((float)sum, rounded[d / Q8_BLOCK] * panel_scale(k, i, d), s);
+    }
+    return s;
+}
+
+/* Returns the weighted sum of a column over the keys. p has the weights of a lane. */
+static float model_panel_sum(const struct panel_keys *v, const float *p, int lanes, int64_t c)
+{
+    float weight[KEY_BLOCK];
+    uint32_t largest = 0;
+    int32_t sum = 0;
+    for (int i = 0; i < v->keys; i++) {
+        weight[i] = p[i * lanes] * panel_scale(v, v->first + i, c);
+        largest = magnitude_bits(weight[i]) > largest ? magnitude_bits(weight[i]) : largest;
+    }
+    const struct integer_scale s = integer_scale_of(largest);
+    for (int i = 0; i < v->keys && !isnan(s.scale); i++)
+        sum += (int32_t)rintf(weight[i] * s.inverse) * panel_byte(v, v->first + i, c);
+    return (float)sum * s.scale;
+}
+
+/* Returns memory for floats, which ends at an unmapped page. */
+static float *take_floats(struct guarded *memory, int64_t count)
+{
+    *memory = memory_guarded((size_t)count * sizeof(float), 0, true);
+    return (float *)(void *)memory->data;
+}
+
+/* Packs rows in parts, as the loops do. */
+static void pack_panel_keys(const struct panel_keys *k,
+                            void (*pack)(const struct key_rows *, int, int, float *), float *words)
+{
+    enum { STEP = 8 };
+    for (int i = 0; i < k->count; i += STEP)
+        pack(&k->rows, i, k->count - i < STEP ? k->count - i : STEP, words);
+}
+
+static void check_panel_scores(const struct kernels *kernels, uint64_t *random)
+{
+    static struct panel_keys k;
+    const struct integer_panel_kernels *const panel = kernels->integers->panel;
+    static float rounded[MAX_LANES][MOST_DIM];
+    const float *rows[MAX_LANES];
+    struct guarded memory[3];
+    draw_panel_keys(&k, random);
+    const int64_t dim = k.rows.dim, row_floats = rounded_row_floats(dim);
+    const int lanes =
+        kernels->vector * (1 + (int)random_below(random, kernels->lanes / kernels->vector));
+    for (int lane = 0; lane < lanes; lane++) {
+        float q[MOST_DIM];
+        for (int64_t d = 0; d < dim; d++)
+            q[d] = random_normal(random);
+        kernels->integers->round_row(q, dim, rounded[lane]);
+        rows[lane] = rounded[lane];
+    }
+    float *const q_t = take_floats(&memory[0], row_floats * lanes);
+    float *const words = take_floats(&memory[1], row_floats * ((k.count + 3) / 4 * 4));
+    float *const s = take_floats(&memory[2], (int64_t)k.keys * lanes);
+    panel->pack_q(rows, lanes, dim, q_t);
+    pack_panel_keys(&k, panel->pack_k, words);
+    panel->scores(q_t, lanes, words + k.first * row_floats, k.keys, dim, s);
+    for (int i = 0; i < k.keys; i++)
+        for (int lane = 0; lane < lanes; lane++) {
+            const float expected = model_panel_score(&k, k.first + i, rounded[lane]);
+            assert_true(same_bits(&expected, &s[i * lanes + lane], 1));
+        }
+    for (int i = 0; i < 3; i++)
+        memory_unguard(&memory[i]);
+}
+
+static void check_panel_weighted_v(const struct kernels *kernels, uint64_t *random)
+{
+    static struct panel_keys v;
+    static float before[MOST_DIM * MAX_LANES];
+    const struct integer_panel_kernels *const panel = kernels->integers->panel;
+    struct guarded memory[5];
+    draw_panel_keys(&v, random);
+    const int64_t dim = v.rows.dim;
+    const int lanes =
+        kernels->vector * (1 + (int)random_below(random, kernels->lanes / kernels->vector));
+    float *const words = take_floats(&memory[0], KEY_BLOCK * dim);
+    float *const p = take_floats(&memory[1], (int64_t)v.keys * lanes);
+    float *const o = take_floats(&memory[2], dim * lanes);
+    float *const parts = take_floats(&memory[3], (int64_t)KEY_BLOCK / 2 * lanes);
+    float *const rescale = take_floats(&memory[4], lanes);
+    const bool is_fresh = random_below(random, 3) == 0;
+    for (int i = 0; i < v.keys * lanes; i++)
+        p[i] = random_below(random, 4) ? (float)random_below(random, 1 << 20) * 0x1p-20f : 0.0f;
+    for (int64_t i = 0; i < dim * lanes; i++)
+        before[i] = o[i] = is_fresh ? NAN : random_normal(random);
+    for (int lane = 0; lane < lanes; lane++)
+        rescale[lane] = lane % 2 ? 0.25f : 1.0f;
+    pack_panel_keys(&v, panel->pack_v, words);
+    panel->weighted_v(p, lanes, is_fresh ? NULL : rescale, words, dim, v.first, v.keys, o, parts);
+    for (int64_t c = 0; c < dim; c++)
+        for (int lane = 0; lane < lanes; lane++) {
+            const float sum = model_panel_sum(&v, p + lane, lanes, c);
+            const float expected =
+                is_fresh ? sum : fmaf(before[c * lanes + lane], rescale[lane], sum);
+            assert_true(same_bits(&expected, &o[c * lanes + lane], 1));
+        }
+    for (int i = 0; i < 5; i++)
+        memory_unguard(&memory[i]);
+}
+
+static void tiles_of_prefill_keep_their_contract(void **state)
+{
+    (void)state;
+    for (int i = 0; i < name_count; i++) {
+        struct isa_choice choice;
+        uint64_t random = 20261126;
+        assert_int_equal(attnkit_isa_pick(names[i], &choice, NULL), ATTNKIT_OK);
+        for (int number = 0; number < PANEL_CASES; number++) {
+            check_panel_scores(choice.kernels, &random);
+            check_panel_weighted_v(choice.kernels, &random);
+        }
+    }
+}
+
 /* --- The program ------------------------------------------------------------------------------ */
 
 /* Adds a name if the user asked for this name or for all names. */
@@ -477,6 +665,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(small_weights_become_0_inside_the_bound),
         cmocka_unit_test(subnormal_products_of_scales_are_inside_the_bound),
         cmocka_unit_test(parts_of_the_keys_have_the_bits_of_one_call),
+        cmocka_unit_test(tiles_of_prefill_keep_their_contract),
     };
     if (name_count == 0) {
         printf("1..0 # SKIP %s cannot run here\n", argv[2]);

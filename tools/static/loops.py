@@ -10,7 +10,8 @@ changes of scale that are not needed in every iteration. Loops of a kernel (and 
 for each type) with the same number of FMAs share a line of the output. The line has three numbers: instructions, loads
 into vector registers (a broadcast from memory counts as one), and loads and stores of spilled vectors. For each CPU
 model, it also has the percentage of the FMA port limit that the CPU reaches by llvm-mca 19. Each figure is the worst
-figure of these loops.
+figure of these loops. In kernels of integers, an instruction that multiplies integers counts as an FMA, and there is no
+percentage.
 
 llvm-mca does not model caches, instruction fetch and store-to-load forwarding.
 
@@ -34,24 +35,26 @@ from stored_figures import (ADVICE, SKIPPED, Difference, build_options, compiler
 STORE = Path(__file__).resolve().parent / "loops"
 KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tiled_k", "decode_v",
            "linear", "product"]
+INTEGERS = ["panel", "integers", "maps"]  # kernels that multiply integers: prefill, decode, linear maps
 TILES = ["scores", "weighted_v"]  # the limits apply to their full tiles
-TILES_OF_UNIT = {"avx512_bf16": ["scores", "product"], "avx512_amx": ["grouped"]}
+TILES_OF_UNIT = {"avx512_vnni": ["panel"], "avx512_bf16": ["scores", "product"], "avx512_amx": ["grouped"]}
 TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # the type at the end of a function's name
 LEAST_PERCENT = 90
 # Loads per FMA. Ice Lake sustains little more than one load of a zmm per cycle. Sapphire Rapids starts two loads of a
 # tile register in the time of a TDPBF16PS. With at most one load per TDPBF16PS, the loads do not limit the speed.
-MOST_LOADS = {"avx512": 0.5, "avx512_amx": 1}
+MOST_LOADS = {"avx512": 0.5, "avx512_vnni": 0.6, "avx512_amx": 1}
 MCA = "llvm-mca-19"  # a fixed version, because the models, and with them the figures, differ between versions
 COUNTED = {"instructions", "loads", "spills"}  # the counts of a loop; its other figures are cycles on each CPU
 # The difference of two runs gives the cycles of an iteration, without the time to fill the pipeline.
 ITERATIONS = 50, 150
 
-# `comment` is how objdump begins a comment. `cpus` has models of llvm-mca, and how many FMAs they start in a cycle. The
-# other fields match text of instructions. `jump` matches a jump or call, whose target is its last operand. `leaves`
-# matches calls, and instructions that do not continue with the next instruction. `fused` matches instructions that form
-# one operation with a jump after them, which llvm-mca does not model. `memory` matches a memory operand. `spill` is the
-# pattern of a place in the stack frame. `copies_sp` matches an instruction that makes a frame pointer.
-Machine = namedtuple("Machine", "name triple comment cpus jump leaves fused fma memory spill"
+# `comment` is how objdump begins a comment. `cpus` has models of llvm-mca, and how many FMAs they start in a cycle.
+# The other fields match text of instructions. `products` matches instructions that multiply integers. `jump` matches
+# a jump or call, whose target is its last operand. `leaves` matches calls, and instructions that do not continue with
+# the next instruction. `fused` matches instructions that form one operation with a jump after them, which llvm-mca
+# does not model. `memory` matches a memory operand. `spill` is the pattern of a place in the stack frame. `copies_sp`
+# matches an instruction that makes a frame pointer.
+Machine = namedtuple("Machine", "name triple comment cpus jump leaves fused fma products memory spill"
                                 " copies_sp")
 X86 = {
     "name": "X86-64", "triple": "x86_64-linux-gnu", "comment": "#",
@@ -59,6 +62,7 @@ X86 = {
     "leaves": re.compile(r"(notrack )?(jmp|call|ret|ud2)\b"),
     "fused": re.compile(r"(cmp|test|add|sub|inc|dec|and)[lq]?\s"),
     "fma": re.compile(r"vfn?m(add|sub)\d+ps\s"),
+    "products": re.compile(r"vpmaddwd\s"),
     "memory": re.compile(r"\("),
     # An operand with an index register belongs to an array, not to a spill.
     "spill": r"\(%{}\)", "copies_sp": re.compile(r"mov\s+%rsp,%(rbp)$"),
@@ -69,6 +73,7 @@ ARM = {
     "leaves": re.compile(r"(b|bl|blr|br|ret)(\s|$)"),
     "fused": None,
     "fma": re.compile(r"fml[as]\s"),
+    "products": re.compile(r"smlal2?\s"),
     "memory": re.compile(r"\["),
     "spill": r"\[{}(, #-?\w+)?\]", "copies_sp": re.compile(r"mov\s+(x29), sp$"),
 }
@@ -77,6 +82,7 @@ MACHINES = {
     # Three models of llvm-mca 19 are not used. Its Ice Lake and Sapphire Rapids start one FMA of a zmm in a cycle, but
     # the real CPUs start two. In its Zen 4, broadcasts from memory are too slow.
     "avx512": Machine(cpus={"skylake-avx512": 2}, **X86),
+    "avx512_vnni": Machine(cpus={}, **{**X86, "products": re.compile(r"vpdp(wssd|busd)\s")}),
     # No model of llvm-mca 19 is used: none starts one VDPBF16PS of a zmm in a cycle, as a Zen 4 does.
     "avx512_bf16": Machine(cpus={}, **{**X86, "fma": re.compile(r"vdpbf16ps\s")}),
     # A multiply-add is a TDPBF16PS, which adds 32 products to each of 256 sums. llvm-mca 19 has no model of it.
@@ -98,7 +104,7 @@ Loop = namedtuple("Loop", "kernel fmas instructions loads spills cycles text")
 def objects(build, isa):
     """Returns a dict: kernel -> path of its object."""
     found = {}
-    for kernel in [*KERNELS, *(["grouped"] if isa == "avx512_amx" else [])]:
+    for kernel in [*KERNELS, *INTEGERS, *(["grouped"] if isa == "avx512_amx" else [])]:
         for path in (build / "kernels" / f"libattnkit_{isa}.a.p").glob(f"*_{kernel}.c.o"):
             found[kernel] = path
     return found
@@ -266,6 +272,8 @@ def vectors_spilled(machine, function, body):
 
 
 def loops_of(machine, kernel, tool, path):
+    if kernel in INTEGERS:
+        machine = machine._replace(fma=machine.products)
     for name, function in functions(machine, tool, path):
         of_type = TYPES.search(name)
         for body in inner_loops(machine, function):
@@ -344,7 +352,8 @@ def print_table(isa, built_by, now):
         print(f"  {kernel:19} {fmas:4} {len(group['loads']):5}"
               f" {group['instructions'][0] / fmas:9.2f} {group['loads'][0] / fmas:9.2f}"
               f" {group['spills'][0]:6}"
-              + "".join(f" {percent(machine, key, cpu, group[cpu][0]):13.1f}" for cpu in cpus))
+              + "".join(f" {percent(machine, key, cpu, group[cpu][0]):13.1f}" if cpu in group
+                        else f" {'':13}" for cpu in cpus))
 
 
 def broken_limits(isa, now):
@@ -437,8 +446,9 @@ def look_at(isa, paths, tool):
     machine = MACHINES[isa]
     loops = [loop for kernel, path in paths.items()
              for loop in loops_of(machine, kernel, tool, path)]
-    if has_mca() and loops:
-        model_cycles(machine, loops)
+    modelled = [loop for loop in loops if loop.kernel not in INTEGERS]
+    if has_mca() and modelled:
+        model_cycles(machine, modelled)
     return figures(loops)
 
 

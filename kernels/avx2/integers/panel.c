@@ -84,12 +84,12 @@ static inline void store_pair(float *to, __m256 low, __m256 high)
 /* A tile of scores has its scores in registers beside its sums, a tile of columns does not. */
 static inline int score_height(int vectors)
 {
-    return vectors == 1 ? 4 : 2;
+    return vectors == 3 ? 3 : 4;
 }
 
 static inline int column_height(int vectors)
 {
-    return vectors == 3 ? 2 : vectors == 2 ? 4 : 8;
+    return vectors == 1 ? 8 : 4;
 }
 
 #include "kernels/vectors/integers/panel.h"

@@ -11,7 +11,9 @@
 
 static inline __m512i dot(__m512i sum, __m512i x, __m512i w)
 {
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(x, w));
+    sum = _mm512_add_epi32(sum, _mm512_madd_epi16(x, w));
+    __asm__("" : "+v"(sum)); /* otherwise gcc adds products first, and spills them */
+    return sum;
 }
 
 #include "kernels/vectors/integers/panel.h"

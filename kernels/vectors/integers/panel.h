@@ -27,6 +27,7 @@
 enum {
     BLOCK_WORDS = Q8_BLOCK / 2, /* words of a block of q or K */
     PAIRS = KEY_BLOCK / 2,      /* pairs of keys of a block */
+    UNROLL = 4, /* words in a loop body, so that pointers and the loop test cost little */
 };
 
 static inline float scale_of(const char *block)
@@ -126,9 +127,12 @@ static inline __attribute__((always_inline)) void score_tile(const float *q_t, c
     for (int64_t b = 0; b < blocks; b++, q_t += lanes, k++) {
         sums_v sum[MOST_HEIGHT][VECTORS];
         clear_sums(sum, height, vectors);
-#pragma GCC unroll 4
-        for (int i = 0; i < BLOCK_WORDS; i++, q += lanes, w++)
+        for (int i = 0; i < BLOCK_WORDS; i += UNROLL, q += UNROLL * lanes, w += UNROLL) {
             add_word(q, w, stride, sum, height, vectors);
+            add_word(q + lanes, w + 1, stride, sum, height, vectors);
+            add_word(q + 2 * lanes, w + 2, stride, sum, height, vectors);
+            add_word(q + 3 * lanes, w + 3, stride, sum, height, vectors);
+        }
         for (int i = 0; i < height; i++) {
             const floats scale = broadcast_from(k + i * stride);
             for (int j = 0; j < vectors; j++)
@@ -259,6 +263,14 @@ static inline __attribute__((always_inline)) void add_to_out(sums_v sum[][VECTOR
         }
 }
 
+/* Returns v + dim. The empty statement keeps gcc from using an index register for each column. */
+static inline __attribute__((always_inline)) const float *row_after(const float *v, int64_t dim)
+{
+    v += dim;
+    __asm__("" : "+r"(v));
+    return v;
+}
+
 /* Multiplies words of weights by the words of `height` columns. */
 static inline __attribute__((always_inline)) void column_tile(const float *parts, const float *v,
                                                               int64_t dim, int pairs,
@@ -268,11 +280,15 @@ static inline __attribute__((always_inline)) void column_tile(const float *parts
     const int lanes = vectors * VECTOR;
     clear_sums(sum, height, vectors);
     int i = 0;
-    for (; i + 4 <= pairs; i += 4, parts += 4 * lanes, v += 4 * dim) {
+    for (; i + UNROLL <= pairs; i += UNROLL, parts += UNROLL * lanes) {
         add_word(parts, v, 1, sum, height, vectors);
-        add_word(parts + lanes, v + dim, 1, sum, height, vectors);
-        add_word(parts + 2 * lanes, v + 2 * dim, 1, sum, height, vectors);
-        add_word(parts + 3 * lanes, v + 3 * dim, 1, sum, height, vectors);
+        v = row_after(v, dim);
+        add_word(parts + lanes, v, 1, sum, height, vectors);
+        v = row_after(v, dim);
+        add_word(parts + 2 * lanes, v, 1, sum, height, vectors);
+        v = row_after(v, dim);
+        add_word(parts + 3 * lanes, v, 1, sum, height, vectors);
+        v = row_after(v, dim);
     }
     for (; i < pairs; i++, parts += lanes, v += dim)
         add_word(parts, v, 1, sum, height, vectors);
