@@ -25,6 +25,28 @@ struct integer_scale {
     float scale, inverse;
 };
 
+/* Returns whether rows of K or V that are multiplied as integers are of TYPE_I8. Otherwise they are
+ * of TYPE_Q8_0. */
+static inline bool is_i8(enum type type)
+{
+    return is_built(TYPE_I8) && (type == TYPE_I8 || !is_built(TYPE_Q8_0));
+}
+
+/* Ends the program if this build has no rows that are multiplied as integers, so that the compiler
+ * drops the code after this call. */
+static inline void require_built_integers(void)
+{
+    if (!is_built(TYPE_I8) && !is_built(TYPE_Q8_0))
+        __builtin_trap();
+}
+
+/* Returns where the integers of the block at element d lie in a row of TYPE_Q8_0 or TYPE_I8. Both
+ * types have a byte for an element, and TYPE_Q8_0 has a scale in front of each block. */
+static inline int64_t integers_in_row(enum type type, int64_t d)
+{
+    return d + (is_i8(type) ? 0 : (d / Q8_BLOCK + 1) * (int64_t)sizeof(uint16_t));
+}
+
 /* Returns the scale by which the largest magnitude of a group becomes the integer `most`. `bits`
  * are the bits of this magnitude. A NaN has larger bits than any number. */
 static inline __attribute__((always_inline)) struct integer_scale scale_of_most(uint32_t bits,

@@ -284,6 +284,29 @@ static attnkit_status check_cells(const struct request *r, char *message)
     return check_what_cells_exclude(r, message);
 }
 
+/* Refuses types and groups of scales of K or V that ATTNKIT_INTEGERS does not support. `name` is k
+ * or v. */
+static attnkit_status check_integer_row(const char *name, attnkit_type type, int64_t group,
+                                        const char *dim_name, int64_t dim, char *message)
+{
+    if (type != ATTNKIT_I8 && type != ATTNKIT_Q8_0)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_INTEGERS, but %s.type is %d: must be ATTNKIT_I8 (3) or "
+                      "ATTNKIT_Q8_0 (4)",
+                      name, (int)type);
+    if (type == ATTNKIT_I8 && group % Q8_BLOCK != 0)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_INTEGERS, but %s_scale_group is %lld: must be a multiple "
+                      "of %d",
+                      name, (long long)group, Q8_BLOCK);
+    if (type == ATTNKIT_I8 && group == 0 && dim % Q8_BLOCK != 0)
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "flags has ATTNKIT_INTEGERS, but %s_scale_group is 0 and %s %lld: must be a "
+                      "multiple of %d",
+                      name, dim_name, (long long)dim, Q8_BLOCK);
+    return ATTNKIT_OK;
+}
+
 /* Refuses the types, layouts and outputs that ATTNKIT_INTEGERS does not support. */
 static attnkit_status check_integers(const struct request *r, char *message)
 {
@@ -294,11 +317,13 @@ static attnkit_status check_integers(const struct request *r, char *message)
         return refuse(message, ATTNKIT_UNSUPPORTED,
                       "flags has ATTNKIT_INTEGERS: this build multiplies no integers (part "
                       "integers)");
-    if (args->k.type != ATTNKIT_Q8_0 || args->v.type != ATTNKIT_Q8_0)
-        return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "flags has ATTNKIT_INTEGERS, but %s.type is %d: must be ATTNKIT_Q8_0 (4)",
-                      args->k.type != ATTNKIT_Q8_0 ? "k" : "v",
-                      (int)(args->k.type != ATTNKIT_Q8_0 ? args->k.type : args->v.type));
+    attnkit_status status = check_integer_row("k", args->k.type, r->storage->k_scale_group,
+                                              "head_dim", args->head_dim, message);
+    if (status == ATTNKIT_OK)
+        status = check_integer_row("v", args->v.type, r->storage->v_scale_group, "value_dim",
+                                   value_dim_of(r), message);
+    if (status != ATTNKIT_OK)
+        return status;
     if (is_tiled(r))
         return refuse(message, ATTNKIT_UNSUPPORTED,
                       "flags has ATTNKIT_INTEGERS, but k.layout has ATTNKIT_TILED: K must lie in "

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Recomputes a row whose result is not finite. If elements of a chunk's sums have overflowed, the
- * chunk is recomputed in binary64, by step 9 of ../README.md. Rows are computed one at a time.
- * Lanes are keys in scores and columns in fold_row. The other loops call this file. They seldom
- * have to, unless V has infinities or NaN.
+ * chunk is recomputed in binary64, by step 9 of ../README.md, but not with integers. Rows are
+ * computed one at a time. Lanes are keys in scores and columns in fold_row. The other loops call
+ * this file. They seldom have to, unless V has infinities or NaN.
  */
 #include <math.h>
 #include <string.h>
@@ -235,17 +235,18 @@ static void take_mean(const struct careful *w, int64_t first)
 /* --- The row ---------------------------------------------------------------------------------- */
 
 /* Sets w->exact to o of a chunk. Elements that have overflowed become P / W, times the sum of the
- * weights. */
+ * weights. With integers they stay as they are. */
 static void settle(const struct careful *w, int64_t first)
 {
     const double sum = (double)*w->chunk.row_sum;
+    const bool stays = isnan(sum) || has_integers(w->a);
     bool finite = true;
     for (int64_t c = 0; c < w->a->value_dim; c++)
         finite &= fabsf(w->chunk.out[c]) <= FLT_MAX;
-    if (!finite && !isnan(sum))
+    if (!finite && !stays)
         take_mean(w, first);
     for (int64_t c = 0; c < w->a->value_dim; c++)
-        if (isnan(sum) || fabsf(w->chunk.out[c]) <= FLT_MAX)
+        if (stays || fabsf(w->chunk.out[c]) <= FLT_MAX)
             w->exact[c] = (double)w->chunk.out[c];
         else
             w->exact[c] *= sum;

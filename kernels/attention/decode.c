@@ -628,6 +628,13 @@ static __attribute__((noinline)) void redo_rows(const struct attention *a,
     }
 }
 
+/* Returns whether a sum of finite products of weights and V may overflow. With integers of
+ * TYPE_Q8_0, whose scales are binary16, no sum overflows. */
+static bool may_overflow(const struct attention *a)
+{
+    return !has_integers(a) || a->v.type == TYPE_I8;
+}
+
 /* Computes and writes the results of a walk. `scratch` has the bytes that attnkit_write_weights and
  * attnkit_careful_row need. */
 static void finish(const struct attention *a, const struct kernels *kernels, struct walk *w,
@@ -641,7 +648,7 @@ static void finish(const struct attention *a, const struct kernels *kernels, str
     if (a->extras.weights)
         write_weights(a, kernels, w, (char *)scratch);
     const uint64_t not_finite = a->after.out ? export_rows(a, w) : finish_rows(a, kernels, w);
-    if (not_finite && !has_integers(a)) /* sums of integers do not overflow */
+    if (not_finite && may_overflow(a))
         redo_rows(a, kernels, w, not_finite, (char *)scratch);
 }
 

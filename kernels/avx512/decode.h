@@ -96,6 +96,15 @@ static inline struct ahead v_ahead(const struct panel *panel, int64_t times)
                    times + (panel->most + VECTOR - 1) / VECTOR);
 }
 
+/* Returns scale `at` of VECTOR rows of TYPE_I8. */
+static inline __m512 scales_at(const float *const *scales, int64_t at)
+{
+    return _mm512_setr_ps(scales[0][at], scales[1][at], scales[2][at], scales[3][at], scales[4][at],
+                          scales[5][at], scales[6][at], scales[7][at], scales[8][at], scales[9][at],
+                          scales[10][at], scales[11][at], scales[12][at], scales[13][at],
+                          scales[14][at], scales[15][at]);
+}
+
 void attnkit_avx512_decode_tiled_k(const struct panel *panel, struct scores *scores);
 void attnkit_avx512_decode_k(const struct panel *panel, struct scores *scores);
 void attnkit_avx512_decode_v(const struct panel *panel, const struct weights *weights);

@@ -45,10 +45,7 @@ static inline __attribute__((always_inline)) void take_group(const struct key_ro
     const int64_t at = d / k->scale_group;
     const float *const *scale = k->scales + (key - k->row);
     for (int j = 0; j < vectors; j++, scale += VECTOR) {
-        const __m512 given = _mm512_setr_ps(
-            scale[0][at], scale[1][at], scale[2][at], scale[3][at], scale[4][at], scale[5][at],
-            scale[6][at], scale[7][at], scale[8][at], scale[9][at], scale[10][at], scale[11][at],
-            scale[12][at], scale[13][at], scale[14][at], scale[15][at]);
+        const __m512 given = scales_at(scale, at);
         scales->of[j] = _mm512_mul_ps(given, _mm512_set1_ps(1.0f / UPPER_BYTE));
         const __m512 back = _mm512_mul_ps(scales->of[j], _mm512_set1_ps(UPPER_BYTE));
         scales->exact &= _mm512_cmp_ps_mask(back, given, _CMP_NEQ_OQ) == 0;

@@ -197,12 +197,16 @@ static void round_numbers(const float *x, int count, struct integer_group *group
         group->n[i] = isnan(s.scale) ? 0 : (int32_t)rintf(x[i] * s.inverse);
 }
 
-/* Returns the block of TYPE_Q8_0 with element i of a row, and its scale. */
+/* Returns the 32 integers with element i of a row, and their scale. */
 static const char *block_of(const struct attention *a, const struct cache *c, int64_t batch,
                             int64_t kv_head, int64_t key, int64_t i, float *scale)
 {
-    const char *const row = key_row(a, c, batch, kv_head, key).data;
-    const char *const block = row + i / Q8_BLOCK * Q8_BLOCK_BYTES;
+    const struct key_row row = key_row(a, c, batch, kv_head, key);
+    if (c->type == TYPE_I8) {
+        *scale = float_at(row.scales, i / c->scale_group);
+        return row.data + i / Q8_BLOCK * Q8_BLOCK;
+    }
+    const char *const block = row.data + i / Q8_BLOCK * Q8_BLOCK_BYTES;
     *scale = float_from_f16(half_at(block, 0));
     return block + sizeof(uint16_t);
 }

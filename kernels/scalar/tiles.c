@@ -363,14 +363,16 @@ static void decode(const struct decode_block *block, int rows, float scale_log2)
 
 /* --- Integers: step 16 of README.md ---------------------------------------------------------- */
 
-/* Returns the scale of the block of TYPE_Q8_0 with element i of a row. Sets *bytes to the block's
- * elements. */
-static float block_at(const char *row, int64_t i, const int8_t **bytes)
+/* Returns the scale of the block at element i of a key's row. Sets *bytes to the block's integers.
+ */
+static float block_at(const struct key_rows *rows, int key, int64_t i, const int8_t **bytes)
 {
-    const char *const block = row + bytes_of(TYPE_Q8_0, i);
+    const char *const integers = rows->row[key] + integers_in_row(rows->type, i);
     uint16_t half;
-    memcpy(&half, block, sizeof half);
-    *bytes = (const int8_t *)block + sizeof half;
+    *bytes = (const int8_t *)integers;
+    if (is_i8(rows->type))
+        return rows->scales[key][i / rows->scale_group];
+    memcpy(&half, integers - sizeof half, sizeof half);
     return float_from_f16(half);
 }
 
@@ -380,7 +382,7 @@ static float integer_score(const float *q, const struct key_rows *k, int key)
     float s = 0.0f;
     for (int64_t d = 0; d < k->dim; d += Q8_BLOCK, n += Q8_BLOCK) {
         const int8_t *x;
-        const float scale = block_at(k->row[key], d, &x) * q[d / Q8_BLOCK];
+        const float scale = block_at(k, key, d, &x) * q[d / Q8_BLOCK];
         int32_t sum = 0;
         for (int i = 0; i < Q8_BLOCK; i += 4)
             sum += n[i] * x[i] + n[i + 1] * x[i + 2] + n[i + 2] * x[i + 1] + n[i + 3] * x[i + 3];
@@ -398,14 +400,14 @@ static void integer_columns(const float *p, const struct key_rows *v, int keys, 
     const int8_t *x;
     uint32_t largest = 0;
     for (int key = 0; key < keys; key++) {
-        weight[key] = p[key] * block_at(v->row[key], c, &x);
+        weight[key] = p[key] * block_at(v, key, c, &x);
         const uint32_t bits = magnitude_bits(weight[key]);
         largest = bits > largest ? bits : largest;
     }
     const struct integer_scale s = integer_scale_of(largest);
     for (int key = 0; key < keys && !isnan(s.scale); key++) {
         const int32_t n = (int32_t)rintf(weight[key] * s.inverse);
-        block_at(v->row[key], c, &x);
+        block_at(v, key, c, &x);
         for (int i = 0; i < Q8_BLOCK; i++)
             sum[i] += n * x[i];
     }
@@ -415,7 +417,7 @@ static void integer_columns(const float *p, const struct key_rows *v, int keys, 
 
 static void decode_integers(const struct decode_block *block, int rows, float scale_log2)
 {
-    require_built(TYPE_Q8_0);
+    require_built_integers();
     for (int r = 0; r < rows; r++) {
         const int visible = block->visible[r];
         float s[KEY_BLOCK], sums[Q8_BLOCK];

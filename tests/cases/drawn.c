@@ -47,6 +47,10 @@ static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
     static const int64_t dims[] = {1, 2, 3, 8, 15, 16, 17, 33, 40, 64, 65};
     if (block_elements((enum type)type) > 1)
         return 32 * (1 + below(c, 2));
+    if (type == ATTNKIT_I8 && c->args.flags & ATTNKIT_INTEGERS) {
+        *group = 32 * below(c, 3);
+        return *group > 0 ? *group * (1 + below(c, 2)) : 32 * (1 + below(c, 3));
+    }
     if (type == ATTNKIT_I8 && one_in(c, 2)) {
         static const int64_t groups[] = {1, 3, 8, 16, 32};
         *group = groups[below(c, 5)];
@@ -84,6 +88,15 @@ static double cost(const struct drawn *c)
            (double)(a->head_dim + a->value_dim + 24);
 }
 
+/* Draws the types of K and V for ATTNKIT_INTEGERS. A quarter of the calls has both types. */
+static void draw_types_of_integers(struct drawn *c)
+{
+    c->args.k.type = one_in(c, 2) ? ATTNKIT_I8 : ATTNKIT_Q8_0;
+    c->args.v.type = !one_in(c, 4)                  ? c->args.k.type
+                     : c->args.k.type == ATTNKIT_I8 ? ATTNKIT_Q8_0
+                                                    : ATTNKIT_I8;
+}
+
 static void draw_shape(struct drawn *c)
 {
     static const int64_t q_lens[] = {1, 1, 1, 2, 3, 5, 8, 16, 17, 33, 65, 129, 300};
@@ -95,7 +108,7 @@ static void draw_shape(struct drawn *c)
     a->v.type = draw_type(c, WRITTEN_TYPES);
     a->out.type = draw_type(c, ROUNDED_TYPES);
     if (a->flags & ATTNKIT_INTEGERS)
-        a->k.type = a->v.type = ATTNKIT_Q8_0;
+        draw_types_of_integers(c);
     if (a->flags & ATTNKIT_BF16_PRODUCTS)
         a->q.type = a->k.type = a->v.type = ATTNKIT_BF16;
     a->head_dim = draw_dim(c, a->k.type, &c->groups.storage.k_scale_group);
@@ -628,11 +641,11 @@ static void draw_keys(struct drawn *c)
     bool *const seen = empty ? calloc(1, 1) : seen_keys(&a, &c->args);
     bool *const seen_k = reads_all_keys(c) ? all_keys(&c->args) : seen;
     const bool special = one_in(c, 6);
-    const bool huge = one_in(c, 6) && c->args.v.type != ATTNKIT_F16 &&
-                      block_elements((enum type)c->args.v.type) == 1;
+    c->huge = one_in(c, 6) && c->args.v.type != ATTNKIT_F16 &&
+              block_elements((enum type)c->args.v.type) == 1;
     if (!empty) {
         fill_store(c, &k, seen_k, 1.0f, special);
-        fill_store(c, &v, seen, huge ? 3e38f : 1.0f, special);
+        fill_store(c, &v, seen, c->huge ? 3e38f : 1.0f, special);
     }
     if (c->slots && !empty) {
         hide_slots(&k, seen_k, 0);

@@ -36,6 +36,7 @@ struct drawn {
     float slopes[DRAWN_HEADS], sinks[DRAWN_HEADS], bias_scales[DRAWN_HEADS];
     bool slots;  /* each row of K and V lies in its own slot */
     bool tokens; /* K and V are [batch][key][head] */
+    bool huge;   /* V reaches the largest number, so that sums overflow */
     int pieces;
     struct guarded piece[DRAWN_PIECES];
 };

@@ -158,7 +158,16 @@ static void count_lines(const struct query *q, int64_t lines, int64_t count[2])
     count[1] = (keys + lines - 1) / lines;
 }
 
-static void widen_stored(const struct query *q, const struct stored *s, int64_t key, float *out)
+/* A row of K or V, and its scales if the type has scales. Rows that lie in tiles are copied to
+ * `own`. */
+struct found {
+    const char *row;
+    const float *scales;
+    char own[4 * MAX_TILED_DIM];
+    float own_scales[MAX_TILED_DIM];
+};
+
+static void find(const struct query *q, const struct stored *s, int64_t key, struct found *found)
 {
     const int64_t lines = s->tiled ? ATTNKIT_TILE_KEYS : 1;
     int64_t index[3], count[2];
@@ -167,19 +176,22 @@ static void widen_stored(const struct query *q, const struct stored *s, int64_t 
     const int64_t at = index[2] % lines;
     index[2] /= lines;
 
-    const char *row = element_at(s->rows, count, lines * bytes_of(s->type, s->dim), index);
+    const char *const row = element_at(s->rows, count, lines * bytes_of(s->type, s->dim), index);
     const void *scales = NULL;
-    char own_row[4 * MAX_TILED_DIM];
-    float own_scales[MAX_TILED_DIM];
     if (has_scales(s->type))
         scales = element_at(s->scales, count, lines * (s->dim / s->group) * (int64_t)sizeof(float),
                             index);
-    if (s->tiled) {
-        take_out_of_tile(s, row, scales, at, own_row, own_scales);
-        row = own_row;
-        scales = own_scales;
-    }
-    widen_row(s->type, row, scales, s->group, s->dim, out);
+    found->row = s->tiled ? found->own : row;
+    found->scales = s->tiled ? found->own_scales : scales;
+    if (s->tiled)
+        take_out_of_tile(s, row, scales, at, found->own, found->own_scales);
+}
+
+static void widen_stored(const struct query *q, const struct stored *s, int64_t key, float *out)
+{
+    struct found found;
+    find(q, s, key, &found);
+    widen_row(s->type, found.row, found.scales, s->group, s->dim, out);
 }
 
 void query_k(const struct query *q, int64_t key, float *out)
@@ -194,26 +206,31 @@ void query_v(const struct query *q, int64_t key, float *out)
     widen_stored(q, &v, key, out);
 }
 
-static struct q8_block block_of(const struct query *q, const struct stored *s, int64_t key,
-                                int64_t block)
+static struct integer_block block_of(const struct query *q, const struct stored *s, int64_t key,
+                                     int64_t block)
 {
-    int64_t index[3], count[2];
-    count_lines(q, 1, count);
-    locate(q, key, index);
-    const char *const row = element_at(s->rows, count, bytes_of(TYPE_Q8_0, s->dim), index);
-    const char *const at = row + block * Q8_BLOCK_BYTES;
-    struct q8_block found = {.integers = (const int8_t *)at + sizeof(uint16_t)};
-    widen_row(TYPE_F16, at, NULL, 0, 1, &found.scale);
-    return found;
+    struct integer_block of;
+    struct found found;
+    find(q, s, key, &found);
+    const char *at = found.row + block * Q8_BLOCK;
+    if (s->type == TYPE_I8) {
+        of.scale = found.scales[block * Q8_BLOCK / s->group];
+    } else {
+        at = found.row + block * Q8_BLOCK_BYTES;
+        widen_row(TYPE_F16, at, NULL, 0, 1, &of.scale);
+        at += sizeof(uint16_t);
+    }
+    memcpy(of.integers, at, Q8_BLOCK);
+    return of;
 }
 
-struct q8_block query_k_block(const struct query *q, int64_t key, int64_t block)
+struct integer_block query_k_block(const struct query *q, int64_t key, int64_t block)
 {
     const struct stored k = stored_k(q);
     return block_of(q, &k, key, block);
 }
 
-struct q8_block query_v_block(const struct query *q, int64_t key, int64_t block)
+struct integer_block query_v_block(const struct query *q, int64_t key, int64_t block)
 {
     const struct stored v = stored_v(q);
     return block_of(q, &v, key, block);

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "kernels/kernels.h"
 #include "tests/support/groups.h"
 
 /* A query row and the keys of its batch entry. */
@@ -33,15 +34,15 @@ void query_q(const struct query *q, float *out);
 void query_k(const struct query *q, int64_t key, float *out);
 void query_v(const struct query *q, int64_t key, float *out);
 
-/* A block of Q8_BLOCK elements of ATTNKIT_Q8_0: integers times `scale`. */
-struct q8_block {
+/* Q8_BLOCK elements of ATTNKIT_I8 or ATTNKIT_Q8_0: integers times `scale`. */
+struct integer_block {
     float scale;
-    const int8_t *integers;
+    int8_t integers[Q8_BLOCK];
 };
 
-/* Return block `block` of a row of K or V. The tensor is ATTNKIT_Q8_0 in rows. */
-struct q8_block query_k_block(const struct query *q, int64_t key, int64_t block);
-struct q8_block query_v_block(const struct query *q, int64_t key, int64_t block);
+/* Return block `block` of a row of K or V. */
+struct integer_block query_k_block(const struct query *q, int64_t key, int64_t block);
+struct integer_block query_v_block(const struct query *q, int64_t key, int64_t block);
 
 bool query_sees(const struct query *q, int64_t key);
 

@@ -84,15 +84,17 @@
  * of q that is not finite makes the score NaN.
  *
  * Weighted sums of integers. For a block of keys and 32 columns of v, x_j is the weight of a seen
- * key times the scale d_j of its v, rounded. x_j is 0 or at least 2^-101 2^-24, so it is not
- * subnormal. The sum over the keys is rounded once, and its product with S^ once. Neither of them
- * is subnormal. Together with the 4 roundings above, h_o thus counts 7 roundings instead of the
- * additions within a block and the product with v. The y_j add at most exp(h_o u) L / 65024 sum_j
- * |n_jc| to lost_o, over the keys with an x_j other than 0. If L < 2^-100, at most 2^-100 sum_j
- * |n_jc| is lost. This limit is in units of the maximum at the block, and later rescales only make
- * the loss smaller. So nothing is lost if L is above the limit in units of the last maximum. A d_j
- * that is NaN or infinite makes its 32 columns NaN, even if the weight is 0. No o overflows, even
- * with dropout, because |v_jc| is at most 2^23.
+ * key times the scale d_j of its v, rounded. If x_j is subnormal, the loss e is so far below S that
+ * OWN_ERROR covers it. The sum over the keys is rounded once, and its product with S^ once. Neither
+ * of them is subnormal. Together with the 4 roundings above, h_o thus counts 7 roundings instead of
+ * the additions within a block and the product with v. For ATTNKIT_I8 it counts one more, because
+ * the oracle rounds d_j times a byte to v_jc, which the attention does not do. The y_j add at most
+ * exp(h_o u) L / 65024 sum_j |n_jc| to lost_o, over the keys with an x_j other than 0. If L <
+ * 2^-100, at most 2^-100 sum_j |n_jc| is lost. This limit is in units of the maximum at the block,
+ * and later rescales only make the loss smaller. So nothing is lost if L is above the limit in
+ * units of the last maximum. A d_j that is NaN or infinite makes its 32 columns NaN, even if the
+ * weight is 0. For ATTNKIT_Q8_0 no o overflows, even with dropout, because |v_jc| is at most 2^23.
+ * For ATTNKIT_I8 an o that overflows makes its element infinite or NaN, and has no bound.
  *
  * Groups of products of bf16. ATTNKIT_BF16_PRODUCTS adds products in groups of 32. In a group, the
  * products of even index and of odd index are two chains of at most 16 fused multiply-adds. A
@@ -234,7 +236,7 @@ static float largest_of(const float *group)
 
 /* Returns the sum of a group of q times a block of K if the product of their scales is infinite.
  * The integers of q then decide between the infinities and NaN. */
-static real infinite_product(const float *group, float largest, const struct q8_block *k)
+static real infinite_product(const float *group, float largest, const struct integer_block *k)
 {
     const float inverse = (float)MOST_INTEGER / largest;
     real sum = 0;
@@ -248,7 +250,7 @@ static real infinite_product(const float *group, float largest, const struct q8_
 static struct value block_product(const struct scoring *s, int64_t key, int64_t block,
                                   real *magnitude)
 {
-    const struct q8_block k = query_k_block(&s->query, key, block);
+    const struct integer_block k = query_k_block(&s->query, key, block);
     const float *const group = s->q + block * Q8_BLOCK;
     const float largest = largest_of(group);
     real x = 0, p = 0, integers = 0;
@@ -396,6 +398,7 @@ struct row {
     int64_t count, terms;
     float *v;      /* [terms][value_dim]; 0 for the sink */
     float *scales; /* [terms][value_dim / Q8_BLOCK], scales of V's blocks; NULL without integers */
+    bool rounds_v; /* the elements of v are rounded products of scales and integers */
     int64_t value_dim;
     int parts;        /* parts of a weight; 0 without groups */
     real weight_loss; /* a weight that becomes 0 is at most this, in units of W */
@@ -479,7 +482,9 @@ static struct row see_keys(const struct scoring *s)
 {
     const attnkit_score_mods *const mods = &s->query.groups.scores;
     const int64_t room = s->query.keys + 1; /* one more for a sink */
-    struct row r = {.value_dim = s->query.value_dim, .drops = mods->dropout > 0.0};
+    struct row r = {.value_dim = s->query.value_dim,
+                    .rounds_v = s->query.args->v.type == ATTNKIT_I8,
+                    .drops = mods->dropout > 0.0};
     r.parts = has_groups(&s->query) ? 1 + !(s->query.args->flags & ATTNKIT_SHORT_WEIGHTS) : 0;
     r.weight_loss = r.parts > 0 ? LEAST_P : WEIGHT_LOSS;
     r.keys = malloc((size_t)room * sizeof *r.keys);
@@ -569,7 +574,7 @@ static void count_roundings(struct row *r)
     }
     const int64_t additions = most_keys - 1 + most_blocks - 1;
     const int64_t in_groups = GROUP_PRODUCTS / 2 + r->parts * (KEY_BLOCK / GROUP_PRODUCTS);
-    const int64_t to_o = r->scales      ? 1 + 4 + 2 + most_blocks - 1
+    const int64_t to_o = r->scales      ? 1 + 4 + 2 + r->rounds_v + most_blocks - 1
                          : r->parts > 0 ? in_groups + most_blocks - 1
                                         : additions + 1;
     const int64_t folds = larger(r->terms - r->count + chunks - 1, 0);

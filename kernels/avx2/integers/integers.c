@@ -68,6 +68,14 @@ static inline __attribute__((always_inline)) void add_unit(const int16_t *const 
     }
 }
 
+/* Returns the scales of VECTOR rows for the block at element d. */
+static inline __attribute__((always_inline)) __m256
+scales_of_block(const struct key_rows *rows, const char *const *key, int64_t d)
+{
+    return is_i8(rows->type) ? scales_at(TYPE_I8, rows, key, d)
+                             : scales_at(TYPE_Q8_0, rows, key, d);
+}
+
 /* ------------------------------------------------------------------------------------ scores */
 
 /* Loads and transposes STEP bytes of each key. */
@@ -97,7 +105,7 @@ static inline __attribute__((always_inline)) void add_block(const struct panel *
         for (int j = 0; j < vectors; j++)
             sum[r][j] = _mm256_set1_epi32(beginnings_of(panel->q[r], k->dim)[d / Q8_BLOCK]);
     }
-    for (int64_t at = bytes_of(TYPE_Q8_0, d) + 2, end = at + Q8_BLOCK; at < end; at += STEP) {
+    for (int64_t at = integers_in_row(k->type, d), end = at + Q8_BLOCK; at < end; at += STEP) {
         struct units units;
         prefetch_ahead(ahead, TYPE_Q8_0);
         take_units(key, at, &units, vectors);
@@ -108,7 +116,7 @@ static inline __attribute__((always_inline)) void add_block(const struct panel *
         }
     }
     for (int j = 0; j < vectors; j++) {
-        const __m256 scale = scales_at(TYPE_Q8_0, k, key + j * VECTOR, d);
+        const __m256 scale = scales_of_block(k, key + j * VECTOR, d);
         for (int r = 0; r < rows; r++) {
             const __m256 both = _mm256_mul_ps(_mm256_set1_ps(panel->q[r][d / Q8_BLOCK]), scale);
             s[r][j] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r][j]), both, s[r][j]);
@@ -292,7 +300,7 @@ round_weights(const struct panel *panel, int64_t c, struct weight_lines *lines,
     for (int b = 0; b < BLOCKS; b++) {
         const int64_t column = c + b * Q8_BLOCK < v->dim ? c + b * Q8_BLOCK : v->dim - Q8_BLOCK;
         for (int key = 0; key < whole_pairs(panel); key += VECTOR)
-            _mm256_store_ps(lines->scales[b] + key, scales_at(TYPE_Q8_0, v, v->row + key, column));
+            _mm256_store_ps(lines->scales[b] + key, scales_of_block(v, v->row + key, column));
     }
     find_scales(panel, lines, w, rows);
     for (int b = 0; b < BLOCKS; b++)
@@ -346,7 +354,7 @@ static inline __attribute__((always_inline)) void weigh_half(const struct panel 
                                                              const bool upper, const int rows)
 {
     const char *const *const row = panel->block->v.row;
-    const int64_t at = bytes_of(TYPE_Q8_0, first) + 2;
+    const int64_t at = integers_in_row(panel->block->v.type, first);
     __m256i sum[PANEL_ROWS][SUMS];
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < SUMS; i++)
@@ -373,9 +381,9 @@ weigh_rows(const struct panel *panel, const struct weights *weights, const int r
 {
     const struct decode_block *const block = panel->block;
     const struct key_rows *const v = &block->v;
-    struct ahead ahead =
-        ask_for(block->next_k, panel->far ? block->next_keys : 0, bytes_of(TYPE_Q8_0, block->k.dim),
-                v->dim / HALF_BLOCK, (panel->most + FOUR - 1) / FOUR);
+    struct ahead ahead = ask_for(block->next_k, panel->far ? block->next_keys : 0,
+                                 bytes_of(block->k.type, block->k.dim), v->dim / HALF_BLOCK,
+                                 (panel->most + FOUR - 1) / FOUR);
     struct weight_lines lines;
     struct rounded_weights w;
     take_weights(panel, weights, &lines);
@@ -405,7 +413,7 @@ static void weigh(const struct panel *panel, const struct weights *weights)
 static void decode(const struct decode_block *block, int rows, float scale_log2)
 {
     static const struct decode_parts parts = {score, weigh};
-    require_built(TYPE_Q8_0);
+    require_built_integers();
     attnkit_avx2_decode_by(&parts, block, rows, scale_log2);
 }
 

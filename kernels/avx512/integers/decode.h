@@ -22,7 +22,7 @@ static void weighted_v(const struct panel *panel, const struct weights *weights)
 static void decode_integers(const struct decode_block *block, int rows, float scale_log2)
 {
     static const struct decode_parts parts = {scores, weighted_v};
-    require_built(TYPE_Q8_0);
+    require_built_integers();
     attnkit_avx512_decode_by(&parts, block, rows, scale_log2);
 }
 

@@ -64,8 +64,8 @@ take_weights(const struct panel *panel, const struct weights *weights, struct we
     }
 }
 
-/* The places of BLOCKS blocks in the rows of V, in bytes. If fewer than BLOCKS blocks are left, the
- * last block is repeated. */
+/* The places of the integers of BLOCKS blocks in the rows of V, in bytes. If fewer than BLOCKS
+ * blocks are left, the last block is repeated. */
 struct block_places {
     int64_t at[BLOCKS];
 };
@@ -82,14 +82,14 @@ static inline __attribute__((always_inline)) __m128i with_half(__m128i x, short 
 #endif
 }
 
-/* Sets half i of each x[b] to the scale of block b of a key, as binary16. */
+/* Sets half i of each x[b] to the scale of block b of a key of TYPE_Q8_0, as binary16. */
 static inline __attribute__((always_inline)) void
 load_scales(const char *key, const struct block_places *places, __m128i x[BLOCKS], const int i)
 {
     __asm__ volatile("" : "+r"(key)); /* otherwise gcc keeps addresses in vectors */
     for (int b = 0; b < BLOCKS; b++) {
         short half;
-        memcpy(&half, key + places->at[b], sizeof half);
+        memcpy(&half, key + places->at[b] - sizeof half, sizeof half);
         x[b] = with_half(i == 0 ? _mm_setzero_si128() : x[b], half, i);
     }
 }
@@ -110,22 +110,36 @@ load_eight(const char *const *row, const struct block_places *places, __m128i x[
     load_scales(row[7], places, x, 7);
 }
 
+/* Returns the scales of the blocks of VECTOR keys from `key` on. */
+static inline __attribute__((always_inline)) void
+scales_of_blocks(const struct key_rows *v, const struct block_places *places, int key,
+                 __m512 scales[BLOCKS])
+{
+    __m128i low[BLOCKS], high[BLOCKS];
+    if (is_i8(v->type)) {
+        for (int b = 0; b < BLOCKS; b++)
+            scales[b] = scales_at(v->scales + key, places->at[b] / v->scale_group);
+        return;
+    }
+    load_eight(v->row + key, places, low);
+    load_eight(v->row + key + VECTOR / 2, places, high);
+    for (int b = 0; b < BLOCKS; b++)
+        scales[b] = _mm512_cvtph_ps(_mm256_set_m128i(high[b], low[b]));
+}
+
 /* Sets lines->scales to the scales of the blocks of each key. */
 static inline __attribute__((always_inline)) void take_scales(const struct panel *panel,
                                                               const struct block_places *places,
                                                               struct weight_lines *lines,
                                                               struct ahead *ahead)
 {
-    const char *const *const row = panel->block->v.row;
     for (int key = 0; key < panel->most; key += VECTOR) {
-        __m128i low[BLOCKS], high[BLOCKS];
+        __m512 scales[BLOCKS];
         for (int i = 0; i < FOUR; i++)
             prefetch_ahead(ahead, false);
-        load_eight(row + key, places, low);
-        load_eight(row + key + VECTOR / 2, places, high);
+        scales_of_blocks(&panel->block->v, places, key, scales);
         for (int b = 0; b < BLOCKS; b++)
-            _mm512_store_ps(lines->scales[b] + key,
-                            _mm512_cvtph_ps(_mm256_set_m128i(high[b], low[b])));
+            _mm512_store_ps(lines->scales[b] + key, scales[b]);
     }
 }
 

@@ -5,7 +5,7 @@
  * integers of row r of q. A file includes this header after it has defined dot (pairs.h), and calls
  * score_integers.
  *
- * A step of K (steps.h) is a block of TYPE_Q8_0 of each of 16 keys. A unit of 4 bytes takes 3
+ * A step of K (steps.h) is a block of 32 elements of each of 16 keys. A unit of 4 bytes takes 3
  * shuffles as in decode_k.c, 2 instructions that make pairs, and 2 dot for each row. A block then
  * takes a conversion, a product of scales and an FMA for each row. Registers: 8 vectors of the next
  * step, 8 integer sums, 4 pairs and a broadcast take 21 of 32 zmm; the scores stay in memory.
@@ -17,6 +17,29 @@
 #include "kernels/avx512/steps.h"
 
 enum { ASKS = 4 }; /* prefetches of V in a step */
+
+/* Returns the place of the block after the block at element d. After the last block of a row, the
+ * place is in the rows from `next` on. */
+static inline struct place block_after(const struct key_rows *k, const char *const *key,
+                                       const char *const *next, int64_t d)
+{
+    const int64_t then = d + Q8_BLOCK;
+    if (then < k->dim)
+        return (struct place){key, integers_in_row(k->type, then)};
+    return (struct place){next, integers_in_row(k->type, 0)};
+}
+
+/* Takes the scales of the group of TYPE_I8 at element d. */
+static inline __attribute__((always_inline)) void take_group(const struct key_rows *k,
+                                                             const char *const *key, int64_t d,
+                                                             struct scales *scales,
+                                                             const int vectors)
+{
+    const float *const *const scale = k->scales + (key - k->row);
+    for (int j = 0; j < vectors; j++)
+        scales->of[j] = scales_at(scale + j * VECTOR, d / k->scale_group);
+    scales->next = d + k->scale_group;
+}
 
 /* Adds a block to the scores: the sums of its products times the scales of q and K. */
 static inline __attribute__((always_inline)) void
@@ -39,12 +62,15 @@ add_integer_step(const struct scored_tile *tile, int64_t d, struct scales *scale
 {
     const struct panel *const panel = tile->panel;
     const struct key_rows *const k = &panel->block->k;
-    const struct place place = place_after(TYPE_Q8_0, k, tile->key, tile->next, d, 1);
+    const struct place place = block_after(k, tile->key, tile->next, d);
     const struct step *const now = &tile->steps->step[tile->steps->now];
     struct step *const next = &tile->steps->step[1 - tile->steps->now];
     const int16_t *q[PANEL_ROWS];
     __m512i x[UNITS], sum[PANEL_ROWS][MAX_TILE];
-    take_block(d, k->dim, place, tile->blocks, scales, vectors);
+    if (!is_i8(k->type))
+        take_block(d, k->dim, place, tile->blocks, scales, vectors);
+    else if (d == scales->next)
+        take_group(k, tile->key, d, scales, vectors);
     for (int r = 0; r < rows; r++) {
         q[r] = integers_of(panel->q[r], k->dim) + d;
         for (int j = 0; j < vectors; j++)
@@ -101,9 +127,10 @@ score_integer_tiles(const struct panel *panel, int first, struct scores *scores,
     struct next_blocks blocks;
     steps.now = 0;
     if (first < last) {
-        const struct place place = place_after(TYPE_Q8_0, k, k->row + first, NULL, 0, 0);
+        const struct place place = {k->row + first, integers_in_row(k->type, 0)};
         transpose_step(TYPE_Q8_0, place, &steps.step[0], vectors);
-        load_blocks(place, k->dim, &blocks, vectors);
+        if (!is_i8(k->type))
+            load_blocks(place, k->dim, &blocks, vectors);
     }
     for (; first < last; first += keys) {
         /* After the last tile there is no next tile, and any keys may stand for it. */

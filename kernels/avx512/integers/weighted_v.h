@@ -99,7 +99,7 @@ weigh_tile(const struct panel *panel, const float *rescale, const struct rounded
             __m512i u[HALF];
             for (int r = 0; r < rows; r++)
                 n[r] = w->n[tile][r][key / FOUR][b];
-            interleave_keys(panel->block->v.row + key, places->at[2 * tile + b] + 2, u);
+            interleave_keys(panel->block->v.row + key, places->at[2 * tile + b], u);
             add_four_keys(n, u, sum, HALF * b, rows);
         }
     }
@@ -134,7 +134,7 @@ weigh_rows(const struct panel *panel, const struct weights *weights, const int r
         struct block_places places;
         for (int b = 0; b < BLOCKS; b++) {
             const int64_t column = c + b * Q8_BLOCK;
-            places.at[b] = bytes_of(TYPE_Q8_0, column < dim ? column : dim - Q8_BLOCK);
+            places.at[b] = integers_in_row(block->v.type, column < dim ? column : dim - Q8_BLOCK);
         }
         round_weights(panel, &places, &lines, &w, &ahead, tiles, rows);
         for (int tile = 0; tile < tiles; tile++)

@@ -28,10 +28,13 @@ static inline void widen_bytes(int8x16_t bytes, int16x8_t wide[2])
     wide[1] = vmovl_high_s8(bytes);
 }
 
-static inline float scale_at(const char *block)
+/* Returns the scale of the block at element d of a key's row. */
+static inline float scale_at(const struct key_rows *rows, int key, int64_t d)
 {
     uint16_t bits;
-    memcpy(&bits, block, sizeof bits);
+    if (is_i8(rows->type))
+        return rows->scales[key][d / rows->scale_group];
+    memcpy(&bits, rows->row[key] + bytes_of(TYPE_Q8_0, d), sizeof bits);
     return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits))), 0);
 }
 
@@ -39,10 +42,9 @@ static inline float scale_at(const char *block)
 
 /* Loads a block of K as 16-bit integers. Elements 1 and 2 of each four are swapped, as round_row
  * swaps them in the rows of q. */
-static inline __attribute__((always_inline)) void load_block(const char *block, int16x8_t k[4])
+static inline __attribute__((always_inline)) void load_block(const int8_t *bytes, int16x8_t k[4])
 {
     const uint8x16_t order = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};
-    const int8_t *const bytes = (const int8_t *)block + sizeof(uint16_t);
     widen_bytes(vqtbl1q_s8(vld1q_s8(bytes), order), k);
     widen_bytes(vqtbl1q_s8(vld1q_s8(bytes + 16), order), k + 2);
 }
@@ -66,13 +68,13 @@ static inline __attribute__((always_inline)) void add_block(const struct panel *
                                                             const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
+    const int64_t at = integers_in_row(k->type, d);
     int32x4_t sum[PANEL_ROWS][FOUR];
     float scales[FOUR];
     for (int key = 0; key < FOUR; key++) {
-        const char *const block = k->row[first + key] + bytes_of(TYPE_Q8_0, d);
         int16x8_t wide[4];
-        scales[key] = scale_at(block);
-        load_block(block, wide);
+        scales[key] = scale_at(k, first + key, d);
+        load_block((const int8_t *)k->row[first + key] + at, wide);
         for (int r = 0; r < rows; r++)
             sum[r][key] = block_products(wide, integers_of(panel->q[r], k->dim) + d);
     }
@@ -137,7 +139,7 @@ static void round_weights(const struct panel *panel, const struct weights *weigh
     uint32_t bits[PANEL_ROWS];
     uint32x4_t largest = vdupq_n_u32(0);
     for (int key = 0; key < panel->most; key++) {
-        scales[key] = scale_at(panel->block->v.row[key] + bytes_of(TYPE_Q8_0, c));
+        scales[key] = scale_at(&panel->block->v, key, c);
         const float32x4_t x = scaled_weights(panel, weights, scales, key);
         largest = vmaxq_u32(largest, vreinterpretq_u32_f32(vabsq_f32(x)));
     }
@@ -177,7 +179,7 @@ static inline __attribute__((always_inline)) void v_tile(const struct panel *pan
                                                          const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
-    const int64_t at = bytes_of(TYPE_Q8_0, c) + 2 + c % Q8_BLOCK;
+    const int64_t in_block = c % Q8_BLOCK, at = integers_in_row(v->type, c - in_block) + in_block;
     int32x4_t sum[PANEL_ROWS][SUMS];
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < SUMS; i++)
@@ -228,7 +230,7 @@ static void weigh(const struct panel *panel, const struct weights *weights)
 static void decode(const struct decode_block *block, int rows, float scale_log2)
 {
     static const struct decode_parts parts = {score, weigh};
-    require_built(TYPE_Q8_0);
+    require_built_integers();
     attnkit_neon_decode_by(&parts, block, rows, scale_log2);
 }
 
