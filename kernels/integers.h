@@ -41,7 +41,8 @@ static inline void require_built_integers(void)
 }
 
 /* Returns where the integers of the block at element d lie in a row of TYPE_Q8_0 or TYPE_I8. Both
- * types have a byte for an element, and TYPE_Q8_0 has a scale in front of each block. */
+ * types have a byte for an element, and TYPE_Q8_0 has a scale in front of each block. In a tile of
+ * K the integers lie TILE_KEYS times as far from the beginning. */
 static inline int64_t integers_in_row(enum type type, int64_t d)
 {
     return d + (is_i8(type) ? 0 : (d / Q8_BLOCK + 1) * (int64_t)sizeof(uint16_t));

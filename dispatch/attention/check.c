@@ -324,10 +324,6 @@ static attnkit_status check_integers(const struct request *r, char *message)
                                    value_dim_of(r), message);
     if (status != ATTNKIT_OK)
         return status;
-    if (is_tiled(r))
-        return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "flags has ATTNKIT_INTEGERS, but k.layout has ATTNKIT_TILED: K must lie in "
-                      "rows");
     if (r->weights->weights.data)
         return refuse(message, ATTNKIT_UNSUPPORTED,
                       "flags has ATTNKIT_INTEGERS, but weights is given: they do not go together");

@@ -197,13 +197,29 @@ static void round_numbers(const float *x, int count, struct integer_group *group
         group->n[i] = isnan(s.scale) ? 0 : (int32_t)rintf(x[i] * s.inverse);
 }
 
-/* Returns the 32 integers with element i of a row, and their scale. */
-static const char *block_of(const struct attention *a, const struct cache *c, int64_t batch,
-                            int64_t kv_head, int64_t key, int64_t i, float *scale)
+/* Copies the 32 integers of K from element d on. Returns their scale. */
+static float block_of_k(const struct attention *a, int64_t batch, int64_t kv_head, int64_t key,
+                        int64_t d, int8_t integers[Q8_BLOCK])
 {
+    const struct cache *const c = &a->k;
     const struct key_row row = key_row(a, c, batch, kv_head, key);
-    if (c->type == TYPE_I8) {
-        *scale = float_at(row.scales, i / c->scale_group);
+    const int64_t keys = c->tiled ? TILE_KEYS : 1, at = c->tiled ? key % TILE_KEYS : 0;
+    const bool is_i8 = c->type == TYPE_I8;
+    const char *const block = row.data + keys * (is_i8 ? d : d / Q8_BLOCK * Q8_BLOCK_BYTES);
+    const char *const bytes = block + (is_i8 ? 0 : keys * (int64_t)sizeof(uint16_t));
+    for (int i = 0; i < Q8_BLOCK; i++)
+        integers[i] = (int8_t)bytes[i * keys + at];
+    return is_i8 ? float_at(row.scales, d / c->scale_group * keys + at)
+                 : float_from_f16(half_at(block, at));
+}
+
+/* Returns the 32 integers of V with element i of a row, and their scale. */
+static const char *block_of_v(const struct attention *a, int64_t batch, int64_t kv_head,
+                              int64_t key, int64_t i, float *scale)
+{
+    const struct key_row row = key_row(a, &a->v, batch, kv_head, key);
+    if (a->v.type == TYPE_I8) {
+        *scale = float_at(row.scales, i / a->v.scale_group);
         return row.data + i / Q8_BLOCK * Q8_BLOCK;
     }
     const char *const block = row.data + i / Q8_BLOCK * Q8_BLOCK_BYTES;
@@ -217,12 +233,12 @@ static float integer_dot(const struct attention *a, int64_t kv_head, struct plac
     float s = 0.0f;
     for (int64_t d = 0; d < a->head_dim; d += Q8_BLOCK) {
         struct integer_group q;
-        float scale;
+        int8_t k[Q8_BLOCK];
         int64_t sum = 0;
-        const char *const k = block_of(a, &a->k, place.batch, kv_head, key, d, &scale);
+        const float scale = block_of_k(a, place.batch, kv_head, key, d, k);
         round_numbers(b->q + d, Q8_BLOCK, &q);
         for (int i = 0; i < Q8_BLOCK; i++)
-            sum += (int64_t)q.n[i] * (int8_t)k[i];
+            sum += (int64_t)q.n[i] * k[i];
         s = fmaf((float)sum, q.scale * scale, s);
     }
     return s;
@@ -237,13 +253,13 @@ static void add_integers(const struct attention *a, int64_t batch, int64_t kv_he
         struct integer_group w;
         int64_t sum = 0;
         for (int i = 0; i < keys; i++) {
-            block_of(a, &a->v, batch, kv_head, b->key[i], c, &scale);
+            block_of_v(a, batch, kv_head, b->key[i], c, &scale);
             weight[i] = b->weight[i] * scale;
         }
         round_numbers(weight, keys, &w);
         for (int i = 0; i < keys; i++)
             sum += (int64_t)w.n[i] *
-                   (int8_t)block_of(a, &a->v, batch, kv_head, b->key[i], c, &scale)[c % Q8_BLOCK];
+                   (int8_t)block_of_v(a, batch, kv_head, b->key[i], c, &scale)[c % Q8_BLOCK];
         b->column_sums[c] = (float)sum * w.scale;
     }
 }

@@ -376,13 +376,29 @@ static float block_at(const struct key_rows *rows, int key, int64_t i, const int
     return float_from_f16(half);
 }
 
+/* As block_at, for a key in a tile of K. Copies the integers to `bytes`. */
+static float block_in_tile(const struct key_rows *k, int key, int64_t d, int8_t bytes[Q8_BLOCK])
+{
+    const int in_tile = key % TILE_KEYS, first = key - in_tile;
+    const char *const integers = k->row[first] + TILE_KEYS * integers_in_row(k->type, d);
+    uint16_t halves[TILE_KEYS];
+    for (int i = 0; i < Q8_BLOCK; i++)
+        bytes[i] = (int8_t)integers[i * TILE_KEYS + in_tile];
+    if (is_i8(k->type))
+        return k->scales[first][d / k->scale_group * TILE_KEYS + in_tile];
+    memcpy(halves, integers - sizeof halves, sizeof halves);
+    return float_from_f16(halves[in_tile]);
+}
+
 static float integer_score(const float *q, const struct key_rows *k, int key)
 {
     const int16_t *n = integers_of(q, k->dim);
     float s = 0.0f;
     for (int64_t d = 0; d < k->dim; d += Q8_BLOCK, n += Q8_BLOCK) {
-        const int8_t *x;
-        const float scale = block_at(k, key, d, &x) * q[d / Q8_BLOCK];
+        int8_t copied[Q8_BLOCK];
+        const int8_t *x = copied;
+        const float k_scale = k->tiled ? block_in_tile(k, key, d, copied) : block_at(k, key, d, &x);
+        const float scale = k_scale * q[d / Q8_BLOCK];
         int32_t sum = 0;
         for (int i = 0; i < Q8_BLOCK; i += 4)
             sum += n[i] * x[i] + n[i + 1] * x[i + 2] + n[i + 2] * x[i + 1] + n[i + 3] * x[i + 3];

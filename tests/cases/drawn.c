@@ -18,7 +18,7 @@
 #include "kernels/scalar/scalar.h"
 #include "tests/support/random.h"
 
-/* The flags that exclude tiled K and weights as an output. */
+/* The flags that exclude weights as an output. */
 enum { PRODUCTS = ATTNKIT_INTEGERS | ATTNKIT_BF16_PRODUCTS };
 
 static int64_t below(struct drawn *c, int64_t n)
@@ -166,7 +166,8 @@ static void draw_storage(struct drawn *c)
         c->kv_lens[b] = below(c, a->kv_len + 1);
     if (one_in(c, 3))
         c->groups.visibility.kv_lens.data = c->kv_lens;
-    const bool has_tiles = !is_only_widened((enum type)a->k.type) && !(a->flags & PRODUCTS);
+    const bool has_tiles =
+        !is_only_widened((enum type)a->k.type) && !(a->flags & ATTNKIT_BF16_PRODUCTS);
     if (one_in(c, 4) && has_tiles)
         a->k.layout |= ATTNKIT_TILED;
     if (one_in(c, 4))

@@ -154,7 +154,9 @@ static inline __attribute__((always_inline)) void score_rows(const struct panel 
         score_tile(panel, key, scores, &ahead, 1, rows);
 }
 
-static void score(const struct panel *panel, struct scores *scores)
+#include "kernels/avx2/integers/tiled_scores.h"
+
+static void score_rows_of_any_number(const struct panel *panel, struct scores *scores)
 {
     switch (computed_rows(panel)) {
     case 1:
@@ -166,6 +168,14 @@ static void score(const struct panel *panel, struct scores *scores)
     default:
         score_rows(panel, scores, PANEL_ROWS);
     }
+}
+
+static void score(const struct panel *panel, struct scores *scores)
+{
+    if (panel->block->k.tiled)
+        score_tiled(panel, scores);
+    else
+        score_rows_of_any_number(panel, scores);
 }
 
 /* ---------------------------------------------------------------------------------- rounding */

@@ -6,12 +6,20 @@
 #ifndef ATTNKIT_AVX512_INTEGER_DECODE_H
 #define ATTNKIT_AVX512_INTEGER_DECODE_H
 
-#include "kernels/avx512/integers/scores.h"
+#include "kernels/avx512/integers/tiled_scores.h"
 #include "kernels/avx512/integers/weighted_v.h"
+
+static __attribute__((noinline)) void tiled_scores(const struct panel *panel, struct scores *s)
+{
+    score_tiled_integers(panel, s);
+}
 
 static void scores(const struct panel *panel, struct scores *s)
 {
-    score_integers(panel, s);
+    if (panel->block->k.tiled)
+        tiled_scores(panel, s);
+    else
+        score_integers(panel, s);
 }
 
 static void weighted_v(const struct panel *panel, const struct weights *weights)

@@ -21,10 +21,15 @@ static const int64_t page_sizes[] = {1, 5, 16, 48, 128, 256};
 
 #define PICK(list, random) ((list)[random_below(random, sizeof(list) / sizeof(list)[0])])
 
-static int64_t draw_dim(attnkit_type type, int64_t *group, uint64_t *random)
+static int64_t draw_dim(attnkit_type type, bool integers, int64_t *group, uint64_t *random)
 {
     if (type == ATTNKIT_Q8_0)
         return 32 * (1 + random_below(random, 3));
+    if (type == ATTNKIT_I8 && integers) {
+        *group = 32 * random_below(random, 3);
+        return *group > 0 ? *group * (1 + random_below(random, 2))
+                          : 32 * (1 + random_below(random, 4));
+    }
     if (type >= ATTNKIT_Q4_0 && type < ATTNKIT_F8_E4M3)
         return type == ATTNKIT_Q1_0 ? 128 : 64 * (1 + random_below(random, 2));
     if ((type == ATTNKIT_I8 || type == ATTNKIT_F8_E4M3) && golden_one_in(random, 2)) {
@@ -40,8 +45,8 @@ static void draw_shape(struct golden_attention *w, int number, uint64_t *random)
 {
     const bool is_long = number % 8 == 7;
     const double limit = is_long ? 1.2e6 : 1.5e5; /* in multiply-adds, approximately */
-    w->head_dim = draw_dim(w->k, &w->k_group, random);
-    w->value_dim = draw_dim(w->v, &w->v_group, random);
+    w->head_dim = draw_dim(w->k, w->integers, &w->k_group, random);
+    w->value_dim = draw_dim(w->v, w->integers, &w->v_group, random);
     do {
         w->batch = 1 + random_below(random, GOLDEN_BATCH);
         w->kv_heads = 1 + random_below(random, 3);
@@ -350,27 +355,53 @@ static void describe_cells(int number, struct golden_attention *w)
 
 /* --- Integers --------------------------------------------------------------------------------- */
 
-/* Describes a call that multiplies K and V as integers. The cases go through all layouts without
- * tiles, and through cells. Half of the cases have masks and score mods. */
-static void describe_integers(int number, struct golden_attention *w)
+/* The ways in which calls with integers store K and V: layouts for draw_layout. Cells are the last
+ * CELL_WAYS ways. */
+struct ways {
+    const int *layouts;
+    int count;
+};
+
+enum { CELL_WAYS = 2 };
+
+/* Describes a call that multiplies K and V of the given types as integers, in each way. Half of the
+ * cases have masks and score mods. */
+static void describe_integers_of(int number, attnkit_type k, attnkit_type v, struct ways ways,
+                                 uint64_t seed, struct golden_attention *w)
 {
-    static const int layouts[] = {0, 1, 3, 5, 6, 7, 0, 5};
-    enum { WITH_CELLS = 6, WAYS = 8 };
-    uint64_t random = begin(w, 31, number);
+    uint64_t random = begin(w, seed, number);
     draw_types(w, &random);
-    w->k = w->v = ATTNKIT_Q8_0;
+    w->k = k;
+    w->v = v;
     w->integers = true;
-    w->cells = number % WAYS >= WITH_CELLS;
-    draw_layout(w, layouts[number % WAYS], &random);
-    draw_shape(w, number / WAYS, &random);
+    w->cells = number % ways.count >= ways.count - CELL_WAYS;
+    draw_layout(w, ways.layouts[number % ways.count], &random);
+    draw_shape(w, number / ways.count, &random);
     draw_numbers(w, &random);
     draw_causal(w, &random);
-    if (number / WAYS % 2) {
+    if (number / ways.count % 2) {
         draw_scores(w, (int)random_below(&random, SCORE_SETS), &random);
         for (int64_t masks = random_below(&random, 3); masks > 0; masks--)
             draw_mask(w, (int)random_below(&random, MASKS), &random);
     }
     finish(w, &random);
+}
+
+static void describe_integers(int number, struct golden_attention *w)
+{
+    static const int layouts[] = {0, 1, 3, 5, 6, 7, 0, 5};
+    const struct ways ways = {layouts, sizeof layouts / sizeof layouts[0]};
+    describe_integers_of(number, ATTNKIT_Q8_0, ATTNKIT_Q8_0, ways, 31, w);
+}
+
+/* Describes a call with K, V or both of ATTNKIT_I8, and the other one of ATTNKIT_Q8_0. */
+static void describe_integers_i8(int number, struct golden_attention *w)
+{
+    static const int layouts[] = {0, 1, 2, 3, 4, 5, 6, 8, 0, 5};
+    const struct ways ways = {layouts, sizeof layouts / sizeof layouts[0]};
+    const int types = number / ways.count / 2 % 4;
+    describe_integers_of(number, types == 1 ? ATTNKIT_Q8_0 : ATTNKIT_I8,
+                         types == 2 ? ATTNKIT_Q8_0 : ATTNKIT_I8, ways, 33, w);
 }
 
 /* --- Products of bf16 ------------------------------------------------------------------------- */
@@ -435,6 +466,7 @@ static const struct golden_kind kinds[] = {
     {"attention-blocks", 256, 1, hash_of, print, describe_blocks},
     {"attention-integers", 320, 1, hash_of, print, describe_integers},
     {"attention-products", 320, 1, hash_of, print, describe_products},
+    {"attention-integers-i8", 320, 1, hash_of, print, describe_integers_i8},
 };
 
 const struct golden_kinds golden_attention = {kinds, sizeof kinds / sizeof kinds[0]};
