@@ -139,6 +139,23 @@ static void make_integers(struct call *c)
     c->args.flags |= ATTNKIT_INTEGERS;
 }
 
+/* Makes a call that multiplies K and V of ATTNKIT_I8 as integers. */
+static void make_integer_bytes(struct call *c)
+{
+    make_bytes(c);
+    c->groups.storage.k_scale_group = HEAD_DIM;
+    c->args.flags |= ATTNKIT_INTEGERS;
+}
+
+/* Makes a call that multiplies K of ATTNKIT_Q8_0 and V of ATTNKIT_I8 as integers. */
+static void make_mixed_integers(struct call *c)
+{
+    make_integers(c);
+    c->args.v.type = ATTNKIT_I8;
+    c->groups.storage.v_scales.data = c->v_scales + MARGIN;
+    c->groups.storage.v_scale_group = VALUE_DIM / 2;
+}
+
 /* Makes a call that multiplies bf16 in groups of products. */
 static void make_products(struct call *c)
 {
@@ -188,10 +205,17 @@ static void make_tiled_bytes(struct call *c)
     make_tiled(c);
 }
 
-static const maker makers[] = {make_halves,         make_bytes,    make_value_bytes,
-                               make_blocks,         make_integers, make_products,
-                               make_short_products, make_paged,    make_paged_bytes,
-                               make_tiled_bytes,    make_tiled,    make_tiled_pages};
+static void make_tiled_integers(struct call *c)
+{
+    make_integers(c);
+    make_tiled(c);
+}
+
+static const maker makers[] = {make_halves,         make_bytes,       make_value_bytes,
+                               make_blocks,         make_integers,    make_integer_bytes,
+                               make_mixed_integers, make_products,    make_short_products,
+                               make_paged,          make_paged_bytes, make_tiled_bytes,
+                               make_tiled,          make_tiled_pages, make_tiled_integers};
 
 static void set_strides(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t row_bytes)
 {
@@ -435,23 +459,21 @@ static void unknown_types_are_unsupported(void **state)
     expect_shape_refusals(bytes, COUNT(bytes), make_bytes, ATTNKIT_UNSUPPORTED);
 }
 
-static void integers_need_rows_of_q8_0_and_no_weights(void **state)
+static void integers_need_bytes_and_no_weights(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"flags has ATTNKIT_INTEGERS, but k.type is 0: must be ATTNKIT_Q8_0 (4)",
+        {"flags has ATTNKIT_INTEGERS, but k.type is 0: must be ATTNKIT_I8 (3) or ATTNKIT_Q8_0 (4)",
          {SET(args.k.type, ATTNKIT_F32)}},
-        {"flags has ATTNKIT_INTEGERS, but k.type is 2: must be ATTNKIT_Q8_0 (4)",
+        {"flags has ATTNKIT_INTEGERS, but k.type is 2: must be ATTNKIT_I8 (3) or ATTNKIT_Q8_0 (4)",
          {SET(args.k.type, ATTNKIT_BF16), SET(args.v.type, ATTNKIT_BF16)}},
-        {"flags has ATTNKIT_INTEGERS, but k.type is 5: must be ATTNKIT_Q8_0 (4)",
+        {"flags has ATTNKIT_INTEGERS, but k.type is 5: must be ATTNKIT_I8 (3) or ATTNKIT_Q8_0 (4)",
          {SET(args.k.type, ATTNKIT_Q4_0)}},
-        {"flags has ATTNKIT_INTEGERS, but v.type is 0: must be ATTNKIT_Q8_0 (4)",
+        {"flags has ATTNKIT_INTEGERS, but v.type is 0: must be ATTNKIT_I8 (3) or ATTNKIT_Q8_0 (4)",
          {SET(args.v.type, ATTNKIT_F32)}},
-        {"flags has ATTNKIT_INTEGERS, but v.type is 7: must be ATTNKIT_Q8_0 (4)",
+        {"flags has ATTNKIT_INTEGERS, but v.type is 7: must be ATTNKIT_I8 (3) or ATTNKIT_Q8_0 (4)",
          {SET(args.v.type, ATTNKIT_Q5_0)}},
-        {"flags has ATTNKIT_INTEGERS, but k.layout has ATTNKIT_TILED: K must lie in rows",
-         {SET(args.k.layout, ATTNKIT_TILED)}},
-        {"flags has ATTNKIT_INTEGERS, but v.type is 1", /* even if there is nothing to do */
+        {"flags has ATTNKIT_INTEGERS, but v.type is 1", /* also if there is nothing to do */
          {SET(args.v.type, ATTNKIT_F16), SET(args.q_len, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_integers, ATTNKIT_UNSUPPORTED);
@@ -460,6 +482,34 @@ static void integers_need_rows_of_q8_0_and_no_weights(void **state)
     c->groups.weights.kind = ATTNKIT_WEIGHTS_SOFTMAX;
     expect_refusal(c, ATTNKIT_UNSUPPORTED,
                    "flags has ATTNKIT_INTEGERS, but weights is given: they do not go together");
+}
+
+static void integers_need_scales_of_32_elements(void **state)
+{
+    (void)state;
+    const struct refusal table[] = {
+        {"flags has ATTNKIT_INTEGERS, but k_scale_group is 8: must be a multiple of 32",
+         {SET(groups.storage.k_scale_group, 8)}},
+        {"flags has ATTNKIT_INTEGERS, but k_scale_group is 48: must be a multiple of 32",
+         {SET(args.head_dim, 96), SET(groups.storage.k_scale_group, 48)}},
+        {"flags has ATTNKIT_INTEGERS, but k_scale_group is 0 and head_dim 40: must be a multiple "
+         "of "
+         "32",
+         {SET(args.head_dim, 40), SET(groups.storage.k_scale_group, 0)}},
+        {"flags has ATTNKIT_INTEGERS, but v_scale_group is 16: must be a multiple of 32",
+         {SET(groups.storage.v_scale_group, 16)}},
+        {"flags has ATTNKIT_INTEGERS, but v_scale_group is 0 and value_dim 80: must be a multiple "
+         "of 32",
+         {SET(args.value_dim, 80)}},
+        {"flags has ATTNKIT_INTEGERS, but v_scale_group is 16", /* also if there is nothing to do */
+         {SET(groups.storage.v_scale_group, 16), SET(args.kv_len, 0)}},
+    };
+    expect_shape_refusals(table, COUNT(table), make_integer_bytes, ATTNKIT_UNSUPPORTED);
+    for (int64_t group = 32; group <= VALUE_DIM; group += 32) {
+        struct call *const c = made_call(make_integer_bytes);
+        c->groups.storage.v_scale_group = group;
+        expect_result(c);
+    }
 }
 
 static void products_need_rows_of_bf16_and_no_weights_or_dropout(void **state)
@@ -1542,7 +1592,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_good_calls_are_right),
         cmocka_unit_test(unknown_types_are_unsupported),
-        cmocka_unit_test(integers_need_rows_of_q8_0_and_no_weights),
+        cmocka_unit_test(integers_need_bytes_and_no_weights),
+        cmocka_unit_test(integers_need_scales_of_32_elements),
         cmocka_unit_test(products_need_rows_of_bf16_and_no_weights_or_dropout),
         cmocka_unit_test(scales_without_bytes_are_refused),
         cmocka_unit_test(groups_that_do_not_divide_a_row_are_refused),
