@@ -712,6 +712,55 @@ static void pack_integers(const struct widening *w, struct key_set keys,
     }
 }
 
+/* Copies a key of a tile of K, as a row of its type and its scales. */
+static void copy_from_tile(const struct cache *c, struct key_row tile, int64_t at, char *row,
+                           float *scales)
+{
+    const bool has_groups = has_scales(c->type);
+    for (int64_t d = 0; has_groups && d < c->dim; d++)
+        row[d] = tile.data[d * TILE_KEYS + at];
+    for (int64_t g = 0; has_groups && g < c->dim / c->scale_group; g++)
+        scales[g] = tile.scales[g * TILE_KEYS + at];
+    for (int64_t d = 0; !has_groups && d < c->dim; d += Q8_BLOCK, row += Q8_BLOCK_BYTES) {
+        const char *const block = tile.data + bytes_of(TYPE_Q8_0, d) * TILE_KEYS;
+        const char *const bytes = block + TILE_KEYS * sizeof(uint16_t) + at;
+        memcpy(row, block + at * (int64_t)sizeof(uint16_t), sizeof(uint16_t));
+        for (int i = 0; i < Q8_BLOCK; i++)
+            row[sizeof(uint16_t) + (size_t)i] = bytes[i * TILE_KEYS];
+    }
+}
+
+/* As pack_integers, for K in tiles. Keys are copied to rows at the end of the scratch for K: the
+ * words take only a part of this scratch. */
+static void pack_tiles(const struct widening *w, struct key_set keys,
+                       void (*pack)(const struct key_rows *rows, int first, int count,
+                                    float *words))
+{
+    enum { STEP = 8 }; /* keys that are packed together */
+    const struct cache *const c = w->c;
+    const int64_t row_bytes = bytes_of(c->type, c->dim);
+    char *const copies = (char *)(w->wide + KEY_BLOCK * rounded_row_floats(c->dim));
+    float *const scales = (float *)(void *)(copies + STEP * row_bytes);
+    struct row_list list;
+    const struct key_rows rows = {c->type, false, c->dim, c->scale_group, list.row, list.scales};
+    int count = 0;
+    for (int key = first_of(keys); key < end_of(keys); key++) {
+        if (!has_key(keys, key))
+            continue;
+        const int64_t index = w->first + key;
+        float *const own_scales = scales + count % STEP * (c->dim / Q8_BLOCK);
+        char *const row = copies + count % STEP * row_bytes;
+        copy_from_tile(c, key_row(w->a, c, w->batch, w->kv_head, index), index % TILE_KEYS, row,
+                       own_scales);
+        list.row[count] = row;
+        list.scales[count++] = own_scales;
+        if (count % STEP == 0)
+            pack(&rows, count - STEP, STEP, w->wide);
+    }
+    if (count % STEP != 0)
+        pack(&rows, count - count % STEP, count % STEP, w->wide);
+}
+
 struct block attnkit_integer_block(const struct attention *a, const struct kernels *kernels,
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide)
@@ -721,7 +770,10 @@ struct block attnkit_integer_block(const struct attention *a, const struct kerne
     const struct widening v = {a, kernels, &a->v, batch, kv_head, first, wide.v, 0, NULL};
     if (!HAS_INTEGERS)
         __builtin_trap(); /* so that the compiler drops the code after this line */
-    pack_integers(&k, keys, panel->pack_k);
+    if (a->k.tiled)
+        pack_tiles(&k, keys, panel->pack_k);
+    else
+        pack_integers(&k, keys, panel->pack_k);
     pack_integers(&v, keys, panel->pack_v);
     const ptrdiff_t k_bytes = rounded_row_floats(a->head_dim) * (int64_t)sizeof *wide.k;
     return (struct block){.k = {(const char *)wide.k, k_bytes, a->head_dim},

@@ -16,10 +16,13 @@ static void pack_q(const float *const *rounded, int lanes, int64_t dim, float *q
             memcpy(&q_t[i * lanes + lane], &rounded[lane][i], sizeof *q_t);
 }
 
-static float scale_of(const char *block)
+/* Returns the scale of the block at element d of row i. */
+static float scale_of(const struct key_rows *rows, int i, int64_t d)
 {
     uint16_t half;
-    memcpy(&half, block, sizeof half);
+    if (is_i8(rows->type))
+        return rows->scales[i][d / rows->scale_group];
+    memcpy(&half, rows->row[i] + bytes_of(TYPE_Q8_0, d), sizeof half);
     return float_from_f16(half);
 }
 
@@ -55,9 +58,9 @@ static void pack_k(const struct key_rows *k, int first, int count, float *words)
     float *to = words + first * rounded_row_floats(k->dim);
     for (int i = first; i < first + count; i++, to += rounded_row_floats(k->dim))
         for (int64_t b = 0; b < blocks; b++) {
-            const char *const block = k->row[i] + b * Q8_BLOCK_BYTES;
-            to[b] = scale_of(block);
-            widen_block((const int8_t *)block + sizeof(uint16_t),
+            const int64_t d = b * Q8_BLOCK;
+            to[b] = scale_of(k, i, d);
+            widen_block((const int8_t *)k->row[i] + integers_in_row(k->type, d),
                         to + 2 * blocks + b * (Q8_BLOCK / 2));
         }
 }
@@ -65,7 +68,7 @@ static void pack_k(const struct key_rows *k, int first, int count, float *words)
 /* Returns byte c of row i, or 0 for a row after the last row. */
 static int byte_at(const struct key_rows *v, int i, int count, int64_t c)
 {
-    const int64_t at = bytes_of(TYPE_Q8_0, c) + (int64_t)sizeof(uint16_t) + c % Q8_BLOCK;
+    const int64_t in_block = c % Q8_BLOCK, at = integers_in_row(v->type, c - in_block) + in_block;
     return i < count ? (int8_t)v->row[i][at] : 0;
 }
 
@@ -74,7 +77,7 @@ static void pack_v(const struct key_rows *v, int first, int count, float *words)
     float *const scales = words + PAIRS * v->dim;
     for (int i = first; i < first + count; i++)
         for (int64_t c = 0; c < v->dim; c += Q8_BLOCK)
-            scales[c / Q8_BLOCK * KEY_BLOCK + i] = scale_of(v->row[i] + bytes_of(TYPE_Q8_0, c));
+            scales[c / Q8_BLOCK * KEY_BLOCK + i] = scale_of(v, i, c);
     for (int i = first; i < first + count; i += 2)
         for (int64_t c = 0; c < v->dim; c++)
             store_word(words + i / 2 * v->dim + c, byte_at(v, i, first + count, c),
@@ -83,7 +86,7 @@ static void pack_v(const struct key_rows *v, int first, int count, float *words)
 
 static void scores(const float *q_t, int lanes, const float *k, int keys, int64_t dim, float *s)
 {
-    require_built(TYPE_Q8_0);
+    require_built_integers();
     const int64_t blocks = dim / Q8_BLOCK;
     for (int key = 0; key < keys; key++, k += rounded_row_floats(dim))
         for (int lane = 0; lane < lanes; lane++) {
@@ -130,7 +133,7 @@ static int32_t column_sum(const int32_t *n, const float *column, int64_t dim, in
 static void weighted_v(const float *p, int lanes, const float *rescale, const float *v, int64_t dim,
                        int first, int keys, float *o, float *parts)
 {
-    require_built(TYPE_Q8_0);
+    require_built_integers();
     (void)parts;
     for (int lane = 0; lane < lanes; lane++)
         for (int64_t c = 0; c < dim; c += Q8_BLOCK) {

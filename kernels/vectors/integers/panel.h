@@ -30,10 +30,13 @@ enum {
     UNROLL = 4, /* words in a loop body, so that pointers and the loop test cost little */
 };
 
-static inline float scale_of(const char *block)
+/* Returns the scale of the block at element d of row i. */
+static inline float scale_of(const struct key_rows *rows, int i, int64_t d)
 {
     uint16_t bits;
-    memcpy(&bits, block, sizeof bits);
+    if (is_i8(rows->type))
+        return rows->scales[i][d / rows->scale_group];
+    memcpy(&bits, rows->row[i] + bytes_of(TYPE_Q8_0, d), sizeof bits);
     return half_as_float(bits);
 }
 
@@ -50,13 +53,12 @@ static void pack_k(const struct key_rows *k, int first, int count, float *words)
 {
     const int64_t blocks = k->dim / Q8_BLOCK;
     float *to = words + first * rounded_row_floats(k->dim);
-    for (int i = first; i < first + count; i++, to += rounded_row_floats(k->dim)) {
-        const char *block = k->row[i];
-        for (int64_t b = 0; b < blocks; b++, block += Q8_BLOCK_BYTES) {
-            to[b] = scale_of(block);
-            widen_block(block + sizeof(uint16_t), to + 2 * blocks + b * BLOCK_WORDS);
+    for (int i = first; i < first + count; i++, to += rounded_row_floats(k->dim))
+        for (int64_t b = 0; b < blocks; b++) {
+            const int64_t d = b * Q8_BLOCK;
+            to[b] = scale_of(k, i, d);
+            widen_block(k->row[i] + integers_in_row(k->type, d), to + 2 * blocks + b * BLOCK_WORDS);
         }
-    }
 }
 
 /* Returns the scales of a block of columns in the words of V: KEY_BLOCK scales, and then their
@@ -69,19 +71,18 @@ static inline float *scales_of_columns(float *v, int64_t dim, int64_t c)
 /* The last row may have no partner. Its words then have zeros in place of the partner. */
 static void pack_v(const struct key_rows *v, int first, int count, float *words)
 {
-    static const char zeros[Q8_BLOCK_BYTES];
+    static const char zeros[Q8_BLOCK];
     for (int i = first; i < first + count; i += 2) {
         const bool has_two = i + 1 < first + count;
         for (int64_t c = 0; c < v->dim; c += Q8_BLOCK) {
-            const int64_t at = bytes_of(TYPE_Q8_0, c);
-            const char *const one = v->row[i] + at, *const two =
-                                                        has_two ? v->row[i + 1] + at : zeros;
+            const int64_t at = integers_in_row(v->type, c);
+            const char *const two = has_two ? v->row[i + 1] + at : zeros;
             float *const scales = scales_of_columns(words, v->dim, c) + i;
-            scales[0] = scale_of(one);
-            scales[1] = scale_of(two);
+            scales[0] = scale_of(v, i, c);
+            scales[1] = has_two ? scale_of(v, i + 1, c) : 0.0f;
             scales[KEY_BLOCK] = fabsf(scales[0]);
             scales[KEY_BLOCK + 1] = fabsf(scales[1]);
-            pair_block(one + sizeof(uint16_t), two + sizeof(uint16_t), words + i / 2 * v->dim + c);
+            pair_block(v->row[i] + at, two, words + i / 2 * v->dim + c);
         }
     }
 }
@@ -159,7 +160,7 @@ score_keys(const float *q_t, const float *k, int keys, int64_t dim, float *s, co
 
 static void scores(const float *q_t, int lanes, const float *k, int keys, int64_t dim, float *s)
 {
-    require_built(TYPE_Q8_0);
+    require_built_integers();
     switch (lanes / VECTOR) {
     case 4:
         if (VECTORS == 4)
@@ -317,7 +318,7 @@ weigh_columns(const float *p, const float *rescale, const float *v, int64_t dim,
 static void weighted_v(const float *p, int lanes, const float *rescale, const float *v, int64_t dim,
                        int first, int keys, float *o, float *parts)
 {
-    require_built(TYPE_Q8_0);
+    require_built_integers();
     switch (lanes / VECTOR) {
     case 4:
         if (VECTORS == 4)
