@@ -249,21 +249,23 @@ enum {
 /* Bits of flags. */
 #define ATTNKIT_CAUSAL 1u         /* row i sees the keys j <= its position; needs align */
 #define ATTNKIT_SCALE_GIVEN 2u    /* take scale literally, even 0; without it scale must be 0 */
-#define ATTNKIT_INTEGERS 4u       /* multiply K and V of ATTNKIT_Q8_0 as integers: see below */
+#define ATTNKIT_INTEGERS 4u       /* multiply the bytes of K and V as integers: see below */
 #define ATTNKIT_BF16_PRODUCTS 8u  /* multiply bf16 in groups of 32 products: see below */
 #define ATTNKIT_SHORT_WEIGHTS 16u /* with ATTNKIT_BF16_PRODUCTS: a weight is a single bf16 */
 
 /* ATTNKIT_INTEGERS
  *
- * multiplies the bytes of K and V of ATTNKIT_Q8_0 as integers. Without the flag the bytes are
- * converted to binary32 first. Version 0.1.0 refuses the flag as an unknown bit.
+ * multiplies the bytes of K and V of ATTNKIT_I8 or ATTNKIT_Q8_0 as integers. Without the flag the
+ * bytes are converted to binary32 first. Version 0.1.0 refuses the flag as an unknown bit.
  *
- * Arguments   k and v are both ATTNKIT_Q8_0 and in rows, so head_dim and value_dim are multiples of
- *             32. A call with other types, with ATTNKIT_TILED or with weights as an output returns
- *             ATTNKIT_UNSUPPORTED. A layer with the flag also returns ATTNKIT_UNSUPPORTED, and so
- *             does any call with the flag in a build without the part "integers". Everything else
- *             may be combined with the flag: any type of q and out, strides, pages, cells, packed
- *             sequences, all masks and score mods, states, plans and threads.
+ * Arguments   k and v are ATTNKIT_I8 or ATTNKIT_Q8_0, and may differ. A scale of ATTNKIT_I8 is for
+ *             a multiple of 32 elements: k_scale_group and v_scale_group are multiples of 32, or 0,
+ *             and head_dim and value_dim are multiples of 32. A call with other types or groups, or
+ *             with weights as an output, returns ATTNKIT_UNSUPPORTED. A layer with the flag also
+ *             returns ATTNKIT_UNSUPPORTED, and so does any call with the flag in a build without
+ *             the part "integers". Everything else may be combined with the flag: any type of q and
+ *             out, strides, tiles, pages, cells, packed sequences, all masks and score mods,
+ *             states, plans and threads.
  * Arithmetic  Each group of 32 elements of a row of q is rounded to integers of 16 bits with a
  *             common scale: the largest |q| of these elements becomes 32512. The weights of a row,
  *             after dropout, are multiplied by the scales of v. For each block of 128 keys and each
@@ -279,14 +281,16 @@ enum {
  *             products in its block of keys. If the 32 elements of q, or the products of a block,
  *             are all below 2^-100 in magnitude, they become 0. The roundings of binary32 add to
  *             these errors. If q, k and v are normally distributed around 0, the root mean square
- *             of the errors of out is at most 1/50 of the error that rounding k and v to
- *             ATTNKIT_Q8_0 has made. If the mean of v is far from 0, the errors of out can be 1/9
+ *             of the errors of out is at most 1/50 of the error that rounding k and v to bytes has
+ *             made. If the mean of v is far from 0, the errors of out can be 1/9
  *             of the error that this rounding of k and v has made, because many small weights are
  *             then off in the same direction. The rounding of weights does not change lse.
  * NaN         A NaN or an infinity in q, or a scale of k that is NaN, makes the row NaN. A scale of
- *             v that is NaN or infinite makes the 32 columns of its block NaN, in the rows that see
- *             the key. The score of a key is infinite or NaN if a scale of q times a scale of k
- *             overflows binary32, although all elements are finite.
+ *             v that is NaN or infinite makes its columns NaN, in the rows that see the key. The
+ *             score of a key is infinite or NaN if a scale of q times a scale of k overflows
+ *             binary32, although all elements are finite. With v of ATTNKIT_I8, whose scales are
+ *             binary32, an element of out may be infinite or NaN if elements of v exceed 2^112 in
+ *             magnitude.
  * Cost        Decoding from a long cache takes less time than without the flag if the machine needs
  *             longer to convert and multiply K and V than to read them. A long prompt takes less
  *             time than without the flag if products of integers are faster than multiply-adds of

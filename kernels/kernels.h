@@ -567,7 +567,8 @@ struct integer_panel_kernels {
                        int first, int keys, float *o, float *parts);
 };
 
-/* Tiles that multiply rows of K and V of TYPE_Q8_0 as integers, by step 16 of README.md. */
+/* Tiles that multiply K and V of TYPE_I8 or TYPE_Q8_0 as integers, by step 16 of README.md. K and V
+ * may differ in type. A scale of TYPE_I8 is for a multiple of Q8_BLOCK elements. */
 struct integer_kernels {
     /* Rounds a row of q with n elements to integers of 16 bits. `rounded` begins with a scale for
      * each Q8_BLOCK elements. After the scales comes an int32_t for each Q8_BLOCK elements: -128
@@ -577,9 +578,8 @@ struct integer_kernels {
      * and this order needs the fewest instructions to bring the bytes of K to the same places. */
     void (*round_row)(const float *row, int64_t n, float *rounded);
 
-    /* Does the work of `decode` of struct kernels. block->q has rows of round_row, and K and V are
-     * rows of TYPE_Q8_0. Keys from visible[r] on do not change row r, whatever the rows of these
-     * keys hold. */
+    /* Does the work of `decode` of struct kernels. block->q has rows of round_row. Keys from
+     * visible[r] on do not change row r, whatever the rows of these keys hold. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
     const struct integer_panel_kernels *panel;

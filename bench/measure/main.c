@@ -287,7 +287,7 @@ static void print_help(const struct option *options, int count)
          "  padding), _half (causal, by f16 numbers), _tree, _cells (rows of a tree, or of "
          "sequences\n"
          "  in one cache), _bias, _scaledbias, _ring (cells in another order), _alibi, _softcap,\n"
-         "  _sinks, _dropout, _weights, _integers (q8_0 is multiplied as integers), _products\n"
+         "  _sinks, _dropout, _weights, _integers (i8 or q8_0 as integers), _products\n"
          "  (bf16 is multiplied in groups of products), _shortproducts (also with short weights)\n"
          "\n"
          "A linear map with a matrix in q8_0 can have _integers, too: the inputs are rounded to\n"

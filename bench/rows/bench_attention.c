@@ -91,6 +91,8 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L2048_D128_causal_shortproducts", BF16_BF16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x4096_D128_integers", Q8_0, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_integers", Q8_0, 1, BEST_IS_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_integers", I8, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L1x16384_D128_tiles_integers", I8 | Q8_0, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_token_integers", Q8_0, 1, NEVER_QUICK, false},
     {"B1_H32_8_L2048_D128_causal_integers", Q8_0, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x4096_D128_tiles", ALL_TYPES, 1, NEVER_QUICK, false},

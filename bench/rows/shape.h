@@ -29,7 +29,7 @@
  *   _bias      an additive mask [rows][keys] of random f32 for all heads
  *   _scaledbias  a mask as for _bias, and a factor of the mask for each head
  *   _ring      the cache is a ring, by key_index: a third of the cells lies before the oldest key
- *   _integers  K and V of Q8_0 are multiplied as integers (ATTNKIT_INTEGERS)
+ *   _integers  K and V of I8 or Q8_0 are multiplied as integers (ATTNKIT_INTEGERS)
  *   _products  products of bf16 (ATTNKIT_BF16_PRODUCTS), for q, K and V of bf16: bf16_bf16
  *   _shortproducts  like _products, but with ATTNKIT_SHORT_WEIGHTS
  *   _alibi _softcap _sinks _dropout _weights

@@ -146,8 +146,8 @@ class KVCache:
         capacity: keys after them are masked. A mask of one column is repeated for all keys.
 
         integers=True multiplies the integers of keys and values. q and the weights are then rounded to integers of 16
-        bits, so the result has other bits. The cache must be of q8_0 and not tiled; any other cache raises
-        NotImplementedError."""
+        bits, so the result has other bits. The cache must be of q8_0, or of int8 with head_dim and value_dim that are
+        multiples of 32; any other cache raises NotImplementedError."""
         if causal == "bottom-right" and options.get("q_offsets") is not None:
             causal = True
         return _core.attend_cache(q, self._cache, causal=causal, kv_lens=self._lens, integers=integers, **options)

@@ -530,18 +530,19 @@ class Types(RunTest):
     def test_integers(self):
         """Results with --integers have other bits than results without it, but the difference is small. All instruction
         sets give the same bits."""
-        for options in ((), ("--causal", "30", "--softcap", "5", "--lse", "lse.npy")):
-            options = ("--kv-type", "q8_0", *options)
-            plain = self.run_tool(*options)
-            bits = self.run_tool(*options, "--integers", "--isa", "scalar")
-            self.assertNotEqual(bits.tobytes(), plain.tobytes())
-            np.testing.assert_allclose(bits, plain, rtol=0, atol=2e-4)
-            for isa in ISAS:
-                with self.subTest(isa=isa, options=options):
-                    out = self.run_tool("--integers", *options, "--isa", isa, "--threads", 2)
-                    self.assertEqual(out.tobytes(), bits.tobytes())
-        self.assertRegex(self.summary, r"(?m)^k +\[1, 40, 64\] k\.npy, q8_0, as integers$")
-        self.assertRegex(self.summary, r"(?m)^v +\[1, 40, 96\] v\.npy, q8_0, as integers$")
+        for kv_type in ("i8", "q8_0"):
+            for options in ((), ("--causal", "30", "--softcap", "5", "--lse", "lse.npy")):
+                options = ("--kv-type", kv_type, *options)
+                plain = self.run_tool(*options)
+                bits = self.run_tool(*options, "--integers", "--isa", "scalar")
+                self.assertNotEqual(bits.tobytes(), plain.tobytes())
+                np.testing.assert_allclose(bits, plain, rtol=0, atol=2e-4)
+                for isa in ISAS:
+                    with self.subTest(isa=isa, options=options):
+                        out = self.run_tool("--integers", *options, "--isa", isa, "--threads", 2)
+                        self.assertEqual(out.tobytes(), bits.tobytes())
+            self.assertRegex(self.summary, rf"(?m)^k +\[1, 40, 64\] k\.npy, {kv_type}, as integers$")
+            self.assertRegex(self.summary, rf"(?m)^v +\[1, 40, 96\] v\.npy, {kv_type}, as integers$")
 
     def test_bf16_products(self):
         """Results with --bf16-products 1, with --bf16-products 2 and without the option have different bits, but the
@@ -716,8 +717,8 @@ class Refusals(RunTest):
         self.refuse("both say where", "--causal", "0", "--align", "0", code=2)
         self.refuse("both add a mask", "--mask", "bias.npy", "--mask-kind", "add", "--bias",
                     "bias.npy", code=2)
-        self.refuse("--integers needs --kv-type q8_0: --kv-type is f16$", "--integers", "--kv-type",
-                    "f16", code=2)
+        self.refuse("--integers needs --kv-type i8 or q8_0: --kv-type is f16$", "--integers",
+                    "--kv-type", "f16", code=2)
         self.refuse("options --integers and --weights do not go together$", "--integers",
                     "--kv-type", "q8_0", "--weights", "w.npy", code=2)
         self.refuse("--bf16-products needs --kv-type bf16: --kv-type is f16$", "--bf16-products", "1",

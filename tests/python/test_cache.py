@@ -62,22 +62,23 @@ class KVCache(unittest.TestCase):
     def test_integers(self):
         """With integers=True the result has the same bits in every layout, in one call and row by row. It is near the
         result with integers=False."""
-        layouts_in_rows = [layout for layout in layouts() if not layout.get("tiled")]
-        results = set()
-        for layout in layouts_in_rows:
-            cache = self.filled(attnkit.KVCache(B, G, K, D, E, type="q8_0", **layout), 33, K)
-            plain = cache.attend(self.q)
-            self.assertEqual(cache.attend(self.q, integers=False).tobytes(), plain.tobytes())
-            out = cache.attend(self.q, integers=True, threads=2)
-            self.assertNotEqual(out.tobytes(), plain.tobytes())
-            self.assertLess(np.abs(out - plain).max(), 2e-4)
-            self.assertEqual(cache.attend(self.q[:, :, -1:], integers=True).tobytes(), out[:, :, -1:].tobytes())
-            results.add(out.tobytes())
-        self.assertEqual(len(results), 1)
-        for layout, text in (({"type": "float16"}, "k.type is 1"), ({"type": "q8_0", "tiled": True}, "ATTNKIT_TILED")):
-            cache = self.filled(attnkit.KVCache(B, G, K, D, E, **layout), K)
+        for name in ("int8", "q8_0"):
+            results = set()
+            for layout in layouts():
+                cache = self.filled(attnkit.KVCache(B, G, K, D, E, type=name, **layout), 33, K)
+                plain = cache.attend(self.q)
+                self.assertEqual(cache.attend(self.q, integers=False).tobytes(), plain.tobytes())
+                out = cache.attend(self.q, integers=True, threads=2)
+                self.assertNotEqual(out.tobytes(), plain.tobytes())
+                self.assertLess(np.abs(out - plain).max(), 2e-4)
+                self.assertEqual(cache.attend(self.q[:, :, -1:], integers=True).tobytes(), out[:, :, -1:].tobytes())
+                results.add(out.tobytes())
+            self.assertEqual(len(results), 1, name)
+        for dims, name, text in (((D, E), "float16", "k.type is 1"), ((48, E), "int8", "k_scale_group is 0")):
+            cache = attnkit.KVCache(B, G, K, *dims, type=name)
+            cache.append(self.k[..., :dims[0]], self.v)
             with self.assertRaisesRegex(NotImplementedError, f"ATTNKIT_INTEGERS, but .*{text}"):
-                cache.attend(self.q, integers=True)
+                cache.attend(self.q[..., :dims[0]], integers=True)
 
     def test_lengths_of_each_sequence(self):
         cache = attnkit.KVCache(B, G, K, D, E, paged=8)

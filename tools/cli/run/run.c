@@ -95,8 +95,9 @@ int run_command(int argc, char **argv)
          "with a scale for each row",
          &values.kv_type},
         {"--integers", NULL,
-         "with --kv-type q8_0: round q and the weights to integers of 16 bits, and\n"
-         "multiply integers. This changes the bits of the result. Not with --weights",
+         "with --kv-type i8 or q8_0: round q and the weights to integers of 16 bits,\n"
+         "and multiply integers. This changes the bits of the result. Not with\n"
+         "--weights",
          &values.integers},
         {"--bf16-products", "PARTS",
          "with --kv-type bf16: round q to bf16, and each weight to the sum of 1\n"

@@ -103,7 +103,8 @@ void run_print_array(const char *label, const char *name, const struct npy *arra
 static void print_inputs(const struct run_options *options, const struct run *run)
 {
     const bool in_groups = options->bf16_products;
-    const char *const kv_note = options->integers ? "q8_0, as integers"
+    const bool is_i8 = run->kv_type == ATTNKIT_I8;
+    const char *const kv_note = options->integers ? is_i8 ? "i8, as integers" : "q8_0, as integers"
                                 : in_groups       ? "bf16, in groups of products"
                                                   : options->kv_type;
     run_print_array("q", options->q, &run->q, in_groups ? kv_note : NULL);

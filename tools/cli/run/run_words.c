@@ -192,8 +192,8 @@ static bool read_integers(const struct run_options *options, struct run *run)
 {
     if (!options->integers)
         return true;
-    if (run->kv_type != ATTNKIT_Q8_0)
-        return complain("option --integers needs --kv-type q8_0: --kv-type is %s",
+    if (run->kv_type != ATTNKIT_I8 && run->kv_type != ATTNKIT_Q8_0)
+        return complain("option --integers needs --kv-type i8 or q8_0: --kv-type is %s",
                         options->kv_type);
     if (options->weights)
         return complain("options --integers and --weights do not go together");
