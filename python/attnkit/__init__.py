@@ -10,13 +10,13 @@ from pathlib import Path
 
 from . import _core
 from ._cache import KVCache
-from ._core import attention, attention_varlen, info, merge, scaled_dot_product_attention
+from ._core import attention, attention_varlen, enable, info, merge, scaled_dot_product_attention
 from ._layer import Layer
 from ._linear import Matrix, linear
 from ._state import State
 
-__all__ = ["KVCache", "Layer", "Matrix", "State", "attention", "attention_varlen", "get_include", "info",
-           "linear", "merge", "scaled_dot_product_attention"]
+__all__ = ["KVCache", "Layer", "Matrix", "State", "attention", "attention_varlen", "enable", "get_include",
+           "info", "linear", "merge", "scaled_dot_product_attention"]
 __version__: str = _core.__version__
 
 

@@ -142,8 +142,9 @@ class KVCache:
         q is [batch, q_heads, q_len, head_dim], the last rows of each sequence. By default a row sees the keys up to its
         own key: causal is 'bottom-right'. With q_offsets, causal is True by default. Options, result and exceptions are
         as for attention(), without kv_lens and return_weights: mask, bias, causal, q_offsets, window, softcap, sinks,
-        alibi_slopes, scale, dropout, seeds, return_lse, out and threads. A mask may have fewer columns than the
-        capacity: keys after them are masked. A mask of one column is repeated for all keys.
+        alibi_slopes, scale, dropout, seeds, bf16_products and short_weights (in a cache of bfloat16 that is not tiled),
+        return_lse, out and threads. A mask may have fewer columns than the capacity: keys after them are masked. A mask
+        of one column is repeated for all keys.
 
         integers=True multiplies the integers of keys and values. q and the weights are then rounded to integers of 16
         bits, so the result has other bits. The cache must be of q8_0, or of int8 with head_dim and value_dim that are

@@ -20,12 +20,17 @@ class Matrix:
         self.shape = (int(w.shape[0]), int(w.shape[1]))
 
 
-def linear(x: Any, w: Any, bias: Any = None, *, out: Any = None, threads: Optional[int] = None) -> Any:
+def linear(x: Any, w: Any, bias: Any = None, *, integers: bool = False, out: Any = None,
+           threads: Optional[int] = None) -> Any:
     """Returns x w^T + bias, as torch.nn.functional.linear does.
 
     x [..., in_dim] is float32, float16 or bfloat16. w is [out_dim, in_dim], an array that is packed in this
     call, or a Matrix, which is packed already. bias is float32 [out_dim], or None. Returns [..., out_dim] in
-    the type of x, or out. Raises TypeError for other types, ValueError for shapes that do not match."""
+    the type of x, or out. Raises TypeError for other types, ValueError for shapes that do not match.
+
+    integers=True rounds x to integers of 8 bits, and multiplies the integers of a Matrix of q8_0. The result has other
+    bits, which still do not depend on the other rows. A w of another type raises NotImplementedError."""
     if not isinstance(w, Matrix):
         w = Matrix(w)
-    return _core.linear(x, w._memory, w._type, *w.shape, bias=bias, out=out, threads=threads)
+    return _core.linear(x, w._memory, w._type, *w.shape, bias=bias, integers=integers, out=out,
+                        threads=threads)

@@ -69,8 +69,8 @@ class call
     void read_storage(PyObject *cache);
     // Reads the options and the cache of a layer with the given shape.
     void read_layer(const layer_shape &shape, PyObject *const *values);
-    // Reads the other options: threads, scale, positions, lengths, window, mask, bias, score mods
-    // and states.
+    // Reads the other options: threads, scale, arithmetic, positions, lengths, window, mask, bias,
+    // score mods and states.
     void read_options(PyObject *const *values);
     // Reads out, lse and weights, and makes the arrays that the caller has not given.
     void read_outputs(PyObject *const *values);
@@ -83,6 +83,7 @@ class call
     int64_t kv_len = 0; // columns of masks and weights
 
   private:
+    void read_arithmetic(PyObject *const *values);
     void read_mask(PyObject *object);
     void read_bias(PyObject *object);
     void read_positions(PyObject *const *values);
@@ -115,6 +116,9 @@ void run_planned(description &d);
 using parallel_for_function = void(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
                                    void *arg);
 void run_without_lock(description &d, parallel_for_function *threads);
+
+// Lets each thread make its plans again, because a plan keeps the unit that it was made with.
+void forget_plans();
 
 // Returns whether the elements of an array are bool.
 bool is_mask_of_truths(PyObject *object);

@@ -14,8 +14,8 @@ namespace docs
 constexpr const char *attention = R"(attention(q, k, v, *, mask=None, bias=None, causal=None, )"
                                   R"(q_offsets=None, kv_lens=None, window=None, softcap=None, )"
                                   R"(sinks=None, alibi_slopes=None, scale=None, dropout=None, )"
-                                  R"(seeds=None, return_lse=False, return_weights=False, )"
-                                  R"(out=None, threads=None)
+                                  R"(seeds=None, bf16_products=False, short_weights=False, )"
+                                  R"(return_lse=False, return_weights=False, out=None, threads=None)
 --
 
 Attention: softmax(scale * q k^T) v over the keys that a row may see.
@@ -42,6 +42,9 @@ scale          1 / sqrt(head_dim) by default
 dropout        probability that a weight becomes 0; needs seeds
 seeds          an int, or an array of uint64 or int64 with a seed for each batch entry; only with
                dropout
+bf16_products  multiplies q, k and v of bfloat16 in groups of 32 products, which changes the bits;
+               not with dropout and return_weights. docs/format.md has the arithmetic
+short_weights  with bf16_products: each weight is a single bfloat16, not the sum of two
 return_lse     also float32 [..., q_heads, q_len]: the natural logarithm of the softmax's
                denominator
 return_weights also float32 [..., q_heads, q_len, kv_len]: True or 'softmax', or a stage of the
@@ -82,7 +85,8 @@ Raises as attention() does, and NotImplementedError for dropout_p.)";
 constexpr const char *varlen =
     R"(attention_varlen(q, k, v, cu_seqlens_q, cu_seqlens_kv, *, causal=None, q_offsets=None, )"
     R"(window=None, softcap=None, sinks=None, alibi_slopes=None, scale=None, dropout=None, )"
-    R"(seeds=None, return_lse=False, out=None, threads=None)
+    R"(seeds=None, bf16_products=False, short_weights=False, return_lse=False, out=None, )"
+    R"(threads=None)
 --
 
 Attention over sequences that are packed one after the other.
@@ -117,11 +121,24 @@ constexpr const char *info = R"(info()
 
 Returns a dictionary: the library's version, the instruction sets that are chosen for many rows
 (prefill) and few rows (decode), the unit that they use (unit; None: no unit), the reason for this
-choice, and for each instruction set (isas) its name, what it needs, whether it is built,
-whether it can run, and the reason.
+choice, and for each instruction set (isas) and each unit (units) its name, what it needs,
+whether it is built, whether it can run, and the reason. For a unit it also says whether calls use
+it (used).
 
 Raises RuntimeError if the environment variable ATTNKIT_ISA names an instruction set that cannot
 run.)";
+
+constexpr const char *enable = R"(enable(unit)
+--
+
+Enables a unit of an instruction set for this process, or tells whether the unit can run.
+
+Only 'avx512+amx' has to be enabled, because a process may use the CPU's tile registers only with
+permission of the operating system. Later calls use the unit, on threads that were started before,
+too; results keep their bits. Call enable when the program starts. Returns None.
+
+Raises RuntimeError if there is no such unit, or if it cannot run here; the text says why. After an
+exception, calls use the units that they used before.)";
 
 } // namespace docs
 

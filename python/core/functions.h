@@ -11,7 +11,7 @@ namespace attnkit_python
 
 function attention, scaled_dot_product_attention, attention_varlen, attend_cache, attend_part;
 function append, merge, pack, linear, layer_pack, layer;
-function info, copied;
+function info, enable, copied;
 function torch_load, torch_override, torch_runs;
 
 } // namespace attnkit_python

@@ -98,7 +98,7 @@ static std::string with_out(const std::string &message)
 
 nb::object linear(PyObject *const *args, Py_ssize_t positional, PyObject *names)
 {
-    enum { ROWS, PACKED_W, TYPE, OUT_DIM, IN_DIM, OFFSET, RESULT, ON, COUNT };
+    enum { ROWS, PACKED_W, TYPE, OUT_DIM, IN_DIM, OFFSET, BYTES, RESULT, ON, COUNT };
     static const name_list list = {"linear",
                                    COUNT,
                                    5,
@@ -108,6 +108,7 @@ nb::object linear(PyObject *const *args, Py_ssize_t positional, PyObject *names)
                                     {"out_dim", OUT_DIM},
                                     {"in_dim", IN_DIM},
                                     {"bias", OFFSET},
+                                    {"integers", BYTES},
                                     {"out", RESULT},
                                     {"threads", ON}}};
     values<COUNT> given;
@@ -127,6 +128,7 @@ nb::object linear(PyObject *const *args, Py_ssize_t positional, PyObject *names)
     map.x = row_tensor(x.a);
     map.w.data = packed.data;
     map.w.type = (attnkit_type)integer(given.of[TYPE], "type");
+    map.flags = truth(given.of[BYTES]) ? ATTNKIT_INTEGERS : 0;
     if (given.of[OFFSET]) {
         bias.read(given.of[OFFSET], "bias");
         if (bias.type != ATTNKIT_F32)

@@ -28,6 +28,8 @@ enum argument {
     DROPOUT,
     SEEDS,
     INTEGERS,
+    BF16_PRODUCTS,
+    SHORT_WEIGHTS,
     RETURN_LSE,
     RETURN_WEIGHTS,
     OUT,

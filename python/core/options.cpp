@@ -229,6 +229,16 @@ void call::read_scores(PyObject *const *values)
     read_dropout(values);
 }
 
+void call::read_arithmetic(PyObject *const *values)
+{
+    if (truth(values[INTEGERS]))
+        d.args.flags |= ATTNKIT_INTEGERS;
+    if (truth(values[BF16_PRODUCTS]))
+        d.args.flags |= ATTNKIT_BF16_PRODUCTS;
+    if (truth(values[SHORT_WEIGHTS]))
+        d.args.flags |= ATTNKIT_SHORT_WEIGHTS;
+}
+
 void call::read_options(PyObject *const *values)
 {
     d.threads = read_threads(values[THREADS]);
@@ -236,8 +246,7 @@ void call::read_options(PyObject *const *values)
         d.args.flags |= ATTNKIT_SCALE_GIVEN;
         d.args.scale = number(values[SCALE], "scale");
     }
-    if (truth(values[INTEGERS]))
-        d.args.flags |= ATTNKIT_INTEGERS;
+    read_arithmetic(values);
     read_positions(values);
     if (values[KV_LENS]) {
         kv_lens_.read(values[KV_LENS], "kv_lens", d.args.batch);

@@ -6,6 +6,7 @@
 #include "python/core/call.h"
 #include "python/core/pool.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -46,15 +47,22 @@ struct planned {
 struct thread_state {
     planned plans[kept_plans];
     int count = 0, last = 0;
+    unsigned age = 0; // of the plans: `forgotten` when the thread last looked
     memory workspace;
     size_t workspace_size = 0;
 };
 thread_local std::unique_ptr<thread_state> state;
+std::atomic<unsigned> forgotten; // how often forget_plans was called
 
 thread_state &of_thread()
 {
     if (!state)
         state.reset(new thread_state());
+    const unsigned now = forgotten.load();
+    if (state->age != now) {
+        state->age = now;
+        state->count = state->last = 0;
+    }
     return *state;
 }
 
@@ -241,6 +249,11 @@ int64_t read_threads(PyObject *object)
         bad_value("threads is " + std::to_string(threads) + ": must be between 1 and " +
                   std::to_string(most_threads));
     return threads;
+}
+
+void forget_plans()
+{
+    forgotten++;
 }
 
 void run_planned(description &d)

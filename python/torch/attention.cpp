@@ -20,7 +20,8 @@ const char *const attention_schema =
     "bool causal=False, int align=0, Tensor? q_offsets=None, Tensor? kv_lens=None, "
     "bool windowed=False, SymInt window_left=-1, SymInt window_right=-1, SymInt keep_first=0, "
     "float softcap=0.0, Tensor? sinks=None, Tensor? alibi_slopes=None, float? scale=None, "
-    "bool rows_first=False) -> (Tensor, Tensor)";
+    "bool rows_first=False, bool bf16_products=False, bool short_weights=False) -> "
+    "(Tensor, Tensor)";
 
 namespace
 {
@@ -31,7 +32,7 @@ struct arguments {
 
     tensors t;
     tensor mask, bias, q_offsets, kv_lens, sinks, alibi_slopes;
-    bool is_causal, is_windowed, is_scaled;
+    bool is_causal, is_windowed, is_scaled, has_products, has_short_weights;
     int64_t align, window_left, window_right, keep_first;
     double softcap, scale = 0;
 };
@@ -63,6 +64,8 @@ arguments::arguments(const word *stack)
     alibi_slopes = take_optional_tensor(*stack++);
     is_scaled = take_optional_float(*stack++, scale);
     t.has_rows_first = plain<bool>(*stack++);
+    has_products = plain<bool>(*stack++);
+    has_short_weights = plain<bool>(*stack++);
 }
 
 // Reads a tensor of one dimension with `count` elements.
@@ -139,6 +142,8 @@ void attention(word *stack, uint64_t, uint64_t)
     describe_tensors(d, a.t, HEADS_FIRST);
     describe_positions(d, a);
     describe_scores(d, a);
+    d.args.flags |= a.has_products ? ATTNKIT_BF16_PRODUCTS : 0;
+    d.args.flags |= a.has_short_weights ? ATTNKIT_SHORT_WEIGHTS : 0;
     if (a.mask)
         mask_of_bools.add(d, std::move(a.mask), BOOLS, "mask");
     if (a.bias)

@@ -31,6 +31,8 @@ CASES = {
         "causal": "bottom-right", "kv_lens": np.arange(40) * 41, "return_lse": True}),
     "not causal": ((2, 4, 130, 16), 4, 1537, 40, np.float16, np.float16, {"return_lse": True}),
     "bfloat16": ((1, 4, 70, 32), 1, 1100, 32, BF16, BF16, {"causal": "bottom-right", "return_lse": True}),
+    "products of bfloat16": ((1, 4, 70, 32), 1, 1100, 32, BF16, BF16, {
+        "causal": "bottom-right", "bf16_products": True, "short_weights": True, "return_lse": True}),
     "masks": ((2, 4, 90, 16), 2, 1600, 16, np.float32, np.float32, {
         "mask": seen(5, 2, 1, 90, 1600), "bias": drawn(6, 1, 4, 1, 1600), "softcap": 5.0, "sinks": SINKS}),
     "a mask for all rows": ((3, 4, 70, 16), 2, 1100, 16, np.float32, np.float32, {

@@ -8,7 +8,7 @@ from ctypes import c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_v
 F32, F16, BF16, I8, Q8_0, BOOL, BITS = 0, 1, 2, 3, 4, 64, 65
 INT64, INT32 = 0, 1
 STRIDED, TILED = 1, 2
-CAUSAL, SCALE_GIVEN = 1, 2
+CAUSAL, SCALE_GIVEN, INTEGERS, BF16_PRODUCTS, SHORT_WEIGHTS = 1, 2, 4, 8, 16
 NO_APPEND = 1
 UPPER_LEFT, BOTTOM_RIGHT, OFFSETS = 1, 2, 3
 ATTEND, IGNORE = 1, 2

@@ -106,8 +106,8 @@ def chain_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = 
     the first keys. Every rank has a multiple of 512 keys, except the last rank that has keys.
 
     The options of attention() apply to the keys of all ranks: causal, q_offsets, kv_lens, window, softcap, sinks,
-    alibi_slopes, scale, dropout and seeds. mask and bias have a column for each key of the rank. threads may differ
-    from rank to rank.
+    alibi_slopes, scale, dropout, seeds, bf16_products and short_weights. mask and bias have a column for each key of
+    the rank. threads may differ from rank to rank.
 
     everywhere     whether all ranks get the result; else the last rank gets the result, and the other ranks get None
     return_lse     whether to return the log-sum-exp, too, float32 [..., q_heads, q_len], as attention() does

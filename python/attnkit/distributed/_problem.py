@@ -14,10 +14,11 @@ from ._agree import agree, array_of, checksum, kind, type_name
 from ._group import Group
 
 OPTIONS = ("mask", "bias", "causal", "q_offsets", "kv_lens", "window", "softcap", "sinks", "alibi_slopes", "scale",
-           "dropout", "seeds", "threads")
+           "dropout", "seeds", "bf16_products", "short_weights", "threads")
 PER_KEY = ("mask", "bias")  # a rank gives the columns of its own keys
 PER_ENTRY = ("q_offsets", "kv_lens", "seeds")  # one number, or one for each batch entry
-SAME = ("window", "softcap", "alibi_slopes", "scale", "dropout")  # these options are passed on unchanged
+SAME = ("window", "softcap", "alibi_slopes", "scale", "dropout", "bf16_products",
+        "short_weights")  # these options are passed on unchanged
 
 
 def _fact(value: Any) -> str:

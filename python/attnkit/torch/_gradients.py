@@ -4,8 +4,8 @@
 import torch
 
 ARGUMENTS = ("q", "k", "v", "mask", "bias", "causal", "align", "q_offsets", "kv_lens", "windowed", "window_left",
-              "window_right", "keep_first", "softcap", "sinks", "alibi_slopes", "scale",
-              "rows_first")  # as in the schema
+             "window_right", "keep_first", "softcap", "sinks", "alibi_slopes", "scale", "rows_first", "bf16_products",
+             "short_weights")  # as in the schema
 
 
 def _why_no_gradient(q, k, v, options):
@@ -20,6 +20,8 @@ def _why_no_gradient(q, k, v, options):
         return "window"
     if options["softcap"] != 0.0:
         return "softcap"
+    if options["bf16_products"]:
+        return "bf16_products"
     for name in ("q_offsets", "kv_lens", "sinks", "alibi_slopes"):
         if options[name] is not None:
             return name

@@ -16,13 +16,15 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: Option
               q_offsets: Optional[torch.Tensor] = None, kv_lens: Optional[torch.Tensor] = None,
               window: Optional[Tuple[Optional[int], ...]] = None, softcap: Optional[float] = None,
               sinks: Optional[torch.Tensor] = None, alibi_slopes: Optional[torch.Tensor] = None,
-              scale: Optional[float] = None, return_lse: bool = False, rows_first: bool = False):
+              scale: Optional[float] = None, return_lse: bool = False, rows_first: bool = False,
+              bf16_products: bool = False, short_weights: bool = False):
     """Attention with the arguments of attnkit.attention, on CPU tensors of torch.
 
     Shapes: q [batch, q_heads, q_len, head_dim], k [batch, kv_heads, kv_len, head_dim] and v [batch, kv_heads, kv_len,
     value_dim], of float32, float16 or bfloat16 each. q_heads is a multiple of kv_heads. mask (bool) and bias (numbers)
     repeat to [batch, q_heads, q_len, kv_len]; q_offsets and kv_lens are int32 or int64 [batch]; sinks and alibi_slopes
-    are float32 [q_heads]. window is in keys. help(attnkit.attention) explains each argument.
+    are float32 [q_heads]. window is in keys. bf16_products and short_weights need q, k and v of bfloat16.
+    help(attnkit.attention) explains each argument.
 
     Returns the result [batch, q_heads, q_len, value_dim] in the type of q, with the strides of q if value_dim is
     head_dim. With rows_first, the result has the same shape, and lies in memory as [batch, q_len, q_heads, value_dim].
@@ -44,7 +46,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: Option
         raise ValueError("alibi_slopes needs to know where the rows are: give causal or q_offsets")
     out, lse = torch.ops.attnkit.attention.default(
         q, k, v, mask, bias, bool(causal), align, q_offsets, kv_lens, window is not None, left, right, keep_first,
-        softcap or 0.0, sinks, alibi_slopes, scale, rows_first)
+        softcap or 0.0, sinks, alibi_slopes, scale, rows_first, bf16_products, short_weights)
     return (out, lse) if return_lse else out
 
 

@@ -61,6 +61,25 @@ class SameBits(unittest.TestCase):
         whole = attention(q.bfloat16().float(), k.bfloat16().float(), v.bfloat16().float())
         self.assertTrue(torch.equal(half, whole.bfloat16()))
 
+    def test_products_of_bf16(self):
+        """The results have the bits of the same calls on arrays, compiled or not, and are not the default's."""
+        q, k, v = (drawn(i, 2, heads, rows, 64, dtype=torch.bfloat16) for i, heads, rows in
+                   ((1, 4, 50), (2, 2, 300), (3, 2, 300)))
+        results = [attention(q, k, v, causal="bottom-right")]
+        for options in ({"bf16_products": True}, {"bf16_products": True, "short_weights": True}):
+            def call(q):
+                return attention(q, k, v, causal="bottom-right", **options)
+            wanted = torch.empty_like(q)
+            attnkit.attention(q, k, v, causal="bottom-right", out=wanted, **options)
+            self.assertTrue(torch.equal(call(q), wanted))
+            self.assertTrue(torch.equal(torch.compile(call, fullgraph=True)(q), wanted))
+            self.assertFalse(any(torch.equal(wanted, other) for other in results))
+            results.append(wanted)
+        with self.assertRaisesRegex(RuntimeError, "ATTNKIT_BF16_PRODUCTS"):
+            attention(q.float(), k, v, bf16_products=True)
+        with self.assertRaisesRegex(RuntimeError, "ATTNKIT_SHORT_WEIGHTS"):
+            attention(q, k, v, short_weights=True)
+
     def test_values_of_another_length(self):
         q, k, _ = drawn_qkv()
         self.check(q, k, drawn(4, 2, 4, 7, 24))
@@ -205,6 +224,9 @@ class Gradients(unittest.TestCase):
                 attention(q, k, v, **options)
             with torch.no_grad():
                 attention(q, k, v, **options)
+        half = [tensor.detach().bfloat16().requires_grad_() for tensor in (q, k, v)]
+        with self.assertRaisesRegex(RuntimeError, "no gradient with bf16_products"):
+            attention(*half, bf16_products=True)
         with self.assertRaisesRegex(RuntimeError, "value_dim"):
             attention(q, k, drawn(1, 2, 4, 7, 8))
         with self.assertRaisesRegex(RuntimeError, "different types"):
@@ -238,6 +260,8 @@ class Checks(unittest.TestCase):
         self.check(q, k, drawn(4, 2, 4, 7, 8), None, None, True, 2, None, torch.tensor([3, 7]), True, 3, 0, 1, 2.0,
                    torch.zeros(4), torch.ones(4), 0.3, True)
         self.check(q, k, k, *PLAIN, True)
+        half = [t.bfloat16() for t in (q, k, k)]
+        self.check(*half, *PLAIN, False, True, True)
 
 
 class WrongArguments(unittest.TestCase):
