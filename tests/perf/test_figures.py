@@ -135,6 +135,58 @@ class Loops(unittest.TestCase):
             self.assertTrue(loops.stored_figures(isa))
 
 
+# A loop from 10 to 40. A jump leads around the block at 30, which begins behind the jump at a multiple of 16.
+PADDED = """
+ 0 xor %eax,%eax
+ 10 vfmadd231ps (%rsi),%ymm1,%ymm2
+ 14 cmp %ecx,%edx
+ 16 jle 30 <f+0x30>
+ 18 vmovaps (%rdi),%ymm1
+ 1c jmp 40 <f+0x40>
+ 1e NOP
+ 30 vfmadd231ps (%rdi),%ymm3,%ymm4
+ 36 vmovaps (%rdx),%ymm1
+ 40 add $0x20,%rsi
+ 44 jne 10 <f+0x10>
+ 46 ret
+"""
+
+
+class InnerLoops(unittest.TestCase):
+    """Which loops are found in made-up code."""
+
+    def found(self, text):
+        lines = [line.split(maxsplit=1) for line in text.strip().splitlines()]
+        function = [(int(address, 16), text) for address, text in lines]
+        return list(loops.inner_loops(loops.MACHINES["avx2"], function))
+
+    def test_padding_in_a_loop_is_no_way_into_it(self):
+        for padding in ("nop", "nopl 0x0(%rax)", "data16 cs nopw 0x0(%rax,%rax,1)", "xchg %ax,%ax"):
+            with self.subTest(padding=padding):
+                self.assertEqual([loop[-1] for loop in self.found(PADDED.replace("NOP", padding))],
+                                 ["jne 10 <f+0x10>"])
+                loop, = self.found(PADDED.replace("NOP", padding))
+                self.assertEqual(sum("vfmadd" in text for text in loop), 2)
+                self.assertNotIn(padding, loop)
+
+    def test_padding_that_is_passed_through_belongs_to_the_way(self):
+        text = PADDED.replace("jmp 40 <f+0x40>", "vmovaps (%rdi),%ymm5").replace("NOP", "nop")
+        loop, = self.found(text)
+        self.assertEqual(sum("vfmadd" in text for text in loop), 2)
+        text = text.replace("jle 30 <f+0x30>", "jle 1e <f+0x1e>")
+        loop, = self.found(text)
+        self.assertEqual(sum("vfmadd" in text for text in loop), 2)
+
+    def test_another_entry_makes_it_no_loop(self):
+        self.assertEqual(self.found(PADDED.replace("NOP", "nop").replace("xor %eax,%eax", "jg 30 <f+0x30>")), [])
+
+    def test_products_of_integers_are_found(self):
+        for isa, text in (("avx2", "vpmaddwd %ymm1,%ymm2,%ymm3"), ("avx512_vnni", "vpdpbusd %zmm1,%zmm2,%zmm3"),
+                          ("avx512_vnni", "vpdpwssd (%rax){1to16},%zmm2,%zmm3"),
+                          ("neon", "smlal v0.4s, v1.4h, v2.4h"), ("neon", "smlal2 v0.4s, v1.8h, v2.8h")):
+            self.assertTrue(loops.MACHINES[isa].fma.match(text), text)
+
+
 class Files(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

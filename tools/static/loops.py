@@ -4,14 +4,14 @@
 
     tools/static/loops.py BUILD_FOLDER
 
-Disassembles the objects of scores, weighted_v, softmax, the parts of decode and linear maps. Follows every innermost
-loop with FMAs along its most used path. This is the shortest path with all FMAs, which leaves out prefetches and
-changes of scale that are not needed in every iteration. Loops of a kernel (and of a type, if the kernel has a function
-for each type) with the same number of FMAs share a line of the output. The line has three numbers: instructions, loads
-into vector registers (a broadcast from memory counts as one), and loads and stores of spilled vectors. For each CPU
-model, it also has the percentage of the FMA port limit that the CPU reaches by llvm-mca 19. Each figure is the worst
-figure of these loops. In kernels of integers, an instruction that multiplies integers counts as an FMA, and there is no
-percentage.
+Disassembles the objects of scores, weighted_v, softmax, the parts of decode, linear maps, and products of integers and
+of bf16. Follows every innermost loop with FMAs along its most used path. In kernels of integers, an instruction that
+multiplies integers counts as an FMA. The most used path is the shortest path with all FMAs, which leaves out prefetches
+and changes of scale that are not needed in every iteration. Loops of a kernel (and of a type, if the kernel has a
+function for each type) with the same number of FMAs share a line of the output. The line has three numbers:
+instructions, loads into vector registers (a broadcast from memory counts as one), and loads and stores of spilled
+vectors. For each CPU model, it also has the percentage of the FMA port limit that the CPU reaches by llvm-mca 19.
+Kernels of integers have no percentage. Each figure is the worst figure of these loops.
 
 llvm-mca does not model caches, instruction fetch and store-to-load forwarding.
 
@@ -34,10 +34,10 @@ from stored_figures import (ADVICE, SKIPPED, Difference, build_options, compiler
 
 STORE = Path(__file__).resolve().parent / "loops"
 KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tiled_k", "decode_v",
-           "linear", "product"]
+           "grouped", "linear", "product"]
 INTEGERS = ["panel", "integers", "maps"]  # kernels that multiply integers: prefill, decode, linear maps
 TILES = ["scores", "weighted_v"]  # the limits apply to their full tiles
-TILES_OF_UNIT = {"avx512_vnni": ["panel"], "avx512_bf16": ["scores", "product"], "avx512_amx": ["grouped"]}
+TILES_OF_UNIT = {"avx512_vnni": ["panel", "maps"], "avx512_bf16": ["scores", "product"], "avx512_amx": ["grouped"]}
 TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # the type at the end of a function's name
 LEAST_PERCENT = 90
 # Loads per FMA. Ice Lake sustains little more than one load of a zmm per cycle. Sapphire Rapids starts two loads of a
@@ -45,6 +45,7 @@ LEAST_PERCENT = 90
 MOST_LOADS = {"avx512": 0.5, "avx512_vnni": 0.6, "avx512_amx": 1}
 MCA = "llvm-mca-19"  # a fixed version, because the models, and with them the figures, differ between versions
 COUNTED = {"instructions", "loads", "spills"}  # the counts of a loop; its other figures are cycles on each CPU
+PADDING = re.compile(r"\bnop|^xchg\s+%ax,%ax$")  # what aligns the next instruction
 # The difference of two runs gives the cycles of an iteration, without the time to fill the pipeline.
 ITERATIONS = 50, 150
 
@@ -85,6 +86,8 @@ MACHINES = {
     "avx512_vnni": Machine(cpus={}, **{**X86, "products": re.compile(r"vpdp(wssd|busd)\s")}),
     # No model of llvm-mca 19 is used: none starts one VDPBF16PS of a zmm in a cycle, as a Zen 4 does.
     "avx512_bf16": Machine(cpus={}, **{**X86, "fma": re.compile(r"vdpbf16ps\s")}),
+    # A multiply-add is a VPDPWSSD or VPDPBUSD, which adds 2 or 4 products of integers to each of 16 sums.
+    "avx512_vnni": Machine(cpus={}, **{**X86, "fma": re.compile(r"vpdp(wss|bus)d\s")}),
     # A multiply-add is a TDPBF16PS, which adds 32 products to each of 256 sums. llvm-mca 19 has no model of it.
     "avx512_amx": Machine(cpus={}, **{**X86, "fma": re.compile(r"tdpbf16ps\s")}),
     "neon": Machine(cpus={"neoverse-n1": 2, "neoverse-v2": 4}, **ARM),
@@ -104,7 +107,7 @@ Loop = namedtuple("Loop", "kernel fmas instructions loads spills cycles text")
 def objects(build, isa):
     """Returns a dict: kernel -> path of its object."""
     found = {}
-    for kernel in [*KERNELS, *INTEGERS, *(["grouped"] if isa == "avx512_amx" else [])]:
+    for kernel in [*KERNELS, *INTEGERS]:
         for path in (build / "kernels" / f"libattnkit_{isa}.a.p").glob(f"*_{kernel}.c.o"):
             found[kernel] = path
     return found
@@ -144,7 +147,8 @@ def blocks_of(machine, function):
             targets[i] = at[int(target[1], 16)]
     ends = [i + 1 for i, (_, text) in enumerate(function)
             if machine.jump.match(text) or machine.leaves.match(text)]
-    starts = sorted({0, *targets.values(), *ends} - {len(function)})
+    jumped_to = set(targets.values())
+    starts = sorted({0, *jumped_to, *ends} - {len(function)})
     number = {start: block for block, start in enumerate(starts)}
     blocks = []
     for start, end in zip(starts, [*starts[1:], len(function)]):
@@ -153,7 +157,9 @@ def blocks_of(machine, function):
         following = [number[targets[end - 1]]] if end - 1 in targets and not is_call else []
         if not machine.leaves.match(texts[-1]) and end in number:
             following.append(number[end])
-        texts = [text for text in texts if not re.search(r"\bnop", text)]
+        texts = [text for text in texts if not PADDING.search(text)]
+        if not texts and start and machine.leaves.match(function[start - 1][1]) and start not in jumped_to:
+            following = []  # alignment between a jump and the next block, which no path goes through
         fmas = sum(bool(machine.fma.match(text)) for text in texts)
         blocks.append(Block(texts, fmas, following))
     return blocks
