@@ -184,7 +184,7 @@ class InnerLoops(unittest.TestCase):
         for isa, text in (("avx2", "vpmaddwd %ymm1,%ymm2,%ymm3"), ("avx512_vnni", "vpdpbusd %zmm1,%zmm2,%zmm3"),
                           ("avx512_vnni", "vpdpwssd (%rax){1to16},%zmm2,%zmm3"),
                           ("neon", "smlal v0.4s, v1.4h, v2.4h"), ("neon", "smlal2 v0.4s, v1.8h, v2.8h")):
-            self.assertTrue(loops.MACHINES[isa].fma.match(text), text)
+            self.assertTrue(loops.MACHINES[isa].products.match(text), text)
 
 
 class Files(unittest.TestCase):

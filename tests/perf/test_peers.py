@@ -36,7 +36,7 @@ sys.path.insert(0, str(ROOT / "tools" / "peers"))
 import layers  # noqa: E402
 import tensors  # noqa: E402
 import workloads  # noqa: E402
-from columns import PEERS as LIBRARIES  # noqa: E402
+from columns import MODES, PEERS as LIBRARIES  # noqa: E402
 from libraries import forms  # noqa: E402
 
 MISSING = {"torch": 'raise ImportError("no torch here")',
@@ -130,6 +130,23 @@ class Runs(PeersTest):
         self.assertIn("in processor time", " ".join(done.stdout.split()))
         self.assertNotIn("WRONG", done.stdout)
 
+    def test_modes(self):
+        """Each of attnkit's modes has a column, which is empty for the workloads that the mode is not for."""
+        names = ["NARROW_decode_bf16", "NARROW_decode_q8_0", "NARROW_linear_1_bf16", "NARROW_linear_1_q8_0"]
+        done = self.peers("--only", "attnkit,numpy", "--workloads", ",".join(names), "--rounds", "1",
+                          "--no-plot", "--cold", "32")
+        self.assertNotIn("WRONG", done.stdout)
+        results = json.loads((self.results / "r.json").read_text())
+        modes_of = dict(zip(names, ({"bf16 products", "short weights"}, {"integers"}, set(), {"integers"})))
+        self.assertEqual([entry["name"] for entry in results["workloads"]], names)
+        for entry in results["workloads"]:
+            for title, result in entry["results"].items():
+                mode = title.partition(" ")[2]
+                wanted = "none" if mode in MODES and mode not in modes_of[entry["name"]] else "ok"
+                self.assertEqual(result["status"], "cannot" if title == "NumPy" else wanted, (entry["name"], title))
+            errors = {result["error"] for result in entry["results"].values() if "error" in result}
+            self.assertEqual(len(errors) > 1, bool(modes_of[entry["name"]]))  # a mode has results of its own
+
     def check_json(self, results):
         self.assertEqual((results["threads"], results["rounds"]), (1, 2))
         self.assertTrue(results["machine"]["cpu"] and results["date"])
@@ -215,6 +232,9 @@ class Parts(unittest.TestCase):
         self.assertEqual(by_name["CACHE_causal"].flops, by_name["W4_causal"].flops)
         self.assertEqual(by_name["CACHE_tree"].flops, 16 * by_name["W5_4096"].flops)
         self.assertEqual(by_name["CACHE_tree"].cold_bytes, by_name["W5_4096_f16"].work)
+        self.assertEqual(by_name["NARROW_linear_1_bf16"].work, by_name["LINEAR_1"].work / 2)
+        self.assertEqual(by_name["NARROW_linear_1_q8_0"].work, by_name["LINEAR_1"].work * 34 // 128)
+        self.assertEqual(by_name["NARROW_linear_512_bf16"].bytes, by_name["LINEAR_512"].bytes / 2)
 
     def test_the_benches_know_the_shapes(self):
         """The benches have a row for each attention workload. The name of a row ends with its shape."""
@@ -283,6 +303,19 @@ class Parts(unittest.TestCase):
         self.assertFalse(oracle.is_wrong(oracle.error(ours.out)))
         ours.out[-1, -1] += 0.01 * oracle.largest
         self.assertTrue(oracle.is_wrong(oracle.error(ours.out)))
+
+    def test_the_oracle_of_types_of_few_bits(self):
+        """The oracle's values are those of the rounded factors, and its tolerance is of the rounded results."""
+        for type, near in (("bfloat16", 1e-2), ("q8_0", 3e-2)):
+            workload = workloads.Linear("NARROW_test", 20, 64, 3, type)
+            oracle, ours = layers.oracle_of(workload), layers.LinearTensors(workload)
+            x, w = (tensors.widened(array).astype(np.float64) for array in (ours.x, ours.matrices[0]))
+            self.assertTrue((oracle.values == x @ w.T).all())
+            out = oracle.values.astype(np.float32)
+            out[-1, -1] += 0.9 * near * oracle.largest
+            self.assertFalse(oracle.is_wrong(oracle.error(out)))
+            out[-1, -1] += 0.2 * near * oracle.largest
+            self.assertTrue(oracle.is_wrong(oracle.error(out)))
 
     def test_the_oracle_of_a_layer(self):
         """Compares the oracle, row by row, with attention over the keys that the row sees."""

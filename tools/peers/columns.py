@@ -6,7 +6,14 @@ contents of with_<library>.py."""
 from collections import namedtuple
 
 # `module` is the name of a module in libraries/. `isa` is attnkit's instruction set, or None for other libraries.
-Column = namedtuple("Column", "title module isa", defaults=[None])
+# `mode` is one of the MODES, or None.
+Column = namedtuple("Column", "title module isa mode", defaults=[None, None])
+
+# Flags of attnkit by which a call multiplies numbers of few bits, and gives other bits than without the flag. For each
+# mode, a function that says whether it is for a workload.
+MODES = {"integers": lambda workload: workload.type == "q8_0" and workload.kind != "layer",
+         "bf16 products": lambda workload: workload.type == "bfloat16" and workload.kind == "attention",
+         "short weights": lambda workload: workload.type == "bfloat16" and workload.kind == "attention"}
 
 PEERS = {
     "torch": Column("PyTorch", "with_torch"),
@@ -18,5 +25,10 @@ PEERS = {
 NAMES = ["attnkit", *PEERS]
 
 
-def attnkit_column(isa):
-    return Column(f"attnkit {isa}", "with_attnkit", isa)
+def fits(column, workload):
+    """Returns whether the column has a result for the workload at all."""
+    return not column.mode or MODES[column.mode](workload)
+
+
+def attnkit_column(isa, mode=None):
+    return Column(f"attnkit {mode or isa}", "with_attnkit", isa, mode)

@@ -6,7 +6,7 @@ from collections import namedtuple
 import numpy as np
 
 from tensors import (SAMPLE, Checked, Oracle, Output, Tensors, aligned, aligned_copy, generator,
-                     head_oracle, up_to)
+                     head_oracle, rounded, up_to, widened)
 
 # Matrices are [outputs, inputs]. `cache` is None, or the pair of K and V of a cache, as [1, heads, keys, dim].
 Weights = namedtuple("Weights", "q k v o cache")
@@ -26,18 +26,19 @@ class LinearTensors(Output):
 
     def __init__(self, workload, copies=1):
         random = generator(workload)
-        self.x = aligned_copy(random.standard_normal((workload.rows, workload.in_dim),
-                                                     dtype=np.float32))
-        w = matrix(random, workload.out_dim, workload.in_dim)
+        x = random.standard_normal((workload.rows, workload.in_dim), dtype=np.float32)
+        self.x = aligned_copy(rounded(x, workload.x_type))
+        w = rounded(matrix(random, workload.out_dim, workload.in_dim), workload.type)
         self.matrices = [aligned_copy(w) for _ in range(copies)]
-        self.out = aligned((workload.rows, workload.out_dim))
+        self.out = aligned((workload.rows, workload.out_dim), self.x.dtype)
 
 
 class LinearOracle(Checked):
     def __init__(self, workload):
         tensors = LinearTensors(workload)
         self.rows = checked_rows(workload.rows)
-        self.values = tensors.x[self.rows].astype(np.float64) @ tensors.matrices[0].T
+        x, w = (widened(array).astype(np.float64) for array in (tensors.x[self.rows], tensors.matrices[0]))
+        self.values, self.tolerance = x @ w.T, workload.tolerance
         self.largest = float(np.abs(self.values).max())
 
 
@@ -73,6 +74,7 @@ class LayerOracle(Checked):
         attended = [head_oracle(q[h], k[h // attention.group], v[h // attention.group], sees)
                     for h in range(attention.q_heads)]
         self.values = np.concatenate(attended, axis=1) @ w.o.T.astype(np.float64)
+        self.tolerance = workload.tolerance
         self.largest = float(np.abs(self.values).max())
 
 

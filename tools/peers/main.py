@@ -30,8 +30,11 @@ def vector_isas(library):
                             "are not for speed; leave it out by --only")
 
 
-def choose_columns(only, library):
-    ours = [columns.attnkit_column(isa) for isa in vector_isas(library)] if library else []
+def choose_columns(only, library, workloads):
+    isas = vector_isas(library) if library else []
+    ours = [columns.attnkit_column(isa) for isa in isas]
+    if isas and any(workload.narrow for workload in workloads):
+        ours += [columns.attnkit_column(isas[0], mode) for mode in columns.MODES]
     return ours + [column for name, column in columns.PEERS.items() if name in only]
 
 
@@ -64,7 +67,7 @@ def measure(options):
     library = options.library
     roofs = Roofs(options.build, options.threads)
     date = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    with Contest(choose_columns(options.only, library), options, library, roofs) as contest:
+    with Contest(choose_columns(options.only, library, options.workloads), options, library, roofs) as contest:
         entries = []
         for i, workload in enumerate(options.workloads):
             say(f"[{i + 1}/{len(options.workloads)}] {workload.name}  {workload.shape}")

@@ -14,6 +14,7 @@ import sys
 import time
 from statistics import median
 
+from columns import fits
 from layers import oracle_of
 from libraries.forms import Cannot, Setting
 from remote import Worker
@@ -51,7 +52,7 @@ class Contest:
 
     def start(self, column):
         setting = Setting(self.options.threads, self.library, column.isa,
-                          self.options.processor_time, self.options.cold)
+                          self.options.processor_time, self.options.cold, column.mode)
         say(f"starting {column.title}")
         try:
             self.workers[column] = Worker(column.module, setting)
@@ -77,7 +78,10 @@ class Contest:
     # ------------------------------------------------------------------------- a workload
 
     def prepare(self, column, workload, oracle):
-        """Returns a result without times. Its status is 'ok', 'wrong' or 'cannot'."""
+        """Returns a result without times. Its status is 'ok', 'wrong', 'cannot', or 'none' if the column's mode is for
+        other workloads."""
+        if not fits(column, workload):
+            return {"status": "none"}
         try:
             forms = self.ask(column, "prepare", workload, oracle)
         except Cannot as problem:

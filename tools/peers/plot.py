@@ -19,7 +19,7 @@ from report import types  # noqa: E402
 from workloads import SHORT  # noqa: E402
 
 # The colours of Okabe and Ito, and a marker for each library. attnkit has the strongest colours.
-OURS = [("#0072B2", "o"), ("#56B4E9", "o"), ("#005580", "o")]
+OURS = [("#0072B2", "o"), ("#56B4E9", "o"), ("#005580", "o"), ("#003F5C", "<"), ("#2F7FC1", ">")]
 PEERS = {"PyTorch": ("#E69F00", "s"), "ONNX Runtime": ("#009E73", "^"), "OpenVINO": ("#CC79A7", "D"),
          "llama.cpp": ("#D55E00", "P"), "NumPy": ("#999999", "v")}
 INK, FAINT = "#222222", "#dddddd"

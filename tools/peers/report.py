@@ -32,6 +32,8 @@ class Notes:
 
 
 def cell(entry, result, notes):
+    if result["status"] == "none":
+        return ""
     if result["status"] == "cannot":
         return f"cannot [{notes.number(result['reason'])}]"
     if result["status"] == "wrong":

@@ -12,7 +12,6 @@ LINE = 64                # every tensor begins at a cache line, for all candidat
 MOST_PAIRS = 1 << 26     # pairs of a query row and a key; with more pairs, the oracle computes only a sample of rows
 SAMPLE = 128             # number of sampled query rows of each head
 LEAST_COLD = 128 << 20   # bytes
-WRONG = 1e-3             # an output with a larger error, relative to the largest element, is wrong
 
 BLOCK = 32               # elements of a row in a block of Q8_0
 
@@ -170,8 +169,8 @@ def head_oracle(q, k, v, sees):
 
 
 class Checked:
-    """The reference for an output: the `values` of the checked rows in float64, and the largest element, to which
-    errors are relative."""
+    """The reference for an output: the `values` of the checked rows in float64, the largest element, to which errors
+    are relative, and the `tolerance`, the largest relative error of a correct output."""
 
     def error(self, out):
         """Returns the largest absolute error, or infinite if there is a NaN."""
@@ -179,7 +178,7 @@ class Checked:
         return float(error) if np.isfinite(error) else float("inf")
 
     def is_wrong(self, error):
-        return error > WRONG * self.largest
+        return error > self.tolerance * self.largest
 
 
 class Oracle(Checked):
@@ -188,7 +187,7 @@ class Oracle(Checked):
     def __init__(self, workload):
         tensors = Tensors(workload)
         (k, v), = tensors.kv
-        self.rows = sampled_rows(workload)
+        self.rows, self.tolerance = sampled_rows(workload), workload.tolerance
         self.largest = float(np.abs(widened(v)).max())
         sees = seen(workload, self.rows)
         self.values = np.empty((workload.batch, workload.q_heads, len(self.rows), workload.dim))

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of an element of q and of the result
 KV_BYTES = {**BYTES, "q8_0": 34 / 32}                # bytes of an element of K and V
+WRONG = 1e-3                                         # an output with a larger error, relative to the largest element
+WRONG_NARROW = {"bfloat16": 1e-2, "q8_0": 3e-2}      # the same where results or factors are rounded to this type
 SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "q8_0": "q8_0"}
 
 
@@ -26,6 +28,20 @@ class Workload:
     token: bool = False   # K and V are [batch, keys, heads, dim], as caches of runtimes are
     mask: str = ""        # the mask `half`, `tree` or `cells` of bench/rows/shape.h, as a dense additive mask
     kind = "attention"
+
+    @property
+    def narrow(self):
+        """Returns whether the workload is measured with attnkit's modes, too."""
+        return is_narrow(self)
+
+    @property
+    def tolerance(self):
+        """Returns the largest error of a correct output, relative to its largest element. A row that sees few keys has
+        a result as large as an element of V, which is rounded to bfloat16, or of which llama.cpp knows the weight only
+        as well as q in q8_0 gives it."""
+        if self.decode or not self.narrow:
+            return WRONG
+        return WRONG_NARROW[self.type]
 
     @property
     def group(self):
@@ -110,10 +126,16 @@ class Workload:
 
 
 class OfMatrices:
-    """The common part of linear maps and layers. Linear maps and layers compute in float32, and their matrices are in
-    no CPU cache."""
+    """The common part of linear maps and layers, whose matrices are in no CPU cache."""
     tiny = False
-    type = "float32"
+
+    @property
+    def narrow(self):
+        return is_narrow(self)
+
+    @property
+    def tolerance(self):
+        return WRONG_NARROW.get(self.type, WRONG)
 
     @property
     def roof(self):
@@ -126,12 +148,19 @@ class OfMatrices:
 
 @dataclass(frozen=True)
 class Linear(OfMatrices):
-    """y [rows, out_dim] = x [rows, in_dim] times the transpose of w [out_dim, in_dim]."""
+    """y [rows, out_dim] = x [rows, in_dim] times the transpose of w [out_dim, in_dim]. All have one type, but with a w
+    in q8_0, x and y are float32."""
     name: str
     rows: int
     in_dim: int
     out_dim: int
+    type: str = "float32"
     kind = "linear"
+
+    @property
+    def x_type(self):
+        """Returns the type of x and y."""
+        return self.type if self.type in BYTES else "float32"
 
     @property
     def decode(self):
@@ -143,11 +172,11 @@ class Linear(OfMatrices):
 
     @property
     def cold_bytes(self):
-        return 4 * self.in_dim * self.out_dim
+        return int(KV_BYTES[self.type] * self.in_dim * self.out_dim)
 
     @property
     def bytes(self):
-        return self.cold_bytes + 4 * self.rows * (self.in_dim + self.out_dim)
+        return self.cold_bytes + BYTES[self.x_type] * self.rows * (self.in_dim + self.out_dim)
 
     @property
     def shape(self):
@@ -156,11 +185,12 @@ class Linear(OfMatrices):
 
 @dataclass(frozen=True)
 class Layer(OfMatrices):
-    """Self-attention with its projections for one sequence. Input and output are rows of d_model elements. If there is
-    a single row, its key and value are appended to a cache with the other keys."""
+    """Self-attention with its projections for one sequence, in float32. Input and output are rows of d_model elements.
+    If there is a single row, its key and value are appended to a cache with the other keys."""
     name: str
     attention: Workload
     d_model: int
+    type = "float32"
     kind = "layer"
 
     @property
@@ -197,6 +227,10 @@ class Layer(OfMatrices):
         return self.attention.shape_of(f"_M{self.d_model}")
 
 
+def is_narrow(workload):
+    return workload.name.startswith("NARROW_")
+
+
 WORKLOADS = [
     Workload("W1", 8, 1, 1, 128, 256, 512),
     Workload("W2", 2, 8, 8, 3, 5, 64, tiny=True),
@@ -220,6 +254,15 @@ WORKLOADS = [
     Workload("CACHE_causal", 1, 12, 12, 1024, 1024, 64, mask="half"),
     Workload("CACHE_cells", 1, 32, 8, 8, 4096, 128, type="float16", token=True, mask="cells"),
     Workload("CACHE_tree", 1, 32, 8, 16, 4096, 128, type="float16", token=True, mask="tree"),
+    Workload("NARROW_prompt_bf16", 1, 32, 8, 2048, 2048, 128, causal=True, type="bfloat16"),
+    Workload("NARROW_full_bf16", 1, 12, 12, 1024, 1024, 64, type="bfloat16"),
+    Workload("NARROW_decode_bf16", 1, 32, 8, 1, 16384, 128, type="bfloat16"),
+    Workload("NARROW_prompt_q8_0", 1, 32, 8, 2048, 2048, 128, causal=True, type="q8_0"),
+    Workload("NARROW_decode_q8_0", 1, 32, 8, 1, 16384, 128, type="q8_0"),
+    Linear("NARROW_linear_512_bf16", 512, 4096, 4096, "bfloat16"),
+    Linear("NARROW_linear_1_bf16", 1, 4096, 4096, "bfloat16"),
+    Linear("NARROW_linear_512_q8_0", 512, 4096, 4096, "q8_0"),
+    Linear("NARROW_linear_1_q8_0", 1, 4096, 4096, "q8_0"),
     Linear("LINEAR_512", 512, 4096, 4096),
     Linear("LINEAR_1", 1, 4096, 4096),
     Layer("LAYER_512", Workload("", 1, 32, 8, 512, 512, 128, causal=True), 4096),

@@ -18,8 +18,8 @@ from tensors import additive
 Form = namedtuple("Form", "calls output")
 
 # `threads` is the number of threads of a call, `library` the path of libattnkit, and `isa` attnkit's instruction set.
-# options.py describes `processor_time` and `cold`.
-Setting = namedtuple("Setting", "threads library isa processor_time cold", defaults=[False, None])
+# options.py describes `processor_time` and `cold`, columns.py describes `mode`.
+Setting = namedtuple("Setting", "threads library isa processor_time cold mode", defaults=[False, None, None])
 
 
 class Cannot(Exception):

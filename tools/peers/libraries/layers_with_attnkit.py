@@ -6,10 +6,10 @@ import ctypes
 
 import numpy as np
 
-from attnkit_structs import (BOTTOM_RIGHT, CAUSAL, F32, MESSAGE_SIZE, TILED, AttentionArgs, LayerArgs,
-                             LayerWeights, LinearArgs, PackArgs, new, tensor)
+from attnkit_structs import (BOTTOM_RIGHT, CAUSAL, MESSAGE_SIZE, TILED, AttentionArgs, LayerArgs,
+                             LayerWeights, LinearArgs, PackArgs, new, tensor, type_of)
 from libraries.forms import Form
-from libraries.with_attnkit import check, in_tiles, load, make_calls, make_shares
+from libraries.with_attnkit import FLAGS, check, in_tiles, load, make_calls, make_shares
 from tensors import aligned
 
 BARRIER_BYTES = 64  # at least sizeof(pthread_barrier_t)
@@ -30,8 +30,8 @@ def done(function, *arguments):
 # ------------------------------------------------------------------------------- linear maps
 
 
-def packed_matrix(library, w):
-    args = new(PackArgs, out_dim=w.shape[0], in_dim=w.shape[1], w=w)
+def packed_matrix(library, workload, w):
+    args = new(PackArgs, out_dim=workload.out_dim, in_dim=workload.in_dim, w=tensor(w), packed_type=type_of(w))
     packed = aligned((asked(library.attnkit_packed_size, args),), np.uint8)
     args.packed, args.packed_size = packed.ctypes.data, packed.nbytes
     done(library.attnkit_pack, ctypes.byref(args))
@@ -40,9 +40,10 @@ def packed_matrix(library, w):
 
 def linear(workload, tensors, setting):
     library = load(setting.library)
-    matrices = [packed_matrix(library, w) for w in tensors.matrices]
+    matrices = [packed_matrix(library, workload, w) for w in tensors.matrices]
+    flags, type = FLAGS[setting.mode], type_of(tensors.matrices[0])
     args = [new(LinearArgs, rows=workload.rows, in_dim=workload.in_dim, out_dim=workload.out_dim,
-                x=tensors.x, w=tensor(w, type=F32), y=tensors.out) for w in matrices]
+                x=tensors.x, w=tensor(w, type=type), y=tensors.out, flags=flags) for w in matrices]
     execs, workspace = make_shares(library, args[0], setting, "attnkit_linear_workspace")
     return Form(make_calls(library.attnkit_linear, args, execs),
                 lambda keep=(matrices, workspace): tensors.out)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from layers import heads
-from libraries.forms import Form
+from libraries.forms import Cannot, Form
 from libraries.with_numpy import Attention
 from tensors import aligned, aligned_copy
 
@@ -31,6 +31,8 @@ def linear(tensors, way):
 
 
 def linear_forms(workload, tensors, _):
+    if workload.type != "float32":
+        raise Cannot(f"NumPy has no {workload.type}")
     for name, way in WAYS.items():
         yield name, lambda way=way: linear(tensors, way)
 

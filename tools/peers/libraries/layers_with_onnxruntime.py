@@ -5,7 +5,7 @@ layer is one MatMul for q, k and v, GroupQueryAttention, and one MatMul for the 
 import numpy as np
 from onnx import helper, numpy_helper
 
-from libraries.forms import Form
+from libraries.forms import Cannot, Form
 from libraries.with_onnxruntime import OWN, bound, session
 from tensors import aligned
 
@@ -24,6 +24,8 @@ def linear(workload, tensors, setting):
 
 
 def linear_forms(workload, tensors, setting):
+    if workload.type != "float32":
+        raise Cannot(f"its MatMul has no {workload.type} on CPUs")
     yield "MatMul", lambda: linear(workload, tensors, setting)
 
 

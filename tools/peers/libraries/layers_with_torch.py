@@ -7,7 +7,7 @@ v, scaled_dot_product_attention, and a linear map for the output."""
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from libraries.forms import Form
+from libraries.forms import Cannot, Form
 from libraries.with_torch import Last, tensor
 
 
@@ -49,6 +49,8 @@ def linear(tensors, way):
 
 
 def linear_forms(workload, tensors, setting):
+    if workload.type == "q8_0":
+        raise Cannot("its linear maps have no q8_0")
     prepare(setting)
     for name, way in WAYS.items():
         yield name, lambda way=way: linear(tensors, way)

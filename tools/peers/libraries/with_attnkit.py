@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnkit, called through ctypes in the shared library of a build. The time of a call includes the overhead of ctypes.
 With several threads, each thread makes the same call for its own share. For decode, K is stored in rows or in tiles of
-16 keys. attnkit_append can write rows and tiles. A dense mask is passed as a bias."""
+16 keys. attnkit_append can write rows and tiles. A dense mask is passed as a bias.
+Calls of a mode have its flags."""
 
 import ctypes
 import functools
@@ -9,11 +10,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from attnkit_structs import (BOTTOM_RIGHT, CAUSAL, MESSAGE_SIZE, TILE_KEYS, TILED, AttentionArgs, Exec,
-                             IsaInfo, new, tensor)
+from attnkit_structs import (BF16_PRODUCTS, BOTTOM_RIGHT, CAUSAL, INTEGERS, MESSAGE_SIZE, SHORT_WEIGHTS,
+                             TILE_KEYS, TILED, AttentionArgs, Exec, IsaInfo, new, tensor)
 from libraries.forms import Cannot, Form
 from tensors import additive, aligned_copy
 from workloads import SHORT
+
+
+# A dict: mode -> its flags.
+FLAGS = {None: 0, "integers": INTEGERS, "bf16 products": BF16_PRODUCTS, "short weights": BF16_PRODUCTS | SHORT_WEIGHTS}
 
 
 @functools.lru_cache
@@ -57,10 +62,10 @@ def bias_of(workload, type):
     return tensor(mask, strides=(0, 0, mask.strides[2]))
 
 
-def describe(workload, q, k, v, out, kv_lens, bias):
+def describe(workload, q, k, v, out, kv_lens, bias, flags=0):
     """Describes a call. k, v and bias are tensors."""
-    causal = {"flags": CAUSAL, "align": BOTTOM_RIGHT} if workload.causal else {}
-    return new(AttentionArgs, batch=workload.batch, q_heads=workload.q_heads,
+    causal = {"align": BOTTOM_RIGHT} if workload.causal else {}
+    return new(AttentionArgs, flags=flags | CAUSAL * workload.causal, batch=workload.batch, q_heads=workload.q_heads,
                kv_heads=workload.kv_heads, q_len=workload.q_len, kv_len=workload.kv_len,
                head_dim=workload.dim, q=q, k=k, v=v, out=out, bias=bias,
                kv_lens=kv_lens if workload.padded else None, **causal)
@@ -111,7 +116,8 @@ def build(workload, tensors, setting, tiled=False, mask_type=None):
     kv = [(tensor(in_tiles(k), layout=TILED) if tiled else cached(k, workload), cached(v, workload))
           for k, v in tensors.kv]
     bias = bias_of(workload, mask_type) if mask_type else None
-    args = [describe(workload, tensors.q, k, v, tensors.out, kv_lens, bias) for k, v in kv]
+    flags = FLAGS[setting.mode]
+    args = [describe(workload, tensors.q, k, v, tensors.out, kv_lens, bias, flags) for k, v in kv]
     execs, workspace = make_shares(library, args[0], setting)
     # The default argument keeps the arrays alive as long as the calls.
     return Form(make_calls(library.attnkit_attention, args, execs),
@@ -129,7 +135,8 @@ def forms(workload, tensors, setting):
         yield from masked_forms(workload, tensors, setting)
         return
     yield "attnkit_attention", lambda: build(workload, tensors, setting)
-    if workload.decode and not workload.token and workload.kv_len % TILE_KEYS == 0:
+    has_tiles = workload.decode and not workload.token and workload.kv_len % TILE_KEYS == 0
+    if has_tiles and not setting.mode:
         yield "attnkit_attention, K in tiles", lambda: build(workload, tensors, setting, tiled=True)
     if setting.threads > 1:  # attnkit starts no threads: its caller decides whether a call is worth several threads
         alone = setting._replace(threads=1)

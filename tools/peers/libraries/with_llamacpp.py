@@ -89,6 +89,10 @@ class Graph:
         sizes = [last * ELEMENTS.get(type, 1), *reversed(sizes)]
         return self.place(ggml.new_tensor_4d(self.context, type, *sizes), array)
 
+    def matrix(self, array, type):
+        """Returns the tensor of a matrix. A row of q8_0 has a block in each item of its array."""
+        return self.tensor(array.reshape(1, 1, *array.shape), type)
+
     def cached(self, array, workload):
         """Returns the tensor of K or V."""
         type = KV_TYPES[workload.type]
@@ -117,13 +121,13 @@ def needed_mask(workload, dtype):
     return additive(workload, dtype) if workload.causal or workload.mask else None
 
 
-def float32_q(tensors):
-    return aligned_copy(widened(tensors.q).astype(np.float32))
+def float32(array):
+    return aligned_copy(widened(array).astype(np.float32))
 
 
 def flash(workload, tensors, backend):
     """Builds the form of flash attention. Its result is [batch, rows, heads, dim]."""
-    q, mask = float32_q(tensors), needed_mask(workload, np.float16)
+    q, mask = float32(tensors.q), needed_mask(workload, np.float16)
     out = aligned((workload.batch, workload.q_len, workload.q_heads, workload.dim))
 
     def graph(k, v):
@@ -138,7 +142,7 @@ def flash(workload, tensors, backend):
 def products(workload, tensors, backend):
     """Builds the form of two matrix products with a softmax in between. The scores and weights of all query rows are in
     memory."""
-    q, mask = float32_q(tensors), needed_mask(workload, np.float32)
+    q, mask = float32(tensors.q), needed_mask(workload, np.float32)
     scores, weights = (aligned((*q.shape[:3], workload.kv_len)) for _ in range(2))
     out = aligned(q.shape)
 
@@ -155,11 +159,16 @@ def products(workload, tensors, backend):
     return Form([graph(k, v) for k, v in tensors.kv], lambda: out)
 
 
+def backend_of(setting):
+    backend = ggml.backend_cpu_init()
+    ggml.backend_cpu_set_n_threads(backend, setting.threads)
+    return backend
+
+
 def forms(workload, tensors, setting):
     if workload.padded:
         raise Cannot("its operators have no lengths of sequences")
-    backend = ggml.backend_cpu_init()
-    ggml.backend_cpu_set_n_threads(backend, setting.threads)
+    backend = backend_of(setting)
     yield "flash attention", lambda: flash(workload, tensors, backend)
     if workload.type != "q8_0":
         yield "products, V transposed", lambda: products(workload, tensors, backend)

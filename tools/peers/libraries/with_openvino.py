@@ -58,7 +58,11 @@ def compiled(workload, arrays, setting, precision, dynamic, folded):
     if workload.group > 1 and not folded:
         k, v = repeated(k, workload), repeated(v, workload)
     out = opset13.scaled_dot_product_attention(q, k, v, *bias, causal=workload.causal)
-    return ov.Core().compile_model(ov.Model([out], parameters, "attention"), "CPU", {
+    return compile_for(ov.Model([out], parameters, "attention"), setting, precision)
+
+
+def compile_for(model, setting, precision):
+    return ov.Core().compile_model(model, "CPU", {
         "INFERENCE_PRECISION_HINT": precision, "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1,
         "INFERENCE_NUM_THREADS": setting.threads, "ENABLE_CPU_PINNING": False})
 
