@@ -275,7 +275,8 @@ enum {
  *             kernels/README.md lists each rounding.
  * Bits        The flag changes the bits of the result. With the flag, too, the bits are the same
  *             for all instruction sets, numbers of threads, batches and layouts, in prefill and
- *             decode, and for parts of the keys with states.
+ *             decode, and for parts of the keys with states. docs/semantics.md names the
+ *             tests.
  * Accuracy    An element of q is off by at most 1/65024 of the largest |q| of its 32 elements, and
  *             the product of a weight and a scale of v by at most 1/65024 of the largest of these
  *             products in its block of keys. If the 32 elements of q, or the products of a block,
@@ -324,7 +325,8 @@ enum {
  *             each rounding.
  * Bits        The flag changes the bits of the result. With the flag, too, the bits are the same
  *             for all instruction sets, numbers of threads, batches and layouts, in prefill and
- *             decode, and for parts of the keys with states.
+ *             decode, and for parts of the keys with states. docs/semantics.md names the
+ *             tests.
  * Accuracy    A weight is off by at most 2^-16 of itself, with ATTNKIT_SHORT_WEIGHTS by at most
  *             2^-8 of itself. A weight less than 2^-40 of the largest weight of its block counts as
  *             0. A product of an element of q and an element of k is rounded at most 17 times in
