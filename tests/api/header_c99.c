@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public header, included first and alone, compiles in C99 without a warning. The program uses
- * every type and function of the header.
+ * every type and function of the public headers. tests/repository/symbols.py checks that the
+ * program names them.
  */
 #include <attnkit.h>
 
@@ -18,25 +19,30 @@ static attnkit_status attend(const attnkit_exec *exec, float *out, char *message
 {
     static const float q = 2.0f, k = 3.0f, v = 5.0f;
     static const int32_t length = 1;
-    attnkit_window window = {.size = sizeof window, .left = 511};
-    attnkit_visibility visibility = {.size = sizeof visibility,
-                                     .kv_lens = {.data = &length, .type = ATTNKIT_INT32},
-                                     .window = &window};
+    static const attnkit_int_type int_type = ATTNKIT_INT32;
+    static const attnkit_align align = ATTNKIT_ALIGN_UPPER_LEFT;
+    const attnkit_tensor row = {.data = &q};
+    const attnkit_ints lengths = {.data = &length, .type = int_type};
+    attnkit_window window;
+    attnkit_visibility visibility = {
+        .size = sizeof visibility, .kv_lens = lengths, .window = &window};
     attnkit_score_mods scores = {.size = sizeof scores, .softcap = 30.0};
     attnkit_attention_args args = {.size = sizeof args,
                                    .flags = ATTNKIT_CAUSAL,
-                                   .align = ATTNKIT_ALIGN_UPPER_LEFT,
+                                   .align = align,
                                    .batch = 1,
                                    .q_heads = 1,
                                    .kv_heads = 1,
                                    .q_len = 1,
                                    .kv_len = 1,
                                    .head_dim = 1,
-                                   .q = {.data = &q},
+                                   .q = row,
                                    .k = {.data = &k},
                                    .v = {.data = &v},
                                    .visibility = &visibility,
                                    .scores = &scores};
+    attnkit_window_init(&window);
+    window.left = 511;
     args.out.data = out;
     return attnkit_attention(&args, exec, message);
 }
@@ -44,6 +50,10 @@ static attnkit_status attend(const attnkit_exec *exec, float *out, char *message
 /* Makes a call that has nothing to do. Its groups ask for no option. */
 static int attend_to_nothing(const attnkit_exec *exec, char *message)
 {
+    static const attnkit_type type = ATTNKIT_BF16;
+    static const attnkit_mask_kind mask_kind = ATTNKIT_MASK_NONE;
+    static const attnkit_weights_kind weights_kind = ATTNKIT_WEIGHTS_NONE;
+    static const attnkit_state none = {.max = NULL};
     attnkit_attention_args args;
     attnkit_kv_storage storage;
     attnkit_pages pages;
@@ -67,18 +77,20 @@ static int attend_to_nothing(const attnkit_exec *exec, char *message)
     args.states = &states;
     args.weights = &weights;
     args.head_dim = 1;
-    args.q.type = ATTNKIT_BF16;
+    args.q.type = type;
     args.q.layout = ATTNKIT_STRIDED;
-    visibility.mask_kind = ATTNKIT_MASK_NONE;
-    weights.kind = ATTNKIT_WEIGHTS_NONE;
+    visibility.mask_kind = mask_kind;
+    states.state_in = none;
+    weights.kind = weights_kind;
     if (attnkit_attention_workspace(&args, exec, &bytes, message) != ATTNKIT_OK || bytes != 0)
         return 0;
     return attnkit_attention(&args, exec, message) == ATTNKIT_OK;
 }
 
-/* Makes all other calls. They have nothing to do. */
-static int call_others(const attnkit_exec *exec, char *message)
+/* Merges, appends, multiplies a matrix and embeds. These calls have nothing to do. */
+static int call_parts(const attnkit_exec *exec, char *message)
 {
+    static const attnkit_rope kind = ATTNKIT_ROPE_INTERLEAVED;
     attnkit_merge_args merge;
     attnkit_rotation rotation;
     attnkit_append_args append;
@@ -92,7 +104,7 @@ static int call_others(const attnkit_exec *exec, char *message)
     if (attnkit_merge(&merge, exec, message) != ATTNKIT_OK)
         return 0;
     attnkit_rotation_init(&rotation);
-    rotation.kind = ATTNKIT_ROPE_INTERLEAVED;
+    rotation.kind = kind;
     rotation.cos = rotation.sin = &table;
     attnkit_append_args_init(&append);
     append.dst.type = ATTNKIT_BF16;
@@ -184,6 +196,21 @@ static int plan_nothing(const attnkit_exec *exec, char *message)
            attnkit_layer_run(NULL, &layer_data, exec, message);
 }
 
+/* Enables the last unit of the list. The unit can then run if and only if the call succeeds. */
+static int enable_unit(char *message)
+{
+    attnkit_unit_info unit;
+    const int32_t last = attnkit_unit_count() - 1;
+    attnkit_status status;
+
+    attnkit_unit_info_init(&unit);
+    if (attnkit_unit_get(last, &unit, message) != ATTNKIT_OK)
+        return 0;
+    status = attnkit_enable(unit.name, message);
+    return attnkit_unit_get(last, &unit, message) == ATTNKIT_OK &&
+           unit.can_run == (status == ATTNKIT_OK);
+}
+
 int main(void)
 {
     static double workspace[1 << 15];
@@ -208,11 +235,13 @@ int main(void)
         return 3;
     if (attnkit_isa_choose(NULL, &choice, message) != ATTNKIT_OK)
         return 4;
-    if (!call_others(&exec, message))
+    if (!call_parts(&exec, message))
         return 5;
     if (!call_layer(&exec, message))
         return 6;
     if (!plan_nothing(&exec, message))
         return 7;
-    return attnkit_version()[0] && attnkit_status_string(ATTNKIT_BAD_ISA)[0] ? 0 : 8;
+    if (!enable_unit(message))
+        return 8;
+    return attnkit_version()[0] && attnkit_status_string(ATTNKIT_BAD_ISA)[0] ? 0 : 9;
 }

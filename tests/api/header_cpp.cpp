@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The public header, included first and alone, compiles in C++ without a warning. The program uses
-// the header as C++ programs do. header_c99.c covers every type and function.
+// the header as C++ programs do. header_c99.c uses every type and function.
 #include <attnkit.h>
 
 static void run_all(void *, int64_t n, void (*task)(void *arg, int64_t i), void *arg)

@@ -193,7 +193,7 @@ static void calls_without_batch_entries_or_rows_succeed(void **state)
     c->args.batch = BATCH;
     c->args.q_len = 0;
     expect_ok(c);
-    c->exec.isa = "avx9000"; /* the query refuses a bad isa, even with nothing to do */
+    c->exec.isa = "avx9000"; /* the call refuses a bad isa, even with nothing to do */
     expect_refusal(c, ATTNKIT_BAD_ISA, "avx9000");
     c->exec.isa = NULL;
     c->args.q_len = Q_LEN;
@@ -515,8 +515,8 @@ static void overlaps_are_refused(void **state)
     expect_overlap(c, "attention->k", "attention->v_scales");
 }
 
-/* If the weights output overlapped the packed weights, it would be written before the output
- * projection is read. */
+/* A layer writes its attention weights before the output projection reads the packed matrices. If
+ * both overlapped, the projection would read attention weights. */
 static void weights_that_overlap_are_refused(void **state)
 {
     (void)state;
@@ -700,7 +700,7 @@ static void packed_memory_is_checked(void **state)
         assert_int_equal((unsigned char)c->packed[i], PATTERN);
 }
 
-/* If d_key or d_value differs from d_model, a call must pass separate keys and values. */
+/* A call must pass key if d_key differs from d_model, and value if d_value differs from d_key. */
 static void a_layer_for_cross_attention_needs_a_key(void **state)
 {
     (void)state;

@@ -219,7 +219,7 @@ static void share_of_kept_weights_is_within_5_sigma(void **state)
 
 /* --- Dropout in calls with masks -------------------------------------------------------------- */
 
-/* Makes a call with random scores, masks of several kinds, and more than two chunks of keys. */
+/* Makes a call with random scores, a causal mask, an f32 bias, and more than two chunks of keys. */
 static struct call *new_masked_call(int64_t rows)
 {
     struct call *const c = call_new((struct shape){.batch = 3,

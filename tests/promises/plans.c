@@ -230,8 +230,9 @@ static void check_shorter_runs_of_a_case(struct drawn *c, int number, const char
 {
     const struct plan plan = plan_call(&c->args, isa, c->threads);
     uint64_t random = (uint64_t)number;
-    /* Cases in slots are left out. Their keys that no row of the whole call sees are unmapped, but
-     * rows of a shorter call may see these keys. */
+    /* Cases whose K and V lie between unmapped pages (tests/support/memory.h) are left out. Keys
+     * that no row of the whole call sees are unmapped, too, but rows of a shorter call may see
+     * these keys. */
     for (int i = 0; i < 3 && !c->slots; i++) {
         struct shorter s;
         struct brought brought;
@@ -481,8 +482,8 @@ static void run_shares(const struct plan *plan, const attnkit_attention_data *da
     free(exec.workspace);
 }
 
-/* The number of heads is no multiple of the number of threads, so threads share the three chunks of
- * keys of a head. */
+/* Two or four threads cannot divide the 3 heads equally. With a barrier, they share the three
+ * chunks of keys of a head. */
 static void threads_of_the_caller_share_a_run(void **state)
 {
     for (int64_t rows = 1; rows <= 71; rows += 70) {

@@ -4,7 +4,8 @@
 the functions that are declared with ATTNKIT_API, each with its version in dispatch/attnkit.map. It imports no function
 of SLEEF, because another library of the program may bring another version of SLEEF. Structs have no padding at their
 end, because a field of a later version would lie in the padding. No field has a width that depends on the compiler.
-Structs grow only at their end. Each struct with a size field is in the table of tests/api/versions.c.
+Structs grow only at their end. Each struct with a size field is in the table of tests/api/versions.c. The program
+tests/api/header_c99.c names each type and function of the headers.
 
     tests/repository/symbols.py LIBRARY COMPILER...
 """
@@ -133,6 +134,15 @@ def wrong_table(structs, first):
             if fields[0] == ("size_t", "size") and f", {struct}, {lasts[struct]}," not in table]
 
 
+def wrong_program(code):
+    """Returns the public types and functions that tests/api/header_c99.c does not name."""
+    program = re.sub(r"/\*.*?\*/", "", (ROOT / "tests" / "api" / "header_c99.c").read_text(), flags=re.S)
+    public = declared_functions(code) | set(re.findall(r"^static inline \w+ (attnkit_\w+)\(", code, re.M))
+    public |= set(re.findall(r"^typedef \w+ (attnkit_\w+)(?:;| \{)", code, re.M))
+    return [f"{name} is not in tests/api/header_c99.c"
+            for name in public - set(re.findall(r"\w+", program))]
+
+
 def main():
     library, compiler = Path(sys.argv[1]), sys.argv[2:]
     if not shutil.which("readelf") or library.read_bytes()[:4] != b"\x7fELF":
@@ -142,6 +152,7 @@ def main():
     structs, first = structs_of(code), structs_of(code_of(FIRST_INCLUDE))
     wrong = wrong_symbols(library, code) + wrong_fields(structs, code)
     wrong += wrong_padding(structs, compiler) + wrong_growth(structs, first) + wrong_table(structs, first)
+    wrong += wrong_program(code)
     print("\n".join(sorted(wrong)) or
           f"{len(declared_functions(code))} functions, {len(structs)} structs")
     return 1 if wrong or len(structs) < 20 else 0

@@ -58,8 +58,8 @@ def values(case):
 
 
 def cost(case):
-    """Returns the number of multiply-adds in scores and values of a sequence. A case with n_kv_max hides all keys but
-    this number of them."""
+    """Returns the number of multiply-adds in scores and values. In a case with n_kv_max, a row sees at most n_kv_max
+    keys."""
     heads = int(value(case, "nh")) * int(re.search(r"nr23=\[(\d+)", case)[1])
     keys = int(value(case, "n_kv_max")) or int(value(case, "kv"))
     return heads * (int(value(case, "hsk")) + int(value(case, "hsv"))) * keys * int(value(case, "nb"))
@@ -113,7 +113,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build", nargs="?", type=Path, default=builds.ROOT / "build")
     parser.add_argument("--part", metavar="N", type=int,
-                        help="run only N cases and the values that they lack; by default, all run")
+                        help="run only N cases, and a cheap case for each value of a parameter that they lack; "
+                             "by default, all cases run")
     options = parser.parse_args()
     library = builds.backend(options.build)
     cases = all_cases(library)
