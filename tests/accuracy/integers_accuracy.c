@@ -121,7 +121,8 @@ static void scores_have_a_fiftieth_of_the_error_of_storage(void **state)
         check_scores(&bytes[i]);
 }
 
-/* fmax is not used: gcc 12 for aarch64 stops with an internal error when it vectorises it. */
+/* fmax is not used, because gcc 12 for aarch64 stops with an internal error when it vectorises
+ * fmax. */
 static double larger(double a, double b)
 {
     return a > b ? a : b;

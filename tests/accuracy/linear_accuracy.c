@@ -183,10 +183,10 @@ static struct truth truth_of(const struct map *m, int64_t row, int64_t out)
     return t;
 }
 
-/* Returns the bound of an element. A sum by n fused multiply-adds is off by n u / (1 - n u) times
+/* Returns the bound of an element. A sum by n fused multiply-adds is off by n U / (1 - n U) times
  * the magnitudes, and by the underflow of each multiply-add. An underflow loses at most 2^-150,
  * half the smallest subnormal number, and later roundings make this loss less than 2^-149. The sum
- * with the bias cannot underflow, and is off by u times itself. The rounding to a 16-bit result
+ * with the bias cannot underflow, and is off by U times itself. The rounding to a 16-bit result
  * adds half a unit in the last place. */
 static double bound(const struct map *m, struct truth t)
 {
@@ -205,7 +205,7 @@ static double bound(const struct map *m, struct truth t)
 }
 
 /* Fails the test if an element is outside the bound. Returns the largest error in roundings. A
- * rounding is u (magnitudes + |y|). */
+ * rounding is U (magnitude + |y|). */
 static double check_bound(const struct map *m)
 {
     double most = 0;

@@ -125,7 +125,7 @@ static char *rows_alone(const struct linear_call *c, int64_t first, int64_t coun
     return linear_call_take(&part);
 }
 
-/* The rows are cut into parts of 1, 2, 3, ... rows. */
+/* The rows are cut into parts. Each part has one row more than the part before it. */
 static void rows_have_the_bits_that_they_have_in_any_batch(void **state)
 {
     enum { ROWS = 120 };
@@ -185,11 +185,11 @@ struct truth {
     double y, of_rounding, magnitude;
 };
 
-/* Rounding x to integers: let L be the largest |x| of a group. The factor 127 / L and the product x
- * * 127 / L are rounded to binary32. Then the product is rounded to an integer n, which adds an
- * error of at most 1/2. The scale is L / 127 with two roundings. So n times the scale differs from
- * x by at most L / 254, plus the errors of four roundings of x. If L is below 2^-100, all n are
- * 0. */
+/* Rounding x to integers: let L be the largest |x| of a group. The factor 127 / L is rounded to
+ * binary32, and so is its product with x. Then the product is rounded to an integer n, which adds
+ * an error of at most 1/2. The scale is L / 127 with two roundings. So n times the scale differs
+ * from x by at most L / 254, plus the errors of four roundings of x. If L is below 2^-100, all n
+ * are 0. */
 static double rounding_of(double largest, double x)
 {
     if (largest < 0x1p-100)
@@ -223,7 +223,7 @@ static struct truth truth_of(const struct row *r)
 }
 
 /* The sum takes n = in_dim / 32 multiply-adds. In a multiply-add, an integer, which is at most
- * 2^19, is multiplied by the product of both scales of a group. This product is off by at most u
+ * 2^19, is multiplied by the product of both scales of a group. This product is off by at most U
  * times the product, or by 2^-150 if it is subnormal. The truth is a sum of in_dim terms, rounded
  * in binary64. A result of 16 bits is off by half a unit in its last place. */
 static double bound_of(const struct row *r, struct truth t)

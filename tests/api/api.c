@@ -2,8 +2,8 @@
  *
  * The public call of attention with bad and odd arguments. The library refuses a call that it
  * cannot compute. It then writes nothing, and returns the documented status and a message that
- * names the argument and its value. A call that only looks odd has the reference's result. Each
- * test changes one thing of a small valid call.
+ * names the argument and its value. A call that only looks odd has the reference's result. The
+ * tests change a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -1170,7 +1170,7 @@ static void the_workspace_does_not_grow_with_the_lengths(void **state)
     assert_int_equal(workspace_needed(c), needed);
 }
 
-/* The workspace must not shrink as lengths grow, so that a workspace for the longest of several
+/* The workspace must not shrink as q_len grows, so that a workspace for the longest of several
  * calls is enough for all of them. */
 static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 {

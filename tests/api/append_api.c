@@ -2,7 +2,7 @@
  *
  * The public call of an append with bad and odd arguments. The library refuses a call that it
  * cannot carry out. It then writes nothing, and returns the documented status and a message that
- * names the argument and its value. Each test changes one thing of a small valid call.
+ * names the argument and its value. The tests change a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>

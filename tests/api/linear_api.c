@@ -2,7 +2,7 @@
  *
  * The public calls of linear maps and of packing with bad and odd arguments. The library refuses a
  * call that it cannot carry out. It then writes nothing, and returns the documented status and a
- * message that names the argument and its value. Each test changes one thing of a small valid call.
+ * message that names the argument and its value. The tests change a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -234,10 +234,11 @@ static void packed_size_counts_whole_tiles(void **state)
         }
 }
 
-/* Returns the workspace of a call. `types` has the types of x, w and y as digits to the base 3, and
- * INTEGERS stands for a call that multiplies integers. */
+/* In `types` of bytes_for: a call that multiplies integers. */
 enum { INTEGERS = 27 };
 
+/* Returns the workspace of a call. `types` is INTEGERS, or has the types of x, w and y as digits to
+ * the base 3. */
 static size_t bytes_for(int64_t rows, int64_t in_dim, int64_t out_dim, int types, int64_t threads)
 {
     const attnkit_linear_args args = {.size = sizeof args,

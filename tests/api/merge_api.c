@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * attnkit_merge with bad and odd arguments. The library refuses bad arguments: it returns the
- * documented status and a message that names the argument and its value, and writes nothing. Each
- * test changes one thing of a small valid call.
+ * documented status and a message that names the argument and its value, and writes nothing. The
+ * tests change a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>

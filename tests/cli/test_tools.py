@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the command attnkit as a user runs it. The tests give the command files, and check its result files,
-messages and exit codes.
+"""Tests of the command attnkit as a user runs it. The tests write input files, run the command, and check its result
+files, messages and exit codes.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_tools.py
 

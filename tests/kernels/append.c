@@ -597,7 +597,7 @@ static void rotation_keeps_lengths(void **state)
  * angle. Let u = 2^-53. The exponent -i / pairs * log2(base) has two roundings and the error of
  * log2, 6 u. The error of the exponent times ln 2 is a relative error of the power. exp2 adds 3 u.
  * The conversion of the position adds u, and so does the product of position and power. cos and sin
- * have 5 u, which the code rounds up to 8 u. */
+ * have 5 u. The code rounds the 6 u of the exponent, and the 5 u of cos and sin, up to 8 u. */
 static bool is_near(float got, long double truth, double angle, double log2_base)
 {
     const double exponent_off = log2_base * 0x1p-50;

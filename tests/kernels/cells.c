@@ -78,7 +78,7 @@ static int64_t backwards(int64_t b, int64_t cell)
     return FIRST - 5 * b + CELLS - 1 - cell;
 }
 
-/* The cells of keys are shuffled. A tenth of the keys have no cell. */
+/* The cells of keys are shuffled. A tenth of the cells are empty. */
 static int64_t shuffled(int64_t b, int64_t cell)
 {
     const int64_t place = (cell * 293 + 17 * b) % CELLS; /* the prime 293 does not divide CELLS */
@@ -137,7 +137,7 @@ static struct call *new_call(int k, int64_t rows)
     for (int64_t i = 0; i < BATCH * KV_HEADS * KEYS * VALUES && k >= KINDS; i += 2)
         c->v[i] *= FLT_MAX;
     kind->set(c);
-    if (kind->field == BYTES) { /* one of the kinds also has all score mods */
+    if (kind->field == BYTES) { /* masks of bytes also have ALiBi, sinks, softcap and dropout */
         call_set_positions(c);
         c->groups.scores.alibi_slopes = slopes;
         c->groups.scores.sinks = sinks;

@@ -230,8 +230,8 @@ struct strange {
     float v_scales[STRANGE_KEYS * (STRANGE_DIM / Q8_BLOCK)];
 };
 
-/* Draws rows of q. One group in eight is small, and three in eight become 0 or nearly 0. One row in
- * twenty has a number that is not finite. */
+/* Draws rows of q. Half of the groups are 0 or below 2^-96. One call in ten has a number that is
+ * not finite. */
 static void draw_q(float *q, int64_t count, uint64_t *random)
 {
     static const float sizes[] = {1.0f, 1e-3f, 10.0f, 0x1p-99f, 0x1p-101f, 0x1p-130f, 1.0f, 0.0f};

@@ -37,13 +37,14 @@ struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, 
                              int64_t row, struct oracle_element *out,
                              struct oracle_element *weights);
 
-/* Returns the unit of accuracy, u A (1 + S) + (keys + 4) 2^-149. The unit is about the error of one
- * rounding of every score, weight and product, and of one rounding of every subnormal product. This
- * unit assumes that |V| is about the same for all keys. If the key with nearly all the weight has a
- * V of 0, the element comes from the other keys. Then S hardly counts the scores of the other keys,
- * and the unit does not count weights that are too small to be kept. element->unit covers this
- * case. In element->unit, u (A + max(A S, sum_j w_j |v_j| S_j)) takes the place of u A (1 + S), and
- * the largest loss of the small weights is added. No unit counts the errors of ATTNKIT_INTEGERS. */
+/* Returns the unit of accuracy, u A (1 + S) + (keys + 4) 2^-149, with u = 2^-24. The unit is about
+ * the error of one rounding of every score, weight and product, and of one rounding of every
+ * subnormal product. This unit assumes that |V| is about the same for all keys. If the key with
+ * nearly all the weight has a V of 0, the element comes from the other keys. Then S hardly counts
+ * the scores of the other keys, and the unit does not count weights that are too small to be kept.
+ * element->unit covers this case. In element->unit, u (A + max(A S, sum_j w_j |v_j| S_j)) takes the
+ * place of u A (1 + S), where S_j is the part of S in parentheses. The largest loss of the small
+ * weights is added. No unit counts the errors of ATTNKIT_INTEGERS. */
 double oracle_unit(const struct oracle_row *row, const struct oracle_element *element);
 
 /* Returns a result's error divided by its bound. The bound includes the rounding to `type`. The

@@ -63,7 +63,7 @@ static struct call *new_call(int k, int64_t batch, int64_t rows)
     for (int64_t i = 0; i < batch * KV_HEADS * KEYS * VALUES && k >= KINDS; i += 2)
         c->v[i] *= FLT_MAX;
     kind->set(c);
-    if (kind->field == BYTES) { /* one of the kinds also has all score mods */
+    if (kind->field == BYTES) { /* masks of bytes also have ALiBi, sinks and softcap */
         call_set_positions(c);
         c->groups.scores.alibi_slopes = slopes;
         c->groups.scores.sinks = sinks;

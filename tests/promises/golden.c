@@ -2,8 +2,7 @@
  *
  * Golden hashes of the results of thousands of calls of every kind. The hashes change only with the
  * format. The reference and every instruction set must give results with these hashes, on every
- * machine. Under an emulator the reference would take too long, so only the hashes check the
- * instruction set. golden/kind.h defines a case.
+ * machine. golden/kind.h defines a case.
  *
  *   golden FILE [--isa NAME] [--kind NAME] [--every N]
  *   golden FILE --write
@@ -11,9 +10,11 @@
  * --write writes the file anew, from the reference. Each hash that changes is a change of the
  * format (docs/format.md), and CHANGES.md says why.
  *
- * --isa names an instruction set, or "reference". Without --isa, every instruction set that can run
- * is checked. --every takes a sample, every Nth case of each kind. N is odd, so that the sample has
- * cases of every sort. With ATTNKIT_TEST_WHOLE in the environment, --every is ignored.
+ * --isa names an instruction set, a unit or "reference", and only this one is checked: in an
+ * emulator of a whole machine, the reference would take too long. Without --isa, the reference and
+ * every instruction set and unit that can run are checked. --every takes a sample, every Nth case
+ * of each kind. N is odd, so that the sample has cases of every sort. With ATTNKIT_TEST_WHOLE in
+ * the environment, --every is ignored.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -102,7 +102,7 @@ static void model_row(const struct row *row, float *out, float *lse)
 enum data {
     USUAL,   /* lse within [-8, 8), out in [-1, 1) */
     APART,   /* lse so far from each other that factors underflow */
-    LARGE,   /* lse near 1e4, or any number of that size */
+    LARGE,   /* lse near 1e4, or between -2e4 and 2e4 */
     EXTREME, /* lse from the list below */
     TINY,    /* subnormal out */
     WIDE,    /* values of out have all magnitudes */

@@ -2,8 +2,8 @@
  *
  * Sequences packed one after the other: the result of each sequence has the bits of a call of this
  * sequence alone. Lengths may be 0. Rows, keys or both are packed, dense or token-major, on one
- * thread and several. Other tests check which cu_seqlens are refused. A case is drawn from its
- * number.
+ * thread and several. Further tests of this file check which cu_seqlens are refused. A case is
+ * drawn from its number.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * Attention over the keys in parts: each call continues from the state of the call before it. The
  * last call, or one more call without keys, gives the result. The result has the bits of a single
  * call. The cases have few or many rows, with and without a causal mask, and rows that see no key
- * of a part. They have every element type, and one or several threads. A case is drawn from its
- * number.
+ * of a part. K and V are binary32, or in a quarter of the cases have other types. The calls run on
+ * one or several threads. A case is drawn from its number.
  */
 #include <setjmp.h>
 #include <stdarg.h>

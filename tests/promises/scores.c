@@ -141,7 +141,7 @@ static void softcap_is_cap_times_tanh_of_x_over_cap(void **state)
     }
 }
 
-/* If the bias were also capped, all scores would be equal. */
+/* If the bias were also capped, the first eight scores would be equal. */
 static void softcap_comes_before_the_bias(void **state)
 {
     const float scores[KEYS] = {1e6f, 1e6f, 1e6f, 1e6f, 1e6f, 1e6f, 1e6f, 1e6f, -1e6f};

@@ -115,7 +115,7 @@ struct job {
 typedef attnkit_status query(struct job *j, size_t *bytes);
 typedef attnkit_status step(struct job *j);
 
-/* The five functions that attention, appends, linear maps and layers each have. */
+/* The functions that attention, appends, linear maps and layers each have. */
 struct calls {
     query *workspace, *plan_workspace;
     step *call, *plan, *run;

@@ -31,8 +31,8 @@ BEYOND_AVX2 = re.compile(r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])")
 BEYOND_AVX512 = re.compile(r"\t(v(?:dp|cvtne)\w*bf16\w*|vpdp\w+|" + "|".join(AMX) + r")(\s|$)")
 BEYOND_VNNI = re.compile(r"\t(v(?:dp|cvtne)\w*bf16\w*|vpdp(?!busds?\s|wssds?\s)\w+|" + "|".join(AMX) + r")(\s|$)")
 BEYOND_BF16 = re.compile(r"\t(" + "|".join(AMX) + r")(\s|$)")
-# Folders of other instruction sets and of units may use any instructions, because the library checks at run time that
-# the CPU has these instructions.
+# Each folder of kernels/ that is listed may use the instructions of its own set or unit. A folder that is not listed
+# may use any instructions.
 FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2, "avx512": BEYOND_AVX512,
              "avx512_vnni": BEYOND_VNNI, "avx512_bf16": BEYOND_BF16}
 

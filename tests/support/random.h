@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Random numbers with the same bits on every machine. They come from splitmix64 (Steele, Lea, Flood
- * 2014), integer arithmetic and one exact conversion.
+ * 2014), which is integer arithmetic. The conversion to a float is exact.
  */
 #ifndef ATTNKIT_TEST_RANDOM_H
 #define ATTNKIT_TEST_RANDOM_H

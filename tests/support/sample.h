@@ -23,8 +23,8 @@ static inline bool is_sampled_run(void)
 }
 
 /* Returns whether promises_main (call.h) leaves out the scalar kernels in this run. These kernels
- * take half of the time of a run with a sanitizer. The golden hashes, which cover every feature,
- * still check the scalar kernels. */
+ * take half of the time of a run with a sanitizer. The golden hashes still check the scalar
+ * kernels. */
 static inline bool is_without_scalar(void)
 {
     return is_sampled_run();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Enables the units of the library that a program has to enable, so that tests that list the units
+ * Enables the units of the library that a program has to enable. Tests that list the units then
  * find them. Most CPUs have no such unit.
  */
 #ifndef ATTNKIT_TEST_UNITS_H

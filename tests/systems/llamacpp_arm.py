@@ -62,7 +62,7 @@ def run_ops(choose, limit):
                            compiler=[f"{PREFIX}g++", *builds.COMPILER[1:]])
     run = [*QEMU, program]
     table = output_of(*run, "support", "-o", OP, "--output", "csv", "-b", "ATTNKIT", env=environment, timeout=limit)
-    cases = cases_in(table[table.index('"backend_name"'):])  # before the table stands the log
+    cases = cases_in(table[table.index('"backend_name"'):])  # the log stands before the table
     chosen = choose(cases)
     names = OP if len(chosen) == len(cases) else ",".join(f"{OP}({case})" for case, _ in chosen)
     text = output_of(*run, "test", "-o", names, "-b", "ATTNKIT", env=environment, timeout=limit)

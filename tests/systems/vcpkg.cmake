@@ -1,6 +1,6 @@
-# SPDX-License-Identifier: Apache-2.0
-# Runs the port of packaging/vcpkg without vcpkg, which is in no package of Debian and PyPI. The functions of vcpkg that
-# the port calls are defined here, as far as the port uses them. The variables have the names that vcpkg gives them:
+# SPDX-License-Identifier: Apache-2.0 Runs the port of packaging/vcpkg without vcpkg, which is in no package of Debian
+# and PyPI. This file defines the functions of vcpkg that the port calls, but only what the port needs of them. The
+# variables have the names that vcpkg gives them:
 #
 #   cmake -DCURRENT_PORT_DIR=... -DCURRENT_PACKAGES_DIR=... -DCURRENT_BUILDTREES_DIR=... -DFEATURES=append
 #         -DVCPKG_LIBRARY_LINKAGE=static -DOPTIONS=-DATTNKIT_ISAS=scalar -P tests/systems/vcpkg.cmake
@@ -38,7 +38,7 @@ function(vcpkg_cmake_install)
   endforeach()
 endfunction()
 
-# vcpkg wants the files of find_package in share/, and corrects the line that finds the prefix from there.
+# vcpkg moves the files of find_package to share/, and corrects their line that finds the prefix.
 function(vcpkg_cmake_config_fixup)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "CONFIG_PATH" "")
   file(GLOB configs "${CURRENT_PACKAGES_DIR}/${arg_CONFIG_PATH}/*")

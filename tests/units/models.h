@@ -36,7 +36,7 @@ uint32_t model_bfdot(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_bfmlalb(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_bfmlalt(uint32_t acc, uint32_t a, uint32_t b);
 
-/* SDOT, UDOT, USDOT. */
+/* SDOT and UDOT. The model of USDOT is model_vpdpbusd. */
 uint32_t model_sdot(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_udot(uint32_t acc, uint32_t a, uint32_t b);
 

@@ -3,8 +3,8 @@
 """Runs whole models with random weights on a stock llama.cpp, with the backend for ggml and without it. The script
 measures how far the logits are from the logits with an f32 cache, and the perplexity of a text of bytes. It checks that
 a sequence has the same bits on any number of threads and with any ubatch. In stock builds, llamafile's tiles compute
-several rows at once, and a row then has other bits than if it is computed alone. So bits are compared in a build
-without llamafile.
+several rows at once, and a row then has other bits than if it is computed alone. So the bits with a ubatch of 1 are
+compared in a build without llamafile.
 
     tests/interop/llamacpp/models.py [BUILD] [MODEL ...]     prints TAP
 

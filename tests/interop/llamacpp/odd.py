@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the backend for ggml in unusual cases. odd_ops.cpp runs odd ops. The backend must compute an op with the result
-of the CPU backend, or leave the op to the CPU backend and log the reason. graphs.cpp computes graphs with attention and
-other ops. ggml's threads run with OpenMP and without it. Further tests load a backend that was built with headers of
-another version of ggml.
+"""Tests the backend for ggml in unusual cases. odd_ops.cpp runs odd ops. The backend must compute an op with a result
+close to the CPU backend's result, or leave the op to the CPU backend and log the reason. graphs.cpp computes graphs
+with attention and other ops. ggml's threads run with OpenMP and without it. Further tests load a backend that was built
+with headers of another version of ggml.
 
     tests/interop/llamacpp/odd.py [BUILD]     prints TAP
 """

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the pass on a model in memory. The model has an attention that attnkit takes, and an
-// attention that attnkit does not take, because its tensors have five dimensions. Prints TAP.
+// Runs the pass replace_attention on a model in memory. The model has an attention that attnkit
+// takes, and an attention that attnkit does not take, because its tensors have five dimensions.
+// Prints TAP.
 #include "python/openvino/replace.h"
 
 #include <openvino/core/model.hpp>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests greedy decoding over 64 steps in float32. attnkit must give the same tokens as eager attention, for every
-family that generates text."""
+"""Tests decoding over 64 steps in float32: greedy for every family that generates text, and by beams for three
+families. attnkit must give the same tokens as eager attention."""
 
 import unittest
 

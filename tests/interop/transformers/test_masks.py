@@ -67,7 +67,7 @@ class Masks(unittest.TestCase):
     def test_a_cache_that_counts_in_a_tensor(self):
         offset = torch.tensor(5)
         mask = make_mask(2, 3, 20, offset)
-        offset += 3  # as the cache changes its counter before attention is computed
+        offset += 3  # the cache changes its counter before attention is computed
         self.assertTrue(torch.equal(elements_of(mask.options(), mask), theirs.sdpa_mask(2, 3, 20, 5)))
 
     def test_recognises(self):

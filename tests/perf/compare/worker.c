@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The worker of library.c. It has the points that attnkit's worker has for prefill in plain C.
+ * The worker of library.c. It can make every point whose name begins with prefill/f32/scalar/.
  * -DWORKER=7 makes a worker of version 7.
  */
 #ifdef NO_WORKER

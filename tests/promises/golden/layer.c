@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of layers. A hash covers packed weights of each type and the results of calls with
- * them, in self- and cross-attention. Other cases are sequences that grow in a cache of each type
- * and layout.
+ * Golden cases of layers, in self- and cross-attention, with packed weights of each type. A hash
+ * covers the packed weights and the results of calls with them. Other cases are sequences that grow
+ * in a cache of each type and layout.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -46,7 +46,7 @@ extern const struct storage storages[STORAGES];
 
 /* A cache that is empty at first, and a layer call whose attention uses it. */
 struct cached_layer {
-    attnkit_layer_args args; /* its attention is the next field */
+    attnkit_layer_args args; /* args.attention points to `attention` */
     attnkit_attention_args attention;
     struct groups groups;
     char *k, *v;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small valid layer call and all its memory. Tests of refusals change one argument of the call.
+ * A small valid layer call and all its memory. Tests of refusals change the call.
  */
 #ifndef ATTNKIT_TEST_LAYER_SMALL_H
 #define ATTNKIT_TEST_LAYER_SMALL_H
