@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// attnkit.hpp, included first and alone, compiles without a warning. Every function of attnkit.hpp
-// returns the results of its C function, and throws an exception if the C function refuses its
-// arguments.
+// attnkit.hpp, included first and alone, compiles without a warning. Its functions return the
+// results of the C functions, and throw an exception if the C function refuses the arguments.
 #include <attnkit.hpp>
 
 #include <cstdio>
@@ -156,6 +155,7 @@ template <class Int> void test_append()
     args.dst = attnkit::tensor(cache.data());
     args.starts = attnkit::ints(starts);
     attnkit::append(args, scratch);
+    expect(scratch.size() == attnkit::append_workspace(args), "workspace of an append");
     for (int head = 0; head < heads; head++)
         expect(!std::memcmp(&cache[static_cast<std::size_t>(head * 4 + 1) * dim],
                             &k[static_cast<std::size_t>(head * keys) * dim],
@@ -207,6 +207,7 @@ void test_linear()
     args.y = attnkit::tensor(y.data());
     attnkit::linear(args, scratch);
     expect(y[0] != 0 && y[1] != 0, "linear");
+    expect(scratch.size() == attnkit::linear_workspace(args), "workspace of a linear map");
     const attnkit::linear_plan plan(args);
     auto data = attnkit::make<attnkit_linear_data>();
     data.rows = 1;
@@ -239,6 +240,7 @@ void test_layer()
     args.out = attnkit::tensor(out.data());
     attnkit::layer(args, scratch);
     expect(out.back() != 0, "layer");
+    expect(scratch.size() == attnkit::layer_workspace(args), "workspace of a layer");
     const attnkit::layer_plan plan(args);
     auto data = attnkit::make<attnkit_layer_data>();
     data.packed = packed.data;
@@ -281,6 +283,7 @@ void test_others()
     expect(found, "isa_choose");
     expect(!std::strcmp(attnkit::unit_get(0).name, "avx512+vnni"), "unit_get");
     expect_error(ATTNKIT_BAD_ISA, "mmx", [] { attnkit::isa_choose("mmx"); });
+    expect_error(ATTNKIT_BAD_ISA, "mmx", [] { attnkit::enable("mmx"); });
 }
 
 } // namespace
