@@ -55,7 +55,7 @@ static double first_12(int64_t key, int64_t kv_len)
     return key == 0 ? 12.0 : 0.0;
 }
 
-/* Every block and every chunk has a new maximum. */
+/* The scores rise, so that most blocks have a new maximum. */
 static double rising_30(int64_t key, int64_t kv_len)
 {
     return 30.0 * (double)key / (double)kv_len;

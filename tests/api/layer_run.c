@@ -39,7 +39,7 @@ static struct ready plan_of(struct small_layer *c)
     return r;
 }
 
-/* Makes a layer with a cache and every option that it can have. */
+/* Makes a layer with a cache in pages, and with most arrays that a run can bring. */
 static struct small_layer *full_layer(void)
 {
     struct small_layer *const c = small_layer();

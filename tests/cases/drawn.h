@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An attention call drawn from a number. The number decides shapes, types, tiles, pages, packed
- * sequences, options and their values, and threads. Keys that no row of a KV head sees are NaN in K
- * and V, or lie in unmapped memory. A number gives the same call, bit for bit, on every machine.
+ * sequences, options and their values, and threads. V of a key that no row of the KV head sees is
+ * NaN or lies in unmapped memory. The same holds for its K, unless the weights cover all keys. A
+ * number gives the same call, bit for bit, on every machine.
  */
 #ifndef ATTNKIT_TEST_DRAWN_H
 #define ATTNKIT_TEST_DRAWN_H

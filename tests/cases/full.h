@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Four calls that together have every option of a call except the flags ATTNKIT_INTEGERS and
- * ATTNKIT_BF16_PRODUCTS. The second call reads and writes states. The third call has only q, k, v
- * and out. The keys of the fourth call lie in cells.
+ * Four calls that together have nearly every option of a call. They lack a scale and the flags
+ * ATTNKIT_INTEGERS and ATTNKIT_BF16_PRODUCTS. The second call reads and writes states. The third
+ * call has only q, k, v and out. The keys of the fourth call lie in cells.
  */
 #ifndef ATTNKIT_TEST_FULL_H
 #define ATTNKIT_TEST_FULL_H
@@ -11,8 +11,8 @@
 
 enum { FULL_KEYS = 150, FULL_DIM = 32, FULL_HEADS = 4, FULL_CALLS = 4 };
 
-/* Makes a call with every option but states, packed keys, cells and the two flags. K and V are
- * bytes with scales in pages, and K is in tiles. Two packed sequences have `rows` rows together. */
+/* Makes a call with most options. It has no states, packed keys or cells. K and V are bytes with
+ * scales in pages, and K is in tiles. Two packed sequences have `rows` rows together. */
 struct call *full_call_new(int64_t rows);
 
 /* Functions that make the four calls: full_call_new; packed keys with states; only q, k, v and out;

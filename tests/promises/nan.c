@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every NaN that the library computes has the same bits: 0x7fc00000 in binary32, 0x7e00 in
- * binary16, 0x7fc0 in bfloat16. The calls have NaN of any sign and payload, and infinities, in
- * every input, on every instruction set. All bits must equal the bits of the reference, or of the
- * scalar kernels, and every NaN must have the bits above. The tests count the NaN, so that a test
- * without a NaN fails.
+ * Every NaN that a linear map, an append or an embedding computes has the same bits: 0x7fc00000 in
+ * binary32, 0x7e00 in binary16, 0x7fc0 in bfloat16. The calls have NaN of any sign and payload, and
+ * infinities, in their inputs. All bits must equal the bits of the reference, or of the scalar
+ * kernels, and every NaN must have the bits above. The tests count the NaN, so that a test without
+ * a NaN fails.
  */
 #include <setjmp.h>
 #include <stdarg.h>

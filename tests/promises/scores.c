@@ -718,7 +718,8 @@ static bool is_in_full_call(const struct kind *kind)
     return false;
 }
 
-/* Makes a call with random scores and every score mod. The keys are more than a chunk. */
+/* Makes a call with random scores, four kinds of masks, a softcap, slopes and sinks. The keys are
+ * more than a chunk. */
 static struct call *new_full_call(int64_t rows, attnkit_weights_kind kind)
 {
     static const float slopes[] = {0.01f, -0.02f, 0.05f, 0.001f}, sinks[] = {1, -2, 0.5f, 3};

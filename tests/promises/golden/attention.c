@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of attention. The cases cover K and V of each type in each layout, each mask and
- * each pair of masks, every set of score mods, the weights as an output, and all these options
- * together. One kind of cases multiplies K and V as integers. One kind multiplies bf16 in groups of
- * products.
+ * Golden cases of attention. The cases cover K and V of each type in each of its layouts, each mask
+ * and each pair of masks, every set of score mods, the weights as an output, and mixtures of these
+ * options. Other cases multiply K and V as integers, or bf16 in groups of products.
  */
 #include <stddef.h>
 
