@@ -30,8 +30,8 @@ static const struct storage bytes[] = {
 enum { BYTES = sizeof bytes / sizeof bytes[0] };
 static const double MOST_OF_STORAGE = 1.0 / 50.0;
 
-/* Products of weights and scales of V below 2^-100 become 0, so an element of out that is smaller
- * than this may become 0. Scales of Q8_0 are never that small. */
+/* A product of a weight and a scale of V becomes 0 if it is below 2^-100. So an element of out
+ * below MOST_LOST may become 0. Scales of Q8_0 are not that small. */
 static const double MOST_LOST = 128.0 * 0x1p-100;
 
 /* --- The bound -------------------------------------------------------------------------------- */

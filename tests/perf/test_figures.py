@@ -135,7 +135,7 @@ class Loops(unittest.TestCase):
             self.assertTrue(loops.stored_figures(isa))
 
 
-# A loop from 10 to 40. A jump leads around the block at 30, which begins behind the jump at a multiple of 16.
+# A loop from 10 to 44, in hexadecimal. The jump at 1c leads around the block at 30. Padding lies between them.
 PADDED = """
  0 xor %eax,%eax
  10 vfmadd231ps (%rsi),%ymm1,%ymm2

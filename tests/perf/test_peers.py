@@ -131,7 +131,7 @@ class Runs(PeersTest):
         self.assertNotIn("WRONG", done.stdout)
 
     def test_modes(self):
-        """Each of attnkit's modes has a column, which is empty for the workloads that the mode is not for."""
+        """Each of attnkit's modes has a column. The column is empty for workloads without the mode."""
         names = ["NARROW_decode_bf16", "NARROW_decode_q8_0", "NARROW_linear_1_bf16", "NARROW_linear_1_q8_0"]
         done = self.peers("--only", "attnkit,numpy", "--workloads", ",".join(names), "--rounds", "1",
                           "--no-plot", "--cold", "32")
@@ -305,7 +305,7 @@ class Parts(unittest.TestCase):
         self.assertTrue(oracle.is_wrong(oracle.error(ours.out)))
 
     def test_the_oracle_of_types_of_few_bits(self):
-        """The oracle's values are those of the rounded factors, and its tolerance is of the rounded results."""
+        """The oracle computes with the rounded factors, and its tolerance allows for rounded results."""
         for type, near in (("bfloat16", 1e-2), ("q8_0", 3e-2)):
             workload = workloads.Linear("NARROW_test", 20, 64, 3, type)
             oracle, ours = layers.oracle_of(workload), layers.LinearTensors(workload)

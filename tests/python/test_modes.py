@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the options that change how numbers are multiplied: bf16_products, short_weights and integers. Results have the
-bits of the same call by ctypes. A call that a mode does not serve is an exception. Tests enable, too."""
+bits of the same call by ctypes. A call that a mode does not serve raises an exception. The file also tests
+attnkit.enable."""
 
 import ctypes
 import threading
@@ -141,7 +142,7 @@ class Integers(unittest.TestCase):
 
 
 class Units(unittest.TestCase):
-    """Tests enable, and the units that info lists."""
+    """Tests attnkit.enable, and the units that attnkit.info lists."""
 
     def test_info(self):
         units = {unit["name"]: unit for unit in attnkit.info()["units"]}
@@ -152,8 +153,8 @@ class Units(unittest.TestCase):
             self.assertLessEqual(unit["can_run"], unit["built"])
 
     def test_enable(self):
-        """A unit that can run is enabled, any other unit is an exception, and no bit changes, also in threads that have
-        made plans before."""
+        """A unit that can run is enabled, and any other unit raises an exception. No bit changes, even in a thread that
+        has made calls before."""
         q, k, v = inputs()
         wanted = attnkit.attention(q, k, v, bf16_products=True).tobytes()
         units = [(unit["name"], unit["can_run"]) for unit in attnkit.info()["units"]]
@@ -179,7 +180,7 @@ class Units(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_amx(self):
-        """A unit that needs leave of the operating system is used from enable on, or enable says why not."""
+        """Some units need leave of the operating system. enable gets this leave, or names the unit in an exception."""
         try:
             attnkit.enable("avx512+amx")
         except RuntimeError as error:

@@ -62,7 +62,8 @@ class SameBits(unittest.TestCase):
         self.assertTrue(torch.equal(half, whole.bfloat16()))
 
     def test_products_of_bf16(self):
-        """The results have the bits of the same calls on arrays, compiled or not, and are not the default's."""
+        """The results have the bits of the same calls on arrays, compiled or not. They differ from the result without
+        options."""
         q, k, v = (drawn(i, 2, heads, rows, 64, dtype=torch.bfloat16) for i, heads, rows in
                    ((1, 4, 50), (2, 2, 300), (3, 2, 300)))
         results = [attention(q, k, v, causal="bottom-right")]
