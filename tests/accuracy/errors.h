@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Differences from the oracle, in two measures: E, the error in units of oracle_unit, and the error
- * divided by the derived bound. tests/oracle/oracle.h defines unit and bound. docs/promises.md
- * promises an E of at most 4 on the distributions of settings.h.
+ * Differences from the oracle, in two measures. E is the error in units of oracle_unit. The second
+ * measure is the error divided by the derived bound. tests/oracle/oracle.h defines unit and bound.
+ * docs/promises.md promises an E of at most 4 on the distributions of settings.h.
  */
 #ifndef ATTNKIT_TEST_ERRORS_H
 #define ATTNKIT_TEST_ERRORS_H

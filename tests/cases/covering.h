@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A covering array: cases drawn from a seed so that every value of each axis, and every pair of
- * values of any two axes, occurs in at least one case (Cohen, Dalal, Fredman, Patton 1997).
+ * A covering array: cases drawn from a seed. Every value of each axis, and every pair of values of
+ * any two axes, occurs in at least one case (Cohen, Dalal, Fredman, Patton 1997).
  */
 #ifndef ATTNKIT_TEST_COVERING_H
 #define ATTNKIT_TEST_COVERING_H

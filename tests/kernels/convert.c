@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversions of rows of binary32, binary16, bfloat16, bytes and Q8_0 to binary32 and back, and of
- * tiles of K, on every instruction set, or on the instruction set that the first argument names.
- * The tests compare with the scalar conversions by memcmp, and with the definitions of the formats
- * (tests/support/formats.h).
+ * tiles of K. The tests run on every instruction set, or on the instruction set that the first
+ * argument names. They compare with the scalar conversions by memcmp, and with the definitions of
+ * the formats (tests/support/formats.h).
  *
  * `convert [ISA [few]]` narrows every 1021st of the 2^32 bit patterns of binary32. With
  * ATTNKIT_TEST_LONG in the environment it narrows every pattern, which takes minutes. With `few` it

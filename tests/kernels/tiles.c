@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compares entries of the kernel table with their contracts in kernels.h, written in plain C, on
- * every instruction set, or on the instruction set that the first argument names. Other files of
- * this folder test the remaining entries. Each entry has its own test, so that a failure names the
- * entry. A round draws a shape and data from its number, and the rounds go through all values of
- * the dims. Rows of the caller lie in guarded slots. Scratch of the library lies between canaries.
+ * Compares entries of the kernel table with their contracts in kernels.h, written in plain C. The
+ * tests run on every instruction set, or on the instruction set that the first argument names.
+ * Other files of this folder test the remaining entries. Each entry has its own test, so that a
+ * failure names the entry. A round draws a shape and data from its number, and the rounds go
+ * through all values of the dims. Rows of the caller lie in guarded slots. Scratch of the library
+ * lies between canaries.
  *
  * Usage: tiles [ISA [SEED]]
  */
