@@ -83,11 +83,10 @@ MACHINES = {
     # Three models of llvm-mca 19 are not used. Its Ice Lake and Sapphire Rapids start one FMA of a zmm in a cycle, but
     # the real CPUs start two. In its Zen 4, broadcasts from memory are too slow.
     "avx512": Machine(cpus={"skylake-avx512": 2}, **X86),
+    # VPDPWSSD adds 2 products of integers to each of 16 sums, and VPDPBUSD adds 4.
     "avx512_vnni": Machine(cpus={}, **{**X86, "products": re.compile(r"vpdp(wss|bus)d\s")}),
     # No model of llvm-mca 19 is used: none starts one VDPBF16PS of a zmm in a cycle, as a Zen 4 does.
     "avx512_bf16": Machine(cpus={}, **{**X86, "fma": re.compile(r"vdpbf16ps\s")}),
-    # A multiply-add is a VPDPWSSD or VPDPBUSD, which adds 2 or 4 products of integers to each of 16 sums.
-    "avx512_vnni": Machine(cpus={}, **{**X86, "fma": re.compile(r"vpdp(wss|bus)d\s")}),
     # A multiply-add is a TDPBF16PS, which adds 32 products to each of 256 sums. llvm-mca 19 has no model of it.
     "avx512_amx": Machine(cpus={}, **{**X86, "fma": re.compile(r"tdpbf16ps\s")}),
     "neon": Machine(cpus={"neoverse-n1": 2, "neoverse-v2": 4}, **ARM),
