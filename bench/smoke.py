@@ -159,6 +159,19 @@ class Smoke(unittest.TestCase):
             self.assertEqual(row["name"], f"linear/{packed}/scalar/R1_I96_O24")
             self.assertAlmostEqual(row["GBps"] * row["real_time"], 32 * 96 * element, delta=32)
 
+    def test_the_bytes_of_bf16_inputs(self):
+        """FLOP_per_byte counts 2 bytes for an element of q or x."""
+        done = self.bench("--shape", TINY, "--type", "bf16_bf16", "--isa", "scalar", "--quick", "--json", "result.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        row, = json.loads((self.folder / "result.json").read_text())["benchmarks"]
+        self.assertAlmostEqual(row["FLOP_per_byte"], 4 * 64 * 3 * 5 / (64 * (2 * 3 + 4 * 3 + 2 * 2 * 5)))
+        done = self.bench("--shape", "R1_I96_O24", "--type", "bf16_bf16", "--isa", "scalar", "--quick",
+                          "--json", "result.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        row, = json.loads((self.folder / "result.json").read_text())["benchmarks"]
+        packed = row["GBps"] * row["real_time"]
+        self.assertAlmostEqual(row["FLOP_per_byte"], 2 * 96 * 24 / (packed + 2 * 96 + 4 * 24), delta=1e-3)
+
     def test_a_layer(self):
         done = self.bench("--shape", "B1_H4_2_L30_D32_M64_causal", "--isa", "scalar", "--quick")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -2,12 +2,13 @@
  *
  * The rows of the benches that measure the whole public call of attention.
  * prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill with K and V in f32, by the AVX2 kernels,
- * on two threads. The first word of a name is the family: decode with one query row, few with few
- * query rows and many keys, else prefill. Q is f32, or bf16 in prefill/bf16_bf16. The result is
- * always f32. At the end of a name, /planned means a run of a plan, which is made once before the
- * measurement. /warm means that K and V may be in a cache of the CPU. The roof of decode is the
- * speed of reading memory, except for /warm. All other rows have the speed of the instruction set's
- * multiply-adds as their roof. Roofs are measured on the row's threads.
+ * on two threads. The first word of a name is the family. `decode` has one query row. `few` has
+ * several query rows, and at least 32 times as many keys. All other calls are `prefill`. Q is f32,
+ * or bf16 in prefill/bf16_bf16. The result is always f32. At the end of a name, /planned means a
+ * run of a plan, which is made once before the measurement. /warm means that K and V may be in a
+ * cache of the CPU. The roof of decode is the speed of reading memory, except for /warm. All other
+ * rows have the speed of the instruction set's multiply-adds as their roof. Roofs are measured on
+ * the row's threads.
  */
 #include <stdlib.h>
 
@@ -33,7 +34,7 @@ static const struct workload workloads[] = {
     {"B1_H12_L1024_D64", F32, 1, QUICK, false},
     {"B8_H12_L384_D64_pad", F32, 1, QUICK, false},
     {"B1_H20_L448x1500_D64", F32, 1, QUICK, false},
-    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* for comparison with the next rows */
+    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* to be compared with D80 .. L1023 below */
     {"B1_H12_L1024_D80", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D96", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D112", F32, 1, NEVER_QUICK, false},
@@ -56,8 +57,8 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L1x16384_D128_token", F16, 1, BEST_IS_QUICK, false},
     {"B1_H32_8_L1x16384_D128_token", F16, 2, BEST_IS_QUICK, false},
     {"B1_H8_2_L8192_D128_causal_window1024", F32, 1, BEST_IS_QUICK, false},
-    {"B1_H12_L1024_D64_alltrue", F32, 1, BEST_IS_QUICK,
-     false}, /* this row and the next rows show the cost of masks */
+    /* What masks and score mods cost, up to _weights. */
+    {"B1_H12_L1024_D64_alltrue", F32, 1, BEST_IS_QUICK, false},
     {"B1_H12_L1024_D64_dense", F32, 1, BEST_IS_QUICK, false},
     {"B1_H12_L1024_D64_half", F32, 1, NEVER_QUICK, false},
     {"B8_H12_L384_D64_padmask", F32, 1, BEST_IS_QUICK, false},
@@ -71,7 +72,8 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L1x16384_D128_window1024", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_alltrue", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_half", F32 | F16, 1, NEVER_QUICK, false},
-    {"B1_H32_8_L2x4096_D128", F16, 1, NEVER_QUICK, false}, /* for comparison with the masks below */
+    /* What masks of trees and of cells cost, up to L16x4096. */
+    {"B1_H32_8_L2x4096_D128", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L2x4096_D128_tree", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L2x4096_D128_cells", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L4x4096_D128", F16, 1, NEVER_QUICK, false},
@@ -281,8 +283,10 @@ static bool prepare(const struct row *row, struct pool *pool, struct call *call,
 static double intensity_of(const struct row *row)
 {
     const struct shape *const s = &row->shape;
-    const double floats = (double)rows_of(s) * (double)(s->head_dim + s->value_dim);
-    return shape_flops(s) / (floats * sizeof(float) + shape_kv_bytes(s, row->type));
+    const int64_t q_row = type_row_bytes(row->input, s->head_dim);
+    const int64_t out_row = s->value_dim * (int64_t)sizeof(float);
+    const double rows_in_and_out = (double)rows_of(s) * (double)(q_row + out_row);
+    return shape_flops(s) / (rows_in_and_out + shape_kv_bytes(s, row->type));
 }
 
 /* Returns the work of a row. The work of decode is the bytes of K and V, unless they may be in a

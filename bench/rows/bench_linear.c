@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of linear maps. linear/q8_0/avx2/R1_I4096_O4096/t2 is one row times a packed Q8_0 matrix of
- * 4096 inputs and 4096 outputs, by the AVX2 kernels, on two threads. Outputs are f32, and
- * there is no bias. Inputs are f32, or bf16 in linear/bf16_bf16. With _integers the inputs are
- * rounded and integers are multiplied. Before a call the matrix is in no
- * cache, as in a model, where the matrices of other layers are read in between.
+ * 4096 inputs and 4096 outputs, by the AVX2 kernels, on two threads. Outputs are f32, and there is
+ * no bias. Inputs are f32, or bf16 in linear/bf16_bf16. With _integers the inputs are rounded, and
+ * integers are multiplied. Without /warm, the matrix is in no cache before a call. So it is in a
+ * model, where the matrices of other layers are read in between.
  */
 #include <stdlib.h>
 
@@ -156,10 +156,12 @@ static double flops_of(const struct linear_shape *shape)
 }
 
 /* Returns the total bytes of the packed matrix, x and y. */
-static double bytes_moved(const struct linear_shape *shape, const struct call *call)
+static double bytes_moved(const struct row *row, const struct call *call)
 {
-    return (double)call->packed_size +
-           (double)shape->rows * (double)(shape->in_dim + shape->out_dim) * sizeof(float);
+    const struct linear_shape *const s = &row->linear;
+    const int64_t x_row = type_row_bytes(row->input, s->in_dim);
+    const int64_t y_row = s->out_dim * (int64_t)sizeof(float);
+    return (double)call->packed_size + (double)s->rows * (double)(x_row + y_row);
 }
 
 static void measure_linear(const struct row *row, struct pool *pool, struct patience patience,
@@ -168,7 +170,7 @@ static void measure_linear(const struct row *row, struct pool *pool, struct pati
     struct call call = {0};
     if (prepare(row, pool, &call, result)) {
         result->work = work_of(flops_of(&row->linear), (double)call.packed_size);
-        result->work.intensity = flops_of(&row->linear) / bytes_moved(&row->linear, &call);
+        result->work.intensity = flops_of(&row->linear) / bytes_moved(row, &call);
         const struct linear_shape *const s = &row->linear;
         const struct row_call out = {make_call, &call, call.y,
                                      floats_of(s->rows, s->out_dim) * sizeof *call.y};
