@@ -144,14 +144,16 @@ static bool set_up(const struct revision *revision)
     const char *words[MAX_WORDS] = {"meson", "setup", revision->build, revision->source,
                                     "--buildtype=release"};
     char setup[SETUP];
-    int count = 5;
+    int own = 5;
     for (size_t i = 0; i < sizeof without / sizeof *without; i++)
         if (has_option(revision, without[i][0]))
-            words[count++] = without[i][1];
+            words[own++] = without[i][1];
+    int count = own;
     memcpy(setup, revision->setup, sizeof setup);
     for (char *word = strtok(setup, " "); word; word = strtok(NULL, " ")) {
         if (count == MAX_WORDS - 1)
-            return complain("%s has more than %d arguments for meson", revision->side, MAX_WORDS);
+            return complain("%s has more than %d arguments for meson", revision->side,
+                            MAX_WORDS - 1 - own);
         words[count++] = word;
     }
     return step(revision, words);
@@ -221,7 +223,7 @@ static bool plan(const struct builder *builder, struct revision *revision, const
 {
     revision->builder = builder;
     if (snprintf(revision->setup, SETUP, "%s", setup ? setup : "") >= SETUP)
-        return complain("the arguments for meson are longer than %d characters", SETUP);
+        return complain("the arguments for meson are longer than %d characters", SETUP - 1);
     if (!path_join(builder->folder, revision->side, revision->folder) ||
         !path_join(revision->folder, "source", revision->source) ||
         !path_join(revision->folder, "build", revision->build) ||
