@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The build backend by which pip builds the package: meson-python, with one change. nanobind needs functions that are
-in the stable ABI only since Python 3.12, and not in a Python without the global lock. So an older Python, or a Python
-without this lock, builds a wheel for its own version alone."""
+"""The build backend by which pip builds the package: meson-python, with one change. nanobind needs functions that the
+stable ABI has only since Python 3.12. A Python without the global lock has no stable ABI. So an older Python, or a
+Python without this lock, builds a wheel for its own version alone."""
 
 import sys
 import sysconfig

@@ -9,7 +9,7 @@ The model has random weights, and 8 query heads and 2 KV heads of 64 elements. W
 candidate prefills 512 tokens and decodes 16 tokens. Each candidate runs in its own process. The candidates take turns,
 in a new random order in each round. The table has medians: of processor time for one thread, and of wall clock time for
 several threads. docs/llamacpp.md says how to get the backend. If this Python has no matplotlib, --write continues in
-the virtual environment of tools/peers.py. """
+the virtual environment of tools/peers.py."""
 
 import argparse
 import itertools
@@ -27,8 +27,7 @@ import environment  # noqa: E402
 import speed_table  # noqa: E402
 
 # A dict: title of the candidate -> (whether it has the backend, whether -fa is on). The first candidate with -fa on
-# writes the file of the cache that the other candidates with -fa on read. Candidates with -fa off share a second file
-# in this way.
+# writes the file of the cache, which the other candidate with -fa on reads. With -fa off, there is another file.
 CANDIDATES = {"attnkit": (True, 1), "fa on": (False, 1), "fa off": (False, 0)}
 
 

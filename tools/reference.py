@@ -4,7 +4,7 @@
 
     tools/reference.py HEADER
 
-A section of a header becomes a page; the section begins with a comment and a line of dashes. The comment above a
+A section of a header becomes a page. A section begins with a comment whose first line is dashes. The comment above a
 declaration documents the declaration. A field or constant has a comment after it on the same line, or is named in the
 comment above its paragraph. If a field is alone in its paragraph, this comment need not name it. A field of a struct
 attnkit_..._data gets a reference to the field of the same name in a struct from which a plan is made. The text of a

@@ -279,7 +279,7 @@ static enum exit_code main_compare(int argc, char **argv)
          &values.isa},
         {"--filter", "REGEX", "only points whose name matches (extended, as grep -E)",
          &values.filter},
-        {"--list", NULL, "list the names of the points and do nothing else", &values.list},
+        {"--list", NULL, "list the names of the points and measure nothing", &values.list},
         {"--json", "FILE", "also write the results to a JSON file", &values.json},
         {"--pairs", "N", "measure N pairs of calls for each point", &values.pairs},
         {"--allow-different-bits", NULL,
@@ -310,7 +310,8 @@ static enum exit_code main_compare(int argc, char **argv)
         return EXIT_GREEN;
     }
     if (sides < 2) {
-        complain("%s is missing, before all options: see attnkit compare --help",
+        complain("%s is missing: BASE and HEAD must stand before all options; "
+                 "see attnkit compare --help",
                  sides ? "HEAD" : "BASE");
         return EXIT_BAD_COMMAND;
     }

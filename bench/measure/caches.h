@@ -8,7 +8,8 @@
 #include <stddef.h>
 
 /* Returns the size in bytes of a buffer that stands for cache level 1 .. 3. If level is 0, the
- * buffer stands for memory beyond the caches. Returns 0 if this machine has no such level. */
+ * buffer stands for memory beyond the caches. Returns 0 if this machine has no cache of the level,
+ * or one that is hardly larger than the next smaller cache. */
 size_t level_buffer(int level);
 
 #endif

@@ -7,9 +7,8 @@
 #include <stdlib.h>
 
 enum { HEADS = 4, ROWS = 32, DIM = 64, PARTS = 3, OUTPUTS = 40, VOCABULARY = 50 };
-enum {
-    FLOATS = HEADS * ROWS * DIM
-}; /* number of floats in every array; tables and matrices need fewer */
+/* Number of floats of each `source` and of `out`. Tables and matrices need fewer. */
+enum { FLOATS = HEADS * ROWS * DIM };
 enum { MEMORY_BYTES = 4 * FLOATS + 4096 }; /* output memory: no type is wider than binary32 */
 
 /* The memory of a call. A row uses some of the fields. */

@@ -7,7 +7,8 @@ all of this time is overhead: names, arrays, checks.
 
 attnkit and torch take turns on one thread, in bursts, so that a disturbance affects both. The ratio of a round is the
 median of the ratios of its bursts. The exit status is 0 if the ratio of a round is at most MOST, 1 if five rounds have
-larger ratios, and 77 without torch. A status of 1 means something only if the machine is otherwise idle."""
+larger ratios or the results differ, and 77 without torch. A status of 1 means something only if the machine is
+otherwise idle."""
 
 import statistics
 import sys

@@ -232,7 +232,7 @@ static void make_call(void *argument)
     call->status = attnkit_layer(&call->args, &call->exec, NULL);
 }
 
-/* Returns the work of a layer. The bytes of the work are those of the weights and the KV cache. */
+/* Returns the work of a layer. Its bytes are the weights and the KV cache. */
 static struct work work_of_layer(const struct row *row, const struct call *call)
 {
     const struct shape *const s = &row->shape;

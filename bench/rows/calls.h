@@ -55,7 +55,7 @@ char *copies_next(struct copies *copies);
 double copies_memory_bytes(const struct copies *copies);
 
 /* Returns whether `bytes` bytes are less than three quarters of this machine's memory. The check is
- * needed because Linux allocates more memory than it has, and kills processes that use it. */
+ * needed because Linux allocates more memory than there is, and kills processes that use it. */
 bool memory_has(double bytes);
 
 /* The call of a row, and its result. */

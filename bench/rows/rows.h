@@ -68,9 +68,9 @@ void add_linear_rows(struct row_list *rows);
 void add_layer_rows(struct row_list *rows);
 void add_tile_rows(struct row_list *rows);
 
-/* Adds a row for a public call with this shape. The row takes its type, instruction set, threads
- * and quick from `like`. The shape may end with /planned (attention only) and /warm. Returns false
- * if the text is not a shape. */
+/* Adds a row for a public call with this shape. The row takes its type, input, instruction set,
+ * threads and quick from `like`. The shape may end with /planned (attention only) and /warm.
+ * Returns false if the text is not a shape. */
 bool add_call_row(struct row_list *rows, const char *shape, const struct row *like);
 
 /* Sets result->problem. */

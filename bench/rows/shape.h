@@ -94,8 +94,8 @@ int64_t shape_keys(const struct shape *shape, int64_t batch);
 bool shape_is_cached(const struct shape *shape);
 
 /* Returns the FLOPs of the visible pairs of rows and keys, without the projections of a layer. A
- * head has 2 (D + Dv) Lq Lkv FLOPs, or half as many if the call is causal and Lq = Lkv. With a
- * window, only pairs within the window count. */
+ * query head has 2 (head_dim + value_dim) q_len kv_len FLOPs, or half as many if the call is causal
+ * and q_len = kv_len. With a window, only pairs within the window count. */
 double shape_flops(const struct shape *shape);
 
 /* Returns the bytes of K and V in this type, including scales, for the keys that rows see. */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of the functions that are written in C++. help(attnkit.attention) and so on describe the functions."""
+"""The types of the functions that are written in C++. help() describes the functions that attnkit exports."""
 
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 

@@ -405,7 +405,8 @@ void array::make_dense()
         copy(true);
 }
 
-// Copies the elements into new memory. Dimensions of stride 0 stay repeated, unless `expands`.
+// Copies the elements into new memory. Dimensions of stride 0, except the last dimension, stay
+// repeated unless `expands`.
 void array::copy(bool expands)
 {
     int64_t to[most_dims], bytes = item;

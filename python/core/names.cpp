@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Names of arguments are found by the addresses of their texts, because Python interns equal names.
-// Only if no address matches, names are compared letter by letter. The search by address is the
-// main reason why a small call is cheap.
+// Only if no address matches, names are compared letter by letter. Comparing addresses keeps small
+// calls cheap.
 #include "python/core/names.h"
 
 #include <cstring>

@@ -79,8 +79,8 @@ void hide(attnkit_state &s)
     hide(s.out);
 }
 
-// Returns the part of a call that its plan depends on: which pointers are given, not where they
-// point.
+// Returns the description with ATTNKIT_LATER in place of each pointer that is given. The plan of a
+// call does not depend on where pointers point.
 description without_pointers(const description &d)
 {
     description key = d;

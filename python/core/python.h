@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The headers that all files of the module include: Python's headers, by nanobind, and the public
+// The headers that the files of the module share: Python's headers, by nanobind, and the public
 // header of attnkit. nanobind provides references that release their objects by themselves, and
 // arrays by DLPack.
 #ifndef ATTNKIT_PYTHON_PYTHON_H

@@ -134,8 +134,8 @@ static void draw_number(const struct picture *picture, int x, int y, int number)
         draw_digit(picture, x + i * width, y, number % 10);
 }
 
-/* Returns the colour of a weight, given as a share of the largest weight. Lightness rises evenly,
- * from 9 to 89 of 100 (CIE L*), so that a picture in grey shows the same differences. */
+/* Returns the colour of a number from 0 to 1, or of NaN. Lightness rises evenly, from 9 to 89 of
+ * 100 (CIE L*), so that a picture in grey shows the same differences. */
 static struct colour colour_of(float part)
 {
     static const uint8_t points[][3] = {{36, 10, 70},   {60, 48, 130},  {42, 100, 148},

@@ -2,7 +2,7 @@
  *
  * Reads and writes NumPy's .npy files (formats 1.0 to 3.0) in C order. The elements may be floats
  * or have the types of masks and segment ids. A function that returns false has printed the reason
- * on standard error, and has written no file.
+ * on standard error.
  */
 #ifndef ATTNKIT_NPY_H
 #define ATTNKIT_NPY_H
@@ -55,17 +55,16 @@ struct npy_output {
     const struct npy *array; /* NULL if the file consists of `content` */
     const void *content;
     size_t content_bytes;
-    char path[PATH_ROOM]; /* absolute path without symbolic links; only npy_write uses this field
-                           * and the next field */
-    char temporary[PATH_ROOM];
+    char path[PATH_ROOM];      /* absolute path without symbolic links, set by npy_output_at */
+    char temporary[PATH_ROOM]; /* only npy_write uses this field */
 };
 
 /* Sets name and path. If the file could not be written, prints an error and returns false, so that
  * the user sees the error before the work is done. */
 bool npy_output_at(const char *name, struct npy_output *output);
 
-/* Writes all files or none. Each file is first completed under another name in the folder of its
- * target. */
+/* Writes all files. Each file is first completed under another name in the folder of its target.
+ * The files are renamed when all of them are complete. */
 bool npy_write(struct npy_output *outputs, int count);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes all result files of a command, or none of them. .npy files have format 1.0. Each file is
- * completed under another name in the folder of its target, and then renamed.
+ * Writes the result files of a command. .npy files have format 1.0. Each file is completed under
+ * another name in the folder of its target. The files are renamed when all of them are complete, so
+ * an error of writing changes no target.
  */
 #define _XOPEN_SOURCE 700
 #include "tools/formats/npy.h"
@@ -126,8 +127,9 @@ static bool write_and_rename(struct npy_output *outputs, int count)
     return ok;
 }
 
-/* Writes all files or none. Signals that would end the process wait until the temporary files are
- * gone. SIGXFSZ is ignored, so that fwrite fails if a file exceeds the size limit of the process.
+/* Writes all files. If a file cannot be renamed, the targets before it have been replaced. Signals
+ * that would end the process wait until the temporary files are gone. SIGXFSZ is ignored, so that
+ * fwrite fails if a file exceeds the size limit of the process.
  */
 bool npy_write(struct npy_output *outputs, int count)
 {

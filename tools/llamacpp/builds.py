@@ -26,8 +26,8 @@ def libraries(plain=False):
 
 
 def compile_program(program, sources, folder, *more, compiler=tuple(COMPILER)):
-    """Compiles a program and links it with the ggml in a folder. LD_LIBRARY_PATH chooses the ggml with which the
-    program runs."""
+    """Compiles a program and links it with the ggml in a folder. The program runs with this ggml, unless
+    LD_LIBRARY_PATH has another."""
     include = [f"-I{llamacpp.source() / path}" for path in ("ggml/include", "ggml/src", "include")]
     program.parent.mkdir(exist_ok=True)
     llamacpp.run(f"compiling {program.name}", *compiler, *include, "-I", ROOT, "-o", program, *sources,
@@ -81,8 +81,8 @@ def backend(build, name="backend", ggml=None):
 
 
 def output(*command, **environment):
-    """Runs a program. Returns its exit status, stdout and stderr. `environment` is the whole environment of the
-    program."""
+    """Runs a program. Returns its exit status, stdout and stderr. The program's environment has only PATH and
+    `environment`."""
     done = subprocess.run([str(word) for word in command], text=True, errors="replace",
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           env={"PATH": "/usr/bin:/bin", **environment})

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts the measurements of tools/llamacpp_speed.py in the pages: the table in docs/llamacpp.md, a short table in
-README.md, and a plot in both pages. Two comments of a page enclose the part that is replaced. Needs matplotlib. """
+README.md, and a plot in both pages. Two comments of a page enclose the part that is replaced. Needs matplotlib."""
 
 import datetime
 import re

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the plot, as PNG and SVG: the percentage of the machine's roof for each workload, the roofline with a point for
-each measurement, and the time of the smallest call. attnkit's bars have strong colours and are labelled with their
-numbers; the bars of the peers have paler colours. Colour-blind readers can tell the colours apart, and so can readers
-of a grey print."""
+each measurement, and the time of the smallest call. attnkit's bars have strong colours and bold numbers; the bars of
+the peers have paler colours. Colour-blind readers can tell the colours apart, and so can readers of a grey print."""
 
 import math
 

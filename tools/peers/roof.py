@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 TIME_LIMIT = 120
-# The rows of `attnkit bench` that measure these roofs. With several threads, only rows with a shape measure
-# them.
+# FILTER: rows of `attnkit bench` that measure a roof on one thread. SHAPE: calls beside which the bench measures a roof
+# on several threads.
 FILTER = {"fma": "^fma/", "read": "^read/dram"}
 SHAPE = {"fma": "B1_H2_L128_D64", "read": "B1_H32_8_L1x4096_D128"}
 KEY = {"fma": "roof_GFLOPS", "read": "roof_GBps"}

@@ -212,8 +212,8 @@ def family_key():
 
 
 def newest(machine):
-    """Shows every row of the newest run. The list is open if there is a single run, because then the page has nothing
-    else to show."""
+    """Shows every row of the newest run. The list is open if there is a single run, because then the page shows no
+    changes."""
     rows = [row for row in machine.last.rows.values() if row.name in machine.series]
     shown = "".join(
         f"<h4>{escape(family)}</h4>" + table(

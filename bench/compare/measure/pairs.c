@@ -54,13 +54,14 @@ static void blame_side(int side, const char *problem)
         snprintf(text, POINT_NOTE, "%s: %s", side_name(side), problem);
 }
 
-/* The set-up of a call in progress. `ready` gets this struct as `self`. */
+/* A set-up in progress. The function `ready` given to set_up gets this struct as `self`. */
 struct set_up {
     int side, copy;
     bool is_ready;
 };
 
-/* Tells a copy of a side to set up the call. The copy then calls `ready`. */
+/* Tells the worker of one copy of a side's library to set up the call. The worker then calls
+ * `ready`. (Each library is loaded COPIES times.) */
 static void set_up(int side, int copy, const char *point, const struct worker_memory *memory,
                    void (*ready)(void *self, const struct worker_call *call))
 {
@@ -103,8 +104,8 @@ static bool accept_results(const struct copied *base, const struct copied *head)
     return ok;
 }
 
-/* Makes the first call of a side alone and keeps its result. The side has already packed its
- * matrices and filled its cache. */
+/* The function `ready` of compare_alone. Seals the record of the memory, which has the packed
+ * matrices and the filled cache. Copy 0 then makes its first call, and the result is kept. */
 static void keep_result(void *self, const struct worker_call *call)
 {
     struct set_up *const its = self;
@@ -126,7 +127,7 @@ static void keep_result(void *self, const struct worker_call *call)
 }
 
 /* Returns whether both sides give the same result alone, each in memory that nothing else has
- * written to. In this memory, each operand exists only once. */
+ * written to. The call has /warm at the end of its name, so there is one copy of each operand. */
 static bool compare_alone(void)
 {
     char point[POINT_NAME + 8];

@@ -18,8 +18,8 @@ struct effort {
     bool any_bits; /* results may have different bits, but must be close */
 };
 
-/* Measures a point. Fills in all fields except name, wanted and with_aa. `random` is the state of
- * the generator for the order of the sides. */
+/* Measures a point, and sets its outcome, its note and its figures. `random` is the state of the
+ * generator for the order of the sides. */
 void pairs_measure(const struct effort *effort, uint64_t *random, struct point *point);
 
 #endif

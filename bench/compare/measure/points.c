@@ -19,11 +19,12 @@ enum { F32 = 1, F16 = 2, BF16 = 4, I8 = 8, Q8_0 = 16, TYPES = 5 };
 
 static const char *const types[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"};
 
-/* The instruction sets for which --quick has a point: none, the best instruction set, or also
- * AVX2. */
+/* Whether --quick has a point of the workload on the best instruction set. With QUICK, the workload
+ * also has points on AVX2, with --quick and without it. */
 enum quick { NEVER_QUICK, BEST_IS_QUICK, QUICK };
 
-/* A workload has a point for each of its types on each instruction set. scalar has only the small
+/* A workload has a point for each of its types on the best instruction set, or on the set of --isa.
+ * Without --isa, small workloads also have points on scalar. On scalar there are only small
  * workloads. */
 struct workload {
     const char *family, *shape;

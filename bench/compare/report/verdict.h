@@ -21,8 +21,8 @@ extern const double slower_from; /* 1.01 */
 bool estimate_is_slower(const struct estimate *estimate);
 bool estimate_is_faster(const struct estimate *estimate);
 
-/* Returns whether a second process must measure the point: the point is slower, or its interval is
- * so wide that the point could be 3 % slower. */
+/* Returns whether a second process must measure the point: the point is slower, or its interval
+ * reaches above 1.03. */
 bool point_is_suspect(const struct point *first);
 
 /* Returns the verdict as a word: "same", "faster", "slower", "unclear", "different" and so on. */
@@ -36,7 +36,7 @@ bool point_is_confirmed(const struct judged *point);
  * or missing. */
 bool point_is_red(const struct judged *point);
 
-/* Returns whether neither process could exclude that the point is slower. */
+/* Returns whether the point is suspect in both processes, and not slower in the first process. */
 bool point_is_unclear(const struct judged *point);
 
 /* The result of BASE against itself. */

@@ -2,7 +2,7 @@
 """Attention over keys that lie on several processes or machines.
 
 chain_attention passes softmax states from rank to rank and gives the bits of one process. tree_attention merges the
-results of all ranks, and takes less time than a chain for few rows. A group sends messages between the ranks:
+results of all ranks. For few rows, it takes less time than a chain. A group sends messages between the ranks:
 torch_group over torch.distributed, mpi_group over mpi4py, or Group over a transport of your own. torch is only imported
 by torch_group and for tensors of bfloat16, mpi4py only by mpi_group. chain_cost and tree_cost say what a call sends and
 about how long it takes."""

@@ -46,7 +46,7 @@ class _Chain:
         return (block.entries.stop - block.entries.start, *rows[1:]) if self.problem.cuts_batch else rows
 
     def _room(self, buffers: List[Optional[_Buffer]], i: int) -> _Buffer:
-        """Returns a buffer for the state of block i. The last blocks are smaller than the other blocks."""
+        """Returns a buffer for the state of block i. The last blocks may be smaller than the other blocks."""
         rows, buffer = self._rows(self.blocks[i]), buffers[i % 2]
         if buffer is None or buffer.arrays[0].shape != rows:
             buffer = _buffer(rows, self.problem.value_dim)
@@ -111,7 +111,7 @@ def chain_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = 
 
     everywhere     whether all ranks get the result; else the last rank gets the result, and the other ranks get None
     return_lse     whether to return the log-sum-exp, too, float32 [..., q_heads, q_len], as attention() does
-    block_rows     rows that are passed along together; by default some 8 blocks for each rank, of 64 rows or more
+    block_rows     rows that are passed along together; by default at least 64, for about 8 blocks for each rank
 
     Returns the result [..., q_heads, q_len, value_dim] in the type of q, or with return_lse a tuple.
 

@@ -14,7 +14,7 @@ import numpy
 
 from ._group import Group
 
-EAGER_SECONDS = 200e-6  # how long a wait tests a message without a pause: on a fast network most are complete by then
+EAGER_SECONDS = 200e-6  # how long a wait tests without a pause: on a fast network most messages are complete by then
 PAUSE_SECONDS = 20e-6  # pause between two tests afterwards, so that another rank on this core can compute
 PROGRESS_SECONDS = 100e-6  # pause between two tests while this rank computes
 
@@ -71,7 +71,7 @@ class _MPITransport:
 
 
 def mpi_group(comm: Any = None, timeout: float = 300.0) -> Group:
-    """Returns the group of an intracommunicator of mpi4py; None is COMM_WORLD. All ranks of comm call this function,
-    which duplicates comm. timeout, in seconds, is the longest wait for a message. By default MPI ends the whole job
-    when a rank dies, so PeerError is only raised if MPI is told to keep the job alive."""
+    """Returns the group of an intracommunicator of mpi4py; None is COMM_WORLD. All ranks of comm must call this
+    function, which duplicates comm. timeout, in seconds, is the longest wait for a message. By default MPI ends the
+    whole job when a rank dies. A rank gets a PeerError about a dead rank only if MPI is told to keep the job alive."""
     return Group(_MPITransport(comm), timeout)

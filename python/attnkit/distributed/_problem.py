@@ -79,7 +79,7 @@ class Problem:
         return numpy.dtype(type_name(self.q))
 
     def _check(self) -> None:
-        """Refuses what attention() would refuse, by a call of attention() with this rank's keys and no rows."""
+        """Refuses what attention() would refuse, by a call with this rank's keys and no rows."""
         for name in self.options:
             if name not in OPTIONS:
                 raise TypeError(f"{name} is not an option of attention over several ranks: there are "
@@ -199,8 +199,9 @@ class Problem:
 
 
 def blocks_of(shape: Any, ranks: int, block_rows: Optional[int]) -> List[Block]:
-    """Cuts the rows of q into blocks: some 8 for each rank, but none of fewer than 64 rows. A batch is cut as well if
-    its entries have few rows. All ranks get the same blocks."""
+    """Cuts the rows of q into blocks of block_rows rows, by default about 8 blocks for each rank and at least 64 rows a
+    block. The last block of a batch entry may have fewer rows. A batch is cut as well if its entries have few rows. All
+    ranks get the same blocks."""
     q_len, batch = int(shape[-2]), int(shape[0]) if len(shape) == 4 else 1
     if 0 in shape[:-1]:
         return []

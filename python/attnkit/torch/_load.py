@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds PyTorch's library in this process, and defines attnkit's ops in it. Raises ImportError if PyTorch is missing,
+"""Finds PyTorch's library in this process, and defines attnkit's op in it. Raises ImportError if PyTorch is missing,
 or is a version that lacks functions that attnkit calls."""
 
 import sys

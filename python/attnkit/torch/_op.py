@@ -18,7 +18,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: Option
               sinks: Optional[torch.Tensor] = None, alibi_slopes: Optional[torch.Tensor] = None,
               scale: Optional[float] = None, return_lse: bool = False, rows_first: bool = False,
               bf16_products: bool = False, short_weights: bool = False):
-    """Attention with the arguments of attnkit.attention, on CPU tensors of torch.
+    """Attention as attnkit.attention computes it, on CPU tensors of torch.
 
     Shapes: q [batch, q_heads, q_len, head_dim], k [batch, kv_heads, kv_len, head_dim] and v [batch, kv_heads, kv_len,
     value_dim], of float32, float16 or bfloat16 each. q_heads is a multiple of kv_heads. mask (bool) and bias (numbers)
@@ -32,8 +32,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: Option
     [batch, q_heads, q_len]. The op uses torch.get_num_threads() threads; the bits are the same for any number.
 
     Raises ValueError or RuntimeError for wrong arguments; the text names the argument. Raises RuntimeError if a tensor
-    needs a gradient that PyTorch's own backward op does not give. This op gives gradients of q, k and v that have the
-    same type and value_dim = head_dim, with no other options than mask, bias, causal="upper-left" and scale."""
+    needs a gradient that PyTorch's own backward op does not give. PyTorch's op gives gradients of q, k and v that have
+    the same type and value_dim = head_dim, with no other options than mask, bias, causal="upper-left" and scale."""
     if q_offsets is not None and isinstance(causal, str):
         raise ValueError(f"causal is {causal!r}: with q_offsets it must be True, or not given")
     if q_offsets is None and causal is True:

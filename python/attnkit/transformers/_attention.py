@@ -18,7 +18,7 @@ def refuse_weights(output_attentions):
 
 def _refuse_dropout(dropout):
     if dropout:
-        raise NotImplementedError(f"attnkit: there is no attention with dropout ({dropout}). Train with "
+        raise NotImplementedError(f"attnkit: a model cannot run with dropout ({dropout}). Train with "
                                   'attn_implementation="sdpa", or set attention_dropout to 0')
 
 

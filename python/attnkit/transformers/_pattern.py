@@ -27,8 +27,7 @@ def _held(function):
 
 
 def recognise(function) -> Optional[Pattern]:
-    """Returns the pattern of a mask function, or None if it is none of the four functions that transformers makes most
-    often."""
+    """Returns the pattern of a mask function, or None if the function is not recognised."""
     if function in PLAIN:
         return PLAIN[function]
     if getattr(function, "__code__", None) is not AND:

@@ -56,7 +56,7 @@ static void print_help(const struct option *options, int count)
         "out = attention(rotate(x W_Q'), rotate(c W_K'), c W_V') W_O', where c is the context\n"
         "or, without --context, x. W' is W transposed. A bias is added after each matrix that has\n"
         "a bias. x, c and out are [rows, d] or [batch, rows, d]. A summary is printed when all\n"
-        "results are written. If anything is wrong, nothing is written.\n"
+        "results are written. If an option or an input is wrong, nothing is written.\n"
         "\n"
         "The weights are q_proj, k_proj, v_proj, and o_proj or out_proj. Each has .weight, with a "
         "row\n"

@@ -49,8 +49,8 @@ bool layer_read_words(const struct layer_options *options, struct layer *layer);
 bool layer_read_weights(const struct layer_options *options, struct layer *layer);
 
 /* These functions are in layer_arrays.c. layer_read_arrays reads the inputs and sets the shape of
- * the call. layer_make_outputs makes memory and files for the results, after run_read_masks and
- * run_read_extras have read the options of attention. layer_draw draws the picture. */
+ * the call. layer_make_outputs allocates the results and names their files, after run_read_masks
+ * and run_read_extras have read the options of attention. layer_draw draws the picture. */
 bool layer_read_arrays(const struct layer_options *options, struct layer *layer);
 bool layer_make_outputs(const struct layer_options *options, struct layer *layer);
 bool layer_draw(const struct layer_options *options, struct layer *layer);

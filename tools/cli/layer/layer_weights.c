@@ -147,8 +147,8 @@ static bool read_role(struct weights_file *file, enum role role, struct layer *l
     return ok && check_tensor(&layer->tensors[role], role < B_Q ? 2 : 1);
 }
 
-/* Refuses a file in which the layer has tensors that `attnkit layer` cannot use. Without them, the
- * result would be wrong. */
+/* Refuses a layer that has one of the tensors in `others`. `attnkit layer` would leave the tensor
+ * out, and the result would be wrong. */
 static bool check_others(const struct weights_file *file, const char *prefix)
 {
     static const char *const others[] = {"bias_k",

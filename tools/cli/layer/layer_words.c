@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `attnkit layer` that are numbers or words. Every mistake that can be found without
- * a file is reported here, before a file is read.
+ * The options of `attnkit layer` that are numbers or words. They are read before any file, so that
+ * their mistakes are reported first.
  */
 #include "tools/cli/layer/layer.h"
 

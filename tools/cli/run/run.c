@@ -53,7 +53,7 @@ static void print_help(const struct option *options, int count)
         "q, k, v and the result are [rows, dim], [heads, rows, dim] or [batch, heads, rows, dim].\n"
         "All have the same rank. The heads of q may be a multiple of the heads of k and v: then\n"
         "consecutive heads of q share a head of k and v. A summary is printed when all results\n"
-        "are written. If anything is wrong, nothing is written.\n"
+        "are written. If an option or an input is wrong, nothing is written.\n"
         "\n"
         "Masks are [batch, heads, rows, keys], or have only the last of these dimensions. A size\n"
         "of 1 repeats, as in NumPy. --mask-dims, --mask-bits-dims and --bias-dims name other\n"

@@ -39,7 +39,7 @@ struct run_mask {
     struct npy array;
 };
 
-/* K or V in the type that attention reads. The pointers are NULL if the file already has this
+/* q, K or V in the type that attention reads. The pointers are NULL if the file already has this
  * type. */
 struct converted {
     void *data;
@@ -111,7 +111,7 @@ bool run_read_extras(const struct run_options *options, struct run *run);
 /* Returns the index of the key in a cell of a batch entry. May be called only with --key-index. */
 int64_t run_index_at(const struct run *run, int64_t b, int64_t cell);
 
-/* Converts K and V to the type of --kv-type (run_convert.c). */
+/* Converts K and V, and with --bf16-products also q, to the type of --kv-type (run_convert.c). */
 bool run_convert_cache(const struct run_options *options, struct run *run);
 
 /* These functions are in run_execute.c. run_choose chooses the instruction set and the number of

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The options of `attnkit run` that are numbers or words, and the pairs of options that need each
- * other. Every mistake that can be found without a file is reported here, before a file is read.
+ * other. They are read before any file, so that their mistakes are reported first.
  */
 #include "tools/cli/run/run.h"
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from tensors import additive
 
-# `calls` are functions without arguments, one for each copy of the data that must be in no CPU cache. `output` returns
+# `calls` are functions without arguments, one for each copy of the data (cold_copies of tensors.py). `output` returns
 # the result of the last call, in the shape of the tensors' out.
 Form = namedtuple("Form", "calls output")
 

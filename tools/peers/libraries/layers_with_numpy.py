@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear maps and layers with NumPy. Linear maps and layers are matmuls into preallocated arrays. The matrices are used
-as they are, or are transposed in memory beforehand. Attention is computed as in with_numpy.py. """
+"""Linear maps and layers with NumPy, as matmuls into preallocated arrays. The matrices are used as they are, or are
+transposed in memory beforehand. Attention is computed as in with_numpy.py."""
 
 from types import SimpleNamespace
 
