@@ -11,7 +11,7 @@ from ._types import MATRICES, aligned_bytes, number_of
 
 class Matrix:
     """A matrix [out_dim, in_dim] of float32, float16 or bfloat16, packed for linear() in the given type:
-    float32, float16, bfloat16 or q8_0 (in_dim a multiple of 32). Packing takes some 1 ns for an element."""
+    float32, float16, bfloat16 or q8_0 (in_dim a multiple of 32). Packing takes about 1 ns for an element."""
 
     def __init__(self, w: Any, *, type: str = "float32") -> None:
         self._type = number_of(type, MATRICES)

@@ -15,7 +15,8 @@ using attnkit_python::description;
 namespace
 {
 
-// Calls with at most this many multiply-adds, some ten microseconds, are faster on a single thread.
+// Calls with at most this many multiply-adds are faster on a single thread. They take at most some
+// tens of microseconds.
 constexpr double few_products = 1 << 20;
 
 std::atomic<int64_t> count;

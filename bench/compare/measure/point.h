@@ -20,7 +20,7 @@ enum outcome {
     ONLY_IN_BASE, /* only BASE can make the call: HEAD has no such row, or refuses */
     ONLY_IN_HEAD,
     IN_NEITHER, /* neither side can make the call, or the machine has no memory for it */
-    CRASHED,    /* HEAD crashed */
+    CRASHED,    /* HEAD crashed or did not come back */
 };
 
 struct point {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes that measure. Each process loads the libraries itself. If a library crashes or hangs,
- * only this process and its current point are lost.
+ * Processes that measure. Each process loads the libraries itself. If HEAD crashes or hangs,
+ * another process goes on with the next point. If BASE crashes or hangs, the job ends.
  */
 #ifndef ATTNKIT_COMPARE_PROCESS_H
 #define ATTNKIT_COMPARE_PROCESS_H
