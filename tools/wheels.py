@@ -51,7 +51,7 @@ def version_of(python):
 
 
 def environment(python, name):
-    """Makes a virtual environment of an interpreter, and returns its interpreter."""
+    """Makes a virtual environment of an interpreter. Returns the environment's interpreter."""
     folder = WORK / name
     shutil.rmtree(folder, ignore_errors=True)
     run(python, "-m", "venv", folder)

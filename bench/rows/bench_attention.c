@@ -57,7 +57,7 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L1x16384_D128_token", F16, 1, BEST_IS_QUICK, false},
     {"B1_H32_8_L1x16384_D128_token", F16, 2, BEST_IS_QUICK, false},
     {"B1_H8_2_L8192_D128_causal_window1024", F32, 1, BEST_IS_QUICK, false},
-    /* What masks and score mods cost, up to _weights. */
+    /* From here to _weights: the cost of masks and score mods. */
     {"B1_H12_L1024_D64_alltrue", F32, 1, BEST_IS_QUICK, false},
     {"B1_H12_L1024_D64_dense", F32, 1, BEST_IS_QUICK, false},
     {"B1_H12_L1024_D64_half", F32, 1, NEVER_QUICK, false},
@@ -72,7 +72,7 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L1x16384_D128_window1024", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_alltrue", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L1x16384_D128_half", F32 | F16, 1, NEVER_QUICK, false},
-    /* What masks of trees and of cells cost, up to L16x4096. */
+    /* From here to L16x4096_D128_cells: the cost of masks of trees and of cells. */
     {"B1_H32_8_L2x4096_D128", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L2x4096_D128_tree", F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L2x4096_D128_cells", F16, 1, NEVER_QUICK, false},

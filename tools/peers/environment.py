@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The virtual environment of tools/peers.py, tools/plot_rows.py and `tools/test torch`, with the requested packages of
-requirements.txt."""
+"""A virtual environment with the requested packages of requirements.txt. tools/peers.py, tools/plot_rows.py,
+tools/llamacpp_speed.py and `tools/test torch` use it."""
 
 import importlib.util
 import os

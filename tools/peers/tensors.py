@@ -169,8 +169,8 @@ def head_oracle(q, k, v, sees):
 
 
 class Checked:
-    """The reference for an output: the `values` of the checked rows in float64, the largest element, to which errors
-    are relative, and the `tolerance`, the largest relative error of a correct output."""
+    """The reference for an output. `values` are the checked rows in float64. Errors are relative to `largest`.
+    `tolerance` is the largest relative error of a correct output."""
 
     def error(self, out):
         """Returns the largest absolute error, or infinite if there is a NaN."""

@@ -104,7 +104,7 @@ static bool make_result(const char *name, enum npy_type type, int64_t heads, int
     return npy_make(name, type, rank, shape, array);
 }
 
-/* Allocates the attention weights if a file or the picture of them is wanted. */
+/* Allocates the attention weights if their file or their picture is wanted. */
 static bool make_weights(const struct layer_options *options, struct layer *layer)
 {
     struct run *const run = &layer->run;

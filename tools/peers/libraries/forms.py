@@ -14,7 +14,7 @@ import numpy as np
 from tensors import additive
 
 # `calls` are functions without arguments, one for each copy of the data (cold_copies of tensors.py). `output` returns
-# the result of the last call, in the shape of the tensors' out.
+# the result of the last call, in the shape of tensors.out.
 Form = namedtuple("Form", "calls output")
 
 # `threads` is the number of threads of a call, `library` the path of libattnkit, and `isa` attnkit's instruction set.
