@@ -4,42 +4,43 @@
  *
  * n[r] are the 16-bit integers of row r: of q for scores, of the weights for weighted V.
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
- * block of q * scale of the block of K, s[r][key]). Lanes are keys. A unit of 4 bytes of 8 keys
- * takes 3 instructions that make pairs of integers, and 2 vpmaddwd and 2 additions for each row.
+ * block of q * scale of the block of K, s[r][key]). A vector has 8 elements of each of two keys, so
+ * K need not be transposed. 8 keys and a block take 32 instructions that widen bytes, and for each
+ * row 16 vpmaddwd and 12 additions. Adding up the 4 sums of each key takes 9 instructions more.
  * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
- * * v[key][c]). Lanes are columns. A tile is half a block of columns. The bytes of 4 keys are
- * interleaved, which takes 4 shuffles and 6 other instructions for 16 columns.
+ * * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4 instructions
+ * that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2 additions.
  *
- * Registers: 8 sums, 4 pairs, 2 broadcasts and a product take 15 of 16 ymm. Units of K and scores
- * stay in memory.
+ * A product is followed by additions that depend on each other. So the next bytes are widened
+ * before the current ones are multiplied. Without this order, a Zen 4 was 1.1 times as slow.
+ * Registers: in scores 4 sums, 4 sums of the pair of keys before, 4 vectors of K and a product take
+ * 13 of 16 ymm; integers of q are in memory. In weighted V 8 sums, 4 vectors of V, a broadcast and
+ * a product take 14.
  */
 #include "kernels/avx2/steps.h"
 #include "kernels/integers.h"
 
 enum {
-    FOUR = 4,                  /* keys that are interleaved */
-    SUMS = 2,                  /* vectors of sums of a row, in scores and in weighted V */
-    HALF_BLOCK = Q8_BLOCK / 2, /* columns of a tile of weighted V */
+    FOUR = 4,                  /* keys of a loop body of weighted V */
+    SUMS = 2,                  /* vectors of sums of a row in weighted V */
+    HALF_BLOCK = Q8_BLOCK / 2, /* columns of a tile of weighted V; bytes of a load */
 };
 
-/* Returns the bytes 0 and 2 of each 32 bits, plus EVEN_OFFSET, as integers of 16 bits. */
-static inline __m256i even_bytes(__m256i bytes)
+static inline __m256i widen_bytes(__m128i bytes)
 {
-    return _mm256_xor_si256(_mm256_and_si256(bytes, _mm256_set1_epi16(0xff)),
-                            _mm256_set1_epi16(EVEN_OFFSET));
+    return _mm256_cvtepi8_epi16(bytes);
 }
 
-/* Returns the bytes 1 and 3 of each 32 bits as integers of 16 bits. */
-static inline __m256i odd_bytes(__m256i bytes)
+static inline __m128i load_half(const char *bytes)
 {
-    return _mm256_srai_epi16(bytes, 8);
+    return _mm_loadu_si128((const __m128i *)(const void *)bytes);
 }
 
 /* Adds the sum of the two products of each 32 bits. */
 static inline __m256i dot(__m256i sum, __m256i a, __m256i b)
 {
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
-    __asm__("" : "+x"(sum)); /* otherwise gcc adds products first, and spills them */
+    __asm__ volatile("" : "+x"(sum)); /* otherwise gcc changes the order, and spills products */
     return sum;
 }
 
@@ -50,23 +51,16 @@ static inline __m256i broadcast_pair(const int16_t *pair)
     return _mm256_set1_epi32(bits);
 }
 
-/* Adds the products of the four integers of each row at `q` and 4 bytes of each lane. */
-static inline __attribute__((always_inline)) void add_unit(const int16_t *const q[PANEL_ROWS],
-                                                           const __m256i unit[SUMS],
-                                                           __m256i sum[][SUMS], const int vectors,
-                                                           const int rows)
-{
-    __m256i even[SUMS], odd[SUMS];
-    for (int j = 0; j < vectors; j++) {
-        even[j] = even_bytes(unit[j]);
-        odd[j] = odd_bytes(unit[j]);
-    }
-    for (int r = 0; r < rows; r++) {
-        const __m256i first = broadcast_pair(q[r]), second = broadcast_pair(q[r] + 2);
-        for (int j = 0; j < vectors; j++)
-            sum[r][j] = dot(dot(sum[r][j], even[j], first), odd[j], second);
-    }
-}
+/* ------------------------------------------------------------------------------------ scores */
+
+enum {
+    EIGHT = 8,                  /* elements of a key in a vector */
+    EIGHTS = Q8_BLOCK / EIGHT,  /* vectors of a block and a pair of keys */
+    PAIRS = VECTOR / 2,         /* pairs of keys of a vector of scores: keys i and i + 4 */
+    STEPS = PAIRS * EIGHTS / 2, /* steps of a block; a step is HALF_BLOCK bytes of a pair */
+    HALF_STEPS = STEPS / 2,     /* steps of two pairs */
+    STEPS_OF_PAIR = STEPS / PAIRS,
+};
 
 /* Returns the scales of VECTOR rows for the block at element d. */
 static inline __attribute__((always_inline)) __m256
@@ -76,82 +70,124 @@ scales_of_block(const struct key_rows *rows, const char *const *key, int64_t d)
                              : scales_at(TYPE_Q8_0, rows, key, d);
 }
 
-/* ------------------------------------------------------------------------------------ scores */
+/* A block of the rounded rows of q, in the order of the elements, each 8 elements twice. */
+struct doubled_q {
+    _Alignas(32) int16_t n[PANEL_ROWS][EIGHTS][2 * EIGHT];
+};
 
-/* Loads and transposes STEP bytes of each key. */
-static inline __attribute__((always_inline)) void take_units(const char *const *key, int64_t at,
-                                                             struct units *units, const int vectors)
+/* Doubles the block at element d. round_row has swapped elements 1 and 2 of each four. */
+static inline __attribute__((always_inline)) void double_q(const struct panel *panel, int64_t d,
+                                                           struct doubled_q *q, const int rows)
 {
-    for (int j = 0; j < vectors; j++) {
-        __m256 unit[UNITS];
-        load_units(TYPE_I8, key + j * VECTOR, at, unit);
-        for (int i = 0; i < UNITS; i++)
-            units->unit[i][j] = _mm256_castps_si256(unit[i]);
-    }
-    __asm__("" : "+m"(*units));
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < EIGHTS; i++) {
+            const int16_t *const n = integers_of(panel->q[r], panel->block->k.dim) + d + i * EIGHT;
+            const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)n);
+            const __m128i ordered = _mm_shufflehi_epi16(_mm_shufflelo_epi16(x, 0xd8), 0xd8);
+            _mm256_store_si256((__m256i *)(void *)q->n[r][i], _mm256_broadcastsi128_si256(ordered));
+        }
 }
 
-/* Adds the products of the block at element d to the scores. */
-static inline __attribute__((always_inline)) void add_block(const struct panel *panel,
-                                                            const char *const *key, int64_t d,
-                                                            __m256 s[][SUMS], struct ahead *ahead,
-                                                            const int vectors, const int rows)
+/* HALF_BLOCK elements of a pair of keys: k[0] has the first 8 elements of one key and then those of
+ * the other key, k[1] has the second 8 elements. */
+struct widened_pair {
+    __m256i k[2];
+};
+
+/* Widens step number `step` of the block whose bytes begin at `at`. */
+static inline __attribute__((always_inline)) struct widened_pair
+widen_step(const char *const *key, int64_t at, const int step)
 {
-    const struct key_rows *const k = &panel->block->k;
-    __m256i sum[PANEL_ROWS][SUMS];
-    const int16_t *q[PANEL_ROWS];
-    for (int r = 0; r < rows; r++) {
-        q[r] = integers_of(panel->q[r], k->dim) + d;
-        for (int j = 0; j < vectors; j++)
-            sum[r][j] = _mm256_set1_epi32(beginnings_of(panel->q[r], k->dim)[d / Q8_BLOCK]);
-    }
-    for (int64_t at = integers_in_row(k->type, d), end = at + Q8_BLOCK; at < end; at += STEP) {
-        struct units units;
-        prefetch_ahead(ahead, TYPE_Q8_0);
-        take_units(key, at, &units, vectors);
-        for (int i = 0; i < UNITS; i++) {
-            add_unit(q, units.unit[i], sum, vectors, rows);
-            for (int r = 0; r < rows; r++)
-                q[r] += 4;
-        }
-    }
-    for (int j = 0; j < vectors; j++) {
-        const __m256 scale = scales_of_block(k, key + j * VECTOR, d);
+    const int pair = step / STEPS_OF_PAIR;
+    const int64_t from = at + step % STEPS_OF_PAIR * HALF_BLOCK;
+    const __m128i one = load_half(key[pair] + from), other = load_half(key[pair + PAIRS] + from);
+    struct widened_pair w = {
+        {widen_bytes(_mm_unpacklo_epi64(one, other)), widen_bytes(_mm_unpackhi_epi64(one, other))}};
+    __asm__ volatile("" : "+x"(w.k[0]), "+x"(w.k[1])); /* widens here, and not later */
+    return w;
+}
+
+/* Adds the products of a step. sum[r] has 4 sums of one key and then 4 of the other key. */
+static inline __attribute__((always_inline)) void multiply_step(const struct widened_pair *w,
+                                                                const struct doubled_q *q,
+                                                                __m256i sum[PANEL_ROWS],
+                                                                const int step, const int rows)
+{
+    const int first = step % STEPS_OF_PAIR * 2;
+    for (int i = 0; i < 2; i++)
         for (int r = 0; r < rows; r++) {
-            const __m256 both = _mm256_mul_ps(_mm256_set1_ps(panel->q[r][d / Q8_BLOCK]), scale);
-            s[r][j] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r][j]), both, s[r][j]);
+            const __m256i *const n = (const __m256i *)(const void *)q->n[r][first + i];
+            if (first + i == 0)
+                sum[r] = _mm256_madd_epi16(w->k[i], _mm256_load_si256(n));
+            else
+                sum[r] = dot(sum[r], w->k[i], _mm256_load_si256(n));
         }
-    }
 }
 
-static inline __attribute__((always_inline)) void score_tile(const struct panel *panel, int first,
-                                                             struct scores *scores,
-                                                             struct ahead *ahead, const int vectors,
-                                                             const int rows)
+/* Adds neighbouring lanes. In each half of the result, the sums of a come first. */
+static inline __m256i add_neighbours(__m256i a, __m256i b)
+{
+    const __m256 x = _mm256_castsi256_ps(a), y = _mm256_castsi256_ps(b);
+    return _mm256_add_epi32(_mm256_castps_si256(_mm256_shuffle_ps(x, y, 0x88)),
+                            _mm256_castps_si256(_mm256_shuffle_ps(x, y, 0xdd)));
+}
+
+/* Computes the sums of a block for VECTOR keys. The bytes of the block begin at `at` in each row.
+ */
+static inline __attribute__((always_inline)) void sum_products(const char *const *key, int64_t at,
+                                                               const struct doubled_q *q,
+                                                               __m256i sum[PANEL_ROWS],
+                                                               const int rows)
+{
+    __m256i part[PAIRS][PANEL_ROWS], half[2][PANEL_ROWS];
+    struct widened_pair next = widen_step(key, at, 0);
+#pragma GCC unroll 8
+    for (int step = 0; step < STEPS; step++) {
+        const struct widened_pair now = next;
+        const int pair = step / STEPS_OF_PAIR, to = step / HALF_STEPS;
+        if (step + 1 < STEPS)
+            next = widen_step(key, at, step + 1);
+        multiply_step(&now, q, part[pair], step, rows);
+        if (step % HALF_STEPS + 1 == HALF_STEPS)
+            for (int r = 0; r < rows; r++)
+                half[to][r] = add_neighbours(part[pair - 1][r], part[pair][r]);
+    }
+    for (int r = 0; r < rows; r++)
+        sum[r] = add_neighbours(half[0][r], half[1][r]);
+}
+
+/* Adds the products of the block at element d to the scores of VECTOR keys. */
+static inline __attribute__((always_inline)) void add_block(const struct panel *panel,
+                                                            const struct doubled_q *q, int key,
+                                                            int64_t d, struct scores *scores,
+                                                            const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
-    __m256 s[PANEL_ROWS][SUMS];
-    for (int r = 0; r < rows; r++)
-        for (int j = 0; j < vectors; j++)
-            s[r][j] = _mm256_setzero_ps();
-    for (int64_t d = 0; d < k->dim; d += Q8_BLOCK)
-        add_block(panel, k->row + first, d, s, ahead, vectors, rows);
-    for (int r = 0; r < rows; r++)
-        for (int j = 0; j < vectors; j++)
-            _mm256_store_ps(scores->s[r] + first + j * VECTOR, s[r][j]);
+    __m256i sum[PANEL_ROWS];
+    sum_products(k->row + key, integers_in_row(k->type, d), q, sum, rows);
+    const __m256 scale = scales_of_block(k, k->row + key, d);
+    for (int r = 0; r < rows; r++) {
+        float *const s = scores->s[r] + key;
+        const __m256 both = _mm256_mul_ps(_mm256_set1_ps(panel->q[r][d / Q8_BLOCK]), scale);
+        const __m256 before = d == 0 ? _mm256_setzero_ps() : _mm256_load_ps(s);
+        _mm256_store_ps(s, _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum[r]), both, before));
+    }
 }
 
 static inline __attribute__((always_inline)) void score_rows(const struct panel *panel,
                                                              struct scores *scores, const int rows)
 {
-    const int keys = SUMS * VECTOR; /* keys of a tile */
-    struct ahead ahead =
-        v_ahead(panel, (panel->most + keys - 1) / keys, panel->block->k.dim / STEP);
-    int key = 0;
-    for (; key + VECTOR < panel->most; key += keys)
-        score_tile(panel, key, scores, &ahead, SUMS, rows);
-    for (; key < panel->most; key += VECTOR)
-        score_tile(panel, key, scores, &ahead, 1, rows);
+    const int64_t dim = panel->block->k.dim;
+    struct ahead ahead = v_ahead(panel, dim / Q8_BLOCK, (panel->most + VECTOR - 1) / VECTOR);
+    for (int64_t d = 0; d < dim; d += Q8_BLOCK) {
+        struct doubled_q q;
+        double_q(panel, d, &q, rows);
+        begin_tile(&ahead);
+        for (int key = 0; key < panel->most; key += VECTOR) {
+            prefetch_ahead(&ahead, TYPE_Q8_0);
+            add_block(panel, &q, key, d, scores, rows);
+        }
+    }
 }
 
 #include "kernels/avx2/integers/tiled_scores.h"
@@ -180,56 +216,120 @@ static void score(const struct panel *panel, struct scores *scores)
 
 /* ---------------------------------------------------------------------------------- rounding */
 
-enum { BLOCKS = 2 }; /* blocks of columns of V that are rounded together */
+enum {
+    BLOCKS = 2, /* blocks of columns of V that are rounded together */
+    STEP_KEYS = 2 * VECTOR,
+};
 _Static_assert(PANEL_ROWS *BLOCKS == VECTOR, "the scales of all rows and blocks are one vector");
 
-/* The weights of a panel and the scales of V, in lines of keys. */
+/* Scales of a block of columns, and their magnitudes. */
+struct scale_lines {
+    _Alignas(32) float scale[KEY_BLOCK], magnitude[KEY_BLOCK];
+};
+
+/* The weights of a panel and the scales of V, in lines of keys. Each STEP_KEYS keys are in the
+ * order 0 to 3, 8 to 11, 4 to 7 and 12 to 15, so that packing brings them into their order. */
 struct weight_lines {
     _Alignas(32) float p[PANEL_ROWS][KEY_BLOCK];
-    _Alignas(32) float scales[BLOCKS][KEY_BLOCK];
-    _Alignas(32) float seen[PANEL_ROWS][KEY_BLOCK]; /* all bits set if the row sees the key */
+    struct scale_lines scales[BLOCKS];
 };
 
-/* Rounded weights: for each block and row the integers of each four keys, in the order of keys 0,
- * 2, 1 and 3. The scale of row r and block b is at BLOCKS * r + b. The sums of a block and row
- * begin with `beginning`, which takes back the EVEN_OFFSET that even_bytes adds. */
+/* Rounded weights: for each block and row the integers of the keys. The scale of row r and block b
+ * is at BLOCKS * r + b. */
 struct rounded_weights {
-    _Alignas(32) int16_t n[BLOCKS][PANEL_ROWS][KEY_BLOCK / FOUR][FOUR];
+    _Alignas(32) int16_t n[BLOCKS][PANEL_ROWS][KEY_BLOCK];
     _Alignas(32) float scale[VECTOR], inverse[VECTOR];
-    int32_t beginning[BLOCKS][PANEL_ROWS];
 };
 
-/* Returns panel->most rounded up to whole pairs of vectors. */
-static inline int whole_pairs(const struct panel *panel)
+/* Returns panel->most rounded up to whole steps. */
+static inline int whole_steps(const struct panel *panel)
 {
-    return (panel->most + 2 * VECTOR - 1) / (2 * VECTOR) * (2 * VECTOR);
+    return (panel->most + STEP_KEYS - 1) / STEP_KEYS * STEP_KEYS;
 }
 
-/* Sets lines->p to the transposed weights, and lines->seen. */
+/* Returns the weights of two keys that lie VECTOR keys apart. The weights of a vector after
+ * panel->most have not been computed. */
+static inline __m256 two_weights(const struct panel *panel, const struct weights *weights, int key)
+{
+    const bool has_second = key / VECTOR * VECTOR + VECTOR < panel->most;
+    const __m128 second = has_second ? _mm_load_ps(weights->p[key + VECTOR]) : _mm_setzero_ps();
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_load_ps(weights->p[key])), second, 1);
+}
+
+/* Sets lines->p to the transposed weights. */
 static inline __attribute__((always_inline)) void
 take_weights(const struct panel *panel, const struct weights *weights, struct weight_lines *lines)
 {
-    for (int key = 0; key < whole_pairs(panel); key += VECTOR) {
-        __m256 x[PANEL_ROWS];
-        for (int i = 0; i < PANEL_ROWS; i++)
-            x[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_load_ps(weights->p[key + i])),
-                                        _mm_load_ps(weights->p[key + i + 4]), 1);
-        transpose_4(x);
-        for (int r = 0; r < PANEL_ROWS; r++) {
-            _mm256_store_ps(lines->p[r] + key, x[r]);
-            _mm256_store_ps(lines->seen[r] + key,
-                            _mm256_castsi256_ps(first_mask(panel->visible[r] - key)));
+    for (int key = 0; key < whole_steps(panel); key += STEP_KEYS)
+        for (int i = 0; i < 2; i++) {
+            __m256 x[PANEL_ROWS];
+            for (int j = 0; j < PANEL_ROWS; j++)
+                x[j] = two_weights(panel, weights, key + PANEL_ROWS * i + j);
+            transpose_4(x);
+            for (int r = 0; r < PANEL_ROWS; r++)
+                _mm256_store_ps(lines->p[r] + key + VECTOR * i, x[r]);
         }
-    }
 }
 
-/* Returns the weights of VECTOR keys of a row times the scales of a block of V, and 0 for keys that
- * the row does not see. */
-static inline __m256 scaled_weights(const struct weight_lines *lines, int r, int b, int key)
+/* Returns the scales of 8 keys for the block at column c: of four keys, and of the four keys that
+ * lie VECTOR keys later. */
+static inline __m256 scales_apart(const struct key_rows *v, int key, int64_t c)
 {
-    const __m256 product =
-        _mm256_mul_ps(_mm256_load_ps(lines->p[r] + key), _mm256_load_ps(lines->scales[b] + key));
-    return _mm256_and_ps(product, _mm256_load_ps(lines->seen[r] + key));
+    const char *const *const row = v->row + key;
+    if (is_i8(v->type)) {
+        const int64_t at = c / v->scale_group;
+        const float *const *const s = v->scales + key;
+        return _mm256_setr_ps(s[0][at], s[1][at], s[2][at], s[3][at], s[VECTOR][at],
+                              s[VECTOR + 1][at], s[VECTOR + 2][at], s[VECTOR + 3][at]);
+    }
+    const int64_t at = bytes_of(TYPE_Q8_0, c);
+    return _mm256_cvtph_ps(_mm_unpacklo_epi64(four_scales(row, at), four_scales(row + VECTOR, at)));
+}
+
+/* Returns whether all scales are finite. */
+static inline __attribute__((always_inline)) bool
+take_scales(const struct panel *panel, int64_t column, struct scale_lines *lines)
+{
+    __m256i most = _mm256_setzero_si256();
+    for (int key = 0; key < whole_steps(panel); key += VECTOR) {
+        const int first = key / STEP_KEYS * STEP_KEYS + key % STEP_KEYS / 2;
+        const __m256 scale = scales_apart(&panel->block->v, first, column);
+        const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), scale);
+        most = _mm256_max_epi32(most, _mm256_castps_si256(magnitude));
+        _mm256_store_ps(lines->scale + key, scale);
+        _mm256_store_ps(lines->magnitude + key, magnitude);
+    }
+    return is_finite(_mm256_castsi256_ps(most));
+}
+
+/* Replaces scales that are not finite by 0. A row that does not see the key of such a scale takes
+ * nothing from it, because its weight is 0. Returns the first key with such a scale, or KEY_BLOCK.
+ */
+static __attribute__((noinline)) int clean_scales(const struct panel *panel,
+                                                  struct scale_lines *lines)
+{
+    static const int order[STEP_KEYS] = {0, 1, 2, 3, 8, 9, 10, 11, 4, 5, 6, 7, 12, 13, 14, 15};
+    int first = KEY_BLOCK;
+    for (int i = 0; i < whole_steps(panel); i++) {
+        const int key = i / STEP_KEYS * STEP_KEYS + order[i % STEP_KEYS];
+        if (isfinite(lines->scale[i]))
+            continue;
+        lines->scale[i] = lines->magnitude[i] = 0.0f;
+        first = key < first ? key : first;
+    }
+    return first;
+}
+
+/* Makes the scales of the weights NaN in rows that see key first_bad[b] of block b. */
+static void spoil_rows(const struct panel *panel, const int first_bad[BLOCKS],
+                       struct rounded_weights *w)
+{
+    for (int r = 0; r < PANEL_ROWS; r++)
+        for (int b = 0; b < BLOCKS; b++)
+            if (first_bad[b] < panel->visible[r]) {
+                w->scale[BLOCKS * r + b] = NAN;
+                w->inverse[BLOCKS * r + b] = 0.0f;
+            }
 }
 
 /* Computes the scales and their inverses from the bits of the largest magnitudes, as
@@ -251,18 +351,20 @@ static inline __attribute__((always_inline)) void find_scales(const struct panel
                                                               struct rounded_weights *w,
                                                               const int rows)
 {
-    const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
     __m256 largest[VECTOR];
     for (int i = 0; i < VECTOR; i++)
         largest[i] = _mm256_setzero_ps();
     for (int r = 0; r < rows; r++)
         for (int b = 0; b < BLOCKS; b++) {
-            __m256i most = _mm256_setzero_si256();
-            for (int key = 0; key < panel->most; key += VECTOR) {
-                const __m256i bits = _mm256_castps_si256(scaled_weights(lines, r, b, key));
-                most = _mm256_max_epu32(most, _mm256_and_si256(bits, magnitude));
-            }
-            largest[BLOCKS * r + b] = _mm256_castsi256_ps(most);
+            const float *const p = lines->p[r], *const magnitude = lines->scales[b].magnitude;
+            __m256i most[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+            for (int key = 0; key < whole_steps(panel); key += STEP_KEYS)
+                for (int i = 0; i < 2; i++) {
+                    const __m256 x = _mm256_mul_ps(_mm256_load_ps(p + key + i * VECTOR),
+                                                   _mm256_load_ps(magnitude + key + i * VECTOR));
+                    most[i] = _mm256_max_epu32(most[i], _mm256_castps_si256(x));
+                }
+            largest[BLOCKS * r + b] = _mm256_castsi256_ps(_mm256_max_epu32(most[0], most[1]));
         }
     transpose(largest);
     __m256i all = _mm256_setzero_si256();
@@ -271,10 +373,10 @@ static inline __attribute__((always_inline)) void find_scales(const struct panel
     set_scales(all, w);
 }
 
-static inline __attribute__((always_inline)) __m256i
-round_vector(const struct weight_lines *lines, int r, int b, int key, __m256 inverse)
+static inline __m256i round_vector(const float *p, const float *scale, __m256 inverse)
 {
-    return _mm256_cvtps_epi32(_mm256_mul_ps(scaled_weights(lines, r, b, key), inverse));
+    const __m256 x = _mm256_mul_ps(_mm256_load_ps(p), _mm256_load_ps(scale));
+    return _mm256_cvtps_epi32(_mm256_mul_ps(x, inverse));
 }
 
 /* Rounds the weights of row r for block b. */
@@ -282,37 +384,31 @@ static inline __attribute__((always_inline)) void
 round_row_of_block(const struct panel *panel, const struct weight_lines *lines, int b, int r,
                    struct rounded_weights *w)
 {
-    const __m256i order = _mm256_broadcastsi128_si256(
-        _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
     const __m256 inverse = _mm256_set1_ps(w->inverse[BLOCKS * r + b]);
-    __m256i sum = _mm256_setzero_si256();
-    for (int key = 0; key < panel->most; key += 2 * VECTOR) {
-        const __m256i low = round_vector(lines, r, b, key, inverse);
-        const __m256i high = round_vector(lines, r, b, key + VECTOR, inverse);
-        const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
-        const __m256i ordered = _mm256_shuffle_epi8(both, order);
-        sum = dot(sum, ordered, _mm256_set1_epi16(1));
-        _mm256_store_si256((__m256i *)w->n[b][r][key / FOUR], ordered);
+    const float *const p = lines->p[r], *const scale = lines->scales[b].scale;
+    for (int key = 0; key < panel->most; key += STEP_KEYS) {
+        const __m256i low = round_vector(p + key, scale + key, inverse);
+        const __m256i high = round_vector(p + key + VECTOR, scale + key + VECTOR, inverse);
+        _mm256_store_si256((__m256i *)(void *)(w->n[b][r] + key), _mm256_packs_epi32(low, high));
     }
-    /* Lanes 0 and 2 of each 128 bits have the sums of keys 0 and 2 of each four keys. */
-    const __m128i half =
-        _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
-    w->beginning[b][r] = -EVEN_OFFSET * (_mm_cvtsi128_si32(half) + _mm_extract_epi32(half, 2));
 }
 
-/* Rounds the weights for the blocks of columns from column c on. If fewer than BLOCKS blocks are
- * left, the last block is repeated. */
+/* Rounds the weights for the blocks of columns from column c on. If fewer blocks are left, the last
+ * block is repeated. */
 static inline __attribute__((always_inline)) void
 round_weights(const struct panel *panel, int64_t c, struct weight_lines *lines,
               struct rounded_weights *w, const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
+    int first_bad[BLOCKS] = {KEY_BLOCK, KEY_BLOCK};
     for (int b = 0; b < BLOCKS; b++) {
         const int64_t column = c + b * Q8_BLOCK < v->dim ? c + b * Q8_BLOCK : v->dim - Q8_BLOCK;
-        for (int key = 0; key < whole_pairs(panel); key += VECTOR)
-            _mm256_store_ps(lines->scales[b] + key, scales_of_block(v, v->row + key, column));
+        if (!take_scales(panel, column, &lines->scales[b]))
+            first_bad[b] = clean_scales(panel, &lines->scales[b]);
     }
     find_scales(panel, lines, w, rows);
+    if (first_bad[0] < KEY_BLOCK || first_bad[1] < KEY_BLOCK)
+        spoil_rows(panel, first_bad, w);
     for (int b = 0; b < BLOCKS; b++)
         for (int r = 0; r < rows; r++)
             round_row_of_block(panel, lines, b, r, w);
@@ -320,21 +416,20 @@ round_weights(const struct panel *panel, int64_t c, struct weight_lines *lines,
 
 /* -------------------------------------------------------------------------------------- sums */
 
-/* For half of the columns of a block, interleaves the bytes of four keys: 32 bits of u[i] are one
- * column of the four keys. u[i] has the columns 4 i to 4 i + 3 and 16 + 4 i to 16 + 4 i + 3,
- * counted from column 8 of the block if `upper`, else from column 0. */
-static inline __attribute__((always_inline)) void
-interleave_keys(const char *const *row, int64_t at, const bool upper, __m256i u[SUMS])
+/* HALF_BLOCK columns of two keys: each 32 bits have a column of both keys. x[0] has columns 0 to 3
+ * and 8 to 11, x[1] has the other columns. */
+struct column_words {
+    __m256i x[SUMS];
+};
+
+static inline __attribute__((always_inline)) struct column_words pair_keys(const char *const *row,
+                                                                           int64_t at)
 {
-    __m256i x[FOUR];
-    for (int i = 0; i < FOUR; i++)
-        x[i] = _mm256_loadu_si256((const __m256i *)(row[i] + at));
-    const __m256i keys_01 =
-        upper ? _mm256_unpackhi_epi8(x[0], x[1]) : _mm256_unpacklo_epi8(x[0], x[1]);
-    const __m256i keys_23 =
-        upper ? _mm256_unpackhi_epi8(x[2], x[3]) : _mm256_unpacklo_epi8(x[2], x[3]);
-    u[0] = _mm256_unpacklo_epi16(keys_01, keys_23);
-    u[1] = _mm256_unpackhi_epi16(keys_01, keys_23);
+    const __m256i one = widen_bytes(load_half(row[0] + at));
+    const __m256i two = widen_bytes(load_half(row[1] + at));
+    struct column_words w = {{_mm256_unpacklo_epi16(one, two), _mm256_unpackhi_epi16(one, two)}};
+    __asm__ volatile("" : "+x"(w.x[0]), "+x"(w.x[1])); /* widens here, and not later */
+    return w;
 }
 
 /* Adds the sums of row r to o, from column `first` on. */
@@ -351,39 +446,48 @@ static inline __attribute__((always_inline)) void add_to_out(const struct panel 
     const __m256 low = _mm256_permute2f128_ps(x[0], x[1], 0x20);
     const __m256 high = _mm256_permute2f128_ps(x[0], x[1], 0x31);
     _mm256_storeu_ps(o, _mm256_fmadd_ps(_mm256_loadu_ps(o), rescale, low));
-    float *const after = o + HALF_BLOCK;
-    _mm256_storeu_ps(after, _mm256_fmadd_ps(_mm256_loadu_ps(after), rescale, high));
+    _mm256_storeu_ps(o + VECTOR, _mm256_fmadd_ps(_mm256_loadu_ps(o + VECTOR), rescale, high));
 }
 
-/* Computes the lower or upper half of each HALF_BLOCK columns of a block. The block begins at
- * column `first`, and is block b of w. */
+/* Adds the products of two keys. n has the integers of row 0 for these keys. */
+static inline __attribute__((always_inline)) void
+add_pair(const struct column_words *v, const int16_t *n, __m256i sum[][SUMS], const int rows)
+{
+    for (int r = 0; r < rows; r++) {
+        const __m256i own = broadcast_pair(n + r * KEY_BLOCK);
+        for (int i = 0; i < SUMS; i++)
+            sum[r][i] = dot(sum[r][i], v->x[i], own);
+    }
+}
+
+/* Computes HALF_BLOCK columns from column `first` on, which are in block b of w. */
 static inline __attribute__((always_inline)) void weigh_half(const struct panel *panel,
                                                              const struct weights *weights,
                                                              const struct rounded_weights *w, int b,
                                                              int64_t first, struct ahead *ahead,
-                                                             const bool upper, const int rows)
+                                                             const int rows)
 {
-    const char *const *const row = panel->block->v.row;
+    const char *const *row = panel->block->v.row;
+    const char *const *const end = row + (panel->most + FOUR - 1) / FOUR * FOUR;
     const int64_t at = integers_in_row(panel->block->v.type, first);
+    const int16_t *n = w->n[b][0];
     __m256i sum[PANEL_ROWS][SUMS];
     for (int r = 0; r < rows; r++)
         for (int i = 0; i < SUMS; i++)
-            sum[r][i] = _mm256_set1_epi32(w->beginning[b][r]);
+            sum[r][i] = _mm256_setzero_si256();
     begin_tile(ahead);
-    for (int key = 0; key < panel->most; key += FOUR) {
-        const int16_t *n[PANEL_ROWS];
-        __m256i u[SUMS];
-        for (int r = 0; r < rows; r++)
-            n[r] = w->n[b][r][key / FOUR];
+    struct column_words v = pair_keys(row, at);
+    for (; row < end; row += FOUR, n += FOUR) {
         prefetch_ahead(ahead, TYPE_Q8_0);
-        interleave_keys(row + key, at, upper, u);
-        add_unit(n, u, sum, SUMS, rows);
+        const struct column_words second = pair_keys(row + 2, at);
+        add_pair(&v, n, sum, rows);
+        v = pair_keys(row + FOUR < end ? row + FOUR : row, at);
+        add_pair(&second, n + 2, sum, rows);
     }
-    const int64_t column = first + (upper ? HALF_BLOCK / 2 : 0);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
         if (r < panel->rows)
-            add_to_out(panel, weights, w->scale[BLOCKS * r + b], r, column, sum[r]);
+            add_to_out(panel, weights, w->scale[BLOCKS * r + b], r, first, sum[r]);
 }
 
 static inline __attribute__((always_inline)) void
@@ -400,8 +504,8 @@ weigh_rows(const struct panel *panel, const struct weights *weights, const int r
     for (int64_t c = 0; c < v->dim; c += BLOCKS * Q8_BLOCK) {
         round_weights(panel, c, &lines, &w, rows);
         for (int b = 0; b < BLOCKS && c + b * Q8_BLOCK < v->dim; b++) {
-            weigh_half(panel, weights, &w, b, c + b * Q8_BLOCK, &ahead, false, rows);
-            weigh_half(panel, weights, &w, b, c + b * Q8_BLOCK, &ahead, true, rows);
+            weigh_half(panel, weights, &w, b, c + b * Q8_BLOCK, &ahead, rows);
+            weigh_half(panel, weights, &w, b, c + b * Q8_BLOCK + HALF_BLOCK, &ahead, rows);
         }
     }
 }
