@@ -214,9 +214,9 @@ enum {
     STRANGE = 600,
     STRANGE_DIM = 96,
     STRANGE_KEYS = 300,
-    STRANGE_ROWS = 40, /* these rows go through panels */
+    STRANGE_ROWS = 44, /* so many rows go through panels */
     FEW_STRANGE_ROWS = 2,
-    MANY_ROWS_EVERY = 10, /* every tenth call has STRANGE_ROWS rows */
+    MANY_ROWS_EVERY = 6, /* every sixth call has more rows than FEW_STRANGE_ROWS, and is causal */
 };
 
 /* A call of one head. */
@@ -323,7 +323,7 @@ static struct strange *new_strange(int number)
     const int64_t keys = 1 + random_below(&random, random_below(&random, 2) ? 4 : STRANGE_KEYS);
     struct strange *const s = new_zeros(dim, keys, scales[random_below(&random, 6)]);
     if (number % MANY_ROWS_EVERY == 0) {
-        s->args.q_len = STRANGE_ROWS;
+        s->args.q_len = FEW_STRANGE_ROWS + random_below(&random, STRANGE_ROWS - 1);
         s->args.flags |= ATTNKIT_CAUSAL;
         s->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
     }
