@@ -37,6 +37,11 @@ struct panel {
     bool is_fresh;      /* `chunk` holds no state yet */
 };
 
+/* A bit for each row of an item whose result is computed again by decode tiles. */
+struct again {
+    uint64_t rows[ROW_BLOCK / 64];
+};
+
 /* The data of one item. */
 struct prefill {
     const struct attention *a;
@@ -52,8 +57,9 @@ struct prefill {
     struct visible visible; /* the keys that any row sees by its position */
     char *careful_scratch;  /* for rows that are recomputed; the same memory as `wide` */
     struct wide wide;
-    bool paired;      /* q_t of all panels has words of pairs; else it has binary32 */
-    uint32_t q_least; /* with `paired`: the least magnitude of q */
+    bool paired;         /* q_t of all panels has words of pairs; else it has binary32 */
+    uint32_t q_least;    /* with `paired`: the least magnitude of q */
+    struct again *again; /* with integers: the results that are not finite */
     int panels;
     struct panel panel[MAX_PANELS];
 };
@@ -131,20 +137,16 @@ static size_t item_scratch(const struct attention *a, const struct kernels *kern
     return (size_t)floats * sizeof(float);
 }
 
-/* Returns the bytes of scratch for a row that is computed again. */
-static size_t redo_scratch(const struct attention *a, const struct kernels *kernels, size_t wide)
-{
-    if (has_integers(a))
-        return attnkit_decode_scratch(a, 1, 1);
-    return is_grouped(a) ? item_scratch(a, kernels, 1) + wide : attnkit_careful_scratch(a);
-}
-
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels)
 {
     const int64_t all_rows = a->q_len * a->group, most = attnkit_most_panel_rows(a, kernels);
     const int rows = (int)(all_rows < most ? all_rows : most);
     const size_t wide = (size_t)attnkit_wide_floats(a) * sizeof(float) + attnkit_weights_scratch(a);
-    return item_scratch(a, kernels, rows) + larger(redo_scratch(a, kernels, wide), wide);
+    if (has_integers(a))
+        return larger(item_scratch(a, kernels, rows) + wide, attnkit_decode_scratch(a, 1, 1));
+    const size_t again =
+        is_grouped(a) ? item_scratch(a, kernels, 1) + wide : attnkit_careful_scratch(a);
+    return item_scratch(a, kernels, rows) + larger(again, wide);
 }
 
 /* Takes `lanes` times `lines` floats from the scratch. They are aligned to a vector, because
@@ -748,8 +750,9 @@ static void divide_again(const struct prefill *w, const struct panel *p)
 static void redo_row(const struct prefill *w, const struct panel *p, int64_t row)
 {
     const struct work_item item = {w->batch, w->kv_head, row, 0, 1, 1};
+    const int64_t number = row - w->panel[0].first_row;
     if (has_integers(w->a))
-        attnkit_decode(w->a, w->kernels, &item, 1, w->careful_scratch);
+        w->again->rows[number / 64] |= UINT64_C(1) << number % 64;
     else if (!is_grouped(w->a))
         attnkit_careful_row(w->a, w->kernels, &item, w->careful_scratch);
     else if (w->rows > 1)
@@ -927,10 +930,26 @@ static void finish_item(struct prefill *w, const struct work_item *item)
         finish_panel(w, &w->panel[i]);
 }
 
-void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                     const struct work_item *item, char *scratch)
+/* Computes marked rows of an item again. */
+static void compute_again(const struct attention *a, const struct kernels *kernels,
+                          const struct work_item *item, const struct again *again, char *scratch)
+{
+    for (int i = 0; i < item->panel_rows; i++) {
+        const struct work_item row = {item->batch, item->kv_head, item->first_row + i, 0, 1, 1};
+        if (again->rows[i / 64] >> i % 64 & 1)
+            attnkit_decode(a, kernels, &row, 1, scratch);
+    }
+}
+
+/* Computes the rows of an item. Not inlined, so that compute_again runs without struct prefill on
+ * the stack. */
+static __attribute__((noinline)) void prefill(const struct attention *a,
+                                              const struct kernels *kernels,
+                                              const struct work_item *item, struct again *again,
+                                              char *scratch)
 {
     struct prefill w; /* not initialized as a whole: most panels are not used */
+    w.again = again;
     begin_item(&w, a, kernels, item, scratch);
     for (int i = 0; i < w.panels && a->before.out; i++)
         resume_panel(&w, &w.panel[i]);
@@ -938,6 +957,15 @@ void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
     for (int64_t first = 0; first < end; first += CHUNK_KEYS)
         attend_chunk(&w, first);
     finish_item(&w, item);
+}
+
+void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
+                     const struct work_item *item, char *scratch)
+{
+    struct again again = {{0}};
+    prefill(a, kernels, item, &again, scratch);
+    if (has_integers(a))
+        compute_again(a, kernels, item, &again, scratch);
 }
 
 /* --- Parts of an item --------------------------------------------------------------------------
@@ -993,10 +1021,13 @@ static void join_panel(const struct prefill *w, struct panel *p, const struct ch
         fold_chunk(w, p);
 }
 
-void attnkit_prefill_join(const struct attention *a, const struct kernels *kernels,
-                          const struct work_item *item, const struct chunk_run *run, char *scratch)
+static __attribute__((noinline)) void join(const struct attention *a, const struct kernels *kernels,
+                                           const struct work_item *item,
+                                           const struct chunk_run *run, struct again *again,
+                                           char *scratch)
 {
     struct prefill w;
+    w.again = again;
     char *totals = (char *)run->total;
     int64_t offset = 0;
     begin_item(&w, a, kernels, item, scratch);
@@ -1008,4 +1039,13 @@ void attnkit_prefill_join(const struct attention *a, const struct kernels *kerne
     }
     if (run->ends)
         finish_item(&w, item);
+}
+
+void attnkit_prefill_join(const struct attention *a, const struct kernels *kernels,
+                          const struct work_item *item, const struct chunk_run *run, char *scratch)
+{
+    struct again again = {{0}};
+    join(a, kernels, item, run, &again, scratch);
+    if (has_integers(a))
+        compute_again(a, kernels, item, &again, scratch);
 }
