@@ -429,32 +429,65 @@ static void subnormal_products_of_scales_are_inside_the_bound(void **state)
 
 enum { PARTS_DIM = 96, PARTS_ROWS = 5, PARTS_KEYS = 1300, PARTS_BLOCKS = PARTS_DIM / Q8_BLOCK };
 
+/* Sets a tensor to its part from row `rows` on. A row has `row_bytes` bytes. */
+static void skip_rows(attnkit_tensor *tensor, int64_t rows, int64_t row_bytes)
+{
+    if (tensor->data)
+        tensor->data = (const char *)tensor->data + rows * row_bytes;
+}
+
 /* Computes the first `first` keys of a call to a state, then continues from this state with the
  * other keys. */
 static void attend_in_parts(const attnkit_attention_args *whole, int64_t first, const char *isa)
 {
-    const size_t row_bytes = PARTS_BLOCKS * Q8_BLOCK_BYTES;
     float max[PARTS_ROWS];
     double sum[PARTS_ROWS], out[PARTS_ROWS * PARTS_DIM];
     attnkit_states to = {.size = sizeof to, .state_out = {max, sum, out}};
     attnkit_states from = {.size = sizeof from, .first_key = first, .state_in = {max, sum, out}};
     attnkit_attention_args head = *whole, tail = *whole;
+    attnkit_kv_storage storage = *whole->storage;
     head.states = &to;
     head.kv_len = first;
     head.out.data = head.lse.data = NULL;
     tail.states = &from;
+    tail.storage = &storage;
     tail.kv_len -= first;
-    tail.k.data = (const char *)whole->k.data + (size_t)first * row_bytes;
-    tail.v.data = (const char *)whole->v.data + (size_t)first * row_bytes;
+    skip_rows(&tail.k, first, bytes_of((enum type)whole->k.type, PARTS_DIM));
+    skip_rows(&tail.v, first, bytes_of((enum type)whole->v.type, PARTS_DIM));
+    skip_rows(&storage.k_scales, first, sizeof(float));
+    skip_rows(&storage.v_scales, first, sizeof(float));
     attend(&head, isa, 1);
     attend(&tail, isa, 1);
+}
+
+static void check_parts(attnkit_attention_args *args)
+{
+    static float whole[PARTS_ROWS * PARTS_DIM], parts[PARTS_ROWS * PARTS_DIM];
+    float whole_lse[PARTS_ROWS], parts_lse[PARTS_ROWS];
+    for (int i = 0; i < name_count; i++)
+        for (int64_t first = CHUNK_KEYS; first < PARTS_KEYS; first += CHUNK_KEYS) {
+            args->out.data = whole;
+            args->lse.data = whole_lse;
+            attend(args, names[i], 1);
+            args->out.data = parts;
+            args->lse.data = parts_lse;
+            attend_in_parts(args, first, names[i]);
+            assert_memory_equal(whole, parts, sizeof whole);
+            assert_memory_equal(whole_lse, parts_lse, sizeof whole_lse);
+        }
+}
+
+/* Draws the scales of rows. One scale of v in 500 is so large that sums overflow. */
+static void draw_row_scales(float *scales, bool may_be_huge, uint64_t *random)
+{
+    for (int i = 0; i < PARTS_KEYS; i++)
+        scales[i] = may_be_huge && random_below(random, 500) == 0 ? 0x1p126f : 0.017f;
 }
 
 static void parts_of_the_keys_have_the_bits_of_one_call(void **state)
 {
     static char k[PARTS_KEYS * PARTS_BLOCKS * Q8_BLOCK_BYTES], v[sizeof k];
-    static float q[PARTS_ROWS * PARTS_DIM], whole[PARTS_ROWS * PARTS_DIM], parts[sizeof q / 4];
-    float whole_lse[PARTS_ROWS], parts_lse[PARTS_ROWS];
+    static float q[PARTS_ROWS * PARTS_DIM], k_scales[PARTS_KEYS], v_scales[PARTS_KEYS];
     uint64_t random = 30;
     (void)state;
     for (int i = 0; i < PARTS_ROWS * PARTS_DIM; i++)
@@ -465,6 +498,7 @@ static void parts_of_the_keys_have_the_bits_of_one_call(void **state)
             k[i + j] = j < 2 ? scale[j] : (char)random_below(&random, 256);
             v[i + j] = j < 2 ? scale[j] : (char)random_below(&random, 256);
         }
+    attnkit_kv_storage storage = {.size = sizeof storage};
     attnkit_attention_args args = {.size = sizeof args,
                                    .flags = ATTNKIT_INTEGERS,
                                    .batch = 1,
@@ -476,18 +510,17 @@ static void parts_of_the_keys_have_the_bits_of_one_call(void **state)
                                    .value_dim = PARTS_DIM,
                                    .q = {.data = q},
                                    .k = {.data = k, .type = ATTNKIT_Q8_0},
-                                   .v = {.data = v, .type = ATTNKIT_Q8_0}};
-    for (int i = 0; i < name_count; i++)
-        for (int64_t first = CHUNK_KEYS; first < PARTS_KEYS; first += CHUNK_KEYS) {
-            args.out.data = whole;
-            args.lse.data = whole_lse;
-            attend(&args, names[i], 1);
-            args.out.data = parts;
-            args.lse.data = parts_lse;
-            attend_in_parts(&args, first, names[i]);
-            assert_memory_equal(whole, parts, sizeof whole);
-            assert_memory_equal(whole_lse, parts_lse, sizeof whole_lse);
-        }
+                                   .v = {.data = v, .type = ATTNKIT_Q8_0},
+                                   .storage = &storage};
+    check_parts(&args);
+    args.k.type = args.v.type = ATTNKIT_I8;
+    storage.k_scales.data = k_scales;
+    storage.v_scales.data = v_scales;
+    for (int huge = 0; huge < 2; huge++) {
+        draw_row_scales(k_scales, false, &random);
+        draw_row_scales(v_scales, huge, &random);
+        check_parts(&args);
+    }
 }
 
 /* --- Tiles of prefill ------------------------------------------------------------------------- */
@@ -497,7 +530,9 @@ enum { PANEL_CASES = 200, MOST_BLOCKS = 4, MOST_DIM = MOST_BLOCKS * Q8_BLOCK, MO
 /* K or V of a block of keys, and a part of its keys. */
 struct panel_keys {
     char bytes[KEY_BLOCK][MOST_BLOCKS * Q8_BLOCK_BYTES];
+    float own_scales[KEY_BLOCK][MOST_BLOCKS];
     const char *row[KEY_BLOCK];
+    const float *scales[KEY_BLOCK]; /* of TYPE_I8 */
     struct key_rows rows;
     int count;       /* rows that are packed */
     int first, keys; /* the part that is multiplied */
@@ -507,13 +542,20 @@ static void draw_panel_keys(struct panel_keys *k, uint64_t *random)
 {
     k->rows = (struct key_rows){.type = TYPE_Q8_0, .row = k->row};
     k->rows.dim = Q8_BLOCK * (1 + random_below(random, MOST_BLOCKS));
+    if (random_below(random, 2)) {
+        k->rows.type = TYPE_I8;
+        k->rows.scales = k->scales;
+        k->rows.scale_group = random_below(random, 2) ? Q8_BLOCK : k->rows.dim;
+    }
     k->count = 1 + (int)random_below(random, KEY_BLOCK);
     k->first = (int)random_below(random, k->count < MOST_ODD ? k->count : MOST_ODD);
     k->keys = k->count - k->first - (int)random_below(random, 2);
     k->keys = k->keys < 1 ? 1 : k->keys;
     for (int i = 0; i < k->count; i++) {
         k->row[i] = k->bytes[i];
+        k->scales[i] = k->own_scales[i];
         for (int64_t b = 0; b < k->rows.dim / Q8_BLOCK; b++) {
+            k->own_scales[i][b] = 0.01f * random_normal(random);
             char *const block = k->bytes[i] + b * Q8_BLOCK_BYTES;
             const uint16_t scale = draw_scale(random);
             memcpy(block, &scale, sizeof scale);
@@ -526,6 +568,8 @@ static void draw_panel_keys(struct panel_keys *k, uint64_t *random)
 static float panel_scale(const struct panel_keys *k, int i, int64_t d)
 {
     uint16_t half;
+    if (k->rows.type == TYPE_I8)
+        return k->scales[i][d / k->rows.scale_group];
     memcpy(&half, k->row[i] + bytes_of(TYPE_Q8_0, d), sizeof half);
     return float_from_f16(half);
 }
@@ -533,7 +577,7 @@ static float panel_scale(const struct panel_keys *k, int i, int64_t d)
 static int panel_byte(const struct panel_keys *k, int i, int64_t d)
 {
     const int64_t at = bytes_of(TYPE_Q8_0, d) + (int64_t)sizeof(uint16_t) + d % Q8_BLOCK;
-    return (int8_t)k->row[i][at];
+    return (int8_t)k->row[i][k->rows.type == TYPE_I8 ? d : at];
 }
 
 static float model_panel_score(const struct panel_keys *k, int i, const float *rounded)
