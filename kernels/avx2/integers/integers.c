@@ -62,14 +62,6 @@ enum {
     STEPS_OF_PAIR = STEPS / PAIRS,
 };
 
-/* Returns the scales of VECTOR rows for the block at element d. */
-static inline __attribute__((always_inline)) __m256
-scales_of_block(const struct key_rows *rows, const char *const *key, int64_t d)
-{
-    return is_i8(rows->type) ? scales_at(TYPE_I8, rows, key, d)
-                             : scales_at(TYPE_Q8_0, rows, key, d);
-}
-
 /* A block of the rounded rows of q, in the order of the elements, each 8 elements twice. */
 struct doubled_q {
     _Alignas(32) int16_t n[PANEL_ROWS][EIGHTS][2 * EIGHT];
@@ -157,15 +149,14 @@ static inline __attribute__((always_inline)) void sum_products(const char *const
 }
 
 /* Adds the products of the block at element d to the scores of VECTOR keys. */
-static inline __attribute__((always_inline)) void add_block(const struct panel *panel,
-                                                            const struct doubled_q *q, int key,
-                                                            int64_t d, struct scores *scores,
-                                                            const int rows)
+static inline __attribute__((always_inline)) void
+add_block(const enum type type, const struct panel *panel, const struct doubled_q *q, int key,
+          int64_t d, struct scores *scores, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
     __m256i sum[PANEL_ROWS];
-    sum_products(k->row + key, integers_in_row(k->type, d), q, sum, rows);
-    const __m256 scale = scales_of_block(k, k->row + key, d);
+    sum_products(k->row + key, integers_in_row(type, d), q, sum, rows);
+    const __m256 scale = scales_at(type, k, k->row + key, d);
     for (int r = 0; r < rows; r++) {
         float *const s = scores->s[r] + key;
         const __m256 both = _mm256_mul_ps(_mm256_set1_ps(panel->q[r][d / Q8_BLOCK]), scale);
@@ -174,20 +165,32 @@ static inline __attribute__((always_inline)) void add_block(const struct panel *
     }
 }
 
+/* Adds the products of the block at element d to the scores of all keys. The type is a constant,
+ * because a branch for each vector of keys would take some 2 % of the time. */
+static inline __attribute__((always_inline)) void add_blocks(const enum type type,
+                                                             const struct panel *panel, int64_t d,
+                                                             struct scores *scores,
+                                                             struct ahead *ahead, const int rows)
+{
+    struct doubled_q q;
+    double_q(panel, d, &q, rows);
+    begin_tile(ahead);
+    for (int key = 0; key < panel->most; key += VECTOR) {
+        prefetch_ahead(ahead, TYPE_Q8_0);
+        add_block(type, panel, &q, key, d, scores, rows);
+    }
+}
+
 static inline __attribute__((always_inline)) void score_rows(const struct panel *panel,
                                                              struct scores *scores, const int rows)
 {
     const int64_t dim = panel->block->k.dim;
     struct ahead ahead = v_ahead(panel, dim / Q8_BLOCK, (panel->most + VECTOR - 1) / VECTOR);
-    for (int64_t d = 0; d < dim; d += Q8_BLOCK) {
-        struct doubled_q q;
-        double_q(panel, d, &q, rows);
-        begin_tile(&ahead);
-        for (int key = 0; key < panel->most; key += VECTOR) {
-            prefetch_ahead(&ahead, TYPE_Q8_0);
-            add_block(panel, &q, key, d, scores, rows);
-        }
-    }
+    for (int64_t d = 0; d < dim; d += Q8_BLOCK)
+        if (is_i8(panel->block->k.type))
+            add_blocks(TYPE_I8, panel, d, scores, &ahead, rows);
+        else
+            add_blocks(TYPE_Q8_0, panel, d, scores, &ahead, rows);
 }
 
 #include "kernels/avx2/integers/tiled_scores.h"
@@ -273,10 +276,11 @@ take_weights(const struct panel *panel, const struct weights *weights, struct we
 
 /* Returns the scales of 8 keys for the block at column c: of four keys, and of the four keys that
  * lie VECTOR keys later. */
-static inline __m256 scales_apart(const struct key_rows *v, int key, int64_t c)
+static inline __attribute__((always_inline)) __m256
+scales_apart(const enum type type, const struct key_rows *v, int key, int64_t c)
 {
     const char *const *const row = v->row + key;
-    if (is_i8(v->type)) {
+    if (type == TYPE_I8) {
         const int64_t at = c / v->scale_group;
         const float *const *const s = v->scales + key;
         return _mm256_setr_ps(s[0][at], s[1][at], s[2][at], s[3][at], s[VECTOR][at],
@@ -287,19 +291,28 @@ static inline __m256 scales_apart(const struct key_rows *v, int key, int64_t c)
 }
 
 /* Returns whether all scales are finite. */
-static inline __attribute__((always_inline)) bool
-take_scales(const struct panel *panel, int64_t column, struct scale_lines *lines)
+static inline __attribute__((always_inline)) bool take_scales_of(const enum type type,
+                                                                 const struct panel *panel,
+                                                                 int64_t column,
+                                                                 struct scale_lines *lines)
 {
     __m256i most = _mm256_setzero_si256();
     for (int key = 0; key < whole_steps(panel); key += VECTOR) {
         const int first = key / STEP_KEYS * STEP_KEYS + key % STEP_KEYS / 2;
-        const __m256 scale = scales_apart(&panel->block->v, first, column);
+        const __m256 scale = scales_apart(type, &panel->block->v, first, column);
         const __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), scale);
         most = _mm256_max_epi32(most, _mm256_castps_si256(magnitude));
         _mm256_store_ps(lines->scale + key, scale);
         _mm256_store_ps(lines->magnitude + key, magnitude);
     }
     return is_finite(_mm256_castsi256_ps(most));
+}
+
+static inline __attribute__((always_inline)) bool
+take_scales(const struct panel *panel, int64_t column, struct scale_lines *lines)
+{
+    return is_i8(panel->block->v.type) ? take_scales_of(TYPE_I8, panel, column, lines)
+                                       : take_scales_of(TYPE_Q8_0, panel, column, lines);
 }
 
 /* Replaces scales that are not finite by 0. A row that does not see the key of such a scale takes
