@@ -50,7 +50,7 @@ add_block_of_tiles(const struct panel *panel, int first, int64_t d, __m512 s[][M
         for (int j = 0; j < tiles; j++)
             sum[r][j] = _mm512_set1_epi32(beginnings_of(panel->q[r], k->dim)[d / Q8_BLOCK]);
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 2
     for (int i = 0; i < UNITS; i++) {
         __m512i even[MAX_TILE], odd[MAX_TILE];
         if (i % (UNITS / ASKS) == 0)
