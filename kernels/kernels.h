@@ -590,6 +590,17 @@ struct integer_kernels {
     void (*add)(int32_t *sum, const int16_t *a, const int16_t *b);
 };
 
+/* The instructions by which the tiles of a unit multiply signed bytes, for dispatch/cpu/probe.c. An
+ * entry is NULL if the tiles use no such instruction. There are MAX_VECTOR sums. */
+struct byte_kernels {
+    /* Computes sum[i] += the products of bytes 4 i to 4 i + 3. */
+    void (*dot)(int32_t *sum, const int8_t *a, const int8_t *b);
+
+    /* Four sums and 16 bytes of each factor are matrices. Computes sum[2][2] += a * transpose of b,
+     * where a and b are [2][8]. */
+    void (*multiply)(int32_t *sum, const int8_t *a, const int8_t *b);
+};
+
 /* Rounded inputs. A block of x has Q8_BLOCK inputs of each row of a group of ROW_GROUP rows. First
  * come the scales of the rows, as binary32. Then comes an int32_t for each row: the `beginning` of
  * its sums. Then come the integers of the rows, in a form that the tiles choose. A tile that adds
@@ -851,6 +862,8 @@ struct kernels {
     const struct pair_kernels *pairs;
 
     const struct integer_kernels *integers;
+
+    const struct byte_kernels *bytes; /* NULL for tiles that need no trial of such instructions */
 
     /* NULL in a build without the part linear */
     const struct matrix_integer_kernels *matrix_integers;

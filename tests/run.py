@@ -271,9 +271,31 @@ def suite_neon():
     figures(outputs)
     if len(failed) == before and re.search(r"neon: \d+ cases, 0 differ", outputs.get("golden", "")):
         ran_where["neon"] = "emulated (qemu-user)"
+        note_integers(outputs["golden"], "emulated (qemu-user)")
+    emulate_neon_units()
     check_loops("neon", NEON_BUILD)
     portable_state("neon", EMULATORS / "neon_machine", NEON_BUILD)
     onnx_cases("neon: onnx", NEON_BUILD, EMULATORS / "neon_machine")
+
+
+def emulate_neon_units():
+    """Runs the units of NEON that the CPU of the suite neon lacks on a CPU with all features."""
+    machine = [EMULATORS / "neon_machine", "-cpu", "max"]
+    status, output = run([*machine, NEON_BUILD / "tests" / "test_dispatch"], timeout=600)
+    record_tap("neon machine: dispatch", status, output)
+    for name in library_units(NEON_BUILD):
+        if name in ran_where:
+            continue
+        before = len(failed)
+        for test, *arguments in (["golden", GOLDEN, "--isa", name, "--kind", "attention-integers"],
+                                 ["golden", GOLDEN, "--isa", name, "--kind", "linear-integers"],
+                                 ["test_integers", "--isa", name], ["test_linear_integers", "--isa", name]):
+            status, output = run([*machine, NEON_BUILD / "tests" / test, *arguments], timeout=3000)
+            record_tap(f"neon machine: {test} of {name}", status, output)
+            if test == "golden" and not re.search(rf"^# {re.escape(name)}: \d+ cases, 0 differ$", output, re.MULTILINE):
+                record(f"neon machine: {name} ran", False, output)
+        if len(failed) == before:
+            ran_where[name] = "emulated (qemu-user)"
 
 
 def suite_avx512():
@@ -574,10 +596,21 @@ def isas(state=r"(?:yes|no) +(?:yes|no)"):
     return re.findall(rf"^(\w+) +{state} ", output, re.MULTILINE)
 
 
-def library_units():
-    """Returns the units that the library holds."""
-    _, output = run([BUILD / "tools" / "attnkit", "info"])
-    return re.findall(r"^(\w+\+\w+) +yes ", output, re.MULTILINE)
+def units_of(built, *command):
+    """Returns the units that `attnkit info` lists. `built` is yes, no, or a pattern for both."""
+    _, output = run([*command, "info"])
+    return re.findall(rf"^(\w+\+\w+) +{built} ", output, re.MULTILINE)
+
+
+def library_units(folder=BUILD):
+    """Returns the units that the library of a build holds."""
+    wrapper = [EMULATORS / "neon_machine"] if folder == NEON_BUILD and platform.machine() != "aarch64" else []
+    return units_of("yes", *wrapper, folder / "tools" / "attnkit")
+
+
+def all_units():
+    """Returns the units of all CPU families."""
+    return units_of("(?:yes|no)", BUILD / "tools" / "attnkit")
 
 
 def list_isas(every_isa):
@@ -585,7 +618,7 @@ def list_isas(every_isa):
     record("attnkit info lists the instruction sets", len(known) >= 4)
     record("test_units is built: the compiler knows its instructions",
            bool(units) or not every_isa)
-    for title, names in ("instruction set", known), ("unit", library_units()), ("instruction", units):
+    for title, names in ("instruction set", known), ("unit", all_units()), ("instruction", units):
         say(f"\n{title:<18}tested")
         for name in names:
             where = ran_where.get(name)

@@ -22,6 +22,8 @@ enum {
     CPU_AVX512_VNNI = 1 << 11,
     CPU_AMX_TILE = 1 << 12,
     CPU_AMX_BF16 = 1 << 13,
+    CPU_DOTPROD = 1 << 14,
+    CPU_I8MM = 1 << 15,
     CPU_FAST_BF16 = 1 << 10, /* a core starts as many VDPBF16PS in a cycle as FMA of a zmm */
 };
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Features of a 64-bit ARM CPU: the hardware capabilities that the operating system reports. The
- * operating system reports only features whose registers it saves.
+ * Features of a 64-bit ARM CPU, as the operating system reports them: Linux and Android by hardware
+ * capabilities, macOS and iOS by sysctl, Windows by IsProcessorFeaturePresent. An operating system
+ * reports only features whose registers it saves. On other systems the library uses NEON alone,
+ * which is part of the base architecture there.
  */
 #include "dispatch/cpu/cpu.h"
 
@@ -9,19 +11,56 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
-struct cpu attnkit_cpu(void)
+/* Bits of the auxiliary vector. Older headers do not define them. */
+enum { ASIMDDP = 20, I8MM2 = 13 };
+
+static uint32_t features(void)
 {
-    const uint32_t has = getauxval(AT_HWCAP) & HWCAP_ASIMD ? CPU_NEON : 0;
-    return (struct cpu){has, has};
+    const unsigned long has = getauxval(AT_HWCAP), has2 = getauxval(AT_HWCAP2);
+    return (has & HWCAP_ASIMD ? CPU_NEON : 0) | (has >> ASIMDDP & 1 ? CPU_DOTPROD : 0) |
+           (has2 >> I8MM2 & 1 ? CPU_I8MM : 0);
+}
+#elif defined(__APPLE__)
+#include <stddef.h>
+#include <sys/sysctl.h>
+
+/* Returns `feature` if the system reports 1 for the name. Older systems do not know all names. */
+static uint32_t reported(const char *name, uint32_t feature)
+{
+    int is_there = 0;
+    size_t size = sizeof is_there;
+    return sysctlbyname(name, &is_there, &size, NULL, 0) == 0 && is_there ? feature : 0;
+}
+
+static uint32_t features(void)
+{
+    return CPU_NEON | reported("hw.optional.arm.FEAT_DotProd", CPU_DOTPROD) |
+           reported("hw.optional.arm.FEAT_I8MM", CPU_I8MM);
+}
+#elif defined(_WIN32)
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+
+/* Numbers of features. Older headers do not define them. */
+enum { V82_DP = 43, V82_I8MM = 66 };
+
+static uint32_t features(void)
+{
+    return CPU_NEON | (IsProcessorFeaturePresent(V82_DP) ? CPU_DOTPROD : 0) |
+           (IsProcessorFeaturePresent(V82_I8MM) ? CPU_I8MM : 0);
 }
 #else
-/* On systems other than Linux nothing is asked for, because NEON is part of their base architecture
- * for 64-bit ARM. */
-struct cpu attnkit_cpu(void)
+static uint32_t features(void)
 {
-    return (struct cpu){CPU_NEON, CPU_NEON};
+    return CPU_NEON;
 }
 #endif
+
+struct cpu attnkit_cpu(void)
+{
+    const uint32_t has = features();
+    return (struct cpu){has, has};
+}
 
 const char *attnkit_ask_for_tiles(void)
 {

@@ -26,7 +26,7 @@
 #include "dispatch/common/versioned.h"
 
 extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnkit_avx512_vnni,
-    attnkit_avx512_bf16, attnkit_avx512_amx, attnkit_neon;
+    attnkit_avx512_bf16, attnkit_avx512_amx, attnkit_neon, attnkit_neon_dotprod, attnkit_neon_i8mm;
 
 /* The kernel tables of the CPU family, or NULL for a table that the build leaves out. */
 #if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX2)
@@ -60,6 +60,16 @@ extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnki
 #else
 #define KERNELS_NEON NULL
 #endif
+#if defined(__aarch64__) && !defined(ATTNKIT_WITHOUT_NEON_DOTPROD)
+#define KERNELS_NEON_DOTPROD &attnkit_neon_dotprod
+#else
+#define KERNELS_NEON_DOTPROD NULL
+#endif
+#if defined(__aarch64__) && !defined(ATTNKIT_WITHOUT_NEON_I8MM)
+#define KERNELS_NEON_I8MM &attnkit_neon_i8mm
+#else
+#define KERNELS_NEON_I8MM NULL
+#endif
 
 enum { SCALAR, AVX2, AVX512, NEON, ISA_COUNT };
 
@@ -72,7 +82,7 @@ static const struct isa isas[ISA_COUNT] = {
                 CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ |
                     CPU_AVX512VL,
                 KERNELS_AVX512, true},
-    [NEON] = {"neon", "NEON (64-bit ARM)", CPU_NEON, KERNELS_NEON, false},
+    [NEON] = {"neon", "NEON (64-bit ARM)", CPU_NEON, KERNELS_NEON, true},
 };
 
 /* All units. The units of one instruction set go from worst to best. */
@@ -82,6 +92,8 @@ static const struct unit units[] = {
      CPU_FAST_BF16, false, KERNELS_AVX512_BF16},
     {"avx512+amx", AVX512, "AMX_TILE, AMX_BF16, AVX512_BF16, AVX512_VNNI",
      CPU_AMX_TILE | CPU_AMX_BF16 | CPU_AVX512_BF16 | CPU_AVX512_VNNI, 0, true, KERNELS_AVX512_AMX},
+    {"neon+dotprod", NEON, "DotProd", CPU_DOTPROD, 0, false, KERNELS_NEON_DOTPROD},
+    {"neon+i8mm", NEON, "I8MM, DotProd", CPU_I8MM | CPU_DOTPROD, 0, false, KERNELS_NEON_I8MM},
 };
 
 #define WITHOUT_UNIT "+none"
@@ -93,6 +105,8 @@ enum {
     UNITS_FROM = 8,        /* the kept choice is isa + UNITS_FROM * (unit + 1) */
     ENABLED_FROM = 128,    /* the kept choice also has ENABLED_FROM * enabled */
 };
+_Static_assert((int)ISA_COUNT <= UNITS_FROM && UNITS_FROM * (UNIT_COUNT + 1) <= FROM_ENVIRONMENT,
+               "a number of less than FROM_ENVIRONMENT holds each choice");
 
 /* Bit i is set if the program has enabled units[i]. */
 static _Atomic int enabled;

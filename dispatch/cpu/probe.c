@@ -147,10 +147,58 @@ bool attnkit_bytes_keep_bits(const struct matrix_integer_kernels *integers)
     return true;
 }
 
+/* Adds the products that struct byte_kernels defines to MAX_VECTOR sums. */
+static void add_dots(int32_t *sum, const int8_t *a, const int8_t *b)
+{
+    for (int i = 0; i < 4 * MAX_VECTOR; i++)
+        sum[i / 4] += a[i] * b[i];
+}
+
+static void add_matrices(int32_t *sum, const int8_t *a, const int8_t *b)
+{
+    enum { INNER = 8 };
+    for (int i = 0; i < MAX_VECTOR; i++) {
+        const int first = i / 4 * 2 * INNER;
+        for (int j = 0; j < INNER; j++)
+            sum[i] += a[first + i / 2 % 2 * INNER + j] * b[first + i % 2 * INNER + j];
+    }
+}
+
+/* Returns whether `tried` adds the same products as `right`. -128 is among the bytes. */
+static bool adds_products(void (*tried)(int32_t *sum, const int8_t *a, const int8_t *b),
+                          void (*right)(int32_t *sum, const int8_t *a, const int8_t *b))
+{
+    enum { TRIALS = 8 };
+    uint32_t random = 1;
+    for (int trial = 0; trial < TRIALS; trial++) {
+        int32_t sum[MAX_VECTOR], expected[MAX_VECTOR];
+        int8_t a[4 * MAX_VECTOR], b[4 * MAX_VECTOR];
+        for (int i = 0; i < 4 * MAX_VECTOR; i++) {
+            a[i] = (int8_t)(drawn_integer(&random, INT8_MAX) - (trial % 2));
+            b[i] = (int8_t)drawn_integer(&random, INT8_MAX);
+        }
+        for (int i = 0; i < MAX_VECTOR; i++)
+            sum[i] = expected[i] = drawn_integer(&random, INT16_MAX) * 16384;
+        right(expected, a, b);
+        tried(sum, a, b);
+        if (memcmp(sum, expected, sizeof sum) != 0)
+            return false;
+    }
+    return true;
+}
+
+bool attnkit_signed_bytes_keep_bits(const struct byte_kernels *bytes)
+{
+    return (!bytes->dot || adds_products(bytes->dot, add_dots)) &&
+           (!bytes->multiply || adds_products(bytes->multiply, add_matrices));
+}
+
 bool attnkit_keeps_bits(const struct kernels *kernels)
 {
     const struct matrix_integer_kernels *const bytes = kernels->matrix_integers;
     if (bytes && bytes->add && !attnkit_bytes_keep_bits(bytes))
+        return false;
+    if (kernels->bytes && !attnkit_signed_bytes_keep_bits(kernels->bytes))
         return false;
     return (!kernels->pairs || attnkit_pairs_keep_bits(kernels->pairs)) &&
            (!HAS_INTEGERS || !kernels->integers->add ||

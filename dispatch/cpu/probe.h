@@ -26,6 +26,9 @@ bool attnkit_integers_keep_bits(const struct integer_kernels *integers);
 /* Returns whether `add` of these tiles gives the right sums. */
 bool attnkit_bytes_keep_bits(const struct matrix_integer_kernels *integers);
 
+/* Returns whether the instructions of these tiles give the right sums. */
+bool attnkit_signed_bytes_keep_bits(const struct byte_kernels *bytes);
+
 /* Returns whether these tiles, for panels of `lanes` lanes, give the bits of the scalar tiles. */
 bool attnkit_groups_keep_bits(const struct grouped_kernels *grouped, int lanes);
 

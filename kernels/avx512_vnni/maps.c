@@ -11,7 +11,8 @@
  */
 #include "kernels/avx512/integers/bytes.h"
 
-enum { STEP = 4, ROWS = 8, WIDTH = 1, FEW_ROWS = 4, FEW_WIDTH = 2, ONE_WIDTH = 4, FEW_MOST = 4 };
+enum { STEP = 4, ROWS_OF_SUMS = 1 };
+enum { ROWS = 8, WIDTH = 1, FEW_ROWS = 4, FEW_WIDTH = 2, ONE_WIDTH = 4, FEW_MOST = 4 };
 
 typedef int8_t input;
 

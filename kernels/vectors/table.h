@@ -64,6 +64,9 @@ const struct kernels KERNEL_TABLE = {
 #ifdef KERNEL_PAIRS
     .pairs = KERNEL_PAIRS,
 #endif
+#ifdef KERNEL_BYTES
+    .bytes = KERNEL_BYTES,
+#endif
 #ifndef ATTNKIT_WITHOUT_INTEGERS
     .integers = &KERNEL_INTEGERS,
 #endif

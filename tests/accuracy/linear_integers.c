@@ -27,8 +27,9 @@
 #include "tests/support/linear_call.h"
 #include "tests/support/random.h"
 #include "tests/support/sample.h"
+#include "tests/support/units.h"
 
-enum { TYPES = 3, CASES = 400, LONGER = 10, MOST_NAMES = 8, CASE_COST = 200000 };
+enum { TYPES = 3, CASES = 400, LONGER = 10, MOST_NAMES = 12, CASE_COST = 200000 };
 
 #define COUNT(table) ((int64_t)(sizeof(table) / sizeof(table)[0]))
 
@@ -504,8 +505,7 @@ static void find_names(const char *wanted)
     const struct unit *units;
     const int isa_count = attnkit_isas(&isas), unit_count = attnkit_units(&units);
     for (int i = 0; i < isa_count; i++)
-        add_name(isas[i].has_units ? "avx512+none" : isas[i].name, attnkit_isa_can_run(&isas[i]),
-                 wanted);
+        add_name(name_without_units(i), attnkit_isa_can_run(&isas[i]), wanted);
     for (int i = 0; i < unit_count; i++)
         add_name(units[i].name, attnkit_unit_can_run(&units[i]), wanted);
 }

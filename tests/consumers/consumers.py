@@ -267,7 +267,7 @@ def commands(folder):
     for entry in json.loads((folder / "compile_commands.json").read_text()):
         path = (Path(entry["directory"]) / entry["file"]).resolve()
         target = entry.get("output", entry["command"])
-        if not re.search(r"(libattnkit(_avx2|_avx512|_avx512_vnni|_avx512_bf16|_avx512_amx|_neon|_scalar)?\.(a|so[\d.]*)\.p|attnkit_objects\.dir)/", target):
+        if not re.search(r"(libattnkit(_(?!grown|described)\w+)?\.(a|so[\d.]*)\.p|attnkit_objects\.dir)/", target):
             continue
         for tree in (TREE, ROOT):
             if path.is_relative_to(tree):

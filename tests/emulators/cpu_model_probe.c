@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests which instruction set the library chooses on this CPU, and whether its results have the
- * right bits.
+ * Tests which instruction set and unit the library chooses on this CPU, and whether its results
+ * have the right bits.
  *
- *     cpu_model_probe [EXPECTED_ISA]
+ *     cpu_model_probe [EXPECTED]
  *
- * The program prints the choice, runs a small prefill and a decoding step on the chosen instruction
- * set, and compares the hash of the results with the hash of the scalar reference. The exit status
- * is 0 if the hash is right and the choice is as expected, else 1. The program is meant for CPU
- * models of emulators. Its own code uses only baseline instructions, so an instruction that the
- * model lacks can only come from a wrong choice.
+ * EXPECTED is the name of an instruction set, of a unit, or of an instruction set without a unit,
+ * as in "neon+none". The program prints the choice, runs a small prefill and a decoding step on the
+ * chosen instruction set, and compares the hash of the results with the hash of the scalar
+ * reference. The exit status is 0 if the hash is right and the choice is as expected, else 1. The
+ * program is meant for CPU models of emulators. Its own code uses only baseline instructions, so an
+ * instruction that the model lacks can only come from a wrong choice.
  */
 #include <attnkit.h>
 
@@ -100,12 +101,17 @@ static bool choice_is(const char *expected)
         printf("no choice: %s\n", message);
         return false;
     }
-    printf("%s (%s)\n", choice.prefill, choice.reason);
+    char name[32];
+    snprintf(name, sizeof name, "%s+none", choice.prefill);
+    if (choice.unit)
+        snprintf(name, sizeof name, "%s", choice.unit);
+    printf("%s (%s)\n", name, choice.reason);
     if (strcmp(choice.prefill, choice.decode) != 0)
         printf("decode: %s\n", choice.decode);
     if (!expected)
         return true;
-    const bool right = !strcmp(choice.prefill, expected) && !strcmp(choice.decode, expected);
+    const bool right = !strcmp(strchr(expected, '+') ? name : choice.prefill, expected) &&
+                       !strcmp(choice.prefill, choice.decode);
     if (!right)
         printf("expected %s\n", expected);
     return right;

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Checks the choice of kernels on processors that this machine does not have. The script runs a probe under qemu's user
-# mode, on one processor model after the other, as `PROBE EXPECTED_ISA`. The exit status of the probe is 0 if the
-# library chose this instruction set and a small attention has the right result. Prints one TAP line for each model.
+# mode, on one processor model after the other, as `PROBE EXPECTED`. The exit status of the probe is 0 if the library
+# chose this instruction set or unit, and a small attention has the right result. Prints one TAP line for each model.
 set -euo pipefail
 
 readonly usage_error=2 not_available=98
@@ -29,9 +29,10 @@ readonly x86_models=(
     "max,-xsave scalar"
 )
 readonly arm_models=(
-    "cortex-a53 neon"
-    "cortex-a76 neon"
-    "max neon"
+    "cortex-a53 neon+none"
+    "cortex-a76 neon+dotprod"
+    "neoverse-n1 neon+dotprod"
+    "max neon+i8mm"
 )
 
 here=$(dirname "${BASH_SOURCE[0]}")

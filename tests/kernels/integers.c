@@ -7,6 +7,8 @@
  * be inside the bound that tests/oracle/oracle.c derives. Calls with strange numbers are compared
  * with the reference and with the oracle. Their scales may be NaN, infinite, 0 or negative, and
  * their groups so small that they become 0.
+ * The instructions of each unit are also compared with their models (tests/units/models.h), and the
+ * trial that leaves out a unit must notice wrong instructions.
  *
  *   integers [--isa NAME]
  */
@@ -24,6 +26,7 @@
 
 #include "dispatch/attention/attention.h"
 #include "dispatch/cpu/isa.h"
+#include "dispatch/cpu/probe.h"
 #include "kernels/integers.h"
 #include "kernels/scalar/reference.h"
 #include "kernels/scalar/scalar.h"
@@ -33,8 +36,10 @@
 #include "tests/support/memory.h"
 #include "tests/support/random.h"
 #include "tests/support/sample.h"
+#include "tests/support/units.h"
+#include "tests/units/models.h"
 
-enum { CASES = 600, LONGER = 10, BOUND_EVERY = 3, MOST_NAMES = 8 };
+enum { CASES = 600, LONGER = 10, BOUND_EVERY = 3, MOST_NAMES = 12 };
 
 /* The names of instruction sets and units that run here. */
 static const char *names[MOST_NAMES];
@@ -709,6 +714,146 @@ static void tiles_of_prefill_keep_their_contract(void **state)
     }
 }
 
+/* --- Instructions of units ---------------------------------------------------------------------
+ */
+
+enum { INSTRUCTION_CASES = 2000, FACTORS = 4 * MAX_VECTOR };
+
+/* The sums and factors of an instruction, as words for the models and as bytes for the tiles. */
+struct operands {
+    uint32_t sum[MAX_VECTOR], a[MAX_VECTOR], b[MAX_VECTOR];
+};
+
+/* Draws words. Half of their bytes are extreme. The sums are far from overflow. */
+static struct operands draw_operands(uint64_t *random)
+{
+    static const uint8_t extremes[] = {0x00, 0x01, 0x7f, 0x80, 0x81, 0xff};
+    struct operands o;
+    uint8_t a[FACTORS], b[FACTORS];
+    for (int i = 0; i < FACTORS; i++) {
+        const uint64_t bits = random_bits(random);
+        a[i] = bits & 1 << 20 ? extremes[bits % 6] : (uint8_t)bits;
+        b[i] = bits & 1 << 21 ? extremes[(bits >> 8) % 6] : (uint8_t)(bits >> 8);
+    }
+    memcpy(o.a, a, sizeof a);
+    memcpy(o.b, b, sizeof b);
+    for (int i = 0; i < MAX_VECTOR; i++)
+        o.sum[i] = (uint32_t)random_bits(random) >> 2;
+    return o;
+}
+
+static void expect_lanes(const struct operands *o, const int32_t *got,
+                         uint32_t (*model)(uint32_t sum, uint32_t a, uint32_t b))
+{
+    uint32_t expected[MAX_VECTOR];
+    for (int i = 0; i < MAX_VECTOR; i++)
+        expected[i] = model(o->sum[i], o->a[i], o->b[i]);
+    assert_memory_equal(got, expected, sizeof expected);
+}
+
+static void expect_matrices(const struct operands *o, const int32_t *got)
+{
+    uint32_t expected[MAX_VECTOR];
+    memcpy(expected, o->sum, sizeof expected);
+    for (int i = 0; i < MAX_VECTOR; i += 4)
+        model_smmla(expected + i, o->a + i, o->b + i);
+    assert_memory_equal(got, expected, sizeof expected);
+}
+
+/* Returns how many instructions of the kernels were compared with their models. */
+static int check_instructions(const struct kernels *kernels, const struct operands *o)
+{
+    int32_t sum[MAX_VECTOR];
+    int count = 0;
+    if (kernels->integers->add && ++count) {
+        memcpy(sum, o->sum, sizeof sum);
+        kernels->integers->add(sum, (const int16_t *)(const void *)o->a,
+                               (const int16_t *)(const void *)o->b);
+        expect_lanes(o, sum, model_vpdpwssd);
+    }
+    if (kernels->matrix_integers->add && ++count) {
+        memcpy(sum, o->sum, sizeof sum);
+        kernels->matrix_integers->add(sum, (const uint8_t *)o->a, (const int8_t *)o->b);
+        expect_lanes(o, sum, model_vpdpbusd);
+    }
+    if (kernels->bytes && kernels->bytes->dot && ++count) {
+        memcpy(sum, o->sum, sizeof sum);
+        kernels->bytes->dot(sum, (const int8_t *)o->a, (const int8_t *)o->b);
+        expect_lanes(o, sum, model_sdot);
+    }
+    if (kernels->bytes && kernels->bytes->multiply && ++count) {
+        memcpy(sum, o->sum, sizeof sum);
+        kernels->bytes->multiply(sum, (const int8_t *)o->a, (const int8_t *)o->b);
+        expect_matrices(o, sum);
+    }
+    return count;
+}
+
+static void instructions_of_units_have_the_bits_of_their_models(void **state)
+{
+    (void)state;
+    const struct unit *units;
+    const int unit_count = attnkit_units(&units);
+    for (int u = 0; u < unit_count; u++) {
+        uint64_t random = 30;
+        if (!attnkit_unit_can_run(&units[u]))
+            continue;
+        for (int i = 0; i < INSTRUCTION_CASES; i++) {
+            const struct operands o = draw_operands(&random);
+            assert_true(check_instructions(units[u].kernels, &o) > 0);
+        }
+    }
+}
+
+static void dot(int32_t *sum, const int8_t *a, const int8_t *b)
+{
+    for (int i = 0; i < FACTORS; i++)
+        sum[i / 4] += a[i] * b[i];
+}
+
+static void dot_with_unsigned_bytes(int32_t *sum, const int8_t *a, const int8_t *b)
+{
+    for (int i = 0; i < FACTORS; i++)
+        sum[i / 4] += (uint8_t)a[i] * b[i];
+}
+
+static void dot_of_three(int32_t *sum, const int8_t *a, const int8_t *b)
+{
+    for (int i = 0; i < FACTORS; i++)
+        sum[i / 4] += i % 4 == 3 ? 0 : a[i] * b[i];
+}
+
+/* Multiplies matrices. If `transposed`, swaps the two sums that are not on the diagonal. */
+static void multiply_any(int32_t *sum, const int8_t *a, const int8_t *b, bool transposed)
+{
+    for (int i = 0; i < MAX_VECTOR; i++) {
+        const int row = transposed ? i % 2 : i / 2 % 2, column = transposed ? i / 2 % 2 : i % 2;
+        for (int j = 0; j < 8; j++)
+            sum[i] += a[i / 4 * 16 + row * 8 + j] * b[i / 4 * 16 + column * 8 + j];
+    }
+}
+
+static void multiply(int32_t *sum, const int8_t *a, const int8_t *b)
+{
+    multiply_any(sum, a, b, false);
+}
+
+static void multiply_transposed(int32_t *sum, const int8_t *a, const int8_t *b)
+{
+    multiply_any(sum, a, b, true);
+}
+
+static void the_trial_notices_wrong_products_of_bytes(void **state)
+{
+    (void)state;
+    const struct byte_kernels right = {dot, multiply};
+    const struct byte_kernels wrong[] = {
+        {dot_with_unsigned_bytes, multiply}, {dot_of_three, multiply}, {dot, multiply_transposed}};
+    assert_true(attnkit_signed_bytes_keep_bits(&right));
+    for (int i = 0; i < 3; i++)
+        assert_false(attnkit_signed_bytes_keep_bits(&wrong[i]));
+}
+
 /* --- The program ------------------------------------------------------------------------------ */
 
 /* Adds a name if the user asked for this name or for all names. */
@@ -724,8 +869,7 @@ static void find_names(const char *wanted)
     const struct unit *units;
     const int isa_count = attnkit_isas(&isas), unit_count = attnkit_units(&units);
     for (int i = 0; i < isa_count; i++)
-        add_name(isas[i].has_units ? "avx512+none" : isas[i].name, attnkit_isa_can_run(&isas[i]),
-                 wanted);
+        add_name(name_without_units(i), attnkit_isa_can_run(&isas[i]), wanted);
     for (int i = 0; i < unit_count; i++)
         add_name(units[i].name, attnkit_unit_can_run(&units[i]), wanted);
 }
@@ -742,6 +886,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(subnormal_products_of_scales_are_inside_the_bound),
         cmocka_unit_test(parts_of_the_keys_have_the_bits_of_one_call),
         cmocka_unit_test(tiles_of_prefill_keep_their_contract),
+        cmocka_unit_test(instructions_of_units_have_the_bits_of_their_models),
+        cmocka_unit_test(the_trial_notices_wrong_products_of_bytes),
     };
     if (name_count == 0) {
         printf("1..0 # SKIP %s cannot run here\n", argv[2]);

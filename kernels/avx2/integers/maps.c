@@ -12,7 +12,8 @@
 
 #include "kernels/integers.h"
 
-enum { STEP = 2, ROWS = 3, WIDTH = 4, FEW_ROWS = 4, FEW_WIDTH = 2, ONE_WIDTH = 4, FEW_MOST = 4 };
+enum { STEP = 2, ROWS_OF_SUMS = 1 };
+enum { ROWS = 3, WIDTH = 4, FEW_ROWS = 4, FEW_WIDTH = 2, ONE_WIDTH = 4, FEW_MOST = 4 };
 
 typedef int16_t input;
 typedef __m256i sums_v;
@@ -98,8 +99,10 @@ static inline __m256i add_stored(__m256i sum, const char *w, const int16_t *x)
     return _mm256_add_epi32(sum, products);
 }
 
-static inline __m256 sums_as_floats(__m256i sum)
+static inline __m256 sums_as_floats(__m256i sum, int row, bool packed)
 {
+    (void)row; /* always 0 */
+    (void)packed;
     return _mm256_cvtepi32_ps(sum);
 }
 

@@ -32,8 +32,10 @@ static inline void store_words(char *to, __m512i w)
     _mm512_store_si512(to, w);
 }
 
-static inline __m512 sums_as_floats(__m512i sum)
+static inline __m512 sums_as_floats(__m512i sum, int row, bool packed)
 {
+    (void)row; /* always 0 */
+    (void)packed;
     return _mm512_cvtepi32_ps(sum);
 }
 

@@ -10,7 +10,8 @@
  */
 #include "kernels/avx512/integers/bytes.h"
 
-enum { STEP = 2, ROWS = 4, WIDTH = 2, FEW_ROWS = 4, FEW_WIDTH = 2, ONE_WIDTH = 4, FEW_MOST = 4 };
+enum { STEP = 2, ROWS_OF_SUMS = 1 };
+enum { ROWS = 4, WIDTH = 2, FEW_ROWS = 4, FEW_WIDTH = 2, ONE_WIDTH = 4, FEW_MOST = 4 };
 
 typedef int16_t input;
 

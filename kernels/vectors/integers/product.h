@@ -3,18 +3,22 @@
  * Linear maps in integers: the entries of struct matrix_integer_kernels that several instruction
  * sets share. A file of an instruction set includes this header after it has defined
  *   input            the integer type of x in a block
- *   sums_v           the integer sums of VECTOR outputs
+ *   sums_v           the integer sums of VECTOR outputs, for ROWS_OF_SUMS rows
  *   words_v          STEP inputs of VECTOR outputs
- *   round_block      rounds Q8_BLOCK inputs, sets the beginning of their sums, returns the scale
+ *   round_block      rounds Q8_BLOCK inputs, sets the beginning of their sums, returns the scale.
+ *                    Writes STEP integers every ROWS_OF_SUMS * STEP places
  *   begin_sums       returns the sums before the first step of a block
  *   make_step        makes the words of a step from the bytes of a packed tile
- *   store_words      stores words
- *   add_products     adds the products of words and STEP inputs of a row to sums
+ *   store_words      stores words as add_stored reads them
+ *   add_products     adds the products of words and STEP inputs of ROWS_OF_SUMS rows to sums
  *   add_stored       does the work of add_products for words in memory
- *   sums_as_floats   converts sums to binary32
+ *   sums_as_floats   converts the sums of one of the ROWS_OF_SUMS rows to binary32; `packed` says
+ *                    whether add_products or add_stored made the sums
  * and the shapes of the register tiles. A register tile has ROWS x WIDTH vectors for many rows. For
  * few rows it has 1 x ONE_WIDTH or FEW_ROWS x FEW_WIDTH vectors. FEW_MOST is the most rows of
- * few_product.
+ * few_product. ROWS_OF_SUMS is 1 or 2. With 2, sums begin with 0, and ROWS and FEW_ROWS are 2. The
+ * second row of the last sums may be missing: then add_products and add_stored read any bytes in
+ * its place.
  *
  * Integer sums of a block and the sums of binary32 of a register tile stay in registers. After the
  * Q8_BLOCK / STEP steps of a block, a vector of sums takes a conversion, a product of scales and an
@@ -44,6 +48,12 @@ enum {
 
 /* ------------------------------------------------------------------------------- x and w */
 
+/* Returns the place of the first integer of a row in the integers of a block. */
+static inline int place_of_row(int row)
+{
+    return row / ROWS_OF_SUMS * ROWS_OF_SUMS * Q8_BLOCK + row % ROWS_OF_SUMS * STEP;
+}
+
 static void round_rows(const float *const *x, int rows, int64_t n, void *blocks)
 {
     char *block = blocks;
@@ -52,7 +62,7 @@ static void round_rows(const float *const *x, int rows, int64_t n, void *blocks)
         int32_t *const beginning = (int32_t *)(void *)(block + X_BEGINNINGS);
         input *const integers = (input *)(void *)(block + X_INTEGERS);
         for (int i = 0; i < rows; i++)
-            scale[i] = round_block(x[i] + d, integers + i * Q8_BLOCK, &beginning[i]);
+            scale[i] = round_block(x[i] + d, integers + place_of_row(i), &beginning[i]);
     }
 }
 
@@ -123,7 +133,7 @@ static inline __attribute__((always_inline)) void add_block(const struct reader 
     const input *const x = (const input *)(const void *)r->integers;
     sums_v sum[ROW_GROUP][MOST_WIDTH];
     floats scale[MOST_WIDTH];
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < rows; i += ROWS_OF_SUMS)
         for (int j = 0; j < vectors; j++)
             sum[i][j] = begin_sums(beginning[i]);
 #pragma GCC unroll 4
@@ -131,18 +141,20 @@ static inline __attribute__((always_inline)) void add_block(const struct reader 
         words_v w[MOST_WIDTH];
         if (packed)
             make_steps(r, s, w, vectors);
-        for (int i = 0; i < rows; i++)
+        for (int i = 0; i < rows; i += ROWS_OF_SUMS)
             for (int j = 0; j < vectors; j++) {
-                const input *const x_s = x + i * Q8_BLOCK + s * STEP;
+                const input *const x_s = x + i * Q8_BLOCK + s * STEP * ROWS_OF_SUMS;
                 sum[i][j] = packed ? add_products(sum[i][j], w[j], x_s)
                                    : add_stored(sum[i][j], stored_words(r, s, j), x_s);
             }
     }
     load_tile_scales(r, scale, vectors, packed);
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++)
-            y[i][j] =
-                fma_v(sums_as_floats(sum[i][j]), broadcast_from(x_scale + i) * scale[j], y[i][j]);
+        for (int j = 0; j < vectors; j++) {
+            const int first = i / ROWS_OF_SUMS * ROWS_OF_SUMS;
+            const floats n = sums_as_floats(sum[first][j], i - first, packed);
+            y[i][j] = fma_v(n, broadcast_from(x_scale + i) * scale[j], y[i][j]);
+        }
 }
 
 /* The place of a register tile: its first row in the product and in its group, and its first
@@ -199,7 +211,7 @@ product_tile(const struct integer_product *p, const char *group, const struct pl
     floats y[ROW_GROUP][MOST_WIDTH];
     struct reader r = {
         .scales = group + at->lane * (int)sizeof(float),
-        .integers = group + X_INTEGERS + at->lane * Q8_BLOCK * (int)sizeof(input),
+        .integers = group + X_INTEGERS + place_of_row(at->lane) * (int)sizeof(input),
     };
     for (int j = 0; j < vectors; j += TILE_VECTORS) {
         const int64_t tile = (at->out + j * VECTOR) / TILE_KEYS;
