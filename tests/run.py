@@ -31,6 +31,7 @@ EMULATORS = ROOT / "tests" / "emulators"
 INTEROP = ROOT / "tests" / "interop"
 REPOSITORY = ROOT / "tests" / "repository"
 TILES = "avx512+amx"  # the unit that a program has to enable
+PAIRS = "avx512+bf16"  # the unit for pairs of bf16
 GOLDEN = ROOT / "tests" / "promises" / "golden.txt"
 NOT_AVAILABLE = 98  # exit status of an emulator that this system lacks
 NOTHING_TO_SEE = 77  # exit status of tools/static/loops.py if it has checked nothing
@@ -284,18 +285,8 @@ def emulate_neon_units():
     status, output = run([*machine, NEON_BUILD / "tests" / "test_dispatch"], timeout=600)
     record_tap("neon machine: dispatch", status, output)
     for name in library_units(NEON_BUILD):
-        if name in ran_where:
-            continue
-        before = len(failed)
-        for test, *arguments in (["golden", GOLDEN, "--isa", name, "--kind", "attention-integers"],
-                                 ["golden", GOLDEN, "--isa", name, "--kind", "linear-integers"],
-                                 ["test_integers", "--isa", name], ["test_linear_integers", "--isa", name]):
-            status, output = run([*machine, NEON_BUILD / "tests" / test, *arguments], timeout=3000)
-            record_tap(f"neon machine: {test} of {name}", status, output)
-            if test == "golden" and not re.search(rf"^# {re.escape(name)}: \d+ cases, 0 differ$", output, re.MULTILINE):
-                record(f"neon machine: {name} ran", False, output)
-        if len(failed) == before:
-            ran_where[name] = "emulated (qemu-user)"
+        if name not in ran_where:
+            emulate_integers(name, machine, GOLDEN, [], NEON_BUILD, "emulated (qemu-user)")
 
 
 def suite_avx512():
@@ -337,26 +328,41 @@ def note_integers(output, where):
             ran_where.setdefault(name, where)
 
 
+def emulate_integers(name, machine, golden, golden_options, build, where):
+    """Runs the tests of integers with a unit on an emulated CPU that has the unit. `golden` is the path of the stored
+    hashes on this CPU."""
+    before = len(failed)
+    for kind in "attention-integers", "linear-integers":
+        status, output = run([*machine, build / "tests" / "golden", golden, "--isa", name, "--kind", kind,
+                              *golden_options], timeout=2400)
+        record_tap(f"emulated: {kind} of {name}", status, output)
+        if not re.search(rf"^# {re.escape(name)}: \d+ cases, 0 differ$", output, re.MULTILINE):
+            record(f"emulated: {kind} ran with {name}", False, output)
+    for test in "test_integers", "test_linear_integers":
+        status, output = run([*machine, build / "tests" / test, "--isa", name], timeout=3000)
+        record_tap(f"emulated: {test} of {name}", status, output)
+    if len(failed) == before:
+        ran_where[name] = where
+
+
 def suite_pairs():
-    """The units of AVX-512 for pairs of bf16 and for integers, in a full-system emulator if the CPU lacks the units."""
+    """The units for pairs of bf16 and for integers, in a full-system emulator if the CPU lacks the units."""
     missing = [name for name in library_units() if name != TILES and name not in ran_where]
     if platform.machine() != "x86_64" or not missing:
         return
-    machine, guest = [EMULATORS / "avx512_machine", "--timeout", "900"], "/golden.txt"
-    status, output = run(machine + [BUILD / "tests" / "test_pairs"], timeout=2400)
+    machine, guest = [EMULATORS / "avx512_machine", "--timeout", "2400"], "/golden.txt"
+    status, output = run(machine + [BUILD / "tests" / "test_dispatch"], timeout=2400)
     if status == NOT_AVAILABLE:
         say("    not available here: " + output.strip())
         return
-    record_tap("avx512 machine: pairs", status, output)
-    note_pairs(output, "emulated (Bochs)")
+    record_tap("avx512 machine: dispatch", status, output)
+    if PAIRS in missing:
+        status, output = run(machine + [BUILD / "tests" / "test_pairs"], timeout=2400)
+        record_tap("avx512 machine: pairs", status, output)
+        note_pairs(output, "emulated (Bochs)")
     for name in missing:
-        if name in ran_where:
-            continue
-        for kind in ("linear-integers", "attention-integers"):
-            status, output = run(machine + [BUILD / "tests" / "golden", guest, "--isa", name, "--kind", kind,
-                                            "--file", f"{GOLDEN}={guest}"], timeout=2400)
-            record_tap(f"avx512 machine: {kind} of {name}", status, output)
-        note_integers(output, "emulated (Bochs)")
+        if name not in ran_where:
+            emulate_integers(name, machine, guest, ["--file", f"{GOLDEN}={guest}"], BUILD, "emulated (Bochs)")
 
 
 def suite_tiles():

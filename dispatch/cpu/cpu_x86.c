@@ -65,10 +65,10 @@ struct cpu attnkit_cpu(void)
                    bit(ecx, 11, CPU_AVX512_VNNI) | bit(edx, 22, CPU_AMX_BF16) |
                    bit(edx, 24, CPU_AMX_TILE);
     if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx))
-        cpu.has |= bit(eax, 5, CPU_AVX512_BF16);
+        cpu.has |= bit(eax, 4, CPU_AVX_VNNI) | bit(eax, 5, CPU_AVX512_BF16);
     cpu.has |= speed_of_bf16();
 
-    const uint32_t ymm = CPU_AVX | CPU_FMA | CPU_F16C | CPU_AVX2;
+    const uint32_t ymm = CPU_AVX | CPU_FMA | CPU_F16C | CPU_AVX2 | CPU_AVX_VNNI;
     const uint32_t zmm = CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ | CPU_AVX512VL |
                          CPU_AVX512_VNNI | CPU_AVX512_BF16 | CPU_FAST_BF16;
     if ((saved & XCR0_YMM) == XCR0_YMM)

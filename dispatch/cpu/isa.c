@@ -25,14 +25,20 @@
 #include "dispatch/common/message.h"
 #include "dispatch/common/versioned.h"
 
-extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx512, attnkit_avx512_vnni,
-    attnkit_avx512_bf16, attnkit_avx512_amx, attnkit_neon, attnkit_neon_dotprod, attnkit_neon_i8mm;
+extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx2_vnni, attnkit_avx512,
+    attnkit_avx512_vnni, attnkit_avx512_bf16, attnkit_avx512_amx, attnkit_neon,
+    attnkit_neon_dotprod, attnkit_neon_i8mm;
 
 /* The kernel tables of the CPU family, or NULL for a table that the build leaves out. */
 #if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX2)
 #define KERNELS_AVX2 &attnkit_avx2
 #else
 #define KERNELS_AVX2 NULL
+#endif
+#if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX2_VNNI)
+#define KERNELS_AVX2_VNNI &attnkit_avx2_vnni
+#else
+#define KERNELS_AVX2_VNNI NULL
 #endif
 #if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX512)
 #define KERNELS_AVX512 &attnkit_avx512
@@ -77,7 +83,7 @@ enum { SCALAR, AVX2, AVX512, NEON, ISA_COUNT };
 static const struct isa isas[ISA_COUNT] = {
     [SCALAR] = {"scalar", "any CPU", 0, &attnkit_scalar, false},
     [AVX2] = {"avx2", "AVX2, FMA, F16C", CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C, KERNELS_AVX2,
-              false},
+              true},
     [AVX512] = {"avx512", "AVX-512 F, BW, DQ, VL; AVX2, FMA",
                 CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ |
                     CPU_AVX512VL,
@@ -87,6 +93,7 @@ static const struct isa isas[ISA_COUNT] = {
 
 /* All units. The units of one instruction set go from worst to best. */
 static const struct unit units[] = {
+    {"avx2+vnni", AVX2, "AVX_VNNI", CPU_AVX_VNNI, 0, false, KERNELS_AVX2_VNNI},
     {"avx512+vnni", AVX512, "AVX512_VNNI", CPU_AVX512_VNNI, 0, false, KERNELS_AVX512_VNNI},
     {"avx512+bf16", AVX512, "AVX512_BF16, AVX512_VNNI", CPU_AVX512_BF16 | CPU_AVX512_VNNI,
      CPU_FAST_BF16, false, KERNELS_AVX512_BF16},

@@ -25,15 +25,18 @@ SSE3_TO_SSE42 = ("addsubp[sd] haddp[sd] hsubp[sd] lddqu movddup movs[hl]dup pabs
 AMX = r"ldtilecfg sttilecfg tile\w+ tdp\w+".split()
 BMI = "andn bextr bls[a-z]+ bzhi mulx pdep pext rorx sarx shlx shrx".split()
 BEYOND_X86_64 = re.compile(
-    r"\t(v(?!err|erw|mcall)[a-z0-9]+|" + "|".join(SSE3_TO_SSE42 + BMI + AMX) + r")(\s|$)"
+    r"\{vex\}|\t(v(?!err|erw|mcall)[a-z0-9]+|" + "|".join(SSE3_TO_SSE42 + BMI + AMX) + r")(\s|$)"
     r"|%[yz]mm|%k[0-7]")
-BEYOND_AVX2 = re.compile(r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])")
-BEYOND_AVX512 = re.compile(r"\t(v(?:dp|cvtne)\w*bf16\w*|vpdp\w+|" + "|".join(AMX) + r")(\s|$)")
-BEYOND_VNNI = re.compile(r"\t(v(?:dp|cvtne)\w*bf16\w*|vpdp(?!busds?\s|wssds?\s)\w+|" + "|".join(AMX) + r")(\s|$)")
+BEYOND_YMM = r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])"
+# objdump prints {vex} before VNNI instructions of AVX-VNNI.
+BEYOND_AVX2 = re.compile(BEYOND_YMM + r"|[\t ]v(?:dp|cvtne)\w*bf16|[\t ]vpdp")
+BEYOND_AVX2_VNNI = re.compile(BEYOND_YMM + r"|[\t ]v(?:dp|cvtne)\w*bf16|[\t ]vpdp(?!busds?\s|wssds?\s)")
+BEYOND_AVX512 = re.compile(r"[\t ](v(?:dp|cvtne)\w*bf16\w*|vpdp\w+|" + "|".join(AMX) + r")(\s|$)")
+BEYOND_VNNI = re.compile(r"\{vex\}|\t(v(?:dp|cvtne)\w*bf16\w*|vpdp(?!busds?\s|wssds?\s)\w+|" + "|".join(AMX) + r")(\s|$)")
 BEYOND_BF16 = re.compile(r"\t(" + "|".join(AMX) + r")(\s|$)")
 # Each folder of kernels/ that is listed may use the instructions of its own set or unit. A folder that is not listed
 # may use any instructions.
-FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2, "avx512": BEYOND_AVX512,
+FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2, "avx2_vnni": BEYOND_AVX2_VNNI, "avx512": BEYOND_AVX512,
              "avx512_vnni": BEYOND_VNNI, "avx512_bf16": BEYOND_BF16}
 
 
@@ -80,7 +83,7 @@ def main():
             for line in lines[:3]:
                 print(f"{path.name}: {line}")
     wide = sum(isa_of(path) == "avx512" for path in paths)
-    units = {isa_of(path) for path in paths} >= {"avx512_bf16", "avx512_vnni", "avx512_amx"}
+    units = {isa_of(path) for path in paths} >= {"avx2_vnni", "avx512_bf16", "avx512_vnni", "avx512_amx"}
     print(f"{len(paths)} objects, {bad} with instructions of another instruction set")
     return 1 if bad or not paths or not wide or not units else 0
 

@@ -37,7 +37,8 @@ KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tile
            "grouped", "linear", "product"]
 INTEGERS = ["panel", "integers", "maps"]  # kernels that multiply integers: prefill, decode, linear maps
 TILES = ["scores", "weighted_v"]  # the limits apply to their full tiles
-TILES_OF_UNIT = {"avx512_vnni": ["panel", "maps"], "avx512_bf16": ["scores", "product"], "avx512_amx": ["grouped"]}
+TILES_OF_UNIT = {"avx2_vnni": [], "avx512_vnni": ["panel", "maps"], "avx512_bf16": ["scores", "product"],
+                 "avx512_amx": ["grouped"], "neon_dotprod": [], "neon_i8mm": []}
 TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # the type at the end of a function's name
 LEAST_PERCENT = 90
 # Loads per FMA. Ice Lake sustains little more than one load of a zmm per cycle. Sapphire Rapids starts two loads of a
@@ -80,6 +81,7 @@ ARM = {
 }
 MACHINES = {
     "avx2": Machine(cpus={"haswell": 2, "znver3": 2}, **X86),
+    "avx2_vnni": Machine(cpus={}, **{**X86, "products": re.compile(r"vpdp(wss|bus)d\s")}),
     # Three models of llvm-mca 19 are not used. Its Ice Lake and Sapphire Rapids start one FMA of a zmm in a cycle, but
     # the real CPUs start two. In its Zen 4, broadcasts from memory are too slow.
     "avx512": Machine(cpus={"skylake-avx512": 2}, **X86),
@@ -90,6 +92,8 @@ MACHINES = {
     # A multiply-add is a TDPBF16PS, which adds 32 products to each of 256 sums. llvm-mca 19 has no model of it.
     "avx512_amx": Machine(cpus={}, **{**X86, "fma": re.compile(r"tdpbf16ps\s")}),
     "neon": Machine(cpus={"neoverse-n1": 2, "neoverse-v2": 4}, **ARM),
+    "neon_dotprod": Machine(cpus={}, **{**ARM, "products": re.compile(r"sdot\s")}),
+    "neon_i8mm": Machine(cpus={}, **{**ARM, "products": re.compile(r"(smmla|sdot)\s")}),
 }
 
 # A basic block: instructions that are entered only at the first instruction and left only at the last instruction.
@@ -127,7 +131,7 @@ def functions(machine, tool, path):
     listing = run([tool, "-d", "--no-show-raw-insn", path])
     parts = re.split(r"^[0-9a-f]+ <(.*)>:$", listing, flags=re.M)[1:]
     for name, part in zip(parts[::2], parts[1::2]):
-        lines = re.findall(r"^\s*([0-9a-f]+):\s+(.*?)\s*$", part, re.M)
+        lines = re.findall(r"^\s*([0-9a-f]+):\s+(?:\{vex\} )?(.*?)\s*$", part, re.M)
         yield name, [(int(address, 16), re.sub(rf"\s+{machine.comment}.*", "", text))
                      for address, text in lines]
 

@@ -8,52 +8,23 @@
  * broadcasts. The number of instructions limits the speed. VPMADDUBSW would need the same number,
  * because its sums of 16 bits have room for two products only.
  */
-#include "kernels/avx2/avx2.h"
-
-#include "kernels/integers.h"
+#include "kernels/avx2/integers/bytes.h"
 
 enum { STEP = 2, ROWS_OF_SUMS = 1 };
 enum { ROWS = 3, WIDTH = 4, FEW_ROWS = 4, FEW_WIDTH = 2, ONE_WIDTH = 4, FEW_MOST = 4 };
 
 typedef int16_t input;
-typedef __m256i sums_v;
-typedef __m256i words_v;
-
-static inline __m256i magnitudes(__m256 x)
-{
-    return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
-}
-
-/* Returns the largest of 8 unsigned integers. */
-static inline uint32_t largest_of(__m256i x)
-{
-    __m128i most = _mm_max_epu32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-    most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0x4e));
-    most = _mm_max_epu32(most, _mm_shuffle_epi32(most, 0xb1));
-    return (uint32_t)_mm_cvtsi128_si32(most);
-}
-
 static inline float round_block(const float *x, int16_t *integers, int32_t *beginning)
 {
-    enum { PARTS = Q8_BLOCK / VECTOR };
-    __m256 part[PARTS];
-    __m256i most = _mm256_setzero_si256(), n[PARTS];
-    for (int i = 0; i < PARTS; i++) {
-        part[i] = _mm256_loadu_ps(x + i * VECTOR);
-        most = _mm256_max_epu32(most, magnitudes(part[i]));
-    }
-    const struct integer_scale s = byte_scale_of(largest_of(most));
-    for (int i = 0; i < PARTS; i++)
-        n[i] = isnan(s.scale)
-                   ? _mm256_setzero_si256()
-                   : _mm256_cvtps_epi32(_mm256_mul_ps(part[i], _mm256_set1_ps(s.inverse)));
+    __m256i n[PARTS];
+    const float scale = round_inputs(x, n);
     for (int i = 0; i < PARTS; i += 2) {
         const __m256i packed = _mm256_packs_epi32(n[i], n[i + 1]);
         _mm256_storeu_si256((__m256i *)(void *)(integers + i * VECTOR),
                             _mm256_permute4x64_epi64(packed, 0xd8));
     }
     *beginning = 0;
-    return s.scale;
+    return scale;
 }
 
 static inline __m256i begin_sums(int32_t beginning)
@@ -69,11 +40,6 @@ static inline __attribute__((always_inline)) void make_step(const char *bytes,
     const __m128i odd = _mm_loadu_si128((const __m128i *)(const void *)(bytes + TILE_KEYS));
     w[0] = _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(even, odd));
     w[1] = _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(even, odd));
-}
-
-static inline void store_words(char *to, __m256i w)
-{
-    _mm256_store_si256((__m256i *)(void *)to, w);
 }
 
 static inline __m256i broadcast_pair(const int16_t *x)
@@ -97,13 +63,6 @@ static inline __m256i add_stored(__m256i sum, const char *w, const int16_t *x)
             : "=x"(products)
             : "x"(broadcast_pair(x)), "m"(*(const __m256i *)(const void *)w));
     return _mm256_add_epi32(sum, products);
-}
-
-static inline __m256 sums_as_floats(__m256i sum, int row, bool packed)
-{
-    (void)row; /* always 0 */
-    (void)packed;
-    return _mm256_cvtepi32_ps(sum);
 }
 
 #include "kernels/vectors/integers/product.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores of decode with integers where K lies in tiles: integers.c has the formula, and includes
- * this header after it has defined dot.
+ * Scores of decode with integers where K lies in tiles: decode.h has the formula, and includes
+ * this header.
  *
  * A tile has 16 keys, in 2 vectors. For each 4 elements, the bytes of elements 0 and 2, and of 1
  * and 3, are interleaved and widened, which takes 8 shuffles. A row takes 2 broadcasts, 4 vpmaddwd
@@ -54,7 +54,8 @@ add_block_of_tile(const struct panel *panel, int key, int64_t d, __m256 s[][TILE
         for (int r = 0; r < rows; r++) {
             const __m256i first = broadcast_pair(q[r] + i), second = broadcast_pair(q[r] + i + 2);
             for (int j = 0; j < TILE_VECTORS; j++)
-                sum[r][j] = dot(dot(sum[r][j], before[j], first), after[j], second);
+                sum[r][j] = dot(dot(sum[r][j], before[j], first, rows * TILE_VECTORS), after[j],
+                                second, rows * TILE_VECTORS);
         }
     }
     for (int j = 0; j < TILE_VECTORS; j++) {
