@@ -295,7 +295,8 @@ enum {
  * Cost        Decoding from a long cache takes less time than without the flag if the machine needs
  *             longer to convert and multiply K and V than to read them. A long prompt takes less
  *             time than without the flag if products of integers are faster than multiply-adds of
- *             binary32. The unit "avx512+vnni" has an instruction for these products.
+ *             binary32. The units "avx2+vnni", "avx512+vnni", "neon+dotprod" and
+ *             "neon+i8mm" have instructions for these products.
  * Source      Zhang et al. 2024, arXiv:2410.02367, compute the products of attention in 8 bits.
  *             Here q and the weights have 16 bits, so that their error is far below the error of k
  *             and v. */
@@ -575,7 +576,8 @@ ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info
  * unit. If a result has wrong bits, the unit is not used. */
 typedef struct attnkit_unit_info {
     size_t size;        /* sizeof(attnkit_unit_info), set by the caller */
-    const char *name;   /* "avx512+vnni": products of integers, with ATTNKIT_INTEGERS;
+    const char *name;   /* "avx2+vnni", "avx512+vnni", "neon+dotprod", "neon+i8mm": products of
+                         * integers, with ATTNKIT_INTEGERS;
                          * "avx512+bf16": as "avx512+vnni", and products of bf16 by bf16 in linear
                          * maps and in prefill;
                          * "avx512+amx": as "avx512+vnni", and products of bf16 by tile registers,

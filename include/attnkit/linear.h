@@ -46,8 +46,8 @@ extern "C" {
  *             column o of y is NaN. If a scale of w is infinite, or the product of both scales
  *             overflows binary32, a group whose sum of integers is 0 gives NaN, and any other group
  *             gives an infinity.
- * Cost        The unit "avx512+vnni" has an instruction for these products. bench/README.md says
- *             how to measure the time.
+ * Cost        The units "avx2+vnni", "avx512+vnni", "neon+dotprod" and "neon+i8mm" have
+ *             instructions for these products. bench/README.md says how to measure the time.
  */
 
 /* The arguments of packing a matrix. */
