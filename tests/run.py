@@ -332,7 +332,7 @@ def emulate_integers(name, machine, golden, golden_options, build, where):
     """Runs the tests of integers with a unit on an emulated CPU that has the unit. `golden` is the path of the stored
     hashes on this CPU."""
     before = len(failed)
-    for kind in "attention-integers", "linear-integers":
+    for kind in "attention-integers", "attention-integers-i8", "linear-integers":
         status, output = run([*machine, build / "tests" / "golden", golden, "--isa", name, "--kind", kind,
                               *golden_options], timeout=2400)
         record_tap(f"emulated: {kind} of {name}", status, output)

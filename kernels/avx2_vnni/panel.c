@@ -10,8 +10,10 @@
 #include "kernels/avx2/integers/panel.h"
 
 /* The assembly keeps the sum in its register. */
-static inline __attribute__((always_inline)) __m256i dot(__m256i sum, __m256i x, __m256i w)
+static inline __attribute__((always_inline)) __m256i dot(__m256i sum, __m256i x, __m256i w,
+                                                         const int part)
 {
+    (void)part; /* all words are alike */
     __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(w));
     return sum;
 }
@@ -27,7 +29,7 @@ static inline int column_height(int vectors)
     return vectors == 1 ? 8 : 4;
 }
 
-#include "kernels/vectors/integers/panel.h"
+#include "kernels/vectors/integers/panel_pairs.h"
 
 extern const struct integer_panel_kernels attnkit_avx2_vnni_integer_panel;
 const struct integer_panel_kernels attnkit_avx2_vnni_integer_panel = {

@@ -10,13 +10,15 @@
 #include "kernels/avx512/integers/panel.h"
 
 /* The assembly keeps the sum in its register. */
-static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i x, __m512i w)
+static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i x, __m512i w,
+                                                         const int part)
 {
+    (void)part; /* all words are alike */
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
     return sum;
 }
 
-#include "kernels/vectors/integers/panel.h"
+#include "kernels/vectors/integers/panel_pairs.h"
 
 extern const struct integer_panel_kernels attnkit_avx512_vnni_integer_panel;
 const struct integer_panel_kernels attnkit_avx512_vnni_integer_panel = {

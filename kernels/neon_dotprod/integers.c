@@ -82,9 +82,9 @@ static inline int32x4_t column_sums(const int32x4_t sum[2])
 
 #include "kernels/neon/integers/limb_decode.h"
 
-extern const struct integer_panel_kernels attnkit_neon_integer_panel;
+extern const struct integer_panel_kernels attnkit_neon_dotprod_integer_panel;
 const struct integer_kernels attnkit_neon_dotprod_integers = {
     .round_row = round_row,
     .decode = decode,
-    .panel = &attnkit_neon_integer_panel,
+    .panel = &attnkit_neon_dotprod_integer_panel,
 };

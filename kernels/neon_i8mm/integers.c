@@ -92,9 +92,9 @@ static inline __attribute__((always_inline)) void add_keys(const char *const *ro
 
 #include "kernels/neon/integers/limb_decode.h"
 
-extern const struct integer_panel_kernels attnkit_neon_integer_panel;
+extern const struct integer_panel_kernels attnkit_neon_dotprod_integer_panel;
 const struct integer_kernels attnkit_neon_i8mm_integers = {
     .round_row = round_row,
     .decode = decode,
-    .panel = &attnkit_neon_integer_panel,
+    .panel = &attnkit_neon_dotprod_integer_panel,
 };

@@ -8,8 +8,9 @@
  */
 #include "kernels/avx2/integers/panel.h"
 
-static inline __m256i dot(__m256i sum, __m256i x, __m256i w)
+static inline __m256i dot(__m256i sum, __m256i x, __m256i w, const int part)
 {
+    (void)part; /* all words are alike */
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(x, w));
     __asm__("" : "+x"(sum)); /* otherwise gcc adds products first, and spills them */
     return sum;
@@ -26,7 +27,7 @@ static inline int column_height(int vectors)
     return vectors == 1 ? 8 : 4;
 }
 
-#include "kernels/vectors/integers/panel.h"
+#include "kernels/vectors/integers/panel_pairs.h"
 
 extern const struct integer_panel_kernels attnkit_avx2_integer_panel;
 const struct integer_panel_kernels attnkit_avx2_integer_panel = {

@@ -9,14 +9,15 @@
  */
 #include "kernels/avx512/integers/panel.h"
 
-static inline __m512i dot(__m512i sum, __m512i x, __m512i w)
+static inline __m512i dot(__m512i sum, __m512i x, __m512i w, const int part)
 {
+    (void)part; /* all words are alike */
     sum = _mm512_add_epi32(sum, _mm512_madd_epi16(x, w));
     __asm__("" : "+v"(sum)); /* otherwise gcc adds products first, and spills them */
     return sum;
 }
 
-#include "kernels/vectors/integers/panel.h"
+#include "kernels/vectors/integers/panel_pairs.h"
 
 extern const struct integer_panel_kernels attnkit_avx512_integer_panel;
 const struct integer_panel_kernels attnkit_avx512_integer_panel = {

@@ -41,8 +41,10 @@ static inline int16x4_t load_word(const float *from)
     return vreinterpret_s16_f32(vld1_dup_f32(from));
 }
 
-static inline __attribute__((always_inline)) int32x4_t dot(int32x4_t sum, lane_words x, int16x4_t w)
+static inline __attribute__((always_inline)) int32x4_t dot(int32x4_t sum, lane_words x, int16x4_t w,
+                                                           const int part)
 {
+    (void)part; /* all words are alike */
     return vmlal_lane_s16(vmlal_lane_s16(sum, x.low, w, 0), x.high, w, 1);
 }
 
@@ -97,7 +99,7 @@ static inline int column_height(int vectors)
     return 8;
 }
 
-#include "kernels/vectors/integers/panel.h"
+#include "kernels/vectors/integers/panel_pairs.h"
 
 extern const struct integer_panel_kernels attnkit_neon_integer_panel;
 const struct integer_panel_kernels attnkit_neon_integer_panel = {

@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Prefill with integers: the entries of struct integer_panel_kernels. A file of an instruction set
- * includes this header after it has defined the names in the list below, and puts integer_panel
- * into its table.
+ * includes this header after it has defined the names in the list below, and puts the entries into
+ * its table.
  *   sums_v, lane_words, word   the integer sums of VECTOR lanes; a word of each of VECTOR lanes; a
  *                              word of K or V in all lanes
  *   no_sums, sums_as_floats
  *   load_words, load_word
- *   dot(sum, x, w)             adds the two products of the words of each lane to the sum
+ *   dot(sum, x, w, part)       adds the products of the words of each lane to the sum; `part` is
+ *                              the number of the word modulo 2, for tiles whose words differ
  *   widen_block                makes the Q8_BLOCK / 2 words of a block of K
- *   pair_block                 makes the Q8_BLOCK words of a block of columns of two keys
  *   half_as_float
  *   larger_bits                the larger bits of two vectors, as unsigned integers
- *   store_pair                 rounds the weights of two keys to integers, and stores their words
  *   score_height, column_height    heights of the register tiles, which depend on their width
  *
- * A word has two integers of 16 bits, and a lane is a query row. In words of q and K these are two
- * elements of a row, in the order of round_row. In words of weights and V they are two keys. Words
- * are made once: words of K and V for all rows of an item, words of weights for Q8_BLOCK columns.
+ * A lane is a query row. A word of q or K has elements of a row, and a word of weights or V has
+ * keys. panel_pairs.h has the entries for words of two integers of 16 bits. Words are made once:
+ * words of K and V for all rows of an item, words of weights for Q8_BLOCK columns.
  */
 #ifndef ATTNKIT_VECTORS_INTEGER_PANEL_H
 #define ATTNKIT_VECTORS_INTEGER_PANEL_H
@@ -42,7 +41,7 @@ static inline float scale_of(const struct key_rows *rows, int i, int64_t d)
 
 /* -------------------------------------------------------------------------------- q, K and V */
 
-static void pack_q(const float *const *rounded, int lanes, int64_t dim, float *q_t)
+static inline void pack_q(const float *const *rounded, int lanes, int64_t dim, float *q_t)
 {
     KERNEL(pack_q)(rounded, lanes, rounded_row_floats(dim), q_t);
 }
@@ -68,32 +67,14 @@ static inline float *scales_of_columns(float *v, int64_t dim, int64_t c)
     return v + PAIRS * dim + c / Q8_BLOCK * (2 * KEY_BLOCK);
 }
 
-/* The last row may have no partner. Its words then have zeros in place of the partner. */
-static void pack_v(const struct key_rows *v, int first, int count, float *words)
-{
-    static const char zeros[Q8_BLOCK];
-    for (int i = first; i < first + count; i += 2) {
-        const bool has_two = i + 1 < first + count;
-        for (int64_t c = 0; c < v->dim; c += Q8_BLOCK) {
-            const int64_t at = integers_in_row(v->type, c);
-            const char *const two = has_two ? v->row[i + 1] + at : zeros;
-            float *const scales = scales_of_columns(words, v->dim, c) + i;
-            scales[0] = scale_of(v, i, c);
-            scales[1] = has_two ? scale_of(v, i + 1, c) : 0.0f;
-            scales[KEY_BLOCK] = fabsf(scales[0]);
-            scales[KEY_BLOCK + 1] = fabsf(scales[1]);
-            pair_block(v->row[i] + at, two, words + i / 2 * v->dim + c);
-        }
-    }
-}
-
 /* ------------------------------------------------------------------------------------ scores */
 
 /* Adds the products of a word of each key to the sums. The words of a key lie `stride` floats after
  * the words of the key before it. */
 static inline __attribute__((always_inline)) void add_word(const float *x, const float *w,
                                                            int64_t stride, sums_v sum[][VECTORS],
-                                                           const int height, const int vectors)
+                                                           const int height, const int vectors,
+                                                           const int part)
 {
     lane_words lanes[VECTORS];
     for (int j = 0; j < vectors; j++)
@@ -101,7 +82,7 @@ static inline __attribute__((always_inline)) void add_word(const float *x, const
     for (int i = 0; i < height; i++) {
         const word own = load_word(w + i * stride);
         for (int j = 0; j < vectors; j++)
-            sum[i][j] = dot(sum[i][j], lanes[j], own);
+            sum[i][j] = dot(sum[i][j], lanes[j], own, part);
     }
 }
 
@@ -129,10 +110,10 @@ static inline __attribute__((always_inline)) void score_tile(const float *q_t, c
         sums_v sum[MOST_HEIGHT][VECTORS];
         clear_sums(sum, height, vectors);
         for (int i = 0; i < BLOCK_WORDS; i += UNROLL, q += UNROLL * lanes, w += UNROLL) {
-            add_word(q, w, stride, sum, height, vectors);
-            add_word(q + lanes, w + 1, stride, sum, height, vectors);
-            add_word(q + 2 * lanes, w + 2, stride, sum, height, vectors);
-            add_word(q + 3 * lanes, w + 3, stride, sum, height, vectors);
+            add_word(q, w, stride, sum, height, vectors, 0);
+            add_word(q + lanes, w + 1, stride, sum, height, vectors, 1);
+            add_word(q + 2 * lanes, w + 2, stride, sum, height, vectors, 0);
+            add_word(q + 3 * lanes, w + 3, stride, sum, height, vectors, 1);
         }
         for (int i = 0; i < height; i++) {
             const floats scale = broadcast_from(k + i * stride);
@@ -221,31 +202,6 @@ scaled_weight(const struct scaled_keys *keys, int i, int lanes, int lane, floats
     return p * broadcast_from(keys->scales + keys->first + i) * inverse;
 }
 
-/* Makes the words of all pairs that have one of the keys. A key that is not among the keys has the
- * weight 0. Returns the number of pairs. */
-static inline __attribute__((always_inline)) int round_weights(const struct scaled_keys *keys,
-                                                               const floats inverse[VECTORS],
-                                                               float *parts, const int vectors)
-{
-    const int lanes = vectors * VECTOR, odd = keys->first % 2, pairs = (odd + keys->count + 1) / 2;
-    const floats zero = broadcast(0.0f);
-    int i = 0;
-    if (odd) {
-        for (int j = 0; j < vectors; j++)
-            store_pair(parts + j * VECTOR, zero,
-                       scaled_weight(keys, 0, lanes, j * VECTOR, inverse[j]));
-        parts += lanes;
-        i = 1;
-    }
-    for (; i + 1 < keys->count; i += 2, parts += lanes)
-        for (int j = 0; j < vectors; j++)
-            store_pair(parts + j * VECTOR, scaled_weight(keys, i, lanes, j * VECTOR, inverse[j]),
-                       scaled_weight(keys, i + 1, lanes, j * VECTOR, inverse[j]));
-    for (int j = 0; j < vectors && i < keys->count; j++)
-        store_pair(parts + j * VECTOR, scaled_weight(keys, i, lanes, j * VECTOR, inverse[j]), zero);
-    return pairs;
-}
-
 /* -------------------------------------------------------------------------------- weighted V */
 
 /* Adds the sums of a tile of columns to o. */
@@ -282,56 +238,74 @@ static inline __attribute__((always_inline)) void column_tile(const float *parts
     clear_sums(sum, height, vectors);
     int i = 0;
     for (; i + UNROLL <= pairs; i += UNROLL, parts += UNROLL * lanes) {
-        add_word(parts, v, 1, sum, height, vectors);
+        add_word(parts, v, 1, sum, height, vectors, 0);
         v = row_after(v, dim);
-        add_word(parts + lanes, v, 1, sum, height, vectors);
+        add_word(parts + lanes, v, 1, sum, height, vectors, 1);
         v = row_after(v, dim);
-        add_word(parts + 2 * lanes, v, 1, sum, height, vectors);
+        add_word(parts + 2 * lanes, v, 1, sum, height, vectors, 0);
         v = row_after(v, dim);
-        add_word(parts + 3 * lanes, v, 1, sum, height, vectors);
+        add_word(parts + 3 * lanes, v, 1, sum, height, vectors, 1);
         v = row_after(v, dim);
     }
-    for (; i < pairs; i++, parts += lanes, v += dim)
-        add_word(parts, v, 1, sum, height, vectors);
+    for (; i + 2 <= pairs; i += 2, parts += 2 * lanes, v += 2 * dim) {
+        add_word(parts, v, 1, sum, height, vectors, 0);
+        add_word(parts + lanes, v + dim, 1, sum, height, vectors, 1);
+    }
+    if (i < pairs)
+        add_word(parts, v, 1, sum, height, vectors, 0);
 }
 
+/* The arguments of weighted_v. */
+struct weighing {
+    const float *p, *rescale, *v;
+    int64_t dim;
+    int first, keys;
+    float *o, *parts;
+};
+
+/* Makes words of the weights of keys. A key that is not among the keys has the weight 0. Returns
+ * the number of words of a lane. */
+typedef int rounding(const struct scaled_keys *keys, const floats inverse[VECTORS], float *parts,
+                     const int vectors);
+
+/* `group` keys have group / 2 words in a lane, and a group begins with a multiple of `group`. */
 static inline __attribute__((always_inline)) void
-weigh_columns(const float *p, const float *rescale, const float *v, int64_t dim, int first,
-              int count, float *o, float *parts, const int vectors)
+weigh_columns(const struct weighing *w, const int vectors, rounding *const round, const int group)
 {
     const int lanes = vectors * VECTOR, height = column_height(vectors);
-    const float *const words = v + first / 2 * dim;
+    const int64_t dim = w->dim;
+    const float *const words = w->v + w->first / group * (group / 2) * dim;
     for (int64_t c = 0; c < dim; c += Q8_BLOCK) {
-        const struct scaled_keys keys = {p, v + PAIRS * dim + c / Q8_BLOCK * (2 * KEY_BLOCK), first,
-                                         count};
+        const float *const scales = w->v + PAIRS * dim + c / Q8_BLOCK * (2 * KEY_BLOCK);
+        const struct scaled_keys keys = {w->p, scales, w->first, w->keys};
         floats scale[VECTORS], inverse[VECTORS];
         find_scales(&keys, scale, inverse, vectors);
-        const int pairs = round_weights(&keys, inverse, parts, vectors);
+        const int count = round(&keys, inverse, w->parts, vectors);
         for (int64_t i = c; i < c + Q8_BLOCK; i += height) {
             sums_v sum[MOST_HEIGHT][VECTORS];
-            column_tile(parts, words + i, dim, pairs, sum, height, vectors);
-            add_to_out(sum, scale, rescale, o + i * lanes, height, vectors);
+            column_tile(w->parts, words + i, dim, count, sum, height, vectors);
+            add_to_out(sum, scale, w->rescale, w->o + i * lanes, height, vectors);
         }
     }
 }
 
-static void weighted_v(const float *p, int lanes, const float *rescale, const float *v, int64_t dim,
-                       int first, int keys, float *o, float *parts)
+static inline __attribute__((always_inline)) void weigh(const struct weighing *w, int lanes,
+                                                        rounding *const round, const int group)
 {
     require_built_integers();
     switch (lanes / VECTOR) {
     case 4:
         if (VECTORS == 4)
-            weigh_columns(p, rescale, v, dim, first, keys, o, parts, VECTORS);
+            weigh_columns(w, VECTORS, round, group);
         break;
     case 3:
-        weigh_columns(p, rescale, v, dim, first, keys, o, parts, 3);
+        weigh_columns(w, 3, round, group);
         break;
     case 2:
-        weigh_columns(p, rescale, v, dim, first, keys, o, parts, 2);
+        weigh_columns(w, 2, round, group);
         break;
     default:
-        weigh_columns(p, rescale, v, dim, first, keys, o, parts, 1);
+        weigh_columns(w, 1, round, group);
     }
 }
 

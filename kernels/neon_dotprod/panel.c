@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Prefill with integers, by SDOT of the unit DotProd. The loops are in
+ * kernels/vectors/integers/panel.h.
+ *
+ * Four integers of 16 bits of a lane are two words of four bytes: their high limbs, and then their
+ * low limbs (kernels/neon/integers/limbs.h). Both are multiplied by the same four bytes of K or V,
+ * which therefore lie there twice. A register tile of scores has 4 keys x 3 vectors: 24 sums, 3
+ * words of lanes and a word of K take 28 of 32 registers; scores are in L1. A word takes 12 SDOT
+ * and 7 loads.
+ */
+#include "kernels/neon/neon.h"
+
+#include "kernels/integers.h"
+
+enum {
+    MOST_HEIGHT = 8,
+    QUAD = 4, /* elements or keys of a word */
+};
+
+/* The sums of the products of high limbs, and of low limbs. */
+typedef struct {
+    int32x4_t high, low;
+} sums_v;
+
+typedef int8x16_t lane_words;
+typedef int8x8_t word;
+
+static inline sums_v no_sums(void)
+{
+    return (sums_v){vdupq_n_s32(0), vdupq_n_s32(0)};
+}
+
+static inline float32x4_t sums_as_floats(sums_v sum)
+{
+    return vcvtq_f32_s32(vaddq_s32(vshlq_n_s32(sum.high, 8), sum.low));
+}
+
+static inline int8x16_t load_words(const float *from)
+{
+    return vreinterpretq_s8_f32(vld1q_f32(from));
+}
+
+static inline int8x8_t load_word(const float *from)
+{
+    return vreinterpret_s8_f32(vld1_dup_f32(from));
+}
+
+/* The assembly keeps the sum in its register. */
+static inline __attribute__((always_inline)) int32x4_t add_dot(int32x4_t sum, int8x16_t x,
+                                                               int8x8_t w)
+{
+    __asm__("sdot %0.4s, %1.16b, %2.4b[0]" : "+w"(sum) : "w"(x), "w"(w));
+    return sum;
+}
+
+static inline __attribute__((always_inline)) sums_v dot(sums_v sum, int8x16_t x, int8x8_t w,
+                                                        const int part)
+{
+    if (part == 0)
+        sum.high = add_dot(sum.high, x, w);
+    else
+        sum.low = add_dot(sum.low, x, w);
+    return sum;
+}
+
+static inline float half_as_float(uint16_t bits)
+{
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits))), 0);
+}
+
+/* Every four bytes become two equal words. */
+static inline void widen_block(const char *bytes, float *words)
+{
+    for (int i = 0; i < Q8_BLOCK; i += 16) {
+        const float32x4_t x = vreinterpretq_f32_s8(vld1q_s8((const int8_t *)bytes + i));
+        vst1q_f32(words + i / 2, vzip1q_f32(x, x));
+        vst1q_f32(words + i / 2 + VECTOR, vzip2q_f32(x, x));
+    }
+}
+
+static inline float32x4_t larger_bits(float32x4_t a, float32x4_t b)
+{
+    return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b)));
+}
+
+/* Splits integers 0 and 2, and 1 and 3, of each lane into limbs. */
+static inline void store_limbs(float *high, float *low, int16x8_t even, int16x8_t odd)
+{
+    const int16x8_t upper = vsliq_n_s16(vrshrq_n_s16(even, 8), vrshrq_n_s16(odd, 8), 8);
+    vst1q_f32(high, vreinterpretq_f32_s16(upper));
+    vst1q_f32(low, vreinterpretq_f32_s16(vsliq_n_s16(even, odd, 8)));
+}
+
+static inline int score_height(int vectors)
+{
+    (void)vectors;
+    return 4;
+}
+
+static inline int column_height(int vectors)
+{
+    return vectors == 3 ? 4 : 8;
+}
+
+#include "kernels/vectors/integers/panel.h"
+
+/* Two words of a rounded row have elements 0 and 2, and elements 1 and 3, of four. */
+static void pack_limbs(const float *const *rounded, int lanes, int64_t dim, float *q_t)
+{
+    pack_q(rounded, lanes, dim, q_t);
+    float *words = q_t + 2 * (dim / Q8_BLOCK) * lanes;
+    for (int64_t d = 0; d < dim; d += QUAD, words += 2 * lanes)
+        for (int lane = 0; lane < lanes; lane += VECTOR)
+            store_limbs(words + lane, words + lanes + lane,
+                        vreinterpretq_s16_f32(vld1q_f32(words + lane)),
+                        vreinterpretq_s16_f32(vld1q_f32(words + lanes + lane)));
+}
+
+/* Makes the words of Q8_BLOCK columns of four keys, and a copy of them. Weights of four keys have
+ * the order of keys 0, 1, 2 and 3. */
+static inline void quad_block(const char *const row[QUAD], float *words, float *copy)
+{
+    for (int i = 0; i < Q8_BLOCK; i += 16) {
+        int8x16_t x[QUAD];
+        for (int j = 0; j < QUAD; j++)
+            x[j] = vld1q_s8((const int8_t *)row[j] + i);
+        for (int half = 0; half < 2; half++) {
+            const int16x8_t a =
+                vreinterpretq_s16_s8(half == 0 ? vzip1q_s8(x[0], x[1]) : vzip2q_s8(x[0], x[1]));
+            const int16x8_t b =
+                vreinterpretq_s16_s8(half == 0 ? vzip1q_s8(x[2], x[3]) : vzip2q_s8(x[2], x[3]));
+            const float32x4_t low = vreinterpretq_f32_s16(vzip1q_s16(a, b));
+            const float32x4_t high = vreinterpretq_f32_s16(vzip2q_s16(a, b));
+            const int at = i + 8 * half;
+            vst1q_f32(words + at, low);
+            vst1q_f32(words + at + VECTOR, high);
+            vst1q_f32(copy + at, low);
+            vst1q_f32(copy + at + VECTOR, high);
+        }
+    }
+}
+
+/* After the last row, a word has zeros. */
+static void pack_quads(const struct key_rows *v, int first, int count, float *words)
+{
+    static const char zeros[Q8_BLOCK];
+    for (int i = first; i < first + count; i += QUAD)
+        for (int64_t c = 0; c < v->dim; c += Q8_BLOCK) {
+            const int64_t at = integers_in_row(v->type, c);
+            float *const scales = scales_of_columns(words, v->dim, c) + i;
+            const char *row[QUAD];
+            for (int j = 0; j < QUAD; j++) {
+                const bool is_there = i + j < first + count;
+                row[j] = is_there ? v->row[i + j] + at : zeros;
+                scales[j] = is_there ? scale_of(v, i + j, c) : 0.0f;
+                scales[KEY_BLOCK + j] = fabsf(scales[j]);
+            }
+            float *const to = words + i / 2 * v->dim + c;
+            quad_block(row, to, to + v->dim);
+        }
+}
+
+/* Returns the integers of a key's weights, or 0 if the key is not among the keys. */
+static inline __attribute__((always_inline)) int32x4_t
+integer_weights(const struct scaled_keys *keys, int i, int lanes, int lane, float32x4_t inverse)
+{
+    if (i < 0 || i >= keys->count)
+        return vdupq_n_s32(0);
+    return vcvtnq_s32_f32(scaled_weight(keys, i, lanes, lane, inverse));
+}
+
+/* Makes two words for each four keys of which one is among the keys. */
+static inline __attribute__((always_inline)) int round_quads(const struct scaled_keys *keys,
+                                                             const float32x4_t inverse[VECTORS],
+                                                             float *parts, const int vectors)
+{
+    const int lanes = vectors * VECTOR, before = keys->first % QUAD;
+    int words = 0;
+    for (int i = -before; i < keys->count; i += QUAD, words += 2, parts += 2 * lanes)
+        for (int j = 0; j < vectors; j++) {
+            int32x4_t n[QUAD];
+            for (int k = 0; k < QUAD; k++)
+                n[k] = integer_weights(keys, i + k, lanes, j * VECTOR, inverse[j]);
+            store_limbs(parts + j * VECTOR, parts + lanes + j * VECTOR,
+                        vreinterpretq_s16_s32(vsliq_n_s32(n[0], n[2], 16)),
+                        vreinterpretq_s16_s32(vsliq_n_s32(n[1], n[3], 16)));
+        }
+    return words;
+}
+
+static void weigh_quads(const float *p, int lanes, const float *rescale, const float *v,
+                        int64_t dim, int first, int keys, float *o, float *parts)
+{
+    const struct weighing w = {p, rescale, v, dim, first, keys, o, parts};
+    weigh(&w, lanes, round_quads, QUAD);
+}
+
+extern const struct integer_panel_kernels attnkit_neon_dotprod_integer_panel;
+const struct integer_panel_kernels attnkit_neon_dotprod_integer_panel = {
+    .pack_q = pack_limbs,
+    .pack_k = pack_k,
+    .pack_v = pack_quads,
+    .scores = scores,
+    .weighted_v = weigh_quads,
+};
