@@ -170,14 +170,15 @@ integer_weights(const struct scaled_keys *keys, int i, int lanes, int lane, floa
     return vcvtnq_s32_f32(scaled_weight(keys, i, lanes, lane, inverse));
 }
 
-/* Makes two words for each four keys of which one is among the keys. */
+/* Makes two words for each four keys of which one is among the keys, and words of zeros up to a
+ * multiple of UNROLL. Whatever follows the words of V, its products by these zeros are 0. */
 static inline __attribute__((always_inline)) int round_quads(const struct scaled_keys *keys,
                                                              const float32x4_t inverse[VECTORS],
                                                              float *parts, const int vectors)
 {
-    const int lanes = vectors * VECTOR, before = keys->first % QUAD;
-    int words = 0;
-    for (int i = -before; i < keys->count; i += QUAD, words += 2, parts += 2 * lanes)
+    const int lanes = vectors * VECTOR, before = keys->first % QUAD, step = UNROLL / 2 * QUAD;
+    const int end = (before + keys->count + step - 1) / step * step - before;
+    for (int i = -before; i < end; i += QUAD, parts += 2 * lanes)
         for (int j = 0; j < vectors; j++) {
             int32x4_t n[QUAD];
             for (int k = 0; k < QUAD; k++)
@@ -186,7 +187,7 @@ static inline __attribute__((always_inline)) int round_quads(const struct scaled
                         vreinterpretq_s16_s32(vsliq_n_s32(n[0], n[2], 16)),
                         vreinterpretq_s16_s32(vsliq_n_s32(n[1], n[3], 16)));
         }
-    return words;
+    return (end + before) / QUAD * 2;
 }
 
 static void weigh_quads(const float *p, int lanes, const float *rescale, const float *v,

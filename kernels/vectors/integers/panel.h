@@ -247,11 +247,7 @@ static inline __attribute__((always_inline)) void column_tile(const float *parts
         add_word(parts + 3 * lanes, v, 1, sum, height, vectors, 1);
         v = row_after(v, dim);
     }
-    for (; i + 2 <= pairs; i += 2, parts += 2 * lanes, v += 2 * dim) {
-        add_word(parts, v, 1, sum, height, vectors, 0);
-        add_word(parts + lanes, v + dim, 1, sum, height, vectors, 1);
-    }
-    if (i < pairs)
+    for (; i < pairs; i++, parts += lanes, v += dim)
         add_word(parts, v, 1, sum, height, vectors, 0);
 }
 
@@ -264,7 +260,7 @@ struct weighing {
 };
 
 /* Makes words of the weights of keys. A key that is not among the keys has the weight 0. Returns
- * the number of words of a lane. */
+ * the number of words of a lane: a multiple of UNROLL if words differ by `part`. */
 typedef int rounding(const struct scaled_keys *keys, const floats inverse[VECTORS], float *parts,
                      const int vectors);
 
