@@ -79,34 +79,47 @@ extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx2_vnni, att
 
 enum { SCALAR, AVX2, AVX512, NEON, ISA_COUNT };
 
+/* The units of one instruction set go from worst to best. */
+enum {
+    AVX2_VNNI,
+    AVX512_VNNI,
+    AVX512_BF16,
+    AVX512_AMX,
+    NEON_DOTPROD,
+    NEON_I8MM,
+    UNIT_COUNT,
+};
+
 /* The instruction sets, from worst to best. */
 static const struct isa isas[ISA_COUNT] = {
-    [SCALAR] = {"scalar", "any CPU", 0, &attnkit_scalar, false},
+    [SCALAR] = {"scalar", "any CPU", 0, &attnkit_scalar, 0, 0},
     [AVX2] = {"avx2", "AVX2, FMA, F16C", CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_F16C, KERNELS_AVX2,
-              true},
+              AVX2_VNNI, 1},
     [AVX512] = {"avx512", "AVX-512 F, BW, DQ, VL; AVX2, FMA",
                 CPU_AVX | CPU_AVX2 | CPU_FMA | CPU_AVX512F | CPU_AVX512BW | CPU_AVX512DQ |
                     CPU_AVX512VL,
-                KERNELS_AVX512, true},
-    [NEON] = {"neon", "NEON (64-bit ARM)", CPU_NEON, KERNELS_NEON, true},
+                KERNELS_AVX512, AVX512_VNNI, 3},
+    [NEON] = {"neon", "NEON (64-bit ARM)", CPU_NEON, KERNELS_NEON, NEON_DOTPROD, 2},
 };
 
-/* All units. The units of one instruction set go from worst to best. */
-static const struct unit units[] = {
-    {"avx2+vnni", AVX2, "AVX_VNNI", CPU_AVX_VNNI, 0, false, KERNELS_AVX2_VNNI},
-    {"avx512+vnni", AVX512, "AVX512_VNNI", CPU_AVX512_VNNI, 0, false, KERNELS_AVX512_VNNI},
-    {"avx512+bf16", AVX512, "AVX512_BF16, AVX512_VNNI", CPU_AVX512_BF16 | CPU_AVX512_VNNI,
-     CPU_FAST_BF16, false, KERNELS_AVX512_BF16},
-    {"avx512+amx", AVX512, "AMX_TILE, AMX_BF16, AVX512_BF16, AVX512_VNNI",
-     CPU_AMX_TILE | CPU_AMX_BF16 | CPU_AVX512_BF16 | CPU_AVX512_VNNI, 0, true, KERNELS_AVX512_AMX},
-    {"neon+dotprod", NEON, "DotProd", CPU_DOTPROD, 0, false, KERNELS_NEON_DOTPROD},
-    {"neon+i8mm", NEON, "I8MM, DotProd", CPU_I8MM | CPU_DOTPROD, 0, false, KERNELS_NEON_I8MM},
+/* All units. */
+static const struct unit units[UNIT_COUNT] = {
+    [AVX2_VNNI] = {"avx2+vnni", AVX2, "AVX_VNNI", CPU_AVX_VNNI, 0, false, KERNELS_AVX2_VNNI},
+    [AVX512_VNNI] = {"avx512+vnni", AVX512, "AVX512_VNNI", CPU_AVX512_VNNI, 0, false,
+                     KERNELS_AVX512_VNNI},
+    [AVX512_BF16] = {"avx512+bf16", AVX512, "AVX512_BF16, AVX512_VNNI",
+                     CPU_AVX512_BF16 | CPU_AVX512_VNNI, CPU_FAST_BF16, false, KERNELS_AVX512_BF16},
+    [AVX512_AMX] = {"avx512+amx", AVX512, "AMX_TILE, AMX_BF16, AVX512_BF16, AVX512_VNNI",
+                    CPU_AMX_TILE | CPU_AMX_BF16 | CPU_AVX512_BF16 | CPU_AVX512_VNNI, 0, true,
+                    KERNELS_AVX512_AMX},
+    [NEON_DOTPROD] = {"neon+dotprod", NEON, "DotProd", CPU_DOTPROD, 0, false, KERNELS_NEON_DOTPROD},
+    [NEON_I8MM] = {"neon+i8mm", NEON, "I8MM, DotProd", CPU_I8MM | CPU_DOTPROD, 0, false,
+                   KERNELS_NEON_I8MM},
 };
 
 #define WITHOUT_UNIT "+none"
 
 enum {
-    UNIT_COUNT = sizeof units / sizeof units[0],
     NOT_KNOWN = -1,        /* the choice has not been made yet */
     FROM_ENVIRONMENT = 64, /* added to the kept choice if ATTNKIT_ISA made it */
     UNITS_FROM = 8,        /* the kept choice is isa + UNITS_FROM * (unit + 1) */
@@ -221,10 +234,9 @@ static bool is_worth_it(const struct unit *unit)
 /* Returns the unit of calls that name the instruction set alone, or NO_UNIT. */
 static int best_unit(int isa)
 {
-    if (!isas[isa].has_units)
-        return NO_UNIT;
-    for (int i = UNIT_COUNT - 1; i >= 0; i--)
-        if (units[i].isa == isa && is_worth_it(&units[i]) && attnkit_unit_can_run(&units[i]))
+    const int first = isas[isa].first_unit;
+    for (int i = first + isas[isa].unit_count - 1; i >= first; i--)
+        if (is_worth_it(&units[i]) && attnkit_unit_can_run(&units[i]))
             return i;
     return NO_UNIT;
 }
@@ -267,7 +279,7 @@ const struct kernels *attnkit_kernels_of(int isa, int unit)
 static bool is_without_unit(int isa, const char *name)
 {
     const size_t length = strlen(isas[isa].name);
-    return isas[isa].has_units && strncmp(name, isas[isa].name, length) == 0 &&
+    return isas[isa].unit_count > 0 && strncmp(name, isas[isa].name, length) == 0 &&
            strcmp(name + length, WITHOUT_UNIT) == 0;
 }
 

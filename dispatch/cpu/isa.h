@@ -18,7 +18,7 @@ struct isa {
     const char *needs;             /* needs_mask as text */
     uint32_t needs_mask;           /* CPU_* bits */
     const struct kernels *kernels; /* NULL if not built */
-    bool has_units;                /* whether attnkit_units lists units of this instruction set */
+    int first_unit, unit_count;    /* its units in the list of attnkit_units */
 };
 
 struct unit {

@@ -369,7 +369,9 @@ static void every_unit_is_described(void **state)
         assert_int_equal(info.can_run, attnkit_unit_can_run(&units[i]));
         assert_true(info.built || !info.can_run);
         assert_true(info.can_run || !info.used);
-        assert_true(isas[units[i].isa].has_units);
+        const struct isa *const isa = &isas[units[i].isa];
+        assert_in_range(i, isa->first_unit, isa->first_unit + isa->unit_count - 1);
+        assert_int_equal(strncmp(units[i].name, isa->name, strlen(isa->name)), 0);
         assert_int_equal(strstr(info.reason, "not built") != NULL, !info.built);
     }
 }

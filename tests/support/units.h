@@ -28,7 +28,7 @@ static inline const char *name_without_units(int isa)
     static char names[MOST_ISAS][LONGEST];
     const struct isa *isas;
     attnkit_isas(&isas);
-    if (!isas[isa].has_units)
+    if (isas[isa].unit_count == 0)
         return isas[isa].name;
     snprintf(names[isa], LONGEST, "%s+none", isas[isa].name);
     return names[isa];
