@@ -29,13 +29,18 @@ extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx2_vnni, att
     attnkit_avx512_vnni, attnkit_avx512_bf16, attnkit_avx512_amx, attnkit_neon,
     attnkit_neon_dotprod, attnkit_neon_i8mm;
 
+/* Whether this build has work for units that multiply integers. */
+#if !defined(ATTNKIT_WITHOUT_INTEGERS) || !defined(ATTNKIT_WITHOUT_LINEAR)
+#define MULTIPLIES_INTEGERS
+#endif
+
 /* The kernel tables of the CPU family, or NULL for a table that the build leaves out. */
 #if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX2)
 #define KERNELS_AVX2 &attnkit_avx2
 #else
 #define KERNELS_AVX2 NULL
 #endif
-#if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX2_VNNI)
+#if defined(__x86_64__) && defined(MULTIPLIES_INTEGERS) && !defined(ATTNKIT_WITHOUT_AVX2_VNNI)
 #define KERNELS_AVX2_VNNI &attnkit_avx2_vnni
 #else
 #define KERNELS_AVX2_VNNI NULL
@@ -66,12 +71,12 @@ extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx2_vnni, att
 #else
 #define KERNELS_NEON NULL
 #endif
-#if defined(__aarch64__) && !defined(ATTNKIT_WITHOUT_NEON_DOTPROD)
+#if defined(__aarch64__) && defined(MULTIPLIES_INTEGERS) && !defined(ATTNKIT_WITHOUT_NEON_DOTPROD)
 #define KERNELS_NEON_DOTPROD &attnkit_neon_dotprod
 #else
 #define KERNELS_NEON_DOTPROD NULL
 #endif
-#if defined(__aarch64__) && !defined(ATTNKIT_WITHOUT_NEON_I8MM)
+#if defined(__aarch64__) && defined(MULTIPLIES_INTEGERS) && !defined(ATTNKIT_WITHOUT_NEON_I8MM)
 #define KERNELS_NEON_I8MM &attnkit_neon_i8mm
 #else
 #define KERNELS_NEON_I8MM NULL

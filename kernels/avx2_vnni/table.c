@@ -4,6 +4,8 @@
  */
 #include "kernels/avx2/avx2.h"
 
+/* A build without these parts has no work for the unit. */
+#if !defined(ATTNKIT_WITHOUT_INTEGERS) || !defined(ATTNKIT_WITHOUT_LINEAR)
 #undef KERNEL_TABLE
 #define KERNEL_TABLE attnkit_avx2_vnni
 #undef KERNEL_NAME
@@ -12,3 +14,4 @@
 #define KERNEL_MATRIX_INTEGERS attnkit_avx2_vnni_matrix_integers
 #define KERNEL_GROUPED attnkit_avx2_grouped
 #include "kernels/vectors/table.h"
+#endif

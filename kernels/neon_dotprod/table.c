@@ -2,6 +2,10 @@
  *
  * The tiles of NEON with the unit DotProd: the tiles of kernels/neon, and tiles for integers.
  */
+#include "kernels/neon/neon.h"
+
+/* A build without these parts has no work for the unit. */
+#if !defined(ATTNKIT_WITHOUT_INTEGERS) || !defined(ATTNKIT_WITHOUT_LINEAR)
 #include "kernels/neon/integers/trial.h"
 
 static const struct byte_kernels bytes = {.dot = dot};
@@ -15,3 +19,4 @@ static const struct byte_kernels bytes = {.dot = dot};
 #define KERNEL_MATRIX_INTEGERS attnkit_neon_dotprod_matrix_integers
 #define KERNEL_GROUPED attnkit_neon_grouped
 #include "kernels/vectors/table.h"
+#endif

@@ -3,6 +3,10 @@
  * The tiles of NEON with the unit I8MM: the tiles of kernels/neon, and tiles for integers. Prefill
  * has the tiles of kernels/neon_dotprod, because every CPU with I8MM has DotProd, too.
  */
+#include "kernels/neon/neon.h"
+
+/* A build without these parts has no work for the unit. */
+#if !defined(ATTNKIT_WITHOUT_INTEGERS) || !defined(ATTNKIT_WITHOUT_LINEAR)
 #include "kernels/neon/integers/trial.h"
 
 static void multiply(int32_t *sum, const int8_t *a, const int8_t *b)
@@ -24,3 +28,4 @@ static const struct byte_kernels bytes = {.dot = dot, .multiply = multiply};
 #define KERNEL_MATRIX_INTEGERS attnkit_neon_i8mm_matrix_integers
 #define KERNEL_GROUPED attnkit_neon_grouped
 #include "kernels/vectors/table.h"
+#endif
