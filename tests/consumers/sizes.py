@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the size of the stripped shared library with some instruction sets, parts and types left out. An instruction
 set brings its units. No size may exceed its size in the table of docs/embedding.md by more than 2 %, and a library with
-AVX2 has to fit into 300 KB. Each library is linked from the objects of a build. Objects that depend on the choice of parts are compiled again. Libraries
-that lack types or are optimised for size are compiled anew.
+AVX2 has to fit into 300 KB. Each library is linked from the objects of a build. Objects that depend on the choice of
+parts are compiled again. Libraries that lack types or are optimised for size are compiled anew.
 
     tests/consumers/sizes.py BUILD_FOLDER [--write]
 
