@@ -147,6 +147,7 @@ bool attnkit_bytes_keep_bits(const struct matrix_integer_kernels *integers)
     return true;
 }
 
+#if !defined(ATTNKIT_WITHOUT_INTEGERS) || !defined(ATTNKIT_WITHOUT_LINEAR)
 /* Adds the products that struct byte_kernels defines to MAX_VECTOR sums. */
 static void add_dots(int32_t *sum, const int8_t *a, const int8_t *b)
 {
@@ -193,12 +194,24 @@ bool attnkit_signed_bytes_keep_bits(const struct byte_kernels *bytes)
            (!bytes->multiply || adds_products(bytes->multiply, add_matrices));
 }
 
+static bool keeps_signed_bytes(const struct kernels *kernels)
+{
+    return !kernels->bytes || attnkit_signed_bytes_keep_bits(kernels->bytes);
+}
+#else
+static bool keeps_signed_bytes(const struct kernels *kernels)
+{
+    (void)kernels; /* no unit of this build multiplies bytes */
+    return true;
+}
+#endif
+
 bool attnkit_keeps_bits(const struct kernels *kernels)
 {
     const struct matrix_integer_kernels *const bytes = kernels->matrix_integers;
     if (bytes && bytes->add && !attnkit_bytes_keep_bits(bytes))
         return false;
-    if (kernels->bytes && !attnkit_signed_bytes_keep_bits(kernels->bytes))
+    if (!keeps_signed_bytes(kernels))
         return false;
     return (!kernels->pairs || attnkit_pairs_keep_bits(kernels->pairs)) &&
            (!HAS_INTEGERS || !kernels->integers->add ||
