@@ -337,6 +337,7 @@ void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_ro
     room->wide = (struct wide){scratch, scratch + unreadable_floats(&a->k)};
     room->next = room->turn = 0;
     room->turns = 1;
+    room->touched_k = room->touched_v = (struct touched){0};
     room->known = (struct key_range){0};
     float *const zeros = room->wide.v + unreadable_floats(&a->v);
     room->zeros = zeros;
@@ -598,6 +599,8 @@ static void leave_out_unseen(const struct attention *a, struct key_set seen, int
     rows_of_seen(&block->v, seen, &room->seen_v);
 }
 
+enum { PAGE = 4096 }; /* bytes of a page of memory, on nearly all machines */
+
 /* Prefetches one cache line from each page of memory in which rows of the list lie. If the address
  * of the page is not in the TLB, a prefetch holds up all later instructions until the CPU has found
  * the address, which takes long in a virtual machine. The CPU looks for several addresses at the
@@ -606,7 +609,6 @@ static void leave_out_unseen(const struct attention *a, struct key_set seen, int
  * each address. */
 static void prefetch_pages(const char *const *row, int count)
 {
-    enum { PAGE = 4096 };
     const intptr_t apart = count > 1 ? (intptr_t)row[1] - (intptr_t)row[0] : PAGE;
     const intptr_t rows = apart != 0 && apart < PAGE && apart > -PAGE ? PAGE / apart : 1;
     const int step = rows < 0 ? (int)-rows : (int)rows;
@@ -614,6 +616,19 @@ static void prefetch_pages(const char *const *row, int count)
         __builtin_prefetch(row[i], 0, 2);
     if (count > 0)
         __builtin_prefetch(row[count - 1], 0, 2);
+}
+
+/* Prefetches the pages of `count` rows, which belong to the keys from key `first` on, unless
+ * another head has just done this for the same keys, with rows in the same pages. Then the TLB has
+ * the pages, and the prefetched cache lines would come before lines that are needed sooner. */
+static void prefetch_new_pages(const char *const *row, int count, int64_t first,
+                               struct touched *last)
+{
+    const intptr_t apart = count > 0 ? (intptr_t)row[0] - (intptr_t)last->row : 0;
+    if (last->row && first == last->first && apart < PAGE && apart > -PAGE)
+        return;
+    prefetch_pages(row, count);
+    *last = (struct touched){first, count > 0 ? row[0] : NULL};
 }
 
 static void prefetch_next(const struct attention *a, const struct kernels *kernels,
@@ -648,9 +663,25 @@ static void point_to_part(const struct attention *a, const struct kernels *kerne
     }
 }
 
+/* Prefetches the pages of a block of all heads that prefetch together. Uses `rows`. */
+static void prefetch_pages_of_heads(const struct attention *a, const struct kernels *kernels,
+                                    const struct cache *c, struct key_range next, const char **rows)
+{
+    const struct key_row first = key_row(a, c, next.batch, next.kv_head, next.first);
+    kernels->fill_pointers(first.data, c->stride.row, keys_of_block(next), rows);
+    prefetch_pages(rows, keys_of_block(next));
+}
+
+/* Sets the rows of K and V to prefetch to this head's part of the next block. The first head
+ * prefetches the pages of all heads, so that the CPU looks for as many addresses as it can at the
+ * same time. */
 static void prefetch_part(const struct attention *a, const struct kernels *kernels,
                           struct key_range next, struct row_room *room, struct decode_block *block)
 {
+    if (room->turn == 0) {
+        prefetch_pages_of_heads(a, kernels, &a->v, next, room->part_v);
+        prefetch_pages_of_heads(a, kernels, &a->k, next, room->part_v);
+    }
     point_to_part(a, kernels, &a->k, next, room, room->k[room->next].row);
     point_to_part(a, kernels, &a->v, next, room, room->part_v);
     block->with_k = room->part_v;
@@ -678,13 +709,12 @@ void attnkit_point_to_rows(const struct attention *a, const struct kernels *kern
     if (room->turns > 1 && keys_of_block(next) == keys_of_block(keys) &&
         are_in_order(a, next.first, keys_of_block(next))) {
         prefetch_part(a, kernels, next, room, block);
-        prefetch_pages(block->with_k, block->next_keys);
-    } else {
-        next.kv_head += room->turn;
-        prefetch_next(a, kernels, next, room, block);
-        prefetch_pages(block->with_k, count_of(seen));
+        return;
     }
-    prefetch_pages(block->next_k, block->next_keys);
+    next.kv_head += room->turn;
+    prefetch_next(a, kernels, next, room, block);
+    prefetch_new_pages(block->with_k, count_of(seen), keys.first, &room->touched_v);
+    prefetch_new_pages(block->next_k, block->next_keys, next.first, &room->touched_k);
 }
 
 /* --- Words of integers ------------------------------------------------------------------------ */

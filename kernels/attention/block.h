@@ -94,6 +94,13 @@ struct row_list {
     const float *scales[KEY_BLOCK];
 };
 
+/* The rows whose pages of memory have been prefetched most recently: their first key, and the
+ * address of this key's row, or NULL if there are no rows. */
+struct touched {
+    int64_t first;
+    const char *row;
+};
+
 /* The addresses of the rows of a block. The two lists of K are for this block and for the next
  * block, and swap places after each block. If some keys are not seen, seen_k and seen_v have the
  * rows of the seen keys. `wide` has converted copies of the rows that a decode tile cannot read. If
@@ -108,6 +115,7 @@ struct row_room {
     int turn, turns; /* this head's number among the heads that prefetch together, and the number of
                       * these heads; 0 and 1 if each head prefetches by itself */
     struct key_range known; /* the keys whose rows are in k[next], or none */
+    struct touched touched_k, touched_v;
     struct wide wide;
     const float *zeros; /* a row of V with zeros */
 };
