@@ -14,7 +14,9 @@
  * before its FMAs, the second of these ports would be idle during the shuffles. Therefore the
  * shuffles of the next step are placed among the FMAs of a step, and their results are stored in
  * memory. binary32 is the exception (is_transposed_before). Registers: 8 vectors of the next step,
- * 8 sums, 2 scales and 2 elements take 20 of 32 zmm. Constants take the other registers.
+ * 8 sums, 2 scales and 2 elements take 20 of 32 zmm. Constants take the other registers. If rows of
+ * a 16-bit type share sets of L1, whole cache lines are transposed, half of the keys at a time.
+ * This takes 8 more registers.
  *
  * For few rows of binary32, memory limits the speed. For types of 8 or 16 bits, shuffles and FMA
  * together limit the speed. Prefetches are spread evenly and go through one row after the other. In
@@ -354,12 +356,19 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
     return first;
 }
 
+/* Returns how often the scores of all keys prefetch V. */
+static inline int64_t asks_of_keys(const enum type type, const struct panel *panel)
+{
+    const int keys = MAX_TILE * VECTOR; /* keys of a tile */
+    const int64_t asks = panel->block->k.dim / elements_of_step(type) * asks_of_step(type);
+    return asks * ((panel->most + keys - 1) / keys);
+}
+
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    const int64_t asks = panel->block->k.dim / elements_of_step(type) * asks_of_step(type);
     const int keys = MAX_TILE * VECTOR; /* keys of a tile */
-    struct ahead ahead = v_ahead(panel, 1 + asks * ((panel->most + keys - 1) / keys));
+    struct ahead ahead = v_ahead(panel, 1 + asks_of_keys(type, panel));
     int key = 0;
     if (gains_by_first(type, &ahead) && panel->most > keys)
         key = score_tiles(type, panel, key, scores, &ahead, K_AND_V_NEAR, MAX_TILE, rows);
@@ -407,8 +416,7 @@ static inline __attribute__((always_inline)) void
 score_copied_rows(const struct panel *panel, struct scores *scores, const int rows)
 {
     const int keys = MAX_TILE * VECTOR; /* keys of a tile */
-    const int64_t asks = panel->block->k.dim / elements_of_step(TYPE_F32);
-    struct ahead ahead = v_ahead(panel, 1 + asks * ((panel->most + keys - 1) / keys));
+    struct ahead ahead = v_ahead(panel, 1 + asks_of_keys(TYPE_F32, panel));
     struct copies copies;
     struct steps steps;
     steps.now = 0;
@@ -438,10 +446,192 @@ static __attribute__((noinline)) void score_copies(const struct panel *panel, st
     }
 }
 
+/* ---------------------------------------------------------------------------------- lines */
+
+enum {
+    LINE_BYTES = LINE * sizeof(float),
+    FIRST_NEAR = 2, /* the first unit that prefetches into L1, after all loads of K */
+    NEAR_KEYS = 3,  /* prefetches of a unit */
+};
+
+/* A cache line of each key of a tile, transposed. */
+struct line {
+    struct step half[2];
+};
+
+/* A tile of keys, the line that is multiplied, and the line that is transposed meanwhile. */
+struct lined_tile {
+    const struct panel *panel;
+    const char *const *key, *const *next; /* the first keys of this tile and of the next tile */
+    int first;                            /* index of the tile's first key */
+    struct line *now, *then;
+};
+
+/* Returns whether to transpose whole cache lines of 16 keys. If rows of a 16-bit type share sets of
+ * L1, the lines of 16 keys fill their sets. With 32 keys in turn, L1 would lose each line between
+ * its two halves. A single query row has too little arithmetic to gain. */
+static inline bool gains_by_lines(const struct panel *panel)
+{
+    const struct key_rows *const k = &panel->block->k;
+    return (k->type == TYPE_F16 || k->type == TYPE_BF16) && panel->rows > 1 && panel->far &&
+           panel->block->large && panel->most > VECTOR && share_sets(k->row) &&
+           bytes_of(k->type, k->dim) % LINE_BYTES == 0;
+}
+
+/* Returns the place of the line `lines` lines after the line at element d. After the last line of a
+ * row, the place is in the next tile. */
+static inline __attribute__((always_inline)) struct place
+line_after(const enum type type, const struct lined_tile *tile, int64_t d, const int lines)
+{
+    const int64_t end = bytes_of(type, tile->panel->block->k.dim);
+    const int64_t at = bytes_of(type, d) + lines * LINE_BYTES;
+    return at < end ? (struct place){tile->key, at} : (struct place){tile->next, at - end};
+}
+
+/* Does a part of the transposition of the line at `place`, for a vector of the keys, during unit i
+ * of a step. The loads of the two halves of the line follow each other closely, so that L1 still
+ * has the line. */
+static inline __attribute__((always_inline)) void
+transpose_line(const enum type type, const int i, struct place place, __m512i x[2][UNITS],
+               struct line *line, const int vector)
+{
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        const struct place here = {place.key, place.at + half * STEP};
+        if (i >= half && i < half + PARTS)
+            transpose_part(type, i - half, here, x[half], &line->half[half], vector);
+    }
+}
+
+/* Prefetches the line at `place` of a vector of keys into L1, for some of the keys during each unit
+ * of a step. */
+static inline __attribute__((always_inline)) void bring_line_near(struct place place, const int i)
+{
+    const int first = (i - FIRST_NEAR) * NEAR_KEYS;
+    for (int key = first; first >= 0 && key < first + NEAR_KEYS && key < VECTOR; key++)
+        _mm_prefetch(place.key[key] + place.at, _MM_HINT_T0);
+}
+
+/* Adds the products of half a line, the elements from d on. Meanwhile transposes the next line of
+ * vector `half` of the keys, and prefetches into L1 the line that is transposed during the next
+ * half. */
+static inline __attribute__((always_inline)) void add_half(const enum type type,
+                                                           const struct lined_tile *tile, int64_t d,
+                                                           const int half, __m512 s[][MAX_TILE],
+                                                           struct ahead *ahead, const int rows)
+{
+    const int64_t line = d - half * elements_of_step(type);
+    const struct place place = line_after(type, tile, line, 1);
+    struct place near = half == 0 ? place : line_after(type, tile, line, 2);
+    near.key += (1 - half) * VECTOR;
+    const struct step *now = &tile->now->half[half];
+    struct line *then = tile->then;
+    if (type == TYPE_F16)
+        __asm__("" : "+r"(now), "+r"(then)); /* as in add_step */
+    __m512i x[2][UNITS];
+#pragma GCC unroll 8
+    for (int i = 0; i < UNITS; i++) {
+        if (i % (UNITS / asks_of_step(type)) == 0)
+            prefetch_ahead(ahead, false);
+        transpose_line(type, i, place, x, then, half);
+        bring_line_near(near, i);
+        for (int e = 0; e < elements_of_unit(type); e++) {
+            const int64_t at = d + i * elements_of_unit(type) + e;
+            __m512 element[MAX_TILE];
+            for (int j = 0; j < MAX_TILE; j++)
+                element[j] = widen_element(type, now, i, e, j, _mm512_setzero_ps());
+            for (int r = 0; r < rows; r++)
+                for (int j = 0; j < MAX_TILE; j++)
+                    s[r][j] = multiply_add_one(tile->panel->q[r] + at, element[j], s[r][j]);
+        }
+    }
+}
+
+/* Computes the scores of a tile, whose first line has been transposed. Transposes the first line of
+ * the next tile. */
+static inline __attribute__((always_inline)) void
+score_lined_tile(const enum type type, struct lined_tile *tile, struct scores *scores,
+                 struct ahead *ahead, const int rows)
+{
+    const int step = elements_of_step(type);
+    __m512 s[PANEL_ROWS][MAX_TILE];
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < MAX_TILE; j++)
+            s[r][j] = _mm512_setzero_ps();
+    for (int64_t d = 0; d < tile->panel->block->k.dim; d += 2 * step) {
+        struct line *const done = tile->now;
+        add_half(type, tile, d, 0, s, ahead, rows);
+        add_half(type, tile, d + step, 1, s, ahead, rows);
+        tile->now = tile->then;
+        tile->then = done;
+    }
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < MAX_TILE; j++)
+            _mm512_store_ps(scores->s[r] + tile->first + j * VECTOR, s[r][j]);
+}
+
+/* Computes the scores of all tiles of two vectors of keys, and then of the last vector, if one is
+ * left. */
+static inline __attribute__((always_inline)) void score_lined_rows(const enum type type,
+                                                                   const struct panel *panel,
+                                                                   struct scores *scores,
+                                                                   const int rows)
+{
+    const int keys = MAX_TILE * VECTOR; /* keys of a tile */
+    const char *const *const row = panel->block->k.row;
+    struct ahead ahead = v_ahead(panel, 1 + asks_of_keys(type, panel));
+    struct line lines[2];
+    struct lined_tile tile = {panel, row, row, 0, &lines[0], &lines[1]};
+    for (int half = 0; half < 2; half++)
+        transpose_step(type, (struct place){row, half * STEP}, &tile.now->half[half], MAX_TILE);
+    for (; tile.first + VECTOR < panel->most; tile.first += keys, tile.key += keys) {
+        /* After the last tile there is no next tile, and any keys may stand for it. */
+        tile.next = tile.first + keys + VECTOR < panel->most ? tile.key + keys : row;
+        score_lined_tile(type, &tile, scores, &ahead, rows);
+    }
+    score_tiles(type, panel, tile.first, scores, &ahead, NOTHING_NEAR, 1, rows);
+    scores->v = ahead;
+}
+
+static inline __attribute__((always_inline)) void
+score_lined_type(const enum type type, const struct panel *panel, struct scores *scores)
+{
+    if (computed_rows(panel) == 2)
+        score_lined_rows(type, panel, scores, 2);
+    else
+        score_lined_rows(type, panel, scores, PANEL_ROWS);
+}
+
+/* Not inlined, for the same reason as score_copies. */
+static __attribute__((noinline)) void score_lined_f16(const struct panel *panel,
+                                                      struct scores *scores)
+{
+    score_lined_type(TYPE_F16, panel, scores);
+}
+
+static __attribute__((noinline)) void score_lined_bf16(const struct panel *panel,
+                                                       struct scores *scores)
+{
+    score_lined_type(TYPE_BF16, panel, scores);
+}
+
+static void score_lines(const struct panel *panel, struct scores *scores)
+{
+    if (panel->block->k.type == TYPE_F16) {
+        require_built(TYPE_F16);
+        score_lined_f16(panel, scores);
+    } else {
+        require_built(TYPE_BF16);
+        score_lined_bf16(panel, scores);
+    }
+}
+
 void attnkit_avx512_decode_k(const struct panel *panel, struct scores *scores)
 {
     if (gains_by_copies(panel))
         score_copies(panel, scores);
+    else if (gains_by_lines(panel))
+        score_lines(panel, scores);
     else
         score_keys_of_any_type(panel, scores);
 }
