@@ -4,7 +4,8 @@
  * on a block before any head works on the next. Each head prefetches a part of the next block for
  * all heads. Together the parts cover the next block once, in the order of memory. The results have
  * the bits of the same heads computed one after the other. Rows of binary32 with gaps between them
- * are copied before they are multiplied. The copies do not change the bits.
+ * are copied before they are multiplied, and rows of 16-bit types are transposed before. Neither
+ * changes the bits.
  *
  * Usage: turns [ISA]
  */
@@ -269,9 +270,22 @@ static void copied_rows_have_the_bits_of_rows_in_place(void **state)
     check_bits(isa, 2, 256, 1, 0, ATTNKIT_F32);
 }
 
+/* Rows lie a multiple of 2048 bytes apart, and share sets of L1. The last two calls have rows of
+ * one cache line, and rows that are no whole number of cache lines. */
+static void transposed_rows_have_the_bits_of_other_rows(void **state)
+{
+    const char *const isa = *state;
+    check_bits(isa, 8, 128, 2, 0, ATTNKIT_F16);
+    check_bits(isa, 8, 128, 2, 0, ATTNKIT_BF16);
+    check_bits(isa, 4, 128, 3, 1024, ATTNKIT_F16);
+    check_bits(isa, 4, 256, 1, 0, ATTNKIT_BF16);
+    check_bits(isa, 8, 32, 2, 1536, ATTNKIT_BF16);
+    check_bits(isa, 8, 112, 2, 256, ATTNKIT_F16);
+}
+
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[2 * MAX_ISAS + 2] = {
+    struct CMUnitTest tests[3 * MAX_ISAS + 2] = {
         cmocka_unit_test(parts_of_all_turns_are_the_next_block),
         cmocka_unit_test(blocks_of_other_lengths_are_prefetched_head_by_head)};
     size_t count = 2;
@@ -284,6 +298,8 @@ int main(int argc, char **argv)
                 isas[i].name, turns_have_the_bits_of_heads_one_by_one, NULL, NULL, name};
             tests[count++] = (struct CMUnitTest){
                 isas[i].name, copied_rows_have_the_bits_of_rows_in_place, NULL, NULL, name};
+            tests[count++] = (struct CMUnitTest){
+                isas[i].name, transposed_rows_have_the_bits_of_other_rows, NULL, NULL, name};
         }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests("turns", tests, count, NULL, NULL);
