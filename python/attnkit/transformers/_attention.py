@@ -8,6 +8,7 @@ import torch
 from ..torch import attention
 from ._mask import Mask
 
+arithmetic = {}  # options of attnkit.torch.attention that register() has set
 WITHOUT_AUTOGRAD = torch._C._AutoDispatchBelowAutograd  # else torch asks in Python whether a call needs gradients
 
 
@@ -79,5 +80,6 @@ def attend(module, query, key, value, attention_mask, dropout=0.0, scaling=None,
         options = _add_bias(options, position_bias)
     sinks = None if s_aux is None else s_aux.float()
     with nullcontext() if with_gradients or torch.compiler.is_compiling() else WITHOUT_AUTOGRAD():
-        out = attention(query, key, value, scale=scaling, softcap=softcap, sinks=sinks, rows_first=True, **options)
+        out = attention(query, key, value, scale=scaling, softcap=softcap, sinks=sinks, rows_first=True,
+                        **arithmetic, **options)
     return out.transpose(1, 2), None

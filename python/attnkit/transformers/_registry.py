@@ -3,18 +3,21 @@
 
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from ._attention import attend
+from ._attention import arithmetic, attend
 from ._bypassing import NAME, Patches
 from ._mask import make_mask
 
 patches = None  # while attnkit is registered
 
 
-def register() -> None:
+def register(*, bf16_products: bool = False, short_weights: bool = False) -> None:
     """Makes attn_implementation="attnkit" known to transformers, for all models of this process.
 
-    A second call does nothing."""
+    bf16_products multiplies q, k and v in groups of 32 products, and short_weights rounds each weight to a single
+    bfloat16, as in attnkit.torch.attention. A model in another type than bfloat16 then raises RuntimeError when it is
+    called, and so does a model that needs gradients. A second call only sets these two options."""
     global patches
+    arithmetic.update(bf16_products=bf16_products, short_weights=short_weights)
     if patches is not None:
         return
     AttentionInterface.register(NAME, attend)
@@ -31,6 +34,7 @@ def restore() -> None:
         return
     patches.remove()
     patches = None
+    arithmetic.clear()
     del AttentionInterface._global_mapping[NAME], AttentionMaskInterface._global_mapping[NAME]
 
 

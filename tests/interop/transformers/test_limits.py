@@ -95,6 +95,22 @@ class Served(Registered):
         self.assert_as_eager("MPT", inputs_of("MPT", padded=True), n_heads=8)
         self.assert_as_eager("Bloom", inputs_of("Bloom", padded=True), n_head=1)
 
+    def test_products_of_bf16(self):
+        """Each kind of products gives logits of its own, which are near the default's, until register() sets another
+        kind. A model in another type and a model with gradients are refused."""
+        inputs, results = inputs_of("Llama", padded=True), []
+        for options in ({}, {"bf16_products": True}, {"bf16_products": True, "short_weights": True}):
+            attnkit.transformers.register(**options)
+            results.append(logits_of(model_of("Llama", "attnkit").bfloat16(), inputs).float())
+            self.assertLess((results[-1] - results[0]).norm(), 0.02 * results[0].norm())
+            self.assertFalse(any(torch.equal(results[-1], other) for other in results[:-1]))
+        with self.assertRaisesRegex(RuntimeError, "ATTNKIT_BF16_PRODUCTS, but q.type is 0"):
+            logits_of(model_of("Llama", "attnkit"), inputs)
+        with self.assertRaisesRegex(RuntimeError, "no gradient with bf16_products"):
+            loss_and_gradients(model_of("Llama", "attnkit").bfloat16(), inputs)
+        attnkit.transformers.register()
+        self.assertTrue(torch.equal(logits_of(model_of("Llama", "attnkit").bfloat16(), inputs).float(), results[0]))
+
     def test_gradients(self):
         for family in ("Llama", "Qwen3", "BERT", "Falcon"):
             for padded in (False, True):
