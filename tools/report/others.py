@@ -50,7 +50,7 @@ def bars(columns, entry):
     """Draws a bar for each library with its percentage of the roof, or with its time if is_timed()."""
     tiny = is_timed(entry)
     figures = {title: result.get("seconds" if tiny else "percent")
-               for title, result in entry["results"].items() if title in columns}
+               for title, result in entry["results"].items() if title in columns and result["status"] != "none"}
     longest = max([100.0 * (not tiny), *(value for value in figures.values() if value)])
     height, step = 8 + 23 * len(figures), 23
     figure = Figure(CARD, height, (4, 62, 4, 112), (0, longest or 1), (0, 1),
