@@ -257,7 +257,7 @@ WORKLOADS = [
     Workload("NARROW_prompt_bf16", 1, 32, 8, 2048, 2048, 128, causal=True, type="bfloat16"),
     Workload("NARROW_full_bf16", 1, 12, 12, 1024, 1024, 64, type="bfloat16"),
     Workload("NARROW_decode_bf16", 1, 32, 8, 1, 16384, 128, type="bfloat16"),
-    Workload("NARROW_prompt_q8_0", 1, 32, 8, 2048, 2048, 128, causal=True, type="q8_0"),
+    Workload("NARROW_prompt_q8_0", 1, 32, 8, 512, 512, 128, causal=True, type="q8_0"),
     Workload("NARROW_decode_q8_0", 1, 32, 8, 1, 16384, 128, type="q8_0"),
     Linear("NARROW_linear_512_bf16", 512, 4096, 4096, "bfloat16"),
     Linear("NARROW_linear_1_bf16", 1, 4096, 4096, "bfloat16"),

@@ -136,7 +136,7 @@ def forms(workload, tensors, setting):
         return
     yield "attnkit_attention", lambda: build(workload, tensors, setting)
     has_tiles = workload.decode and not workload.token and workload.kv_len % TILE_KEYS == 0
-    if has_tiles and not setting.mode:
+    if has_tiles and not FLAGS[setting.mode] & BF16_PRODUCTS:
         yield "attnkit_attention, K in tiles", lambda: build(workload, tensors, setting, tiled=True)
     if setting.threads > 1:  # attnkit starts no threads: its caller decides whether a call is worth several threads
         alone = setting._replace(threads=1)
