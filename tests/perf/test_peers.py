@@ -136,6 +136,8 @@ class Runs(PeersTest):
         done = self.peers("--only", "attnkit,numpy", "--workloads", ",".join(names), "--rounds", "1",
                           "--no-plot", "--cold", "32")
         self.assertNotIn("WRONG", done.stdout)
+        self.assertIn("The columns attnkit integers, attnkit bf16 products, attnkit short weights are calls with flags",
+                      " ".join(done.stdout.split()))
         results = json.loads((self.results / "r.json").read_text())
         modes_of = dict(zip(names, ({"bf16 products", "short weights"}, {"integers"}, set(), {"integers"})))
         self.assertEqual([entry["name"] for entry in results["workloads"]], names)

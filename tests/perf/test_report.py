@@ -194,7 +194,7 @@ class WithFolder(unittest.TestCase):
 
 class Page(WithFolder):
     def test_the_page_has_all_contents(self):
-        content = self.make("--peers", ROOT / "bench/results/peers.json", ROOT / "bench/results/layers.json")
+        content = self.make("--peers", *(ROOT / f"bench/results/{name}.json" for name in ("peers", "layers", "narrow")))
         page = Text(content)
         self.assertEqual(page.open, [])
         self.assertIn("32 runs, 1 open regressions", self.said)
@@ -205,8 +205,9 @@ class Page(WithFolder):
         self.assertAlmostEqual(fell, 100 * (1 - FALL), delta=0.5)
         self.assertEqual(row[4], commit(FALL_AT))
         self.assertTrue(re.search(rf"[+](7\.[5-9]|8\.[0-5]) % at {commit(RISE_AT)[:7]}", page.text))
-        for words in ("W3 2048", "LINEAR 512"):
+        for words in ("W3 2048", "LINEAR 512", "NARROW full bf16"):
             self.assertTrue(words in page.text)
+        self.assertNotIn(" none ", page.text)  # columns of flags have no bar where the flags do not apply
 
     def test_one_file_alone(self):
         content = self.make("--peers", ROOT / "bench/results/peers.json")

@@ -3,6 +3,8 @@
 
 import textwrap
 
+from columns import MODES
+
 WIDTH = 108
 UNITS = {"fma": (1e9, "GFLOP/s"), "read": (1e9, "GB/s")}
 
@@ -116,6 +118,10 @@ def explanation(results):
                  f"{results['roofs_missing']}. Speeds instead."]
     words.append("The last column is the speed of the faster attnkit divided by the speed of the best peer. Errors "
                  "are the largest absolute differences from a float64 oracle.")
+    modes = [title for title in results["columns"] if title.partition(" ")[2] in MODES]
+    if modes:
+        words.append(f"The columns {', '.join(modes)} are calls with flags, which give other bits. They are empty "
+                     "where the flags do not apply.")
     if any(r.get("disturbed") for e in results["workloads"] for r in e["results"].values()):
         words.append("~: other programs had the processor for part of the time.")
     if forms(results):
