@@ -4,8 +4,8 @@
  * token embedding, attention layers with grouped heads, RoPE and a KV cache, feed-forward, logits.
  * The prompt is run in one call. Then the most likely token is appended, again and again.
  *
- * You may copy from this program. The program itself has the norm, the activation, memory and
- * weights. Here the weights are random. main runs the model twice: first with weights and cache in
+ * You may copy from this program. attnkit has no norm and no activation, so the program computes
+ * both itself. The weights are random. main runs the model twice: first with weights and cache in
  * binary32, then with weights and cache in Q8_0, with the cache in pages and K in tiles. main
  * checks that the logits of a token have the same bits if the token is decoded alone, in a prompt,
  * and in a part of a prompt.

@@ -459,9 +459,9 @@ ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_a
  * Cost: 2 * (head_dim + value_dim) FLOPs for each pair of a query row and a key that it sees. K and
  * V are read once or twice for each block of 256 query rows of a KV head. A row that sees NaN or
  * infinities in V, or whose sums overflow, is computed again. If all rows are computed again, a
- * call with 2048 keys of dim 128 takes up to 10 times as long as usual, and a call with 256 keys of
- * dim 16 up to 60 times as long. A call with a single row takes 3 times as long as usual. The
- * caller's rounding and flush-to-zero modes do not matter and are restored. */
+ * call with 2048 keys of dim 128 takes up to 10 times as long as usual, a call with 256 keys of dim
+ * 16 up to 60 times as long, and a call with a single row 3 times as long. The caller's rounding
+ * and flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
                                              const attnkit_exec *exec, char *message);
 
@@ -579,7 +579,7 @@ typedef struct attnkit_unit_info {
     const char *name;   /* "avx2+vnni", "avx512+vnni", "neon+dotprod", "neon+i8mm": products of
                          * integers, with ATTNKIT_INTEGERS;
                          * "avx512+bf16": as "avx512+vnni", and products of bf16 by bf16 in linear
-                         * maps and in prefill;
+                         * maps, in prefill and with ATTNKIT_BF16_PRODUCTS;
                          * "avx512+amx": as "avx512+vnni", and products of bf16 by tile registers,
                          * with ATTNKIT_BF16_PRODUCTS; only after attnkit_enable */
     const char *needs;  /* the CPU features that the unit needs, besides the features that its

@@ -18,15 +18,16 @@
 #define PHILOX_KEY_1 UINT32_C(0xbb67ae85)
 
 enum {
-    PHILOX_WORDS = 4, /* words of a counter; each becomes the random word of one key */
+    PHILOX_WORDS = 4, /* words of a counter; each is the random word of one key of attention */
     PHILOX_COUNTERS = KEY_BLOCK / PHILOX_WORDS,
     PHILOX_ROUNDS = 8, /* rounds after the two rounds of philox_start */
 };
 
 /* The counters of a line differ only in word 0, which counts up from word_0 of the first counter.
- * So half of the results of the first two rounds are the same for all counters of a line. For a
- * counter with word 0 = c the other results are:
- *   word 2 = high(PHILOX_0 * c) ^ first_2, word 3 = low(PHILOX_0 * c); then
+ * So in each of the first two rounds, one of the two products is the same for all counters of a
+ * line. A counter with word 0 = c gets from the first round
+ *   word 2 = high(PHILOX_0 * c) ^ first_2, word 3 = low(PHILOX_0 * c),
+ * and from these two words in the second round
  *   word 0 = high(PHILOX_1 * word 2) ^ second_0, word 1 = low(PHILOX_1 * word 2),
  *   word 2 = word 3 ^ second_2, word 3 = second_3. */
 struct philox_start {

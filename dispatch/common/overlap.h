@@ -23,7 +23,7 @@ struct layout {
  * stride 0, and dimensions that only continue the row. Returns false if the tensor does not fit the
  * address space. Sets *repeats to false if each dimension lies within one stride of the next
  * dimension: then no two rows share a byte. Sets it to true for all other layouts, even if their
- * rows interleave without sharing a byte. No layout in use has interleaved rows. */
+ * rows interleave without sharing a byte. tensor.c refuses an output for which *repeats is true. */
 bool attnkit_layout(struct layout *layout, const void *data, const int64_t count[3],
                     const int64_t stride[3], int64_t row_bytes, bool *repeats);
 

@@ -36,7 +36,7 @@ static inline attnkit_status check_size(const struct version *v, size_t theirs, 
         return ATTNKIT_OK;
     return refuse(
         message, ATTNKIT_BAD_ARGUMENT,
-        "%s.size is %zu: must be sizeof(%s), which is %zu here, at least %zu and at most %d",
+        "%s.size is %zu: must be sizeof(%s), %zu in this library, %zu to %d in any library",
         v->name, theirs, v->name, v->known, v->first, LARGEST_STRUCT);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The features of the CPU that the operating system supports. Each CPU family has a file that
- * implements attnkit_cpu.
+ * The features of the CPU, and which of them the operating system supports. Each CPU family has a
+ * file that implements attnkit_cpu.
  */
 #ifndef ATTNKIT_CPU_H
 #define ATTNKIT_CPU_H

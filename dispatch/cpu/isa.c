@@ -2,7 +2,7 @@
  *
  * The lists of instruction sets and units, the test whether this machine can run an instruction set
  * or a unit, and the choice for a call. The only global state is the machine's features, whether
- * each unit gives the right bits, which units the program has enabled, why the operating system has
+ * each unit gives the right bits, which units the program has enabled, why attnkit_enable has
  * refused a unit, and the choice. The features, and whether a unit gives the right bits, are
  * determined once and then kept. Two threads that determine them at the same time get the same
  * result. The choice is kept until the program enables a unit.

@@ -54,9 +54,9 @@ int attnkit_units(const struct unit **list);
 bool attnkit_unit_can_run(const struct unit *unit);
 
 /* Picks the instruction set and the unit with this name. If the name names an instruction set
- * alone, picks the last of its units that can run here and is faster than no unit. If all its units
- * are slower or cannot run, picks no unit. If the name is NULL, picks what ATTNKIT_ISA names, or
- * the best instruction set if ATTNKIT_ISA is not set. */
+ * alone, picks the last of its units that can run here and is not slower than no unit. If there is
+ * none, picks no unit. If the name is NULL, picks what ATTNKIT_ISA names, or the best instruction
+ * set if ATTNKIT_ISA is not set. */
 attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message);
 
 /* Returns whether there is an instruction set with the index `isa`, and `unit` is the index of one

@@ -206,7 +206,7 @@ static attnkit_append_args within_workspace(const struct layer_plan *plan, int64
     };
 }
 
-/* Changes the destination of an append to a cache. */
+/* Makes a cache the destination of an append. */
 static void to_cache(const struct layer_request *r, const attnkit_tensor *cache,
                      const attnkit_tensor *scales, int64_t scale_group, attnkit_append_args *args)
 {

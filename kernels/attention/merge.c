@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Merges results over parts of the keys. Each part of a row is a softmax state: M = ceil t, l =
- * 2^(t - M) and o = out_i * l, with t = lse_i / ln 2. The states fold into a total, as the states
+ * 2^(t - M) and o = out_i * l, with t = lse_i * log2 e. The states fold into a total, as the states
  * of chunks do. No state is stored: o is computed from out_i while it is folded into the total. The
  * loop merges a tile of rows at a time, and some columns at a time if rows are long. So the total
  * of a tile fits on the stack. Reading the parts takes most of the time.
@@ -149,8 +149,8 @@ static void finish_lse(const struct kernels *kernels, const struct tile *tile,
     kernels->decode_finish(&st, tile->rows, 0, out, tile->lse);
 }
 
-/* Merges some columns of a tile. Writes lse only with the last columns. The memory of lse may also
- * be the lse of a part, and the lse of the parts is read again for each group of columns. */
+/* Merges some columns of a tile. Writes lse only with the last columns, because its memory may be
+ * the lse of a part, which is read again for each group of columns. */
 static void merge_columns(const struct merge *m, const struct kernels *kernels,
                           const struct tile *tile, struct columns columns)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * AVX2, FMA and F16C: the shapes of the tiles, the inline helpers that several tiles use, and the
- * prototypes of the entries. kernels.h has the contract of each entry, and table.c names all
- * entries.
+ * prototypes of the entries. kernels.h has the contract of each entry, and kernels/vectors/table.h
+ * lists all entries.
  */
 #ifndef ATTNKIT_AVX2_H
 #define ATTNKIT_AVX2_H
@@ -141,10 +141,10 @@ static inline __m256 shrunk_power_of_two(__m256 rounded)
 
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
  * bits of SLEEF's Sleef_finz_exp2f8_u10avx2. The polynomial in x - round(x) is SLEEF's, times
- * 2^POWER_HEADROOM, which changes no bit of a fraction. tests/kernels/elementary.c compares every
- * float. The function is inline, because a call would spill the registers of its caller. All
- * vectors go through a stage before the next stage begins. If each vector went through all stages
- * before the next vector, a core's scheduler would hold only about three sequences of 10 dependent
+ * 2^POWER_HEADROOM, which changes no bit of a fraction. tests/kernels/elementary.c compares the
+ * bits. The function is inline, because a call would spill the registers of its caller. All vectors
+ * go through a stage before the next stage begins. If each vector went through all stages before
+ * the next vector, a core's scheduler would hold only about three sequences of 10 dependent
  * instructions, too few to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m256 *x, const int n)
 {

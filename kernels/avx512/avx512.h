@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * AVX-512 F, BW, DQ and VL: the shapes of the tiles, the inline helpers that several tiles use, and
- * the prototypes of the entries. kernels.h has the contract of each entry, and table.c names all
- * entries.
+ * the prototypes of the entries. kernels.h has the contract of each entry, and
+ * kernels/vectors/table.h lists all entries.
  */
 #ifndef ATTNKIT_AVX512_H
 #define ATTNKIT_AVX512_H
@@ -132,10 +132,10 @@ enum {
 
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
  * bits of SLEEF's Sleef_finz_exp2f16_u10avx512f. The polynomial in x - round(x) is SLEEF's.
- * tests/kernels/elementary.c compares every float. The function is inline, because a call would
- * spill the registers of its caller. All vectors go through a stage before the next stage begins.
- * If each vector went through all stages before the next vector, a core's scheduler would hold too
- * few sequences of 9 dependent instructions to keep its ports busy. */
+ * tests/kernels/elementary.c compares the bits. The function is inline, because a call would spill
+ * the registers of its caller. All vectors go through a stage before the next stage begins. If each
+ * vector went through all stages before the next vector, a core's scheduler would hold too few
+ * sequences of 9 dependent instructions to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,

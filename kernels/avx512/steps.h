@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Steps of K for the scores of decode: 32 bytes of each of 16 keys, transposed in registers, and
- * the scales of TYPE_Q8_0. decode_k.c has the cost, and multiplies the steps as binary32. The
+ * the scales of TYPE_Q8_0. The comment of decode_k.c says what a step costs. decode_k.c multiplies
+ * the steps as binary32. The
  * tiles in integers/ multiply them as integers.
  */
 #ifndef ATTNKIT_AVX512_STEPS_H
@@ -72,9 +73,9 @@ static inline __attribute__((always_inline)) void interleave_pairs(const int bit
             interleave(bits, x + i, x + i + apart);
 }
 
-/* Joins the halves of TYPE_F16. Lanes have 64 bits, and a lane of a or b holds an element of 4
- * keys. An element of all 16 keys is lane `at` of a, lane `at` of b, lane at + 4 of a and lane
- * at + 4 of b. The next element, from the lanes at + 1 and at + 5, follows in the result. */
+/* For TYPE_F16: returns two elements of all 16 keys. A lane has 64 bits. Each lane of a and of b
+ * holds one element of 4 keys. Lanes `at` and at + 4 of a and of b hold the first of the two
+ * elements. Lanes at + 1 and at + 5 hold the second. */
 static inline __m512i join_keys(__m512i a, const int at, __m512i b)
 {
     const __m512i from =

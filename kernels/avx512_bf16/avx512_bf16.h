@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * AVX512_BF16: the multiply-adds of pairs of bf16, and the prototypes of the tiles. kernels.h says
- * what a pair is, and has the contract of each tile. All other tiles are in kernels/avx512.
+ * AVX512_BF16: the multiply-adds of pairs of bf16, and the prototypes of the tiles for pairs.
+ * kernels.h says what a pair is, and has the contract of each tile.
  */
 #ifndef ATTNKIT_AVX512_BF16_H
 #define ATTNKIT_AVX512_BF16_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes words of pairs from rows and from tiles of a matrix. The loops call these tiles when they
- * put q, K, x or a matrix into scratch. Each 64 bytes take a load, a rotation or a permutation, a
- * store, and three instructions for the least magnitude. Memory limits the speed.
+ * Makes words of pairs from rows and from tiles of a matrix. The loops call the two functions when
+ * they put q, K, x or a matrix into scratch. Each 64 bytes take a load, a rotation or a
+ * permutation, a store, and three instructions for the least magnitude. Memory limits the speed.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 
@@ -11,9 +11,8 @@ enum {
     AT_ONCE = 2 * VECTOR,   /* elements in a zmm */
 };
 
-/* Returns, lane by lane, the smaller of `least` and the magnitude of the number minus 1, both
- * unsigned. For a magnitude of 0, the subtraction wraps to the largest 16-bit number, so zeros do
- * not count. */
+/* Returns, lane by lane, the unsigned minimum of `least` and m - 1, where m is the magnitude of the
+ * number. If m is 0, m - 1 wraps to the largest 16-bit number, so zeros do not count. */
 static inline __m512i least_of(__m512i least, __m512i numbers)
 {
     const __m512i magnitudes = _mm512_and_si512(numbers, _mm512_set1_epi16(0x7fff));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tiles of AVX-512 with the unit AVX512_BF16: the tiles of kernels/avx512, tiles for pairs, and
- * the tiles for integers of kernels/avx512_vnni. Every CPU with AVX512_BF16 has AVX512_VNNI, too.
+ * The tiles of AVX-512 with the unit AVX512_BF16: the tiles of kernels/avx512, tiles for pairs and
+ * for groups of products, and the tiles for integers of kernels/avx512_vnni. Every CPU with
+ * AVX512_BF16 has AVX512_VNNI, too.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 

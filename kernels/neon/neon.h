@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * NEON: the shape of a panel, the inline helpers that several tiles use, and the prototypes of the
- * entries. table.c names all entries. Among the helpers are loads and stores of 1 to 4 floats,
- * because NEON has no loads and stores with a mask.
+ * entries. kernels/vectors/table.h lists all entries. Among the helpers are loads and stores of 1
+ * to 4 floats, because NEON has no loads and stores with a mask.
  */
 #ifndef ATTNKIT_NEON_H
 #define ATTNKIT_NEON_H
@@ -21,8 +21,8 @@ enum {
     VECTOR = 4,  /* floats in a vector */
     VECTORS = 3, /* vectors of query rows in a panel */
     LANES = VECTORS * VECTOR,
-    FULL = 8, /* keys or value columns in a register tile: with at most 24 sums it takes 29 of 32
-                 registers */
+    FULL = 8, /* keys or value columns in a register tile: at most 24 sums, 3 vectors of q or p, and
+                 1 or 2 of K or V */
     MAX_HEIGHT = 16, /* keys or value columns if the panel is a single vector: 16 sums keep 4 pipes
                         with a latency of 4 busy */
     DECODE_ROWS = 8,
@@ -138,8 +138,8 @@ static inline float32x4_t shrunk_power_of_two(int32x4_t n)
 
 /* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
  * bits of SLEEF's Sleef_finz_exp2f4_u10advsimd. The polynomial in x - round(x) is SLEEF's, times
- * 2^POWER_HEADROOM, which changes no bit of a fraction. tests/kernels/elementary.c compares every
- * float. The function is inline, because a call would spill the vectors of its caller. All vectors
+ * 2^POWER_HEADROOM, which changes no bit of a fraction. tests/kernels/elementary.c compares the
+ * bits. The function is inline, because a call would spill the vectors of its caller. All vectors
  * go through a stage before the next stage begins. If each vector went through all stages before
  * the next vector, the pipes would wait for results. */
 static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, const int n)
@@ -205,8 +205,8 @@ static inline int lanes_at(int64_t at, int64_t end)
 }
 
 /* Returns the height of the next tile in prefill, if `left` keys or columns are left. In a panel of
- * a single vector the height is MAX_HEIGHT, if no keys or columns remain after the tile, or at
- * least FULL. In all other cases the height is tile_height(left, FULL). */
+ * a single vector the height is MAX_HEIGHT if the number of keys or columns after the tile is 0 or
+ * at least FULL. In all other cases the height is tile_height(left, FULL). */
 static inline int panel_height(int64_t left, int vectors)
 {
     if (vectors == 1 && (left == MAX_HEIGHT || left >= MAX_HEIGHT + FULL))

@@ -9,7 +9,7 @@
  * sb. Only the first n floats are read and written. */
 static inline void rotate_two(float *x, float32x4_t c, float32x4_t s, int n)
 {
-    const uint32x4_t even = vreinterpretq_u32_u64(vdupq_n_u64(0x80000000)); /* signs of x0 */
+    const uint32x4_t even = vreinterpretq_u32_u64(vdupq_n_u64(0x80000000)); /* even lanes */
     const float32x4_t pair = load_first(x, n);
     const uint32x4_t turned = vreinterpretq_u32_f32(vmulq_f32(vrev64q_f32(pair), s));
     const float32x4_t y = vfmaq_f32(vreinterpretq_f32_u32(veorq_u32(turned, even)), pair, c);

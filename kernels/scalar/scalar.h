@@ -3,7 +3,7 @@
  * The three elementary functions of the canonical order in portable C, the conversions of a number
  * to and from 16 bits, and the scalar tiles. exp2 and log have the algorithms, coefficients and
  * order of roundings of SLEEF 3.5.1's xexp2f and xlogf_u1 in their FMA form, so they give the bits
- * of SLEEF. tests/kernels/elementary.c compares every argument that can occur in attention.
+ * of SLEEF. tests/kernels/elementary.c compares the bits.
  */
 #ifndef ATTNKIT_SCALAR_H
 #define ATTNKIT_SCALAR_H

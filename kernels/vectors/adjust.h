@@ -35,7 +35,7 @@ static inline __attribute__((always_inline)) void tanh_vectors(floats *x, const 
     }
 }
 
-/* Turns n vectors of scores into t. bias is NULL or has n vectors. */
+/* Turns the scores in x into t. x has n vectors. bias is NULL or has n vectors. */
 static inline __attribute__((always_inline)) void adjust_vectors(const struct adjust *how,
                                                                  floats *x, const floats *bias,
                                                                  const int n, const bool capped)

@@ -56,8 +56,9 @@ static inline floats log_v(floats x)
 }
 
 /* Returns n, and hides from the compiler which values n can have. If gcc knows that a loop has few
- * iterations, it copies the body for each iteration, and the whole loop for each side of a
- * comparison. For the last keys or elements of a tile, this is too much code. */
+ * iterations, it writes out the body for each iteration, and makes a copy of the whole loop for
+ * either outcome of a comparison in it. For the last keys or elements of a tile, this is too much
+ * code. */
 static inline int64_t unbounded(int64_t n)
 {
     __asm__("" : "+r"(n));
@@ -81,7 +82,8 @@ static inline __attribute__((always_inline)) void prefetch(struct rows rows, int
                                0, 2);
 }
 
-/* Returns l, or 1 where l is 0, so that a row that saw no key gets the result 0 and not NaN. */
+/* Returns row_sum, or 1 in lanes where row_sum is 0, so that a row that saw no key gets the result
+ * 0 and not NaN. */
 static inline floats divisor(floats row_sum)
 {
     return select_v(equal_v(row_sum, broadcast(0.0f)), broadcast(1.0f), row_sum);

@@ -9,7 +9,8 @@
 
 #include "kernels/kernels.h"
 
-/* Replaces t by the weights, for one vector of lanes and `n` keys. Returns `sum` plus the
+/* Replaces the scores t in s by the weights, for one vector of lanes and `n` keys. Returns `sum`
+ * plus the
  * weights. */
 static inline __attribute__((always_inline)) floats
 weights_step(float *s, int lanes, floats subtrahend, floats sum, const int n)
@@ -36,8 +37,8 @@ static floats weights(float *s, int lanes, int keys, floats subtrahend)
     return sum;
 }
 
-/* Turns t into weights for the vector of lanes that begins at `lane`. s and rescale point at this
- * lane, while st points at lane 0. */
+/* Turns the scores t in s into weights, for the vector of lanes that begins at `lane`. s and
+ * rescale point at this lane, while st points at lane 0. */
 static inline __attribute__((always_inline)) void softmax_lanes(float *s, int lanes, int keys,
                                                                 floats block_max,
                                                                 const struct state *st, int lane,

@@ -608,7 +608,7 @@ static void expect_no_version(const struct row *r, size_t size)
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing", text[ATTNKIT_MESSAGE_SIZE];
     const attnkit_status status = use_with(r, size, 0, message);
     snprintf(text, sizeof text,
-             "%s.size is %zu: must be sizeof(%s), which is %zu here, at least %zu and at most %d",
+             "%s.size is %zu: must be sizeof(%s), %zu in this library, %zu to %d in any library",
              r->type, size, r->type, r->known, r->first, LONGEST);
     fail_unless(status == ATTNKIT_BAD_ARGUMENT && strcmp(message, text) == 0, r, size, text, status,
                 message);

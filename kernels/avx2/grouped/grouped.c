@@ -2,9 +2,10 @@
  *
  * Groups of 32 products of bf16, as binary32. The loops are in kernels/vectors/grouped/tiles.h.
  *
- * A register tile has 2 keys or columns x 3 vectors. 12 accumulators, 3 vectors of lanes and 1
- * broadcast take all 16 ymm. Each word takes 6 FMA and 5 loads. The FMA ports limit the speed: they
- * take 3 cycles for a word.
+ * A register tile has 2 keys or columns x 3 vectors. Each of these 6 sums has two accumulators, one
+ * for even and one for odd words of a group. 12 accumulators, 3 vectors of lanes and 1 broadcast
+ * take all 16 ymm. Each word takes 6 FMA and 5 loads. The FMA ports limit the speed: they take 3
+ * cycles for a word.
  */
 #include "kernels/avx2/avx2.h"
 

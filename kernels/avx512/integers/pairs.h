@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Pairs of integers for the tiles of decode that multiply integers (step 16 of ../../README.md).
- * The file that includes the tiles defines a function dot, which adds the sum of the two products
- * of each 32 bits. AVX-512 BW takes two instructions for dot, and the unit VNNI takes one
- * instruction.
+ * The file that includes the tiles defines a function dot(sum, a, b). It multiplies the 16-bit
+ * integers of a and b, and adds the two products of each 32 bits to the 32-bit integers of sum.
+ * AVX-512 BW takes two instructions for dot, and the unit VNNI takes one instruction.
  */
 #ifndef ATTNKIT_AVX512_PAIRS_H
 #define ATTNKIT_AVX512_PAIRS_H

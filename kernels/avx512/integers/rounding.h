@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rounds the weights of a panel, times the scales of V, to integers (step 16 of ../../README.md),
- * for 4 blocks of columns of V together. The scales of 4 rows and 4 blocks fill one vector, and
- * take one division. A file includes this header after it has defined dot (pairs.h).
+ * for 4 blocks of columns of V together. Each row and block gets one scale for its integers. The 16
+ * scales of 4 rows and 4 blocks fill one vector, and their inverses take one division. A file
+ * defines the function dot, which pairs.h describes, and then includes this header.
  *
  * For each row and block, a vector of 16 keys takes 3 instructions for the largest weight, and then
  * 5 instructions for the integers.
@@ -70,7 +71,8 @@ struct block_places {
     int64_t at[BLOCKS];
 };
 
-/* Returns x with half i replaced. clang wants a literal as the index of _mm_insert_epi16. */
+/* Returns x with its 16-bit number i replaced by `half`. clang wants a literal as the index of
+ * _mm_insert_epi16. */
 static inline __attribute__((always_inline)) __m128i with_half(__m128i x, short half, const int i)
 {
 #ifdef __clang__
@@ -82,7 +84,7 @@ static inline __attribute__((always_inline)) __m128i with_half(__m128i x, short 
 #endif
 }
 
-/* Sets half i of each x[b] to the scale of block b of a key of TYPE_Q8_0, as binary16. */
+/* Sets 16-bit number i of each x[b] to the scale of block b of a key of TYPE_Q8_0, as binary16. */
 static inline __attribute__((always_inline)) void
 load_scales(const char *key, const struct block_places *places, __m128i x[BLOCKS], const int i)
 {

@@ -2,8 +2,8 @@
  *
  * Weighted V of decode with integers: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum
  * over keys of n[r][key] * v[key][c]). n[r] are the 16-bit integers to which the weights of row r
- * are rounded. A file includes this header after it has defined dot (pairs.h), and calls
- * weigh_integers.
+ * are rounded. A file defines the function dot, which pairs.h describes, includes this header, and
+ * calls weigh_integers.
  *
  * A tile is two blocks of columns of V, that is 64 columns. Four keys at a time are interleaved
  * byte by byte. For a block this takes 4 loads or inserts and 4 shuffles, and 4 other instructions

@@ -3,7 +3,7 @@
  * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to and from binary32, 4 elements at
  * a time, and of tiles of K to binary32, 4 elements of 4 keys at a time. Loads and stores limit the
  * speed, except in narrowing to bytes, which takes a division for each element. Types with scales
- * have functions of their own, so that short rows of other types need not save registers.
+ * have functions of their own, so that the functions for other types need not save registers.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
