@@ -5,9 +5,9 @@
  *
  * Lanes are keys, in the order of memory. Each vector of element d takes one load, which widens it,
  * and an FMA for each row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast take 13
- * of 16 ymm. With TYPE_Q8_0 they take all 16. A tile of 2 rows has 4 vectors of K, and some of its
- * scales are on the stack. FMA or memory limits the speed. A quantised element takes one more
- * multiplication, by its scale.
+ * of 16 ymm. TYPE_Q8_0 also takes 2 vectors of `zero` and not_finite, which makes 16. A tile of 2
+ * rows has 4 vectors of K, and some of its scales are on the stack. FMA or memory limits the speed.
+ * A quantised element takes one more multiplication, by its scale.
  */
 #include "kernels/avx2/decode.h"
 

@@ -27,8 +27,8 @@ static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t 
             words[i * n + c] = row[i] ? large_element(row[i], c) : 0.0f;
 }
 
-/* Returns the sum of a group of `count` products of x and y. Words of x are x_stride floats apart,
- * and words of y y_stride floats. */
+/* Returns the sum of a group of `count` products of x and y. The words of x are x_stride floats
+ * apart. The words of y are y_stride floats apart. */
 static float group_sum(const float *x, int64_t x_stride, const float *y, int64_t y_stride,
                        int64_t count)
 {

@@ -2,7 +2,8 @@
  *
  * The canonical order of ../README.md as one straight program: a row at a time, with one visible
  * key after the other, without tiles and packing. The reference and the kernels share only the
- * description of the problem, the elementary functions and the random words of dropout.
+ * description of the problem, the addresses of rows, conversions, elementary functions, the scales
+ * of integers and the random words of dropout.
  */
 #include "kernels/scalar/reference.h"
 
