@@ -258,10 +258,10 @@ enum {
  * multiplies the bytes of K and V of ATTNKIT_I8 or ATTNKIT_Q8_0 as integers. Without the flag the
  * bytes are converted to binary32 first. Version 0.1.0 refuses the flag as an unknown bit.
  *
- * Arguments   k and v are ATTNKIT_I8 or ATTNKIT_Q8_0, and may differ. A scale of ATTNKIT_I8 is for
- *             a multiple of 32 elements: k_scale_group and v_scale_group are multiples of 32, or 0,
- *             and head_dim and value_dim are multiples of 32. A call with other types or groups, or
- *             with weights as an output, returns ATTNKIT_UNSUPPORTED. A layer with the flag also
+ * Arguments   k and v are ATTNKIT_I8 or ATTNKIT_Q8_0. Their types may differ. A scale of ATTNKIT_I8
+ *             is for a multiple of 32 elements: k_scale_group and v_scale_group are 0 or multiples
+ *             of 32. head_dim and value_dim are multiples of 32. A call with other types or groups,
+ *             or with weights as an output, returns ATTNKIT_UNSUPPORTED. A layer with the flag also
  *             returns ATTNKIT_UNSUPPORTED, and so does any call with the flag in a build without
  *             the part "integers". Everything else may be combined with the flag: any type of q and
  *             out, strides, tiles, pages, cells, packed sequences, all masks and score mods,
@@ -275,17 +275,16 @@ enum {
  *             kernels/README.md lists each rounding.
  * Bits        The flag changes the bits of the result. With the flag, too, the bits are the same
  *             for all instruction sets, numbers of threads, batches and layouts, in prefill and
- *             decode, and for parts of the keys with states. docs/semantics.md names the
- *             tests.
+ *             decode, and for parts of the keys with states. docs/semantics.md names the tests.
  * Accuracy    An element of q is off by at most 1/65024 of the largest |q| of its 32 elements, and
  *             the product of a weight and a scale of v by at most 1/65024 of the largest of these
  *             products in its block of keys. If the 32 elements of q, or the products of a block,
  *             are all below 2^-100 in magnitude, they become 0. The roundings of binary32 add to
  *             these errors. If q, k and v are normally distributed around 0, the root mean square
  *             of the errors of out is at most 1/50 of the error that rounding k and v to bytes has
- *             made. If the mean of v is far from 0, the errors of out can be 1/9
- *             of the error that this rounding of k and v has made, because many small weights are
- *             then off in the same direction. The rounding of weights does not change lse.
+ *             made. If the mean of v is far from 0, the errors of out can be 1/9 of the error that
+ *             this rounding of k and v has made, because many small weights are then off in the
+ *             same direction. The rounding of weights does not change lse.
  * NaN         A NaN or an infinity in q, or a scale of k that is NaN, makes the row NaN. A scale of
  *             v that is NaN or infinite makes its columns NaN, in the rows that see the key. The
  *             score of a key is infinite or NaN if a scale of q times a scale of k overflows
@@ -326,8 +325,7 @@ enum {
  *             each rounding.
  * Bits        The flag changes the bits of the result. With the flag, too, the bits are the same
  *             for all instruction sets, numbers of threads, batches and layouts, in prefill and
- *             decode, and for parts of the keys with states. docs/semantics.md names the
- *             tests.
+ *             decode, and for parts of the keys with states. docs/semantics.md names the tests.
  * Accuracy    A weight is off by at most 2^-16 of itself, with ATTNKIT_SHORT_WEIGHTS by at most
  *             2^-8 of itself. A weight less than 2^-40 of the largest weight of its block counts as
  *             0. A product of an element of q and an element of k is rounded at most 17 times in

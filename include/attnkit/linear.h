@@ -35,8 +35,7 @@ extern "C" {
  *             is multiplied by the product of both scales and added to y in binary32, group after
  *             group. Step 18 of kernels/README.md lists each rounding.
  * Bits        The flag changes the bits of y. With and without the flag, the bits of a row depend
- *             only on its x, w and bias.
- *             docs/semantics.md names the tests.
+ *             only on its x, w and bias. docs/semantics.md names the tests.
  * Accuracy    An element of x is off by at most 1/254 of the largest |x| of its 32 elements. If all
  *             elements of a group are below 2^-100 in magnitude, they become 0. The roundings of
  *             binary32 add to these errors. If x and w are normally distributed around 0, the root

@@ -75,9 +75,9 @@ struct block attnkit_grouped_block(const struct attention *a, const struct kerne
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);
 
-/* Returns K and V of `keys`, which are a part of the block at key `first`, as words of struct
- * integer_panel_kernels in `wide`: one row for each of the keys, in their order. The words of K lie
- * at one stride. Words of V have no stride, because a word has two keys. */
+/* Returns K and V of `keys`, which are a part of the block at key `first`, as words in `wide`, in
+ * the order of the keys. struct integer_panel_kernels describes these words. The words of K lie at
+ * one stride. Words of V have no stride, because a word has two keys. */
 struct block attnkit_integer_block(const struct attention *a, const struct kernels *kernels,
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);

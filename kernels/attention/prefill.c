@@ -221,8 +221,8 @@ static int64_t q_steps(const struct prefill *w)
     return w->paired ? words_of_pairs(w->a->head_dim) : w->a->head_dim;
 }
 
-/* Rounds a row of q for tiles that multiply integers, into `rounded`. The scratch for K has room
- * for the rounded rows of a panel, and after them for a widened row. */
+/* Rounds a row of q to integers, into `rounded`. The scratch for K has room for the rounded rows of
+ * a panel. After them it has room for a widened row. */
 static const float *round_q(const struct prefill *w, const void *row, float *rounded)
 {
     const int64_t n = w->a->head_dim;

@@ -3,8 +3,11 @@
  * Prefill with integers, by VPMADDWD and an addition of AVX2. The loops are in
  * kernels/vectors/integers/panel.h.
  *
- * A register tile has 2 keys or columns x 3 vectors: 6 sums, 6 scores of keys, 3 vectors of words
- * and a product take all 16 ymm. A word of 6 sums takes 6 VPMADDWD, 6 additions and 5 loads.
+ * A register tile of scores has 3 keys x 3 vectors: 9 sums, 3 vectors of q, a broadcast and a
+ * product take 14 of 16 ymm. The scores are on the stack. A word of these sums takes 9 VPMADDWD, 9
+ * additions and 6 loads. A register tile of columns has 4 columns x 3 vectors: 12 sums, 2 vectors
+ * of weights, a broadcast and a product take all 16. VPMADDWD reads the third vector of weights
+ * from memory.
  */
 #include "kernels/avx2/integers/panel.h"
 
@@ -16,7 +19,7 @@ static inline __m256i dot(__m256i sum, __m256i x, __m256i w, const int part)
     return sum;
 }
 
-/* A tile of scores has its scores in registers beside its sums, a tile of columns does not. */
+/* A tile of scores has scores beside its sums. A tile of columns has only sums. */
 static inline int score_height(int vectors)
 {
     return vectors == 3 ? 3 : 4;

@@ -71,7 +71,7 @@ static inline void store_pair(float *to, __m512 low, __m512 high)
     _mm512_store_si512(to, _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_cvtps_epi32(low), upper));
 }
 
-/* A tile of scores has its scores in registers beside its sums, a tile of columns does not. */
+/* A tile of scores has scores beside its sums. A tile of columns has only sums. */
 static inline int score_height(int vectors)
 {
     return vectors == 4 ? 3 : 4;

@@ -86,7 +86,7 @@ static inline void store_pair(float *to, float32x4_t low, float32x4_t high)
     vst1q_f32(to, vreinterpretq_f32_s32(vsliq_n_s32(lower, upper, 16)));
 }
 
-/* A tile of scores has its scores in registers beside its sums, a tile of columns does not. */
+/* A tile of scores has scores beside its sums. A tile of columns has only sums. */
 static inline int score_height(int vectors)
 {
     (void)vectors;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Prefill with integers: the entries of struct integer_panel_kernels. A file of an instruction set
- * includes this header after it has defined the names in the list below, and puts the entries into
- * its table.
+ * defines the names in the list below, includes this header, and puts the entries into its table.
+ *   MOST_HEIGHT                at least every score_height and column_height
  *   sums_v, lane_words, word   the integer sums of VECTOR lanes; a word of each of VECTOR lanes; a
  *                              word of K or V in all lanes
  *   no_sums, sums_as_floats
@@ -46,7 +46,7 @@ static inline void pack_q(const float *const *rounded, int lanes, int64_t dim, f
     KERNEL(pack_q)(rounded, lanes, rounded_row_floats(dim), q_t);
 }
 
-/* The words of a key begin with the scales of its blocks, and with as many unused floats: the
+/* The words of a key begin with the scales of its blocks. As many unused floats follow, so that the
  * places are the same as in a row of round_row. */
 static void pack_k(const struct key_rows *k, int first, int count, float *words)
 {
