@@ -102,8 +102,8 @@ struct attention {
      * one of these totals, its `out` is NULL. */
     struct total before, after;
     float scale_log2;
-    /* K and V, rows of TYPE_Q8_0, are multiplied as integers. Kernels call has_integers and do not
-     * read this field. */
+    /* K and V, of TYPE_I8 or TYPE_Q8_0, are multiplied as integers. Kernels call has_integers and
+     * do not read this field. */
     bool integers;
     /* q, K and V are TYPE_BF16 in rows, and are multiplied in groups of 32 products. Kernels call
      * is_grouped and do not read this field. */
@@ -140,8 +140,7 @@ struct work_item {
     int64_t batch, kv_head;
     int64_t first_row;
     int panel_rows;  /* at most attnkit_most_panel_rows */
-    int decode_rows; /* at most kernels->decode_rows; with integers at most MAX_DECODE_ROWS, and
-                      * panel_rows is 0; with groups of products 0 */
+    int decode_rows; /* at most kernels->decode_rows; with groups of products 0 */
     int heads;       /* number of consecutive KV heads in the item, from kv_head on; more than 1
                       * only in calls of few keys */
 };

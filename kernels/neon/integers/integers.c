@@ -9,7 +9,8 @@
  * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
  * * v[key][c]). Lanes are columns, 16 in a tile: 2 widenings for a key, and 4 smlal for each row.
  *
- * Registers: scores take 4 vectors of K, 4 of q and a sum for each of 4 keys and 4 rows, 24 of 32.
+ * Registers: scores of K in rows take 4 vectors of K, 4 of q and a sum for each of 4 keys and 4
+ * rows, 24 of 32. Scores of K in tiles take 16 sums, 2 vectors of K and 4 of q.
  * Weighted V takes 16 sums, 2 vectors of V and one of weights.
  */
 #include "kernels/neon/integers/tiled_scores.h"
