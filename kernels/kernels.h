@@ -549,9 +549,9 @@ struct integer_panel_kernels {
     void (*pack_q)(const float *const *rounded, int lanes, int64_t dim, float *q_t);
 
     /* Make the words of keys first .. first + count - 1 of a list. Words of K take
-     * rounded_row_floats(dim) floats for each key, one key after the other. Words of V take
-     * KEY_BLOCK * dim floats for the block. `first` is a multiple of 4, and so is `count`, unless
-     * the keys are the last keys of the list. */
+     * rounded_row_floats(dim) floats for each key, one key after the other. Words of V of a block
+     * take at most KEY_BLOCK * dim floats. `first` is a multiple of 4. `count` is a multiple of 4
+     * unless the keys are the last keys of the list. */
     void (*pack_k)(const struct key_rows *k, int first, int count, float *words);
     void (*pack_v)(const struct key_rows *v, int first, int count, float *words);
 
@@ -560,9 +560,9 @@ struct integer_panel_kernels {
 
     /* Computes o[c][lane] = fma(o[c][lane], rescale[lane], sum_c) with the sum_c of step 16 over
      * `keys` keys, whose weights are p[key][lane]. Key 0 of p is key `first` of the words v.
-     * Without rescale, o is sum_c. A key that a lane does not see has the weight 0, so its scale
-     * must be finite if the result is to be right: otherwise the lane's columns of this scale
-     * become NaN. `parts` is scratch of KEY_BLOCK / 2 floats for each lane. */
+     * Without rescale, o is sum_c. A key that a lane does not see has the weight 0. If its scale is
+     * not finite, the lane's columns of this scale become NaN, and the row has to be computed
+     * again. `parts` is scratch of KEY_BLOCK / 2 floats for each lane. */
     void (*weighted_v)(const float *p, int lanes, const float *rescale, const float *v, int64_t dim,
                        int first, int keys, float *o, float *parts);
 };
