@@ -601,21 +601,20 @@ static void leave_out_unseen(const struct attention *a, struct key_set seen, int
 
 enum { PAGE = 4096 }; /* bytes of a page of memory, on nearly all machines */
 
-/* Prefetches one cache line from each page of memory in which rows of the list lie. If the address
- * of the page is not in the TLB, a prefetch holds up all later instructions until the CPU has found
- * the address, which takes long in a virtual machine. The CPU looks for several addresses at the
- * same time. So all pages of a block are prefetched here, one right after the other. Without this
- * function a tile would meet the pages one by one while it prefetches line by line, and wait for
- * each address. */
+/* Prefetches one cache line from each page of memory in which `count` rows lie; `count` is at least
+ * 1. If the address of the page is not in the TLB, a prefetch holds up all later instructions until
+ * the CPU has found the address, which takes long in a virtual machine. The CPU looks for several
+ * addresses at the same time. So all pages of a block are prefetched here, one right after the
+ * other. Without this function a tile would meet the pages one by one while it prefetches line by
+ * line, and wait for each address. */
 static void prefetch_pages(const char *const *row, int count)
 {
-    const intptr_t apart = count > 1 ? (intptr_t)row[1] - (intptr_t)row[0] : PAGE;
-    const intptr_t rows = apart != 0 && apart < PAGE && apart > -PAGE ? PAGE / apart : 1;
-    const int step = rows < 0 ? (int)-rows : (int)rows;
+    const intptr_t between = count > 1 ? (intptr_t)row[1] - (intptr_t)row[0] : PAGE;
+    const intptr_t apart = between < 0 ? -between : between;
+    const int step = apart != 0 && apart < PAGE ? (int)(PAGE / apart) : 1;
     for (int i = 0; i < count; i += step)
         __builtin_prefetch(row[i], 0, 2);
-    if (count > 0)
-        __builtin_prefetch(row[count - 1], 0, 2);
+    __builtin_prefetch(row[count - 1], 0, 2);
 }
 
 /* Prefetches the pages of `count` rows, which belong to the keys from key `first` on, unless
@@ -624,11 +623,13 @@ static void prefetch_pages(const char *const *row, int count)
 static void prefetch_new_pages(const char *const *row, int count, int64_t first,
                                struct touched *last)
 {
-    const intptr_t apart = count > 0 ? (intptr_t)row[0] - (intptr_t)last->row : 0;
-    if (last->row && first == last->first && apart < PAGE && apart > -PAGE)
+    if (count == 0)
+        return;
+    const intptr_t apart = (intptr_t)row[0] - (intptr_t)last->row;
+    if (first == last->first && apart < PAGE && apart > -PAGE)
         return;
     prefetch_pages(row, count);
-    *last = (struct touched){first, count > 0 ? row[0] : NULL};
+    *last = (struct touched){first, row[0]};
 }
 
 static void prefetch_next(const struct attention *a, const struct kernels *kernels,
