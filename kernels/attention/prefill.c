@@ -236,15 +236,12 @@ static const float *round_q(const struct prefill *w, const void *row, float *rou
     return rounded;
 }
 
-/* Returns a row of q. With integers, the result is rounded, in `wide`. With groups, the result is
- * words of struct grouped_kernels in `wide`. If w->paired, the result is words of pairs in `wide`,
- * and w->q_least falls to the least magnitude of the row, if this magnitude is less. Otherwise the
- * result is binary32, in place or in `wide`. */
+/* Returns a row of q. With groups, the result is words of struct grouped_kernels in `wide`. If
+ * w->paired, the result is words of pairs in `wide`, and w->q_least falls to the least magnitude of
+ * the row, if this magnitude is less. Otherwise the result is binary32, in place or in `wide`. */
 static const float *find_q(struct prefill *w, const void *row, float *wide)
 {
     const int64_t n = w->a->head_dim;
-    if (has_integers(w->a))
-        return round_q(w, row, wide);
     if (w->a->q_type == TYPE_F32)
         return row;
     if (is_grouped(w->a)) {
@@ -258,18 +255,30 @@ static const float *find_q(struct prefill *w, const void *row, float *wide)
     return wide;
 }
 
+/* Sets `rows` to the rows of q of a panel. `integers` is a constant, so that the loop without
+ * integers is short. */
+static inline __attribute__((always_inline)) void
+find_rows(struct prefill *w, const struct panel *p, const float **rows, const bool integers)
+{
+    struct place place = p->first;
+    for (int lane = 0; lane < p->lanes; lane++) {
+        float *const wide = w->wide.k + lane * wide_dim(w->a);
+        const void *const row = q_row(w->a, place);
+        rows[lane] = integers ? round_q(w, row, wide) : find_q(w, row, wide);
+        place = next_lane(w, p, lane, place);
+    }
+}
+
 static void pack_panel(struct prefill *w, const struct panel *p)
 {
     const float *rows[MAX_LANES];
-    struct place place = p->first;
-    for (int lane = 0; lane < p->lanes; lane++) {
-        rows[lane] = find_q(w, q_row(w->a, place), w->wide.k + lane * wide_dim(w->a));
-        place = next_lane(w, p, lane, place);
-    }
-    if (has_integers(w->a))
+    if (has_integers(w->a)) {
+        find_rows(w, p, rows, true);
         w->kernels->integers->panel->pack_q(rows, p->lanes, w->a->head_dim, p->q_t);
-    else
+    } else {
+        find_rows(w, p, rows, false);
         w->kernels->pack_q(rows, p->lanes, q_steps(w), p->q_t);
+    }
 }
 
 /* Turns q of all panels from words into binary32, and ends the use of pairs. */
