@@ -168,12 +168,14 @@ def subproject():
     return programs_in(folder, ("program",), "scalar")
 
 
-def compile_listed(folder, tree, compiler, listing, *flags):
-    """Compiles the files that tools/sources lists for the options `listing`, and returns the objects."""
+def compile_listed(folder, tree, compiler, listing, *flags, instead=None):
+    """Compiles the files that tools/sources lists for the options `listing`, and returns the objects. `instead` is a
+    dict: a flag of the list -> the flag that this compiler takes instead."""
     folder.mkdir(parents=True, exist_ok=True)
 
     def compile_file(line):
         path, *needed = line.split()
+        needed = [(instead or {}).get(flag, flag) for flag in needed]
         result = folder / (path.replace("/", "_") + ".o")
         output_of(*compiler, *flags, "-I.", "-Iinclude", *needed, "-c", path, "-o", result, cwd=tree)
         return result

@@ -12,10 +12,12 @@ from steps import CCACHE, PROGRAM, ROOM, ROOT, Failed, alone, cache_folder, chec
 
 ZIG = "0.15.2"
 STRICT = ("-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wshadow", "-Wundef", "-Wvla", "-Werror")
+# Zig's clang takes the name of a CPU in place of an architecture with features.
+CPUS = {"-march=armv8.2-a+dotprod": "-mcpu=apple_m1", "-march=armv8.2-a+dotprod+i8mm": "-mcpu=apple_m2"}
 # The functions that the library may import: functions of ISO C, and queries about the process. The compiler for macOS
 # replaces some calls by calls of the functions in the last line of this set.
 MAY_IMPORT = {"fma", "fmaf", "fmaxf", "fminf", "getenv", "memcpy", "memmove", "memset", "snprintf", "sqrt", "strcmp",
-              "strlen", "strncmp", "vsnprintf", "getauxval", "getuid", "geteuid", "getgid", "getegid",
+              "strlen", "strncmp", "vsnprintf", "getauxval", "sysctlbyname", "getuid", "geteuid", "getgid", "getegid",
               "bzero", "memset_pattern16", "__memcpy_chk", "__memset_chk"}
 
 
@@ -61,7 +63,7 @@ def macos():
     """macOS on ARM: compiled with the headers of macOS, linked, not run"""
     need(("llvm-nm", "llvm"))
     folder, compiler = ROOM / "macos", compiler_for("aarch64-macos.11.0")
-    objects = compile_listed(folder, ROOT, compiler, ["--cpu", "aarch64"], *STRICT)
+    objects = compile_listed(folder, ROOT, compiler, ["--cpu", "aarch64"], *STRICT, instead=CPUS)
     library = folder / "libattnkit.dylib"
     output_of(*compiler, "-shared", *objects, "-o", library)
     output_of(*compiler, "-I", ROOT / "include", PROGRAM, library, "-o", folder / "program")
