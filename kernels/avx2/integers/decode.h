@@ -78,8 +78,8 @@ static inline __attribute__((always_inline)) void double_q(const struct panel *p
         }
 }
 
-/* HALF_BLOCK elements of a pair of keys: k[0] has the first 8 elements of one key and then those of
- * the other key, k[1] has the second 8 elements. */
+/* HALF_BLOCK elements of a pair of keys. k[0] has elements 0 to 7 of one key and then elements 0 to
+ * 7 of the other key. k[1] has elements 8 to 15 of both keys, in the same order. */
 struct widened_pair {
     __m256i k[2];
 };

@@ -84,29 +84,6 @@ static inline __attribute__((always_inline)) void score_rows(const struct panel 
     }
 }
 
-static inline __attribute__((always_inline)) void score_keys(const struct panel *panel,
-                                                             struct scores *scores, const int rows)
-{
-    if (panel->block->k.tiled)
-        score_tiles(panel, scores, rows);
-    else
-        score_rows(panel, scores, rows);
-}
-
-static void score(const struct panel *panel, struct scores *scores)
-{
-    switch (computed_rows(panel)) {
-    case 1:
-        score_keys(panel, scores, 1);
-        break;
-    case 2:
-        score_keys(panel, scores, 2);
-        break;
-    default:
-        score_keys(panel, scores, PANEL_ROWS);
-    }
-}
-
 /* ---------------------------------------------------------------------------------- rounding */
 
 /* Rounded weights for a block of columns. */
@@ -190,26 +167,7 @@ weigh_rows(const struct panel *panel, const struct weights *weights, const int r
     }
 }
 
-static void weigh(const struct panel *panel, const struct weights *weights)
-{
-    switch (computed_rows(panel)) {
-    case 1:
-        weigh_rows(panel, weights, 1);
-        break;
-    case 2:
-        weigh_rows(panel, weights, 2);
-        break;
-    default:
-        weigh_rows(panel, weights, PANEL_ROWS);
-    }
-}
-
-static void decode(const struct decode_block *block, int rows, float scale_log2)
-{
-    static const struct decode_parts parts = {score, weigh};
-    require_built_integers();
-    attnkit_neon_decode_by(&parts, block, rows, scale_log2);
-}
+#include "kernels/neon/integers/by_rows.h"
 
 extern const struct integer_panel_kernels attnkit_neon_integer_panel;
 const struct integer_kernels attnkit_neon_integers = {

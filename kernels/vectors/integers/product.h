@@ -86,8 +86,9 @@ static void make_words(const void *tile, int64_t n, void *words)
 
 /* ------------------------------------------------------------------------ register tiles */
 
-/* The addresses from which a register tile reads. `scales` and `integers` are those of its first
- * row, in the blocks of its group of rows. `tile` has the blocks of its tiles of the matrix. */
+/* The addresses from which a register tile reads. `scales` and `integers` are the scales and the
+ * integers of the tile's first row, in the blocks of a group of rows. `tile` has the blocks of the
+ * matrix. */
 struct reader {
     const char *scales, *integers;
     const char *tile[MOST_WIDTH];
