@@ -120,10 +120,10 @@ constexpr const char *info = R"(info()
 --
 
 Returns a dictionary: the library's version, the instruction sets that are chosen for many rows
-(prefill) and few rows (decode), the unit that they use (unit; None: no unit), the reason for this
-choice, and for each instruction set (isas) and each unit (units) its name, what it needs,
-whether it is built, whether it can run, and the reason. For a unit it also says whether calls use
-it (used).
+(prefill) and few rows (decode), the unit that they use (unit; None: no unit), and the reason for
+this choice. The lists isas and units have an entry for each instruction set and for each unit: its
+name, the CPU features that it needs, whether it is built, whether it can run, and why. The entry of
+a unit also says whether calls use this unit (used).
 
 Raises RuntimeError if the environment variable ATTNKIT_ISA names an instruction set that cannot
 run.)";
