@@ -489,11 +489,21 @@ enum { HAS_PRODUCTS = 1 };
 #define LEAST_WEIGHT 0x1p-40f
 #define LEAST_PEAK 0x1p-100f
 
+enum {
+    LEAST_L2_FLOATS = 144 << 10 /* a little more than half of an L2 of 1 MiB */
+};
+
 /* Returns n, rounded up to whole quads. */
 static inline int64_t whole_quads(int64_t n)
 {
     return (n + QUAD_ELEMENTS - 1) / QUAD_ELEMENTS * QUAD_ELEMENTS;
 }
+
+/* Where the parts of weights go. */
+struct weight_parts {
+    float *largest; /* [lanes] */
+    float *words;
+};
 
 /* Multiplies q and K, and weights and V, in groups of 32 products, by step 17 of README.md. The
  * tiles take words instead of elements. A word is an element as binary32, or, in the tiles of a
@@ -501,7 +511,14 @@ static inline int64_t whole_quads(int64_t n)
  * words are whole quads, and end with zeros. In words of q, K and V, elements whose magnitude is
  * less than LEAST_FACTOR are 0. */
 struct grouped_kernels {
-    int elements; /* elements of a word: 1 or 2 */
+    int elements;    /* elements of a word: 1 or 2 */
+    int item_floats; /* most floats of queries, states and totals of an item: LEAST_L2_FLOATS, or
+                      * more if every CPU with these tiles has a larger L2 */
+
+    /* NULL, or called before and after calls of scores and weighted_v, by the same thread. Between
+     * `begin` and `end`, registers hold a state that no other code of the thread changes. */
+    void (*begin)(void);
+    void (*end)(void);
 
     /* Makes the words of a row of n bf16: whole_quads(n) / elements words. */
     void (*pack_row)(const void *row, int64_t n, float *words);
@@ -515,14 +532,17 @@ struct grouped_kernels {
      * of words. Lanes from `rows` on are spare. Their scores may be any finite numbers. */
     void (*scores)(const float *q_t, int lanes, int rows, const struct rows *k, int keys, float *s);
 
-    /* Writes the largest weight of each lane, at least LEAST_PEAK and at most 1, into `largest`.
+    /* Turns scores into weights, as `softmax` of struct kernels does, and updates row_max. Writes
+     * the largest weight of each lane, at least LEAST_PEAK and at most 1, into to->largest.
      * Multiplies the weights of the lane by 1 / largest. A product p less than LEAST_WEIGHT counts
      * as 0. Makes parts of p: the bf16 p_high nearest to p, and, unless `is_short`, the bf16 p_low
-     * nearest to p - p_high. `parts` gets words of p_high, [KEY_BLOCK / elements][lanes], and after
-     * them as many words of p_low. Only words of whole quads of keys are written. Updates row_sum:
-     * l = fma(chain over keys of p_high + p_low, largest, l * rescale). */
-    void (*pack_weights)(const float *p, int lanes, int keys, bool is_short, const float *rescale,
-                         float *row_sum, float *largest, float *parts);
+     * nearest to p - p_high. to->words gets words of p_high, [KEY_BLOCK / elements][lanes], and
+     * after them as many words of p_low. Only words of whole quads of keys are written. Updates
+     * row_sum: l = fma(chain over keys of p_high + p_low, largest, l * rescale). s is scratch
+     * afterwards. */
+    void (*softmax)(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
+                    const struct state *st, bool is_short, float *rescale,
+                    const struct weight_parts *to);
 
     /* Computes o[c][lane] = fma(the sum by groups of the parts and v, largest[lane], o[c][lane] *
      * rescale[lane]). Without rescale, the old o counts as 0. v has the words of pack_group. Its

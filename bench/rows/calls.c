@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/support/random.h"
+#include "tests/support/units.h"
 #include "bench/measure/caches.h"
 
 void on_threads(const struct row *row, struct patience patience, struct result *result,
@@ -20,6 +21,7 @@ void on_threads(const struct row *row, struct patience patience, struct result *
         row_fails(result, "needs %d processors, may use %d", row->threads, pool_processors());
         return;
     }
+    enable_units();
     struct pool *const pool = row->threads > 1 ? pool_start(row->threads) : NULL;
     if (row->threads > 1 && !pool)
         row_fails(result, "cannot start %d threads", row->threads);

@@ -13,7 +13,7 @@ enum { GROUP_LANES = 16, GROUP_KEYS = 37, GROUP_DIM = 38, GROUP_QUADS = 40 };
 
 struct group_trial {
     uint16_t q[GROUP_LANES][GROUP_DIM], k[GROUP_KEYS][GROUP_DIM], v[GROUP_KEYS][GROUP_DIM];
-    _Alignas(MAX_VECTOR * sizeof(float)) float weights[GROUP_KEYS * GROUP_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float scores[GROUP_KEYS * GROUP_LANES];
 };
 
 struct group_results {
@@ -40,7 +40,7 @@ static void draw_trial(uint32_t *random, int spread, struct group_trial *t)
     draw_bf16(random, t->v[0], GROUP_KEYS * GROUP_DIM, spread);
     for (int i = 0; i < GROUP_KEYS * GROUP_LANES; i++) {
         *random = *random * 1664525u + 1013904223u;
-        t->weights[i] = (float)(*random >> 8) * 0x1p-24f;
+        t->scores[i] = (float)(*random >> 8) * -0x1p-19f;
     }
 }
 
@@ -66,11 +66,14 @@ static void weigh_trial(const struct grouped_kernels *g, const struct group_tria
     enum { PARTS = 2 * KEY_BLOCK * GROUP_LANES };
     _Alignas(MAX_VECTOR * sizeof(float)) float parts[PARTS];
     _Alignas(MAX_VECTOR * sizeof(float)) float sum[GROUP_LANES] = {0.0f}, rescale[GROUP_LANES];
-    _Alignas(MAX_VECTOR * sizeof(float)) float largest[GROUP_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float largest[GROUP_LANES], max[GROUP_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float scores[GROUP_KEYS * GROUP_LANES];
+    const struct state st = {.row_max = max, .row_sum = sum};
+    const struct weight_parts to = {largest, parts};
     float words[GROUP_QUADS * GROUP_DIM]; /* GROUP_KEYS are at most GROUP_QUADS */
     const struct rows v = {(const char *)words, GROUP_DIM * sizeof(float), GROUP_DIM};
     for (int lane = 0; lane < GROUP_LANES; lane++)
-        rescale[lane] = 1.0f;
+        max[lane] = -INFINITY;
     for (int key = 0; key < GROUP_KEYS; key += GROUP_PRODUCTS) {
         const void *row[GROUP_PRODUCTS];
         const int left = (int)whole_quads(GROUP_KEYS) - key;
@@ -79,7 +82,8 @@ static void weigh_trial(const struct grouped_kernels *g, const struct group_tria
         g->pack_group(row, left < GROUP_PRODUCTS ? left : GROUP_PRODUCTS, GROUP_DIM,
                       words + key / g->elements * GROUP_DIM);
     }
-    g->pack_weights(t->weights, GROUP_LANES, GROUP_KEYS, is_short, rescale, sum, largest, parts);
+    memcpy(scores, t->scores, sizeof scores);
+    g->softmax(scores, GROUP_LANES, GROUP_KEYS, NULL, 1.0f, &st, is_short, rescale, &to);
     g->weighted_v(parts, GROUP_LANES, GROUP_LANES, largest, NULL, &v, GROUP_KEYS, is_short, o);
 }
 
@@ -87,8 +91,12 @@ static __attribute__((noinline)) void run_trial(const struct grouped_kernels *g,
                                                 const struct group_trial *t, bool is_short,
                                                 struct group_results *r)
 {
+    if (g->begin)
+        g->begin();
     score_trial(g, t, r->s);
     weigh_trial(g, t, is_short, r->o);
+    if (g->end)
+        g->end();
 }
 
 /* Returns whether the numbers are the same. All NaN count as the same. */

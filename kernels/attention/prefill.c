@@ -112,7 +112,7 @@ static int64_t mask_floats(const struct attention *a, int lanes)
 
 int attnkit_most_panel_rows(const struct attention *a, const struct kernels *kernels)
 {
-    const int64_t most_floats = 144 << 10; /* a little more than half of an L2 of 1 MiB */
+    const int64_t most_floats = is_grouped(a) ? kernels->grouped->item_floats : LEAST_L2_FLOATS;
     const int64_t floats = wide_dim(a) + state_floats(a) + total_floats(a);
     const int rows = floats > most_floats / ROW_BLOCK ? ROW_BLOCK / 2 : ROW_BLOCK;
     return rows / kernels->lanes * kernels->lanes;
@@ -406,24 +406,15 @@ static void score(const struct prefill *w, const struct panel *p, const struct r
         w->kernels->scores(p->q_t, p->lanes, k, keys, w->scores, v);
 }
 
-/* Turns scores, or the t that `adjust` has made of them, into weights, and splits the weights into
- * parts. l is the sum of the parts. */
-static void softmax_in_groups(const struct prefill *w, const struct panel *p, int keys,
-                              const int32_t *visible, float scale_log2)
-{
-    _Alignas(MAX_VECTOR * sizeof(float)) float unused[MAX_LANES] = {0.0f};
-    const struct state st = {p->chunk.row_max, unused, p->chunk.out};
-    w->kernels->softmax(w->scores, p->lanes, keys, visible, scale_log2, &st, w->rescale);
-    w->kernels->grouped->pack_weights(w->scores, p->lanes, keys, w->a->short_weights, w->rescale,
-                                      p->chunk.row_sum, w->largest, w->parts);
-}
-
-/* Turns scores, or the t that `adjust` has made of them, into weights. */
+/* Turns scores, or the t that `adjust` has made of them, into weights. With groups, splits the
+ * weights into parts. */
 static void softmax(const struct prefill *w, const struct panel *p, int keys,
                     const int32_t *visible, float scale_log2)
 {
+    const struct weight_parts to = {w->largest, w->parts};
     if (is_grouped(w->a))
-        softmax_in_groups(w, p, keys, visible, scale_log2);
+        w->kernels->grouped->softmax(w->scores, p->lanes, keys, visible, scale_log2, &p->chunk,
+                                     w->a->short_weights, w->rescale, &to);
     else
         w->kernels->softmax(w->scores, p->lanes, keys, visible, scale_log2, &p->chunk, w->rescale);
 }
@@ -681,12 +672,26 @@ static struct block find_block(struct prefill *w, int64_t first, struct key_set 
     return block;
 }
 
+/* Begins or ends calls of the tiles for groups. */
+static void begin_groups(const struct prefill *w)
+{
+    if (is_grouped(w->a) && w->kernels->grouped->begin)
+        w->kernels->grouped->begin();
+}
+
+static void end_groups(const struct prefill *w)
+{
+    if (is_grouped(w->a) && w->kernels->grouped->end)
+        w->kernels->grouped->end();
+}
+
 /* Attends over the blocks from key `first` to the end of its chunk. The states must have been
  * reset. */
 static void attend_blocks(struct prefill *w, int64_t first)
 {
     const struct panel *last = &w->panel[w->panels - 1];
     const int64_t end = last->end < first + CHUNK_KEYS ? last->end : first + CHUNK_KEYS;
+    begin_groups(w);
     for (int64_t key = first; key < end; key += KEY_BLOCK) {
         const bool masked = is_masked(w, key);
         struct key_set keys = keys_of_block(w, key, masked);
@@ -711,6 +716,7 @@ static void attend_blocks(struct prefill *w, int64_t first)
             ahead = (struct ahead){NULL, NULL};
         }
     }
+    end_groups(w);
 }
 
 /* Folds the state of the previous chunk into the total, and attends over the chunk that begins at

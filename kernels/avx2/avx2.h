@@ -108,6 +108,13 @@ static inline lane_mask less_v(floats x, floats y)
     return _mm256_cmp_ps(x, y, _CMP_LT_OQ);
 }
 
+/* Returns whether each lane sees a key: whether visible[lane] > key. */
+static inline lane_mask seen_v(const int32_t *visible, int key)
+{
+    const __m256i end = _mm256_loadu_si256((const __m256i_u *)visible);
+    return _mm256_castsi256_ps(_mm256_cmpgt_epi32(end, _mm256_set1_epi32(key)));
+}
+
 /* Returns x where the mask is set, else y. */
 static inline floats select_v(lane_mask mask, floats x, floats y)
 {

@@ -10,17 +10,5 @@
  */
 #include "kernels/avx512/avx512.h"
 
-/* Returns the scores at `at` times the factor. If `masked`, lanes that do not see the key are
- * -inf. */
-static inline floats scale_seen(const float *at, floats factor, const int32_t *visible, int key,
-                                const bool masked)
-{
-    __mmask16 seen = 0xffff;
-    if (masked)
-        seen = _mm512_cmpgt_epi32_mask(_mm512_loadu_si512(visible), _mm512_set1_epi32(key));
-    return _mm512_mask_mul_ps(minus_infinity(), seen, load_aligned(at), factor);
-}
-
-#include "kernels/vectors/softmax.h"
 /* Defines attnkit_avx512_softmax. */
 #include "kernels/vectors/softmax_panel.h"

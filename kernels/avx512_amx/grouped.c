@@ -7,8 +7,7 @@
  * A rectangle of sums has up to 2 x 2 tile registers: 32 lanes, and 32 keys or 32 columns of V.
  * Each group takes 4 TDPBF16PS and 4 loads of a register. With both parts of weights a group takes
  * 8 TDPBF16PS and 6 loads. TDPBF16PS limits the speed: Sapphire Rapids starts one TDPBF16PS in 16
- * cycles, and one load in 8 cycles.
- */
+ * cycles, and one load in 8 cycles. */
 #include "kernels/avx512/avx512.h"
 
 #undef KERNEL
@@ -47,14 +46,19 @@ static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t 
     }
 }
 
-static inline void store_quad(float *words, int lanes, const floats x[QUAD_ELEMENTS])
+/* Rounds the elements of a quad to bf16, as binary32, and stores their words. x may be `rounded`.
+ */
+static inline void round_quad(const floats x[QUAD_ELEMENTS], floats rounded[QUAD_ELEMENTS],
+                              float *words, int lanes)
 {
-    store_aligned(words, words_of_parts(x[1], x[0]));
-    store_aligned(words + lanes, words_of_parts(x[3], x[2]));
+    for (int i = 0; i < QUAD_ELEMENTS; i++)
+        rounded[i] = x[i];
+    round_pair(&rounded[1], &rounded[0], words);
+    round_pair(&rounded[3], &rounded[2], words + lanes);
 }
 
-/* Defines pack_weights. */
-#include "kernels/vectors/grouped/weights.h"
+/* Defines softmax. */
+#include "kernels/vectors/grouped/softmax.h"
 
 /* --- Products --------------------------------------------------------------------------------- */
 
@@ -173,18 +177,30 @@ add_to_rectangle(const struct factors *f, const struct rectangle *r, const struc
         add_groups(f, r, groups, 1, 1);
 }
 
-/* The arguments with which shape_registers was called last. If the arguments do not change, the
- * next call is left out, because a comparison takes less time. */
+/* The shapes of the registers. */
 struct shape {
     int lines, words;
 };
 
+static const struct shape full_shape = {TILE_LINES, GROUP_WORDS};
+
+/* Changes the shapes, which takes some 200 cycles, unless they are right already. */
 static void set_shape(struct shape *now, int lines, int words)
 {
     if (now->lines == lines && now->words == words)
         return;
     *now = (struct shape){lines, words};
     shape_registers(lines, words);
+}
+
+static void begin(void)
+{
+    shape_registers(full_shape.lines, full_shape.words);
+}
+
+static void end(void)
+{
+    release_registers();
 }
 
 static void sum_rectangle(const struct factors *f, const struct rectangle *r, struct shape *now)
@@ -220,7 +236,7 @@ static void scores(const float *q_t, int lanes, int rows, const struct rows *k, 
     (void)rows; /* a register is multiplied as a whole, with its spare lanes */
     const ptrdiff_t group_bytes = GROUP_WORDS * sizeof(float);
     const struct factors f = {k->first, k->stride, group_bytes, q_t, NULL, lanes, (int)k->dim};
-    struct shape now = {0, 0};
+    struct shape now = full_shape;
     struct rectangle r = {.by_line = lanes * (ptrdiff_t)sizeof(float)};
     for (r.line = 0; r.line < keys; r.line += r.lines) {
         r.lines = lines_of(keys - r.line);
@@ -230,23 +246,46 @@ static void scores(const float *q_t, int lanes, int rows, const struct rows *k, 
             sum_rectangle(&f, &r, &now);
         }
     }
-    release_registers();
+    set_shape(&now, full_shape.lines, full_shape.words);
 }
 
+/* o of a block, and the factors of its lanes. */
+struct weighted {
+    const float *largest, *rescale; /* rescale is NULL if the old o counts as 0 */
+    int lanes;
+    float *o;
+};
+
 /* Adds the sums of a rectangle to o. */
-static void add_to_o(const struct rectangle *r, const float *largest, const float *rescale,
-                     int lanes, float *o)
+static inline __attribute__((always_inline)) void
+add_lines_to_o(const struct rectangle *r, const struct weighted *to, const bool rescaled)
 {
-    for (int i = 0; i < r->lines; i++)
-        for (int j = 0; j < r->width; j += VECTOR) {
-            float *const to = o + (r->line + i) * lanes + r->lane + j;
+    for (int j = 0; j < r->width; j += VECTOR) {
+        const floats largest = load_aligned(to->largest + r->lane + j);
+        floats rescale = broadcast(0.0f);
+        if (rescaled)
+            rescale = load_aligned(to->rescale + r->lane + j);
+        float *o = to->o + r->line * to->lanes + r->lane + j;
+        for (int i = 0; i < r->lines; i++, o += to->lanes) {
             const floats sum = load_aligned(r->sums + i * 2 * TILE_FLOATS + j);
             floats moved = broadcast(0.0f);
-            if (rescale)
-                moved = load_aligned(to) * load_aligned(rescale + r->lane + j);
-            store_aligned(to, fma_v(sum, load_aligned(largest + r->lane + j), moved));
+            if (rescaled)
+                moved = load_aligned(o) * rescale;
+            store_aligned(o, fma_v(sum, largest, moved));
         }
+    }
 }
+
+static void add_to_o(const struct rectangle *r, const struct weighted *to)
+{
+    if (to->rescale)
+        add_lines_to_o(r, to, true);
+    else
+        add_lines_to_o(r, to, false);
+}
+
+/* Floats of the sums of a rectangle. */
+enum { RECTANGLE = 2 * TILE_LINES * 2 * TILE_FLOATS };
 
 static void weighted_v(const float *parts, int lanes, int rows, const float *largest,
                        const float *rescale, const struct rows *v, int keys, bool is_short,
@@ -254,30 +293,34 @@ static void weighted_v(const float *parts, int lanes, int rows, const float *lar
 {
     require_built(TYPE_BF16);
     (void)rows;
-    _Alignas(VECTOR * sizeof(float)) float sums[2 * TILE_LINES * 2 * TILE_FLOATS];
+    _Alignas(VECTOR * sizeof(float)) float sums[RECTANGLE];
     const float *const low = is_short ? NULL : parts + KEY_BLOCK / ELEMENTS * lanes;
     const ptrdiff_t line_bytes = GROUP_WORDS * sizeof(float);
     const struct factors f = {v->first, line_bytes, GROUP_WORDS * v->stride,          parts,
                               low,      lanes,      (int)whole_quads(keys) / ELEMENTS};
-    struct shape now = {0, 0};
+    const struct weighted to = {largest, rescale, lanes, o};
+    struct shape now = full_shape;
     struct rectangle r = {.sums = sums, .by_line = 2 * TILE_FLOATS * sizeof(float)};
     for (r.line = 0; r.line < v->dim; r.line += r.lines) {
         r.lines = lines_of(v->dim - r.line);
         for (r.lane = 0; r.lane < lanes; r.lane += r.width) {
             r.width = width_of(lanes - r.lane);
             sum_rectangle(&f, &r, &now);
-            add_to_o(&r, largest, rescale, lanes, o);
+            add_to_o(&r, &to);
         }
     }
-    release_registers();
+    set_shape(&now, full_shape.lines, full_shape.words);
 }
 
 extern const struct grouped_kernels KERNEL(grouped);
 const struct grouped_kernels KERNEL(grouped) = {
     .elements = ELEMENTS,
+    .item_floats = 2 * LEAST_L2_FLOATS, /* L2 has 2 MiB */
+    .begin = begin,
+    .end = end,
     .pack_row = pack_row,
     .pack_group = pack_group,
     .scores = scores,
-    .pack_weights = pack_weights,
+    .softmax = softmax,
     .weighted_v = weighted_v,
 };

@@ -49,10 +49,15 @@ static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t 
     }
 }
 
-static inline void store_quad(float *words, int lanes, const floats x[QUAD_ELEMENTS])
+/* Rounds the elements of a quad to bf16, as binary32, and stores their words. x may be `rounded`.
+ */
+static inline void round_quad(const floats x[QUAD_ELEMENTS], floats rounded[QUAD_ELEMENTS],
+                              float *words, int lanes)
 {
-    store_aligned(words, words_of_parts(x[0], x[2]));
-    store_aligned(words + lanes, words_of_parts(x[1], x[3]));
+    for (int i = 0; i < QUAD_ELEMENTS; i++)
+        rounded[i] = x[i];
+    round_pair(&rounded[0], &rounded[2], words);
+    round_pair(&rounded[1], &rounded[3], words + lanes);
 }
 
 /* Defines attnkit_avx512_bf16_grouped. */

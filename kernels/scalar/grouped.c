@@ -81,23 +81,34 @@ static float split_weight(float p, bool is_short, float *high, float *low)
     return *high + *low;
 }
 
-static void pack_weights(const float *p, int lanes, int keys, bool is_short, const float *rescale,
-                         float *row_sum, float *largest, float *parts)
+/* Makes the parts of the weights p of all lanes. Updates row_sum. */
+static void split_weights(const float *p, int lanes, int keys, bool is_short, const float *rescale,
+                          float *row_sum, const struct weight_parts *to)
 {
-    require_built(TYPE_BF16);
-    float *const low = parts + KEY_BLOCK * lanes;
+    float *const high = to->words, *const low = high + KEY_BLOCK * lanes;
     for (int lane = 0; lane < lanes; lane++) {
-        largest[lane] = largest_of(p + lane, lanes, keys);
-        const float factor = 1.0f / largest[lane];
+        const float largest = largest_of(p + lane, lanes, keys), factor = 1.0f / largest;
         float sum = 0.0f;
         for (int at = lane; at < keys * lanes; at += lanes)
-            sum += split_weight(p[at] * factor, is_short, &parts[at], &low[at]);
+            sum += split_weight(p[at] * factor, is_short, &high[at], &low[at]);
         for (int at = keys * lanes + lane; at < whole_quads(keys) * lanes; at += lanes) {
-            parts[at] = 0.0f;
+            high[at] = 0.0f;
             low[at] = 0.0f;
         }
-        row_sum[lane] = fma_once(sum, largest[lane], row_sum[lane] * rescale[lane]);
+        to->largest[lane] = largest;
+        row_sum[lane] = fma_once(sum, largest, row_sum[lane] * rescale[lane]);
     }
+}
+
+static void softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
+                    const struct state *st, bool is_short, float *rescale,
+                    const struct weight_parts *to)
+{
+    float unused[MAX_LANES] = {0.0f};
+    const struct state maxima = {.row_max = st->row_max, .row_sum = unused};
+    require_built(TYPE_BF16);
+    attnkit_scalar.softmax(s, lanes, keys, visible, scale_log2, &maxima, rescale);
+    split_weights(s, lanes, keys, is_short, rescale, st->row_sum, to);
 }
 
 /* Returns the sum over the keys for one lane of `parts` and one column of V. */
@@ -134,9 +145,10 @@ static void weighted_v(const float *parts, int lanes, int rows, const float *lar
 
 const struct grouped_kernels attnkit_scalar_grouped = {
     .elements = 1,
+    .item_floats = LEAST_L2_FLOATS,
     .pack_row = pack_row,
     .pack_group = pack_group,
     .scores = scores,
-    .pack_weights = pack_weights,
+    .softmax = softmax,
     .weighted_v = weighted_v,
 };

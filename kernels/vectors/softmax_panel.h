@@ -8,25 +8,8 @@
 #ifndef ATTNKIT_VECTORS_SOFTMAX_PANEL_H
 #define ATTNKIT_VECTORS_SOFTMAX_PANEL_H
 
+#include "kernels/vectors/scale_panel.h"
 #include "kernels/vectors/softmax.h"
-
-/* Replaces s by t. block_max[j] becomes the maximum of t over the visible keys, for vector j of the
- * lanes. */
-static inline __attribute__((always_inline)) void
-scale_panel(float *s, int keys, const int32_t *visible, float scale_log2, floats block_max[VECTORS],
-            const int vectors, const bool masked)
-{
-    const floats factor = broadcast(scale_log2);
-    for (int j = 0; j < vectors; j++)
-        block_max[j] = minus_infinity();
-    for (int key = 0; key < keys; key++)
-        for (int j = 0; j < vectors; j++) {
-            float *at = s + (key * vectors + j) * VECTOR;
-            const floats t = scale_seen(at, factor, visible + j * VECTOR, key, masked);
-            store_aligned(at, t);
-            block_max[j] = max_without_nan(t, block_max[j]);
-        }
-}
 
 static inline __attribute__((always_inline)) void softmax(float *s, int keys,
                                                           const int32_t *visible, float scale_log2,

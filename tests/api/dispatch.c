@@ -514,7 +514,7 @@ _Static_assert(offsetof(struct matrix_integer_kernels, add) -
                        offsetof(struct matrix_integer_kernels, round_rows) ==
                    4 * sizeof(entry),
                "every entry of struct matrix_integer_kernels belongs into list_entries, too");
-_Static_assert(sizeof(struct grouped_kernels) == (1 + 5) * sizeof(entry),
+_Static_assert(sizeof(struct grouped_kernels) == (3 + 5) * sizeof(entry),
                "every entry of struct grouped_kernels belongs into list_entries, too");
 
 static void list_entries(const struct kernels *k, entry entries[ENTRIES])
@@ -567,7 +567,7 @@ static void list_entries(const struct kernels *k, entry entries[ENTRIES])
                                 (entry)k->grouped->pack_row,
                                 (entry)k->grouped->pack_group,
                                 (entry)k->grouped->scores,
-                                (entry)k->grouped->pack_weights,
+                                (entry)k->grouped->softmax,
                                 (entry)k->grouped->weighted_v};
     memcpy(entries, all, sizeof all);
 }

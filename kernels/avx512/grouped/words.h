@@ -14,12 +14,6 @@ enum {
     LEAST_MAGNITUDE = (127 - 56) << 7 /* the bits of LEAST_FACTOR as bf16 */
 };
 
-static inline floats to_bf16(floats x)
-{
-    const __m256i halves = (__m256i)_mm512_cvtneps_pbh(x);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
-}
-
 /* Replaces elements whose magnitude is less than LEAST_FACTOR by 0. */
 static inline __m512i without_small(__m512i x)
 {
@@ -44,12 +38,18 @@ static inline __m512i words_of_rows(const uint16_t *high, const uint16_t *low, i
     return without_small(_mm512_or_si512(_mm512_slli_epi32(highs, 16), lows));
 }
 
-/* Returns the words of parts of weights. The parts are bf16 as binary32, so their low halves are
- * 0. */
-static inline floats words_of_parts(floats high, floats low)
+/* Rounds the elements of two vectors to bf16. Stores their words, and returns the bf16 as binary32
+ * in *high and *low. */
+static inline void round_pair(floats *high, floats *low, float *words)
 {
-    const __m512i lows = _mm512_srli_epi32(_mm512_castps_si512(low), 16);
-    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(high), lows));
+    const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh(*high, *low);
+    const __m512i first = _mm512_set_epi32(
+        0x1f000f, 0x1e000e, 0x1d000d, 0x1c000c, 0x1b000b, 0x1a000a, 0x190009, 0x180008, 0x170007,
+        0x160006, 0x150005, 0x140004, 0x130003, 0x120002, 0x110001, 0x100000);
+    const __m512i pairs = _mm512_permutexvar_epi16(first, halves);
+    _mm512_store_si512(words, pairs);
+    *high = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-0x10000)));
+    *low = _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
 }
 
 #endif

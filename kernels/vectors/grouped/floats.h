@@ -44,10 +44,15 @@ static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t 
             memset(words, 0, (size_t)n * sizeof *words);
 }
 
-static inline void store_quad(float *words, int lanes, const floats x[QUAD_ELEMENTS])
+/* Rounds the elements of a quad to bf16, as binary32, and stores their words. x may be `rounded`.
+ */
+static inline void round_quad(const floats x[QUAD_ELEMENTS], floats rounded[QUAD_ELEMENTS],
+                              float *words, int lanes)
 {
-    for (int i = 0; i < QUAD_ELEMENTS; i++)
-        store_aligned(words + i * lanes, x[i]);
+    for (int i = 0; i < QUAD_ELEMENTS; i++) {
+        rounded[i] = to_bf16(x[i]);
+        store_aligned(words + i * lanes, rounded[i]);
+    }
 }
 
 #endif

@@ -2,7 +2,7 @@
  *
  * Scores and weighted V of a panel in groups of 32 products, and the table of struct
  * grouped_kernels. The grouped.c of an instruction set includes this file after it has defined
- * pack_row, pack_group, ELEMENTS, SUMS, grouped_step, to_bf16 and store_quad.
+ * pack_row, pack_group, ELEMENTS, SUMS, grouped_step and round_quad.
  *
  * A register tile has up to SUMS pairs of accumulators. One accumulator of a pair takes the words
  * of even index of a group, the other the words of odd index. After each group the sum of both
@@ -12,7 +12,7 @@
 #ifndef ATTNKIT_VECTORS_GROUPED_TILES_H
 #define ATTNKIT_VECTORS_GROUPED_TILES_H
 
-#include "kernels/vectors/grouped/weights.h"
+#include "kernels/vectors/grouped/softmax.h"
 
 enum { GROUP_WORDS = GROUP_PRODUCTS / ELEMENTS };
 
@@ -192,10 +192,11 @@ static void weighted_v(const float *parts, int lanes, int rows, const float *lar
 extern const struct grouped_kernels KERNEL(grouped);
 const struct grouped_kernels KERNEL(grouped) = {
     .elements = ELEMENTS,
+    .item_floats = LEAST_L2_FLOATS,
     .pack_row = pack_row,
     .pack_group = pack_group,
     .scores = scores,
-    .pack_weights = pack_weights,
+    .softmax = softmax,
     .weighted_v = weighted_v,
 };
 

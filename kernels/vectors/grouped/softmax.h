@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The entry softmax of struct grouped_kernels: turns the scores of a block into weights, divides
+ * the weights of each row by the largest weight of the row in the block, and splits the quotients
+ * into bf16. The grouped.c of an instruction set includes this file after it has defined ELEMENTS
+ * and round_quad. exp2 and the rounding limit the speed.
+ *
+ * The largest weight must be known before the first weight is divided. It is almost always the
+ * weight of the largest score: exp2 rounds, so a smaller score may get a weight that is larger by
+ * one unit in the last place. The weights are therefore divided by the weight of the largest score,
+ * and are computed again in the rare case that one of them is larger.
+ */
+#ifndef ATTNKIT_VECTORS_GROUPED_SOFTMAX_H
+#define ATTNKIT_VECTORS_GROUPED_SOFTMAX_H
+
+#include "kernels/vectors/scale_panel.h"
+
+_Static_assert((int)QUAD_ELEMENTS <= (int)SIDE_BY_SIDE, "exp2_vectors takes a quad");
+
+/* The scores of a vector of lanes, and the numbers that are the same for all of its keys. */
+struct scored {
+    const float *t; /* scores, in binary logarithms: t of key i is at t + i * lanes */
+    int lanes, keys;
+    floats subtrahend; /* a weight is 2^(t - subtrahend) */
+    floats divisor;    /* of the weights */
+};
+
+/* Sums over keys of a vector of lanes. */
+struct summed {
+    floats most; /* the largest weight */
+    floats sum;  /* of the parts */
+};
+
+/* Returns a weight that can divide others: at least LEAST_PEAK and at most 1. A NaN becomes
+ * LEAST_PEAK. */
+static inline floats peak_of(floats weight)
+{
+    const floats one = broadcast(1.0f);
+    const floats peak = max_without_nan(weight, broadcast(LEAST_PEAK));
+    return select_v(less_v(peak, one), peak, one);
+}
+
+/* Returns whether two finite vectors are equal. */
+static inline bool are_equal(floats x, floats y)
+{
+    const floats zero = broadcast(0.0f);
+    return !is_spoilt(select_v(equal_v(x, y), zero, broadcast(INFINITY)));
+}
+
+/* Makes the parts of the weights of a quad of keys, and adds these keys to the sums. Keys from
+ * `keys` on have the weight 0. */
+static inline __attribute__((always_inline)) void split_quad(const struct scored *scored, int key,
+                                                             floats factor, const int keys,
+                                                             const bool is_short, float *high_words,
+                                                             struct summed *of)
+{
+    const int lanes = scored->lanes;
+    floats p[QUAD_ELEMENTS], high[QUAD_ELEMENTS], low[QUAD_ELEMENTS];
+    for (int i = 0; i < QUAD_ELEMENTS; i++)
+        if (i < keys)
+            p[i] = load_aligned(scored->t + (key + i) * lanes) - scored->subtrahend;
+        else
+            p[i] = minus_infinity();
+    exp2_vectors(p, QUAD_ELEMENTS);
+    for (int i = 0; i < QUAD_ELEMENTS; i++) {
+        of->most = max_without_nan(p[i], of->most);
+        p[i] = p[i] * factor;
+        p[i] = select_v(less_v(p[i], broadcast(LEAST_WEIGHT)), broadcast(0.0f), p[i]);
+    }
+    float *const words = high_words + key / ELEMENTS * lanes;
+    round_quad(p, high, words, lanes);
+    if (!is_short) {
+        for (int i = 0; i < QUAD_ELEMENTS; i++)
+            low[i] = p[i] - high[i];
+        round_quad(low, low, words + KEY_BLOCK / ELEMENTS * lanes, lanes);
+        for (int i = 0; i < QUAD_ELEMENTS; i++)
+            high[i] = high[i] + low[i];
+    }
+    for (int i = 0; i < keys; i++)
+        of->sum = of->sum + high[i];
+}
+
+static inline __attribute__((always_inline)) struct summed
+split_keys(const struct scored *scored, float *words, const bool is_short)
+{
+    const floats factor = broadcast(1.0f) / scored->divisor;
+    struct summed of = {broadcast(0.0f), broadcast(0.0f)};
+    int key = 0;
+    for (; key + QUAD_ELEMENTS <= scored->keys; key += QUAD_ELEMENTS)
+        split_quad(scored, key, factor, QUAD_ELEMENTS, is_short, words, &of);
+    for (; key < scored->keys; key += QUAD_ELEMENTS)
+        split_quad(scored, key, factor, scored->keys - key, is_short, words, &of);
+    return of;
+}
+
+/* Makes the parts of the weights of a vector of lanes, and sets scored->divisor to the largest
+ * weight. Returns the sum of the parts. */
+static __attribute__((noinline)) floats split_weights(struct scored *scored, float *words,
+                                                      bool is_short)
+{
+    for (;;) {
+        const struct summed of =
+            is_short ? split_keys(scored, words, true) : split_keys(scored, words, false);
+        const floats peak = peak_of(of.most);
+        if (are_equal(peak, scored->divisor))
+            return of.sum;
+        scored->divisor = peak;
+    }
+}
+
+/* Makes the parts for the vector of lanes that begins at `lane`. */
+static inline void softmax_lanes_in_groups(struct scored *scored, floats block_max,
+                                           const struct state *st, int lane, bool is_short,
+                                           float *rescale, const struct weight_parts *to)
+{
+    const floats old_max = load_aligned(st->row_max + lane);
+    const floats new_max = max_without_nan(ceil_v(block_max), old_max);
+    scored->subtrahend = finite_max(new_max);
+    scored->divisor = peak_of(exp2_v(block_max - scored->subtrahend));
+    const floats factor = exp2_v(old_max - scored->subtrahend);
+    const floats sum = split_weights(scored, to->words + lane, is_short);
+    const floats old_sum = load_aligned(st->row_sum + lane) * factor;
+    store_aligned(st->row_max + lane, new_max);
+    store_aligned(st->row_sum + lane, fma_v(sum, scored->divisor, old_sum));
+    store_aligned(rescale + lane, factor);
+    store_aligned(to->largest + lane, scored->divisor);
+}
+
+static inline void scale_lanes(float *s, int lanes, int keys, const int32_t *visible,
+                               float scale_log2, floats block_max[VECTORS], const bool masked)
+{
+    const int vectors = lanes / VECTOR;
+    if (vectors == VECTORS)
+        scale_panel(s, keys, visible, scale_log2, block_max, VECTORS, masked);
+    else if (VECTORS > 3 && vectors == 3)
+        scale_panel(s, keys, visible, scale_log2, block_max, 3, masked);
+    else if (vectors == 2)
+        scale_panel(s, keys, visible, scale_log2, block_max, 2, masked);
+    else
+        scale_panel(s, keys, visible, scale_log2, block_max, 1, masked);
+}
+
+static void softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
+                    const struct state *st, bool is_short, float *rescale,
+                    const struct weight_parts *to)
+{
+    require_built(TYPE_BF16);
+    floats block_max[VECTORS];
+    if (visible)
+        scale_lanes(s, lanes, keys, visible, scale_log2, block_max, true);
+    else
+        scale_lanes(s, lanes, keys, NULL, scale_log2, block_max, false);
+    for (int j = 0; j < lanes / VECTOR; j++) {
+        struct scored scored = {.t = s + j * VECTOR, .lanes = lanes, .keys = keys};
+        softmax_lanes_in_groups(&scored, block_max[j], st, j * VECTOR, is_short, rescale, to);
+    }
+}
+
+#endif
