@@ -89,8 +89,9 @@ int64_t attnkit_most_keys(const struct attention *a);
 size_t attnkit_cell_bytes(const struct attention *a);
 struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory);
 
-/* The least number in an entry's key_index, and the smallest and the largest index of a key.
- * `least` may be negative. `largest` is -1 if all cells are empty. */
+/* `least` is the least number in the key_index of a batch entry, with the -1 of empty cells.
+ * `smallest` and `largest` are the indices of the entry's first and last key. `largest` is -1 if
+ * all cells are empty. */
 struct index_range {
     int64_t least, smallest, largest;
 };
