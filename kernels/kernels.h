@@ -204,10 +204,10 @@ struct key_row {
 };
 
 /* K or V of a block as they are stored, at any addresses: row[i] is the row of key i. For TYPE_I8
- * scales[i] has the scales of key i. For other types scales is NULL. After the entry of the last
- * key that a query row sees, this entry is repeated, up to a whole number of vectors of MAX_VECTOR
- * keys. Rows and scales are two lists, because most types need only the list of rows, and filling a
- * list takes time in a decoding step.
+ * scales[i] has the scales of key i. For other types scales is NULL. The row and the scales of the
+ * last key that a query row sees are repeated, up to a whole number of vectors of MAX_VECTOR keys.
+ * Rows and scales are two lists, because most types need only the list of rows, and filling a list
+ * takes time in a decoding step.
  *
  * Tiled K has TILE_KEYS keys in a tile: first element 0 of all keys, then element 1 of all keys,
  * and so on. Element d of key i is at d * TILE_KEYS + i in the tile. Scale g of key i is at g *
@@ -313,7 +313,8 @@ struct decode_block {
     /* Hints for prefetching. If `far` is set, K and V most likely are neither in L1 nor in L2, and
      * the tile prefetches rows. While the tile works on K, it prefetches the rows of V in `with_k`,
      * one row for each key. These are rows of this block or of the next block. While the tile works
-     * on V, it prefetches the `next_keys` rows of K in `next_k`. */
+     * on V, it prefetches the `next_keys` rows of K in `next_k`. An instruction set may leave out
+     * the prefetches. */
     bool far;
     bool large; /* K and V of a head do not fit into L2 */
     int next_keys;
@@ -562,9 +563,9 @@ struct integer_panel_kernels {
 
     /* Computes o[c][lane] = fma(o[c][lane], rescale[lane], sum_c) with the sum_c of step 16 over
      * `keys` keys, whose weights are p[key][lane]. Key 0 of p is key `first` of the words v.
-     * Without rescale, o is sum_c. A key that a lane does not see has the weight 0. If its scale is
-     * not finite, the lane's columns of this scale become NaN, and the row has to be computed
-     * again. `parts` is scratch of KEY_BLOCK / 2 floats for each lane. */
+     * Without rescale, o is sum_c. A key that a lane does not see has the weight 0. If the scale of
+     * this key is not finite, the lane's columns of the scale become NaN, and the row has to be
+     * computed again. `parts` is scratch of KEY_BLOCK / 2 floats for each lane. */
     void (*weighted_v)(const float *p, int lanes, const float *rescale, const float *v, int64_t dim,
                        int first, int keys, float *o, float *parts);
 };
@@ -593,7 +594,7 @@ struct integer_kernels {
 };
 
 /* The instructions by which the tiles of a unit multiply signed bytes, for dispatch/cpu/probe.c. An
- * entry is NULL if the tiles use no such instruction. There are MAX_VECTOR sums. */
+ * entry is NULL if the tiles do not use its instruction. There are MAX_VECTOR sums. */
 struct byte_kernels {
     /* Computes sum[i] += the products of bytes 4 i to 4 i + 3. */
     void (*dot)(int32_t *sum, const int8_t *a, const int8_t *b);
@@ -814,7 +815,8 @@ struct kernels {
     /* Finishes a total, as `finish` does with a state. The quotient is binary64 and is rounded to
      * binary32 before 0 is added. lse takes the log of f32(l). If chunk_out is not NULL, it is o,
      * as binary32, and total->out is not read. The bit of a row may also be set because
-     * inverse_of(l) is NaN or o is infinite. If the bit is set, the caller divides the row again.
+     * inverse_of(l) is NaN or o is infinite. If the bit is set, the caller computes the row or its
+     * quotients again.
      */
     uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
                              int64_t value_dim, int rows, float *const *out, float *const *lse);

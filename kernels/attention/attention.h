@@ -112,10 +112,10 @@ struct attention {
     bool grouped;
     bool short_weights; /* with `grouped`: a weight is one bf16 instead of two */
     bool causal;
-    bool bottom_right;    /* whether row 0 of a sequence has position kv_len - q_len; else its
-                             position is in q_offsets, or 0 */
-    struct ints kv_lens;  /* optional */
-    struct ints q_starts; /* optional; the rows of entry b are q_starts[b] .. q_starts[b + 1] - 1 */
+    bool bottom_right;     /* whether row 0 of a sequence has position kv_len - q_len; else its
+                              position is in q_offsets, or 0 */
+    struct ints kv_lens;   /* optional */
+    struct ints q_starts;  /* optional; batch entry b has rows q_starts[b] .. q_starts[b + 1] - 1 */
     struct ints kv_starts; /* optional; packed tensors have q_len or kv_len rows and no batch */
     struct ints q_offsets; /* optional */
     struct extras extras;

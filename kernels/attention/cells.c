@@ -59,13 +59,13 @@ struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory)
     return table;
 }
 
-/* Returns the number of cells of an entry that may have a key. */
+/* Returns the number of cells of a batch entry that may have a key. */
 static int64_t used_cells(const struct attention *a, int64_t batch)
 {
     return a->kv_lens.data ? int_at(a->kv_lens, batch) : a->kv_len;
 }
 
-/* Returns the key indices of an entry. */
+/* Returns the key indices of a batch entry. */
 static struct ints indices_of(const struct attention *a, int64_t batch)
 {
     const struct ints all = a->cells.index;
