@@ -23,9 +23,9 @@
  * bursts, or with one cache line of each row in turn, they would delay the loads.
  *
  * A byte b of TYPE_Q8_0 becomes b * scale without a conversion: b + 128 is put into the mantissa of
- * 2^16 or 2^8. The result is x = b + c with c = 2^16 + 128 or 2^8 + 128, and x * scale - c * scale
+ * 2^16 or 2^8, which makes x = b + c with c = 2^16 + 128 or 2^8 + 128. Then x * scale - c * scale
  * is one FMA. Nothing is rounded: b * scale takes 8 + 11 bits, c * scale takes 10 + 11 bits, and
- * both are normal or 0. The difference may differ from the product b * scale only in the sign of a
+ * both are normal or 0. The result equals the product b * scale, except perhaps in the sign of a
  * zero. A chain that begins at +0 keeps that sign only in a sum that is zero, and the sign of a
  * zero sum does not reach a result (steps 3 and 11 of kernels/README.md). NaN becomes NaN either
  * way. A byte of TYPE_I8 is converted as the upper byte of 32 bits, and the scale is divided by
