@@ -2,9 +2,10 @@
  *
  * The contract between the loops (in attention/, cache/ and linear/ of this folder) and the tiles
  * of an instruction set. The contract is one struct of function pointers. Every instruction set has
- * all entries of the struct, except that `pairs` may be NULL. Each entry does the work of one tile.
- * README.md in this folder has the canonical order of roundings that every entry keeps. A "chain"
- * is an accumulation that starts at +0 and takes its terms one by one in index order.
+ * all entries of the struct. Only `pairs`, `bytes` and entries of parts that the build leaves out
+ * may be NULL. Each entry does the work of one tile. README.md in this folder has the canonical
+ * order of roundings that every entry keeps. A "chain" is an accumulation that starts at +0 and
+ * takes its terms one by one in index order.
  */
 #ifndef ATTNKIT_KERNELS_H
 #define ATTNKIT_KERNELS_H
@@ -30,7 +31,7 @@ enum {
     KEY_BLOCK = 128,      /* keys whose weights are summed in one chain; part of the format */
     CHUNK_KEYS = 512,     /* keys of a chunk: each chunk starts a new state; part of the format */
     MAX_LANES = 64,       /* most query rows in a panel */
-    MAX_VECTOR = 16,      /* most lanes in a vector; at least 4 */
+    MAX_VECTOR = 16,      /* most lanes in a vector; a vector has at least 4 */
     MAX_DECODE_ROWS = 16, /* most query rows in a decode tile */
     TILE_KEYS = 16,       /* keys of a tile of K, if K is stored in tiles */
     FEW_KEYS = 12,        /* most keys of a head that shares its vectors with other heads */
@@ -203,10 +204,10 @@ struct key_row {
 };
 
 /* K or V of a block as they are stored, at any addresses: row[i] is the row of key i. For TYPE_I8
- * scales[i] has the scales of key i. For other types scales is NULL. After the entry of the last
- * key that a query row sees, this entry is repeated, up to a whole number of vectors of MAX_VECTOR
- * keys. Rows and scales are two lists, because most types need only the list of rows, and filling a
- * list takes time in a decoding step.
+ * scales[i] has the scales of key i. For other types scales is NULL. The row and the scales of the
+ * last key that a query row sees are repeated, up to a whole number of vectors of MAX_VECTOR keys.
+ * Rows and scales are two lists, because most types need only the list of rows, and filling a list
+ * takes time in a decoding step.
  *
  * Tiled K has TILE_KEYS keys in a tile: first element 0 of all keys, then element 1 of all keys,
  * and so on. Element d of key i is at d * TILE_KEYS + i in the tile. Scale g of key i is at g *
@@ -264,7 +265,7 @@ struct bias_line {
     uint64_t seen[KEY_BLOCK / 64]; /* bit i for key i */
 };
 
-#define BIAS_FLOOR (-0x1p126f) /* the least bias; it is still finite in log2 */
+#define BIAS_FLOOR (-0x1p126f) /* the least bias; finite even after multiplication by log2 e */
 
 /* Returns whether all distances of a line fit 32 bits. Every instruction set has vector conversions
  * from 32 bits. */
@@ -312,7 +313,8 @@ struct decode_block {
     /* Hints for prefetching. If `far` is set, K and V most likely are neither in L1 nor in L2, and
      * the tile prefetches rows. While the tile works on K, it prefetches the rows of V in `with_k`,
      * one row for each key. These are rows of this block or of the next block. While the tile works
-     * on V, it prefetches the `next_keys` rows of K in `next_k`. */
+     * on V, it prefetches the `next_keys` rows of K in `next_k`. An instruction set may leave out
+     * the prefetches. */
     bool far;
     bool large; /* K and V of a head do not fit into L2 */
     int next_keys;
@@ -525,7 +527,7 @@ struct grouped_kernels {
 
     /* Makes words of the rows of V of a group of keys, in the order that weighted_v of these tiles
      * needs. The words take GROUP_PRODUCTS / elements * n floats. Only the first `keys` rows are
-     * given, which are whole quads. A row that is NULL counts as zeros. */
+     * given: a whole number of quads. A row that is NULL counts as zeros. */
     void (*pack_group)(const void *const row[GROUP_PRODUCTS], int keys, int64_t n, float *words);
 
     /* Computes s[key][lane] = the sum by groups of k[key] * q_t[..][lane]. The dim of k is a number
@@ -537,9 +539,9 @@ struct grouped_kernels {
      * Multiplies the weights of the lane by 1 / largest. A product p less than LEAST_WEIGHT counts
      * as 0. Makes parts of p: the bf16 p_high nearest to p, and, unless `is_short`, the bf16 p_low
      * nearest to p - p_high. to->words gets words of p_high, [KEY_BLOCK / elements][lanes], and
-     * after them as many words of p_low. Only words of whole quads of keys are written. Updates
-     * row_sum: l = fma(chain over keys of p_high + p_low, largest, l * rescale). s is scratch
-     * afterwards. */
+     * after them as many words of p_low. The last quad of keys is filled up with zeros. No word
+     * after it is written. Updates row_sum: l = fma(chain over keys of p_high + p_low, largest, l *
+     * rescale). s is scratch afterwards. */
     void (*softmax)(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                     const struct state *st, bool is_short, float *rescale,
                     const struct weight_parts *to);
@@ -547,7 +549,7 @@ struct grouped_kernels {
     /* Computes o[c][lane] = fma(the sum by groups of the parts and v, largest[lane], o[c][lane] *
      * rescale[lane]). Without rescale, the old o counts as 0. v has the words of pack_group. Its
      * dim is the number of columns, and the words of group g begin GROUP_PRODUCTS / elements * g
-     * strides after the words of group 0. `keys` are counted from the beginning of a group. */
+     * strides after the words of group 0. Key 0 is the first key of a group. */
     void (*weighted_v)(const float *parts, int lanes, int rows, const float *largest,
                        const float *rescale, const struct rows *v, int keys, bool is_short,
                        float *o);
@@ -580,9 +582,9 @@ struct integer_panel_kernels {
 
     /* Computes o[c][lane] = fma(o[c][lane], rescale[lane], sum_c) with the sum_c of step 16 over
      * `keys` keys, whose weights are p[key][lane]. Key 0 of p is key `first` of the words v.
-     * Without rescale, o is sum_c. A key that a lane does not see has the weight 0. If its scale is
-     * not finite, the lane's columns of this scale become NaN, and the row has to be computed
-     * again. `parts` is scratch of KEY_BLOCK / 2 floats for each lane. */
+     * Without rescale, o is sum_c. A key that a lane does not see has the weight 0. If the scale of
+     * this key is not finite, the lane's columns of the scale become NaN, and the row has to be
+     * computed again. `parts` is scratch of KEY_BLOCK / 2 floats for each lane. */
     void (*weighted_v)(const float *p, int lanes, const float *rescale, const float *v, int64_t dim,
                        int first, int keys, float *o, float *parts);
 };
@@ -605,13 +607,13 @@ struct integer_kernels {
     const struct integer_panel_kernels *panel;
 
     /* Computes sum[i] += a[2 i] * b[2 i] + a[2 i + 1] * b[2 i + 1] for MAX_VECTOR sums, by the
-     * instruction of the unit, so that dispatch/cpu/probe.c can try it. NULL in the table of an
-     * instruction set without a unit. */
+     * instruction of the unit, so that dispatch/cpu/probe.c can try it. NULL if these tiles are not
+     * tiles of a unit, or if struct byte_kernels has the instruction. */
     void (*add)(int32_t *sum, const int16_t *a, const int16_t *b);
 };
 
 /* The instructions by which the tiles of a unit multiply signed bytes, for dispatch/cpu/probe.c. An
- * entry is NULL if the tiles use no such instruction. There are MAX_VECTOR sums. */
+ * entry is NULL if the tiles do not use its instruction. There are MAX_VECTOR sums. */
 struct byte_kernels {
     /* Computes sum[i] += the products of bytes 4 i to 4 i + 3. */
     void (*dot)(int32_t *sum, const int8_t *a, const int8_t *b);
@@ -667,8 +669,8 @@ struct matrix_integer_kernels {
     void (*few_product)(const struct integer_product *part);
 
     /* Computes sum[i] += the products of bytes 4 i to 4 i + 3, for MAX_VECTOR sums, by the
-     * instruction of the unit, so that dispatch/cpu/probe.c can try it. NULL in the table of an
-     * instruction set without a unit. */
+     * instruction of the unit, so that dispatch/cpu/probe.c can try it. NULL as in struct
+     * integer_kernels. */
     void (*add)(int32_t *sum, const uint8_t *w, const int8_t *x);
 };
 
@@ -752,16 +754,16 @@ struct kernels {
     /* Sets bit i if id i of KEY_BLOCK is `own`. */
     void (*same_ids)(const int32_t *ids, int32_t own, uint64_t words[KEY_BLOCK / 64]);
 
-    /* Sets bit i if number i of KEY_BLOCK is not -inf and so masks no key. Returns whether any of
-     * these numbers is not 0. The type is TYPE_F32, TYPE_F16 or TYPE_BF16. */
+    /* Sets bit i if number i of KEY_BLOCK is not -inf: key i is not masked. Returns whether any
+     * number other than -inf is not 0. The type is TYPE_F32, TYPE_F16 or TYPE_BF16. */
     bool (*unmasked)(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64]);
 
     /* Make a line as the comment of the struct says. */
     void (*bias_line)(const struct bias_line *what, float *line);
     void (*keep_line)(const struct keep_line *what, float *line);
 
-    /* Moves the numbers of the keys whose bits are set to the beginning of the line, in their
-     * order. The numbers after them have no meaning. */
+    /* Moves numbers of a line to its beginning, in their order: the numbers of the keys whose bit
+     * in `keys` is 1. The numbers after them have no meaning. */
     void (*compact_line)(const uint64_t keys[KEY_BLOCK / 64], float *line);
 
     /* Undoes compact_line: line[i] = the number of key i if its bit is set in `own`, else `none`.
@@ -832,7 +834,8 @@ struct kernels {
     /* Finishes a total, as `finish` does with a state. The quotient is binary64 and is rounded to
      * binary32 before 0 is added. lse takes the log of f32(l). If chunk_out is not NULL, it is o,
      * as binary32, and total->out is not read. The bit of a row may also be set because
-     * inverse_of(l) is NaN or o is infinite. If the bit is set, the caller divides the row again.
+     * inverse_of(l) is NaN or o is infinite. If the bit is set, the caller computes the row or its
+     * quotients again.
      */
     uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
                              int64_t value_dim, int rows, float *const *out, float *const *lse);
@@ -854,7 +857,8 @@ struct kernels {
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 
-    /* Few keys. Lanes are heads: `vector` of them. Rows and keys are at most lanes / vector. --- */
+    /* Few keys. The lanes of a vector are heads. The entry `lanes` of this table, divided by
+     * `vector`, is the most rows, and the most keys. --- */
 
     /* Computes s[key][r][head] = chain over d of fma(k_t[d][key][head], q_t[d][r][head]). */
     void (*head_scores)(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,
@@ -883,7 +887,8 @@ struct kernels {
 
     const struct integer_kernels *integers;
 
-    const struct byte_kernels *bytes; /* NULL for tiles that need no trial of such instructions */
+    const struct byte_kernels *bytes; /* NULL if the tiles use no instruction of struct
+                                       * byte_kernels */
 
     /* NULL in a build without the part linear */
     const struct matrix_integer_kernels *matrix_integers;

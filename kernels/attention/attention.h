@@ -50,8 +50,8 @@ struct mask {
 /* The kind of weights that the caller asks for, numbered as in attnkit_weights_kind. */
 enum weights_kind { WEIGHTS_NONE, WEIGHTS_SOFTMAX, WEIGHTS_BIASED, WEIGHTS_CAPPED, WEIGHTS_SCALED };
 
-/* The options of a call. The scale in log2 and the options that only set the end of a row's keys
- * are in struct attention. */
+/* The options of a call. scale_log2 and the options that only set the end of a row's keys are in
+ * struct attention. */
 struct extras {
     bool any; /* whether any option below is used; sinks and weights do not count, because they come
                  after the walk over the keys */
@@ -75,20 +75,22 @@ struct extras {
     enum weights_kind weights_kind;
     char *weights; /* NULL: not asked for */
     struct strides weights_stride;
-    float scale; /* scale of scores in natural units, not in log2 */
+    float scale; /* scale of scores, not multiplied by log2 e */
     float cap;
 };
 
 /* A cache whose cells hold keys in any order; see cells.h. */
 struct cells {
     struct ints index; /* index of the key in each cell, -1: empty; no array: cell j has key j */
-    int64_t stride;    /* integers from the first cell of an entry to the first cell of the next */
+    int64_t stride;    /* integers from the first cell of a batch entry to the first cell of the
+                        * next */
     struct cell_table *table; /* the thread's own table; NULL until there is memory */
 };
 
 struct attention {
     int64_t batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
-    int64_t q_room, kv_room; /* rows of each entry in dense arrays: at least q_len and kv_len */
+    int64_t q_room, kv_room; /* rows of each batch entry in dense arrays: at least q_len and
+                              * kv_len */
     const char *q;
     char *out, *lse; /* lse may be NULL */
     enum type q_type, out_type;
@@ -110,10 +112,10 @@ struct attention {
     bool grouped;
     bool short_weights; /* with `grouped`: a weight is one bf16 instead of two */
     bool causal;
-    bool bottom_right;    /* whether row 0 of a sequence has position kv_len - q_len; else its
-                             position is in q_offsets, or 0 */
-    struct ints kv_lens;  /* optional */
-    struct ints q_starts; /* optional; the rows of entry b are q_starts[b] .. q_starts[b + 1] - 1 */
+    bool bottom_right;     /* whether row 0 of a sequence has position kv_len - q_len; else its
+                              position is in q_offsets, or 0 */
+    struct ints kv_lens;   /* optional */
+    struct ints q_starts;  /* optional; batch entry b has rows q_starts[b] .. q_starts[b + 1] - 1 */
     struct ints kv_starts; /* optional; packed tensors have q_len or kv_len rows and no batch */
     struct ints q_offsets; /* optional */
     struct extras extras;
@@ -169,9 +171,9 @@ void attnkit_heads(const struct attention *a, const struct kernels *kernels,
                    const struct work_item *item, char *scratch);
 
 /* attnkit_careful_row recomputes a row whose result is not finite. The row gets the same bits,
- * whichever loop has found it. Only out is written, or o of the state. All other results of the row
- * are right already. `row` is an item with one decode row. `scratch` is aligned to a float.
- * attnkit_careful_scratch returns the number of bytes of scratch. */
+ * whichever loop has found it. Only out is written, or the total of the row in `after`. All other
+ * results of the row are right already. `row` is an item with one decode row. `scratch` is aligned
+ * to a float. attnkit_careful_scratch returns the number of bytes of scratch. */
 size_t attnkit_careful_scratch(const struct attention *a);
 void attnkit_careful_row(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *row, char *scratch);

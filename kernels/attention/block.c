@@ -231,7 +231,8 @@ struct block attnkit_block(const struct attention *a, const struct kernels *kern
 
 /* --- Words of groups -------------------------------------------------------------------------- */
 
-/* Returns for how many keys of the next block words_of_k and words_of_v prefetch the rows. */
+/* Returns for how many keys of the next block words_of_k, words_of_v and pack_integers prefetch the
+ * rows. */
 static int keys_ahead(const struct widening *w)
 {
     if (has_cells(w->a) || w->a->pages.table)
@@ -664,7 +665,8 @@ static void point_to_part(const struct attention *a, const struct kernels *kerne
     }
 }
 
-/* Prefetches the pages of a block of all heads that prefetch together. Uses `rows`. */
+/* Prefetches the pages of a block of all heads that prefetch together. `rows` is room for
+ * addresses. */
 static void prefetch_pages_of_heads(const struct attention *a, const struct kernels *kernels,
                                     const struct cache *c, struct key_range next, const char **rows)
 {
@@ -761,8 +763,8 @@ static void copy_from_tile(const struct cache *c, struct key_row tile, int64_t a
     }
 }
 
-/* As pack_integers, for K in tiles. Keys are copied to rows at the end of the scratch for K: the
- * words take only a part of this scratch. */
+/* As pack_integers, for K in tiles, but prefetches nothing. Keys are copied to rows at the end of
+ * the scratch for K: the words take only a part of this scratch. */
 static void pack_tiles(const struct widening *w, struct key_set keys,
                        void (*pack)(const struct key_rows *rows, int first, int count,
                                     float *words))

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * K and V of a block of keys in the form that the tiles take. Prefill takes rows of binary32 at one
- * stride. Rows that lie like this are used in place. Other rows are brought into scratch, once for
- * all query rows of an item: rows that are not binary32, rows in several pages or in cells out of
- * order, tiled K, and rows with unseen rows between them. Decode takes rows of any type, each by
- * its address, and tiled K. For decode, rows go through scratch only if no decode tile reads their
- * type, or if their type is TYPE_I8 and their groups of scales are neither whole rows nor multiples
- * of MAX_VECTOR.
+ * K and V of a block of keys in the form that the tiles take. Prefill takes words (see kernels.h),
+ * or rows of binary32 at one stride. Rows that lie like this are used in place. Other rows are
+ * brought into scratch, once for all query rows of an item: rows that are not binary32, rows in
+ * several pages or in cells out of order, tiled K, and rows with unseen rows between them. Decode
+ * takes rows of any type, each by its address, and tiled K. For decode, rows go through scratch
+ * only if no decode tile reads their type, or if their type is TYPE_I8 and their groups of scales
+ * are neither whole rows nor multiples of MAX_VECTOR.
  */
 #ifndef ATTNKIT_BLOCK_H
 #define ATTNKIT_BLOCK_H
@@ -23,7 +23,8 @@ struct wide {
  * binary32. Query and output rows use struct wide only while K and V do not. */
 bool attnkit_needs_wide(const struct attention *a);
 
-/* Returns whether masks or empty cells may hide keys between keys that are seen. */
+/* Returns whether a row may see keys on both sides of a key that it does not see: by masks, segment
+ * ids, a window with keep_first, or cells. */
 bool attnkit_may_have_gaps(const struct attention *a);
 
 /* attnkit_wide_floats returns how many floats of scratch struct wide needs. The number is enough
@@ -37,8 +38,9 @@ struct block {
 };
 
 /* Return the rows of `keys`, a set that is not empty, one row after the other. `keys` is a part of
- * the block that begins at key `first`. No other row is touched. attnkit_block returns K and V.
- * attnkit_rows returns K or V, whichever `c` is, and may write copies of the rows to `wide`. */
+ * the block that begins at key `first`. No other row is read, except that a tile of K is read as a
+ * whole. attnkit_block returns K and V. attnkit_rows returns K or V, whichever `c` is, and may
+ * write copies of the rows to `wide`. */
 struct block attnkit_block(const struct attention *a, const struct kernels *kernels, int64_t batch,
                            int64_t kv_head, int64_t first, struct key_set keys, struct wide wide);
 struct rows attnkit_rows(const struct attention *a, const struct kernels *kernels,

@@ -3,8 +3,8 @@
  * Recomputes a row whose result is not finite. If elements of a chunk's sums have overflowed, the
  * chunk is recomputed in binary64, by step 9 of ../README.md. With integers, sums that have
  * overflowed stay as they are. Rows are computed one at a time. Lanes are keys in scores and
- * columns in fold_row. The other loops call this file. They seldom have to, unless V has infinities
- * or NaN.
+ * columns in fold_row. prefill.c, decode.c and heads.c call this file, but prefill.c not for
+ * integers or groups of products. Calls are rare, unless V has infinities or NaN.
  */
 #include <math.h>
 #include <string.h>

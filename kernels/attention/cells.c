@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finds the cell of each key from the key indices of all cells. One pass over an entry's indices
- * finds the smallest and the largest index. A second pass writes the number of each cell to the
- * table, at the place of the cell's key. An empty cell costs only a comparison. If several
- * sequences share a cache, most cells are empty for each sequence.
+ * Finds the cell of each key from the key indices of all cells. One pass over the indices of a
+ * batch entry finds the smallest and the largest index. A second pass writes the number of each
+ * cell to the table, at the place of the cell's key. An empty cell costs only a comparison. If
+ * several sequences share a cache, most cells are empty for each sequence.
  */
 #include "kernels/attention/cells.h"
 
@@ -59,13 +59,13 @@ struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory)
     return table;
 }
 
-/* Returns the number of cells of an entry that may have a key. */
+/* Returns the number of cells of a batch entry that may have a key. */
 static int64_t used_cells(const struct attention *a, int64_t batch)
 {
     return a->kv_lens.data ? int_at(a->kv_lens, batch) : a->kv_len;
 }
 
-/* Returns the key indices of an entry. */
+/* Returns the key indices of a batch entry. */
 static struct ints indices_of(const struct attention *a, int64_t batch)
 {
     const struct ints all = a->cells.index;

@@ -12,7 +12,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/key_set.h"
 
-enum { MOST_SPREAD = 4 }; /* indices of an entry are at most MOST_SPREAD * kv_len apart */
+enum { MOST_SPREAD = 4 }; /* indices of a batch entry are at most MOST_SPREAD * kv_len apart */
 
 /* The keys of a batch entry, from first_key to the last key with a cell. Some of these keys may
  * have no cell. */
@@ -21,7 +21,7 @@ struct key_span {
     int64_t keys;      /* number of these keys; 0: no key has a cell */
 };
 
-/* A block of an entry's keys. */
+/* A block of the keys of a batch entry. */
 struct cell_block {
     struct key_set there; /* keys that have a cell */
     int in_order;         /* how many keys, from the first key of the block on, have cells that
@@ -31,7 +31,7 @@ struct cell_block {
 struct cell_table {
     struct key_span *spans;    /* the keys of each batch entry */
     int64_t batch;             /* the batch entry whose keys are in the table; -1: none yet */
-    struct cell_block *blocks; /* the blocks of the entry, from first_key on */
+    struct cell_block *blocks; /* the blocks of this batch entry, from first_key on */
     int32_t *cell;             /* the cell of each key of these blocks; -1: no cell */
 };
 
@@ -78,33 +78,34 @@ static inline bool are_in_order(const struct attention *a, int64_t first, int co
     return !has_cells(a) || first % KEY_BLOCK + count <= cell_block_of(a, first)->in_order;
 }
 
-/* Returns the largest possible number of keys from first_key to the last key of an entry, rounded
- * up to whole chunks. */
+/* Returns the largest possible number of keys from first_key to the last key of a batch entry,
+ * rounded up to whole chunks. */
 int64_t attnkit_most_keys(const struct attention *a);
 
 /* attnkit_cell_bytes returns the number of bytes of a table, a multiple of a cache line. It returns
  * 0 without cells, and SIZE_MAX if the number exceeds 63 bits. attnkit_begin_cells makes a table in
- * that many bytes of memory, aligned to a cache line. The table lists no entry yet, and its spans
- * are not set. */
+ * that many bytes of memory, aligned to a cache line. The table has the keys of no batch entry yet,
+ * and its spans are not set. */
 size_t attnkit_cell_bytes(const struct attention *a);
 struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory);
 
-/* The least number in an entry's key_index, and the smallest and the largest index of a key.
- * `least` may be negative. `largest` is -1 if all cells are empty. */
+/* `least` is the least number in the key_index of a batch entry, with the -1 of empty cells.
+ * `smallest` and `largest` are the indices of the entry's first and last key. `largest` is -1 if
+ * all cells are empty. */
 struct index_range {
     int64_t least, smallest, largest;
 };
 
 struct index_range attnkit_index_range(const struct attention *a, int64_t batch);
 
-/* Returns the span of an entry's keys, from the range of their indices. */
+/* Returns the span of the keys of a batch entry, from the range of their indices. */
 struct key_span attnkit_key_span(struct index_range range);
 
-/* Fills the table with the keys of an entry, whose span must be set. Returns -1, or the first cell
- * that has the index of an earlier cell. The table is valid only if the result is -1. */
+/* Fills the table with the keys of a batch entry, whose span must be set. Returns -1, or the first
+ * cell that has the index of an earlier cell. The table is valid only if the result is -1. */
 int64_t attnkit_list_cells(const struct attention *a, const struct kernels *kernels, int64_t batch);
 
-/* Fills the table with the keys of an entry that has been checked, unless the table has them
+/* Fills the table with the keys of a batch entry that has been checked, unless the table has them
  * already. */
 void attnkit_take_cells(const struct attention *a, const struct kernels *kernels, int64_t batch);
 

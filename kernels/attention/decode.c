@@ -3,7 +3,8 @@
  * Attention for few query rows of a KV head, above all for a decoding step. A walk goes over the
  * keys once, with one call of the decode tile for each block. dispatch/attention/schedule.c calls
  * this file for whole work items, dispatch/attention/steal.c for a chunk of an item's keys, and
- * careful.c for a chunk of a row's keys.
+ * careful.c for a chunk of a row's keys. With integers, prefill.c calls this file for rows whose
+ * results are not finite.
  */
 #include <math.h>
 #include <string.h>
@@ -320,7 +321,7 @@ struct run_block {
     const float *bias[MAX_DECODE_ROWS], *keep[MAX_DECODE_ROWS];
 };
 
-/* Makes the lines of a row, with entries for the listed keys in their order. */
+/* Makes the lines of a row: numbers for the listed keys, in their order. */
 static void make_lines(const struct masked_block *m, const struct run *run, int row, float *bias,
                        float *keep)
 {
@@ -453,7 +454,8 @@ static bool is_half(enum type type)
  * and in V, and L2 has room for a block of all heads until the last head uses it. If each head
  * prefetches a part of the next block of all heads, memory is read in order. On a Zen 4 with
  * AVX-512, decoding with K and V of 16-bit types then takes 0.6 to 0.7 of the time that it takes if
- * each head prefetches by itself. Other types gain nothing, and short caches lose time. */
+ * each head prefetches by itself. With other types this saves no time, and with few keys it costs
+ * time. */
 static bool can_prefetch_together(const struct attention *a, const struct walk *walks, int count)
 {
     const struct cache *const k = &a->k, *const v = &a->v;

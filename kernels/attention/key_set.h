@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sets of keys of a block. One set has the keys of a block that a row sees, another set has the
- * keys that at least one row sees. Only keys that at least one row sees are read from K and V.
+ * keys that at least one row sees. Only the keys of the second set are read from K and V, except
+ * that a tile of K is read as a whole.
  */
 #ifndef ATTNKIT_KEY_SET_H
 #define ATTNKIT_KEY_SET_H

@@ -138,8 +138,8 @@ bool attnkit_rows_differ(const struct attention *a);
 /* Returns whether two query heads may have different bias lines at one position. */
 bool attnkit_bias_lines_differ(const struct attention *a);
 
-/* Makes the line that is added to the scores of a block, in log2 or in natural units. The line is
- * -inf for keys that the row does not see. */
+/* Makes the line that is added to the scores of a block, or, if in_log2, to the scores times log2
+ * e. The line is -inf for keys that the row does not see. */
 void attnkit_bias_line(const struct attention *a, const struct kernels *kernels, struct place place,
                        int64_t block, struct key_set seen, bool in_log2, float line[KEY_BLOCK]);
 
@@ -148,8 +148,8 @@ void attnkit_bias_line(const struct attention *a, const struct kernels *kernels,
 void attnkit_keep_line(const struct attention *a, const struct kernels *kernels, struct place place,
                        int64_t block, float line[KEY_BLOCK]);
 
-/* Moves the entries of a line that belong to `keys` to the beginning of the line. `keys` must not
- * be empty. */
+/* Moves the numbers of the keys in `keys` to the beginning of the line. `keys` must not be
+ * empty. */
 void attnkit_compact_line(const struct kernels *kernels, struct key_set keys,
                           float line[KEY_BLOCK]);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Computes weights as a result of the call: 2^(t - M) / l for each key, where t is the key's score
- * in units of ln 2, and M and l are the final maximum and sum of the row. In place of the weights
- * the caller may ask for the scores at one of several stages. The loop walks over K once more, in
- * panels of query rows as in prefill.c. prefill.c and decode.c call this file when they have
- * finished some rows.
+ * times log2 e, and M and l are the final maximum and sum of the row. In place of the weights the
+ * caller may ask for the scores at one of several stages. The loop walks over K once more, in
+ * panels of query rows as in prefill.c. prefill.c and decode.c call this file when M and l of some
+ * rows are final.
  */
 #include "kernels/attention/weights.h"
 

@@ -312,10 +312,10 @@ struct copies {
     const char *row[MAX_TILE * VECTOR];
 };
 
-/* Returns whether to copy rows before they are multiplied. Rows of TYPE_F32 that share sets of L1
- * take longer to multiply than to copy, because L1 loses their cache lines. Other rows with gaps
- * between them gain only if they come from memory, because a copy reads one row after the other,
- * each from its beginning to its end. */
+/* Returns whether to copy rows before they are multiplied. To copy rows of TYPE_F32 that share sets
+ * of L1, and to multiply the copies, takes less time than to multiply the rows in place, because L1
+ * loses their cache lines. Other rows with gaps between them gain only if they come from memory,
+ * because a copy reads one row after the other, each from its beginning to its end. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;

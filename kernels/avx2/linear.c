@@ -8,7 +8,7 @@
  * 16 ymm. Each d takes 12 FMA and 7 loads. The FMA ports limit the speed: they take 6 cycles for
  * each d. There are few other instructions, because a thread executes only 3 instructions in a
  * cycle while the other thread of its core is busy. A product of few rows reads each tile of the
- * matrix once, and memory limits the speed of the product.
+ * matrix once for each register tile of rows, and memory limits the speed of the product.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx2/avx2.h"

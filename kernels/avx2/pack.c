@@ -6,8 +6,8 @@
  */
 #include "kernels/avx2/avx2.h"
 
-/* Packs eight lanes from dimension d on. `left` is the number of dimensions from d on, and a
- * constant if these dimensions fill a whole vector. */
+/* Packs eight lanes from dimension d on. `left` is the number of dimensions to pack, at most
+ * VECTOR. For whole vectors it is a constant. */
 static inline __attribute__((always_inline)) void
 pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, float *q_t)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps of K for the scores of decode: 16 bytes of each of 8 keys, transposed in registers.
- * The comment of decode_k.c says what a step costs. decode_k.c multiplies the steps as binary32.
- * The tiles in integers/ multiply them as integers.
+ * Steps of K for the scores of decode: 16 bytes of each of 8 keys, transposed in registers. The
+ * comment of decode_k.c says what a step costs. decode_k.c multiplies the steps as binary32. The
+ * tiles in integers/ use only transpose_4 and STEP of this header.
  */
 #ifndef ATTNKIT_AVX2_STEPS_H
 #define ATTNKIT_AVX2_STEPS_H

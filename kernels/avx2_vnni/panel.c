@@ -4,8 +4,8 @@
  * 8 lanes. No sum overflows. The loops are in kernels/vectors/integers/panel.h.
  *
  * A register tile has 4 keys or columns x 3 vectors: 12 sums, 3 vectors of words and a broadcast
- * take all 16 ymm; scores are in L1. A word of 12 sums takes 12 VPDPWSSD and 7 loads. VPDPWSSD
- * limits the speed.
+ * take all 16 ymm; scores are in L1. One word (two 16-bit integers) for each of the 12 sums takes
+ * 12 VPDPWSSD and 7 loads. VPDPWSSD limits the speed.
  */
 #include "kernels/avx2/integers/panel.h"
 

@@ -73,7 +73,8 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
 }
 
 /* Returns whether to prefetch the rows into L1. Rows of 16-bit types with gaps between them then
- * take 0.9 of the time that they take with prefetches into L2. All other rows take longer. */
+ * take 0.9 of the time that they take with prefetches into L2. With prefetches into L1, all other
+ * rows take longer. */
 static inline bool gains_by_first(const enum type type, const struct ahead *ahead)
 {
     return (type == TYPE_F16 || type == TYPE_BF16) && ahead->apart;

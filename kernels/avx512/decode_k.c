@@ -22,15 +22,15 @@
  * together limit the speed. Prefetches are spread evenly and go through one row after the other. In
  * bursts, or with one cache line of each row in turn, they would delay the loads.
  *
- * A byte q of TYPE_Q8_0 becomes q * scale without a conversion. q + 128 in the mantissa of a power
- * of two is x = q + c with c = 2^16 + 128 or 2^8 + 128, and x * scale - c * scale is one FMA.
- * Nothing is rounded: q * scale takes 8 + 11 bits, c * scale takes 10 + 11 bits, and both are
- * normal or 0. The result may differ from the product q * scale only in the sign of a zero. A chain
- * that begins at +0 keeps that sign only in a sum that is zero, and the sign of a zero sum does not
- * reach a result (steps 3 and 11 of kernels/README.md). NaN becomes NaN either way. A byte of
- * TYPE_I8 is converted as the upper byte of 32 bits, and the scale is divided by 2^24. This is not
- * exact if a scale is infinite or very small. A tile that has one of these scales is recomputed
- * with conversion and product.
+ * A byte b of TYPE_Q8_0 becomes b * scale without a conversion: b + 128 is put into the mantissa of
+ * 2^16 or 2^8, which makes x = b + c with c = 2^16 + 128 or 2^8 + 128. Then x * scale - c * scale
+ * is one FMA. Nothing is rounded: b * scale takes 8 + 11 bits, c * scale takes 10 + 11 bits, and
+ * both are normal or 0. The result equals the product b * scale, except perhaps in the sign of a
+ * zero. A chain that begins at +0 keeps that sign only in a sum that is zero, and the sign of a
+ * zero sum does not reach a result (steps 3 and 11 of kernels/README.md). NaN becomes NaN either
+ * way. A byte of TYPE_I8 is converted as the upper byte of 32 bits, and the scale is divided by
+ * 2^24. This is not exact if a scale is infinite or very small. A tile that has one of these scales
+ * is recomputed with conversion and product.
  */
 #include "kernels/avx512/steps.h"
 
@@ -57,7 +57,7 @@ static inline __attribute__((always_inline)) void take_group(const struct key_ro
 
 /* ------------------------------------------------------------------------------- widening */
 
-/* Returns q + 128 + 2^16 for the byte q that begins at bit 7 of `bits`, by setting the exponent
+/* Returns b + 128 + 2^16 for the byte b that begins at bit 7 of `bits`, by setting the exponent
  * bits around it. */
 static inline __m512 add_2_16(__m512i bits)
 {
@@ -65,7 +65,7 @@ static inline __m512 add_2_16(__m512i bits)
         bits, _mm512_set1_epi32(0xff << 7), _mm512_set1_epi32(0x47800000 ^ 0x80 << 7), 0x6a));
 }
 
-/* Returns q + 128 + 2^8 for the byte q that begins at bit 15 of `bits`. */
+/* Returns b + 128 + 2^8 for the byte b that begins at bit 15 of `bits`. */
 static inline __m512 add_2_8(__m512i bits)
 {
     return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
@@ -130,9 +130,9 @@ enum hints {
 };
 
 /* Returns whether to prefetch K into L1. A cache line of binary32 takes half the work of a line of
- * a 16-bit type, so the next line of binary32 is needed sooner. 16-bit types became up to 5 %
- * slower if K was in a cache of the CPU, so they are prefetched only if K and V are larger than L2.
- * Bytes gain nothing. */
+ * a 16-bit type, so the next line of binary32 is needed sooner. With these prefetches, 16-bit types
+ * took up to 5 % longer if K was in a cache of the CPU already, so they are prefetched only if K
+ * and V are larger than L2. Bytes gain nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;
@@ -392,8 +392,9 @@ struct copies {
     const char *row[MAX_TILE * VECTOR];
 };
 
-/* Returns whether to copy rows before they are multiplied. Rows of TYPE_F32 that share sets of L1
- * take longer to multiply than to copy, because L1 loses their cache lines. */
+/* Returns whether to copy rows before they are multiplied. To copy rows of TYPE_F32 that share sets
+ * of L1, and to multiply the copies, takes less time than to multiply the rows in place, because L1
+ * loses their cache lines. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;
@@ -478,8 +479,8 @@ static inline bool gains_by_lines(const struct panel *panel)
            bytes_of(k->type, k->dim) % LINE_BYTES == 0;
 }
 
-/* Returns the place of the line `lines` lines after the line at element d. After the last line of a
- * row, the place is in the next tile. */
+/* Returns the place that is `lines` cache lines after the line at element d. After the last line of
+ * a row, the place is in the next tile. */
 static inline __attribute__((always_inline)) struct place
 line_after(const enum type type, const struct lined_tile *tile, int64_t d, const int lines)
 {

@@ -12,7 +12,7 @@
 enum {
     MAX_STEP = 4,   /* keys */
     MAX_SCALES = 2, /* scales of TYPE_Q8_0 of a key in a tile */
-    NEAR = 24,      /* keys from a prefetch into L1 to the loads of the key */
+    NEAR = 24,      /* prefetches into L1 are this many keys ahead of the loads */
 };
 
 /* Returns the number of keys between prefetches. The scales of TYPE_Q8_0 of these keys are widened
@@ -142,8 +142,8 @@ add_key(const enum type type, const char *const *row, const struct columns *colu
 }
 
 /* Returns whether to prefetch V into L1. The CPU does not foresee loads of rows with gaps between
- * them, and a load from L2 waits behind cache lines that come from memory. Rows of other types do
- * not gain. */
+ * them, and a load from L2 waits behind cache lines that come from memory. Only rows of 16-bit
+ * types gain. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const struct key_rows *const v = &panel->block->v;

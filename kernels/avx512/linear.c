@@ -9,7 +9,8 @@
  * they take 12 cycles for each d, in which 24 loads would fit. 12 of the loads are part of an FMA.
  * Each d takes 33 instructions in all. More instructions would cost time, because a thread executes
  * only 3 instructions in a cycle while the other thread of its core is busy. A product of few rows
- * reads each tile of the matrix once, and memory limits the speed of the product.
+ * reads each tile of the matrix once for each register tile of rows, and memory limits the speed of
+ * the product.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx512/avx512.h"

@@ -2,8 +2,7 @@
  *
  * Steps of K for the scores of decode: 32 bytes of each of 16 keys, transposed in registers, and
  * the scales of TYPE_Q8_0. The comment of decode_k.c says what a step costs. decode_k.c multiplies
- * the steps as binary32. The
- * tiles in integers/ multiply them as integers.
+ * the steps as binary32, and integers/scores.h multiplies them as integers.
  */
 #ifndef ATTNKIT_AVX512_STEPS_H
 #define ATTNKIT_AVX512_STEPS_H
@@ -104,7 +103,7 @@ static inline __attribute__((always_inline)) void transpose_part(const enum type
     case 2:
         interleave_pairs(halves ? 32 : 64, x, 2);
         break;
-    default: /* the bits of an index are in reverse order now */
+    default: /* the two bits of i are in reverse order in the number of the unit */
         for (int i = 0; i < 4; i++) {
             const int unit = i / 2 + i % 2 * 2;
             step->unit[unit][j] =

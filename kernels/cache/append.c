@@ -131,7 +131,7 @@ void attnkit_append_rows(const struct append *a, const struct kernels *kernels, 
     const struct scratch s = cut_scratch(a, memory);
     if (computes_angles(a))
         attnkit_rope_frequencies(a->base, a->pairs, s.frequency);
-    int64_t row = 0; /* the first row of entry b */
+    int64_t row = 0; /* the first row of batch entry b */
     for (int64_t b = 0; b < a->batch && row < end; b++) {
         const int64_t len = append_len(a, b);
         const int64_t from = first > row ? first - row : 0;

@@ -2,7 +2,7 @@
  *
  * Appending rows to a KV cache: the arguments of one call after dispatch/ has checked them, with
  * every default filled in, and the loop over its rows. A row here is all heads of one position of
- * one batch entry. Rows are counted through the whole batch, lens[b] rows for entry b.
+ * one batch entry. Rows are counted through the whole batch, lens[b] rows for batch entry b.
  */
 #ifndef ATTNKIT_APPEND_H
 #define ATTNKIT_APPEND_H

@@ -5,8 +5,8 @@
  * panel of the matrix stays in L2. Then, panel by panel and cut by cut, the tile `product`
  * multiplies all groups by the panel. The sums stay in scratch from cut to cut, which rounds
  * nothing. If x and the matrix are bf16 and the kernels have a unit for pairs, scratch has words of
- * pairs in place of binary32. Few rows: `few_product` reads each tile of the matrix once, whatever
- * its type. dispatch/linear/ calls both loops.
+ * pairs in place of binary32. Few rows: `few_product` reads the tiles of the packed matrix,
+ * whatever their type. dispatch/linear/ calls both loops.
  */
 #include "kernels/linear/linear.h"
 
@@ -100,7 +100,7 @@ int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kern
 }
 
 /* The scratch of a thread. x comes last, so that a read beyond x leaves the workspace, which tests
- * notice. With pairs, w and x have words in place of binary32. In integers, w has words and x has
+ * notice. With pairs, w and x have words in place of binary32. With integers, w has words and x has
  * rounded blocks. */
 struct scratch {
     float *w;         /* a cut of a panel, as binary32 */

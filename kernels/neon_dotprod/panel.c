@@ -5,9 +5,9 @@
  *
  * Four integers of 16 bits of a lane are two words of four bytes: their high limbs, and then their
  * low limbs (kernels/neon/integers/limbs.h). Both are multiplied by the same four bytes of K or V,
- * which therefore lie there twice. A register tile of scores has 4 keys x 3 vectors: 24 sums, 3
- * words of lanes and a word of K take 28 of 32 registers; scores are in L1. A word takes 12 SDOT
- * and 7 loads.
+ * so each word of K or V is stored twice. A register tile of scores has 4 keys x 3 vectors: 24
+ * sums, half of them of low limbs, 3 vectors of words of lanes and a word of K take 28 of 32
+ * registers; scores are in L1. One word of each lane and key takes 12 SDOT and 7 loads.
  */
 #include "kernels/neon/neon.h"
 
@@ -141,7 +141,7 @@ static inline void quad_block(const char *const row[QUAD], float *words, float *
     }
 }
 
-/* After the last row, a word has zeros. */
+/* If fewer than four keys are left, the words have zeros for the missing keys. */
 static void pack_quads(const struct key_rows *v, int first, int count, float *words)
 {
     static const char zeros[Q8_BLOCK];
@@ -161,7 +161,7 @@ static void pack_quads(const struct key_rows *v, int first, int count, float *wo
         }
 }
 
-/* Returns the integers of a key's weights, or 0 if the key is not among the keys. */
+/* Returns the integers of the weights of key i, or 0 if there is no key i among `keys`. */
 static inline __attribute__((always_inline)) int32x4_t
 integer_weights(const struct scaled_keys *keys, int i, int lanes, int lane, float32x4_t inverse)
 {
@@ -170,8 +170,9 @@ integer_weights(const struct scaled_keys *keys, int i, int lanes, int lane, floa
     return vcvtnq_s32_f32(scaled_weight(keys, i, lanes, lane, inverse));
 }
 
-/* Makes two words for each four keys of which one is among the keys, and words of zeros up to a
- * multiple of UNROLL. Whatever follows the words of V, its products by these zeros are 0. */
+/* Makes two words for each four keys of which at least one is among `keys`, and words of zeros up
+ * to a multiple of UNROLL words. Whatever follows the words of V, its products by these zeros are
+ * 0. */
 static inline __attribute__((always_inline)) int round_quads(const struct scaled_keys *keys,
                                                              const float32x4_t inverse[VECTORS],
                                                              float *parts, const int vectors)

@@ -102,8 +102,8 @@ static void scores(const float *q_t, int lanes, const float *k, int keys, int64_
         }
 }
 
-/* Rounds the weights of a lane to integers of a block of columns, whose scales begin with the scale
- * of key 0. Returns the scale of the integers. */
+/* Rounds the weights of a lane to integers, for a block of columns. `scales` has the scale of the
+ * block for each key. Returns the scale of the integers. */
 static float round_weights(const float *p, int lanes, const float *scales, int keys, int32_t *n)
 {
     uint32_t largest = 0;

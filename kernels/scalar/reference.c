@@ -155,8 +155,8 @@ static bool is_seen(const struct attention *a, struct place place, int64_t key)
            (column < x->bias.columns && bias_at(&x->bias, place, column) != -INFINITY);
 }
 
-/* Returns the number that is added to a score. In log2, the factors of the head are multiplied by
- * log2 e.
+/* Returns the number that is added to a score. If in_log2, the factors of the head are multiplied
+ * by log2 e.
  */
 static float bias_of(const struct attention *a, struct place place, int64_t key, bool in_log2)
 {
@@ -214,7 +214,8 @@ static float block_of_k(const struct attention *a, int64_t batch, int64_t kv_hea
                  : float_from_f16(half_at(block, at));
 }
 
-/* Returns the 32 integers of V with element i of a row, and their scale. */
+/* Returns the block of 32 integers of V that has element i of a row. Sets *scale to the scale of
+ * the block. */
 static const char *block_of_v(const struct attention *a, int64_t batch, int64_t kv_head,
                               int64_t key, int64_t i, float *scale)
 {
@@ -362,7 +363,7 @@ static float dot(const struct attention *a, int64_t kv_head, struct place place,
     return s;
 }
 
-/* Returns the score of a key in log2, as the softmax takes it. */
+/* Returns the score of a key times log2 e, as the softmax takes it. */
 static float log2_score(const struct attention *a, struct place place, int64_t key, float s)
 {
     const struct extras *const x = &a->extras;
@@ -586,7 +587,7 @@ static void write_weights(const struct attention *a, int64_t kv_head, struct pla
 /* --- Cells ------------------------------------------------------------------------------------
  */
 
-/* A copy of the problem with a table of the keys of one entry. The table must be freed. */
+/* A copy of the problem with a table of the keys of one batch entry. The table must be freed. */
 struct listed {
     struct attention a;
     struct cell_table table;

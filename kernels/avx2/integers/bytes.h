@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounding of inputs of linear maps to bytes, and words of vectors of 32 bytes, for AVX2 with and
+ * Rounds inputs of linear maps to bytes, and defines vectors of words (32 bytes), for AVX2 with and
  * without VNNI.
  */
 #ifndef ATTNKIT_AVX2_BYTES_H

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tiles of decode that multiply integers (step 16 of ../../README.md), for AVX2 with and
- * without the unit AVX-VNNI. A file includes this header after it has defined dot, and puts
- * `decode` into its table. dot adds the sum of the two products of each 32 bits; `sums` is the
- * number of sums that a loop adds to in turn, or MANY_SUMS if a sum gets few products.
+ * without the unit AVX-VNNI. A file includes this header after it has defined dot and MANY_SUMS,
+ * and puts `decode` into its table. dot adds the sum of the two products of each 32 bits. Its
+ * parameter `sums` is the number of sums that a loop adds to in turn, or MANY_SUMS if a sum gets
+ * few products.
  *
  * n[r] are the 16-bit integers of row r: of q for scores, of the weights for weighted V.
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
@@ -15,10 +16,10 @@
  * that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2 additions.
  *
  * A product is followed by additions that depend on each other. So the next bytes are widened
- * before the current ones are multiplied. Without this order, a Zen 4 was 1.1 times as slow.
- * Registers: in scores 4 sums, 4 sums of the pair of keys before, 4 vectors of K and a product take
- * 13 of 16 ymm; integers of q are in memory. In weighted V 8 sums, 4 vectors of V, a broadcast and
- * a product take 14.
+ * before the current ones are multiplied. Without this order, decoding took 1.1 times as long on a
+ * Zen 4. Registers: in scores 4 sums, 4 sums of the pair of keys before, 4 vectors of K and a
+ * product take 13 of 16 ymm; integers of q are in memory. In weighted V 8 sums, 4 vectors of V, a
+ * broadcast and a product take 14.
  */
 #ifndef ATTNKIT_AVX2_INTEGER_DECODE_H
 #define ATTNKIT_AVX2_INTEGER_DECODE_H

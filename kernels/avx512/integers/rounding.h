@@ -28,11 +28,11 @@ struct weight_lines {
     __mmask16 seen[PANEL_ROWS][VECTORS_OF_KEYS]; /* the keys that a row sees */
 };
 
-/* `n` has the integers of each tile, row and four keys: first for the first block of the tile, then
- * for the second block. The integers of four keys are in the order of keys 0, 2, 1 and 3. The scale
- * of row r and block b is at BLOCKS * r + b. `beginnings` has two numbers for each tile and row, at
- * index 0 and 2. The sums of the two blocks begin with them, which takes back the EVEN_OFFSET that
- * even_bytes adds. */
+/* For each tile, row and four keys, `n` has first the integers for the first block of the tile,
+ * then the integers for the second block. The integers of four keys are in the order of keys 0, 2,
+ * 1 and 3. The scale of row r and block b is at BLOCKS * r + b. `beginnings` has two numbers for
+ * each tile and row, at index 0 and 2. The sums of the two blocks begin with them, which takes back
+ * the EVEN_OFFSET that even_bytes adds. */
 struct rounded_weights {
     _Alignas(64) int16_t n[TILES][PANEL_ROWS][KEY_BLOCK / FOUR][2][FOUR];
     _Alignas(64) float scale[VECTOR];

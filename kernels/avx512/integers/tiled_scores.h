@@ -3,7 +3,7 @@
  * Scores of decode with integers where K lies in tiles: scores.h has the formula. A file includes
  * this header after it has defined dot (pairs.h).
  *
- * A unit is 4 elements of the 16 keys of a tile, which are 64 bytes in a row. 2 shuffles bring the
+ * A unit is 4 elements of the 16 keys of a tile, which are 64 adjacent bytes. 2 shuffles bring the
  * bytes of a key together, 2 instructions make pairs, and each row takes 2 broadcasts and 2 dot. A
  * block takes a conversion, a product of scales and an FMA for each row. Registers: 8 scores, 8
  * integer sums, 4 pairs, 2 scales, a broadcast and 4 constants take 27 of 32 zmm.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounding of inputs of linear maps to bytes, and words of 8 inputs, for NEON with and without
+ * Rounds inputs of linear maps to bytes, and makes words of 8 inputs, for NEON with and without
  * units. A file includes this header after it has defined ROWS_OF_SUMS
  * (kernels/vectors/integers/product.h).
  */

@@ -4,7 +4,7 @@
  * multiply bytes. A file includes this header after it has defined
  *   load_block     the bytes of a block of K of FOUR keys, as block_sums needs them
  *   block_sums     the sums of the products of a block of K and of q, for FOUR keys
- *   add_keys       adds the products of MANY keys of V and of a row's weights to the sums of a tile
+ *   add_keys       adds the products of MANY keys of V and of the rows' weights to a tile's sums
  *   column_sums    the sums of 4 columns of a tile
  * and puts `decode` into its table.
  *
@@ -21,7 +21,7 @@
 /* ------------------------------------------------------------------------------- scores */
 
 /* Adds the products of the block at element d to the scores of FOUR keys from `first` on. The limbs
- * of q of this block are block b. */
+ * of this block of row r are q->block[r][b]. */
 static inline __attribute__((always_inline)) void add_block(const struct panel *panel, int first,
                                                             int64_t d, const struct limb_rows *q,
                                                             int b, float32x4_t s[PANEL_ROWS],
@@ -38,8 +38,8 @@ static inline __attribute__((always_inline)) void add_block(const struct panel *
     }
 }
 
-/* Continues the scores of FOUR keys by elements d to end - 1. Scores without a scale lie in
- * `scores` until the last element. */
+/* Continues the scores of FOUR keys by elements d to end - 1. Until the last element, the scores in
+ * `scores` are not yet multiplied by scale_log2. */
 static inline __attribute__((always_inline)) void
 add_elements(const struct panel *panel, const struct limb_rows *limbs, int key, int64_t d,
              int64_t end, struct scores *scores, const int rows)

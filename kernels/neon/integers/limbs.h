@@ -44,7 +44,8 @@ struct limb_rows {
     int8_t block[PANEL_ROWS][LIMB_BLOCKS][BLOCK_LIMBS];
 };
 
-/* Returns four by four the elements 0, 2, 1 and 3 of rounded rows in the order of K. */
+/* Rounded rows have the elements of each four in the order 0, 2, 1 and 3. Returns them in the order
+ * of K. */
 static inline int16x8_t in_order(int16x8_t n)
 {
     const uint8x16_t order = {0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scores of decode with integers where K lies in tiles, for NEON with and without units: integers.c
- * has the formula. A tile has 16 keys. An element of them takes a load, 2 widenings, and 4 smlal
- * for each row. Registers: 16 sums, 2 vectors of K and 4 of q.
+ * has the formula. A tile has 16 keys. One element of these keys takes a load, 2 widenings, and 4
+ * smlal for each row. Registers: 16 sums, 2 vectors of K and 4 of q.
  */
 #ifndef ATTNKIT_NEON_INTEGER_TILED_SCORES_H
 #define ATTNKIT_NEON_INTEGER_TILED_SCORES_H

@@ -2,7 +2,7 @@
  *
  * Prefill with integers: the entries of struct integer_panel_kernels. A file of an instruction set
  * defines the names in the list below, includes this header, and puts the entries into its table.
- *   MOST_HEIGHT                at least every score_height and column_height
+ *   MOST_HEIGHT                no score_height and no column_height is larger
  *   sums_v, lane_words, word   the integer sums of VECTOR lanes; a word of each of VECTOR lanes; a
  *                              word of K or V in all lanes
  *   no_sums, sums_as_floats
@@ -14,9 +14,10 @@
  *   larger_bits                the larger bits of two vectors, as unsigned integers
  *   score_height, column_height    heights of the register tiles, which depend on their width
  *
- * A lane is a query row. A word of q or K has elements of a row, and a word of weights or V has
- * keys. panel_pairs.h has the entries for words of two integers of 16 bits. Words are made once:
- * words of K and V for all rows of an item, words of weights for Q8_BLOCK columns.
+ * A lane is a query row. The integers of a word of q or K are elements of a row, the integers of a
+ * word of weights or V belong to several keys. panel_pairs.h has the entries for words of two
+ * integers of 16 bits. Words are made once: words of K and V for all rows of an item, words of
+ * weights for Q8_BLOCK columns.
  */
 #ifndef ATTNKIT_VECTORS_INTEGER_PANEL_H
 #define ATTNKIT_VECTORS_INTEGER_PANEL_H
@@ -259,12 +260,13 @@ struct weighing {
     float *o, *parts;
 };
 
-/* Makes words of the weights of keys. A key that is not among the keys has the weight 0. Returns
- * the number of words of a lane: a multiple of UNROLL if words differ by `part`. */
+/* Makes words of the weights of keys. A key that is not among `keys` has the weight 0. Returns the
+ * number of words of a lane: a multiple of UNROLL if words differ by `part`. */
 typedef int rounding(const struct scaled_keys *keys, const floats inverse[VECTORS], float *parts,
                      const int vectors);
 
-/* `group` keys have group / 2 words in a lane, and a group begins with a multiple of `group`. */
+/* Each `group` keys have group / 2 words in a lane. The index of the first of these keys is a
+ * multiple of `group`. */
 static inline __attribute__((always_inline)) void
 weigh_columns(const struct weighing *w, const int vectors, rounding *const round, const int group)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The entries of struct integer_panel_kernels for words of two integers of 16 bits: panel.h has the
- * loops. In words of q and K these are two elements of a row, in the order of round_row. In words
- * of weights and V they are two keys. A file of an instruction set includes this header after it
- * has defined the names that panel.h lists, and pair_block                 makes the Q8_BLOCK words
- * of a block of columns of two keys store_pair                 rounds the weights of two keys to
- * integers, and stores their words
+ * loops. The two integers of a word of q or K are elements of a row, in the order of round_row. The
+ * two integers of a word of weights or V belong to two keys. A file of an instruction set includes
+ * this header after it has defined the names that panel.h lists, pair_block and store_pair.
+ * pair_block makes the Q8_BLOCK words of a block of columns of two keys. store_pair rounds the
+ * weights of two keys to integers, and stores their words.
  */
 #ifndef ATTNKIT_VECTORS_INTEGER_PANEL_PAIRS_H
 #define ATTNKIT_VECTORS_INTEGER_PANEL_PAIRS_H
@@ -31,8 +31,8 @@ static void pack_v(const struct key_rows *v, int first, int count, float *words)
     }
 }
 
-/* Makes the words of all pairs that have one of the keys. A key that is not among the keys has the
- * weight 0. Returns the number of pairs. */
+/* Makes the words of all pairs of keys of which at least one is among `keys`. A key that is not
+ * among `keys` has the weight 0. Returns the number of pairs. */
 static inline __attribute__((always_inline)) int round_weights(const struct scaled_keys *keys,
                                                                const floats inverse[VECTORS],
                                                                float *parts, const int vectors)
