@@ -264,7 +264,7 @@ enum {
  *             is for a multiple of 32 elements: k_scale_group and v_scale_group are 0 or multiples
  *             of 32. head_dim and value_dim are multiples of 32. A call with other types or groups,
  *             or with weights as an output, returns ATTNKIT_UNSUPPORTED. A layer with the flag also
- *             returns ATTNKIT_UNSUPPORTED, and so does any call with the flag in a build without
+ *             returns ATTNKIT_UNSUPPORTED, and so does attention with the flag in a build without
  *             the part "integers". Everything else may be combined with the flag: any type of q and
  *             out, strides, tiles, pages, cells, packed sequences, all masks and score mods,
  *             states, plans and threads.
@@ -310,8 +310,8 @@ enum {
  *
  * Arguments   q, k and v are ATTNKIT_BF16, and k lies in rows. Calls with other types,
  *             ATTNKIT_TILED, dropout or weights as an output return ATTNKIT_UNSUPPORTED. A layer
- *             with the flag also returns ATTNKIT_UNSUPPORTED, and so does any call with the flag in
- *             a build without the part "products". A call with this flag and ATTNKIT_INTEGERS
+ *             with the flag also returns ATTNKIT_UNSUPPORTED, and so does attention with the flag
+ *             in a build without the part "products". A call with this flag and ATTNKIT_INTEGERS
  *             returns ATTNKIT_BAD_ARGUMENT. Everything else may be combined with the flag: any type
  *             of out, strides, pages, cells, packed sequences, all masks, all score mods but
  *             dropout, states, plans and threads.
@@ -572,8 +572,9 @@ ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info
  * work faster. Its name begins with the name of the instruction set, as in "avx512+bf16". exec.isa
  * and ATTNKIT_ISA may name a unit in place of an instruction set. "avx512+none" is AVX-512 without
  * a unit. "avx512" alone uses the last unit in the list that can run here and is not slower on this
- * CPU than AVX-512 without a unit, or no unit. Before the first use of a unit, the library computes
- * test numbers with the unit. If a result has wrong bits, the unit is not used. */
+ * CPU than AVX-512 without a unit. If there is no such unit, it uses none. Before the first use of
+ * a unit, the library computes test numbers with the unit. If a result has wrong bits, the unit is
+ * not used. */
 typedef struct attnkit_unit_info {
     size_t size;        /* sizeof(attnkit_unit_info), set by the caller */
     const char *name;   /* "avx2+vnni", "avx512+vnni", "neon+dotprod", "neon+i8mm": products of

@@ -3,8 +3,9 @@
  * The lists of instruction sets and of their units, and the choice for a call. A unit is a group of
  * instructions that only some CPUs with the instruction set have, and that do a part of the work
  * faster. "avx512+bf16" names an instruction set with a unit, and "avx512+none" names the same
- * instruction set without a unit. "avx512" alone stands for the instruction set with the best unit
- * that is not slower on this CPU than no unit, or without a unit if there is none.
+ * instruction set without a unit. "avx512" alone stands for the instruction set with the last of
+ * its units that can run here and is not slower on this CPU than the instruction set without a
+ * unit. If there is no such unit, it stands for the instruction set without a unit.
  */
 #ifndef ATTNKIT_ISA_H
 #define ATTNKIT_ISA_H
