@@ -73,7 +73,7 @@ void computer::set_threads(int threads)
     ggml_threadpool_t &pool = pools_[threads];
     if (!pool) {
         ggml_threadpool_params params = ggml_threadpool_params_default(threads);
-        params.poll = 0; // threads sleep between graphs: another context may need the processors
+        params.poll = 0; // threads sleep between graphs: another backend may need the processors
         pool = new_pool_(&params);
     }
     set_pool_(cpu_, pool);

@@ -21,8 +21,8 @@
 namespace attnkit_ggml
 {
 
-// A CPU backend of ggml with its threads, and the data of attnkit's calls. Each context of a
-// program has its own computer.
+// A CPU backend of ggml with its threads, and the data of attnkit's calls. Each backend that a
+// program makes has its own computer.
 class computer
 {
   public:

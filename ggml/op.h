@@ -33,7 +33,8 @@ std::string why_not(const ggml_tensor *op);
 // Returns arguments that point to the groups of `shape`. `shape` has to outlive the arguments.
 attnkit_attention_args arguments(const op_shape &shape);
 
-// Returns the factor of the mask of each head, from max_bias and the number of heads.
+// Returns for each head the factor by which it multiplies the mask, from max_bias and the number of
+// heads.
 std::vector<float> slopes(const op_shape &shape);
 
 // Returns the addresses of an op. `groups` receives the addresses of its mask, sinks and slopes.

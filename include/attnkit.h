@@ -112,7 +112,9 @@ extern "C" {
 #endif
 
 /* ---------------------------------------------------------------------------------------------
- * Version. The version of the library that runs may differ from the version of this header.
+ * Version. The version of the library that runs may differ from the version of this header. Until
+ * the next release, the source tree keeps the number of the last release, 0.1.0, although it has
+ * more. Where a comment names the release 0.1.0, it means that release and not this tree.
  */
 
 #define ATTNKIT_VERSION_MAJOR 0 /* major version of this header */
@@ -256,13 +258,13 @@ enum {
 /* ATTNKIT_INTEGERS
  *
  * multiplies the bytes of K and V of ATTNKIT_I8 or ATTNKIT_Q8_0 as integers. Without the flag the
- * bytes are converted to binary32 first. Version 0.1.0 refuses the flag as an unknown bit.
+ * bytes are converted to binary32 first. The release 0.1.0 refuses the flag as an unknown bit.
  *
  * Arguments   k and v are ATTNKIT_I8 or ATTNKIT_Q8_0. Their types may differ. A scale of ATTNKIT_I8
  *             is for a multiple of 32 elements: k_scale_group and v_scale_group are 0 or multiples
  *             of 32. head_dim and value_dim are multiples of 32. A call with other types or groups,
  *             or with weights as an output, returns ATTNKIT_UNSUPPORTED. A layer with the flag also
- *             returns ATTNKIT_UNSUPPORTED, and so does any call with the flag in a build without
+ *             returns ATTNKIT_UNSUPPORTED, and so does attention with the flag in a build without
  *             the part "integers". Everything else may be combined with the flag: any type of q and
  *             out, strides, tiles, pages, cells, packed sequences, all masks and score mods,
  *             states, plans and threads.
@@ -303,13 +305,13 @@ enum {
 /* ATTNKIT_BF16_PRODUCTS
  *
  * multiplies q by k, and weights by v, as bf16. Products are added in an order that the matrix and
- * vector instructions for bf16 (AMX TDPBF16PS, AVX512_BF16 VDPBF16PS) can both keep. Version 0.1.0
- * refuses the flag as an unknown bit.
+ * vector instructions for bf16 (AMX TDPBF16PS, AVX512_BF16 VDPBF16PS) can both keep. The release
+ * 0.1.0 refuses the flag as an unknown bit.
  *
  * Arguments   q, k and v are ATTNKIT_BF16, and k lies in rows. Calls with other types,
  *             ATTNKIT_TILED, dropout or weights as an output return ATTNKIT_UNSUPPORTED. A layer
- *             with the flag also returns ATTNKIT_UNSUPPORTED, and so does any call with the flag in
- *             a build without the part "products". A call with this flag and ATTNKIT_INTEGERS
+ *             with the flag also returns ATTNKIT_UNSUPPORTED, and so does attention with the flag
+ *             in a build without the part "products". A call with this flag and ATTNKIT_INTEGERS
  *             returns ATTNKIT_BAD_ARGUMENT. Everything else may be combined with the flag: any type
  *             of out, strides, pages, cells, packed sequences, all masks, all score mods but
  *             dropout, states, plans and threads.
@@ -402,13 +404,13 @@ typedef struct attnkit_attention_args {
  *                        time.
  *
  * Work stealing. In a parallel-for, a thread that has finished its share of the work items (blocks
- * of query rows of one KV head) takes items from the shares of other threads. If there are fewer
- * than 8 items for each thread, the threads also divide the last items among themselves, in chunks
- * of 512 keys. So there may be more threads than heads, and a thread that is slow or begins late
- * only delays the chunks that it is working on. The bits stay the same. Threads of your own divide
- * the last items in the same way if two conditions hold: the threads have a barrier, and whole
- * items cannot be shared out evenly. The threads meet at the barrier before and after this work.
- * The workspace is free for another call when all threads have returned. */
+ * of query rows of one KV head) takes items from the shares of other threads. If a call has fewer
+ * than 8 items for each thread and more than 512 keys, the threads also divide the last items among
+ * themselves, in chunks of 512 keys. So there may be more threads than heads, and a thread that is
+ * slow or begins late only delays the chunks that it is working on. The bits stay the same. Threads
+ * of your own divide the last items in the same way if two conditions hold: the threads have a
+ * barrier, and whole items cannot be shared out evenly. The threads meet at the barrier before and
+ * after this work. The workspace is free for another call when all threads have returned. */
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, of any alignment and contents */
@@ -569,9 +571,10 @@ ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info
 /* A unit: instructions that only some CPUs with an instruction set have, and that do a part of the
  * work faster. Its name begins with the name of the instruction set, as in "avx512+bf16". exec.isa
  * and ATTNKIT_ISA may name a unit in place of an instruction set. "avx512+none" is AVX-512 without
- * a unit. "avx512" alone uses the unit that is fastest on this CPU, or none if no unit is faster
- * than AVX-512 alone. Before the first use of a unit, the library computes test numbers with the
- * unit. If a result has wrong bits, the unit is not used. */
+ * a unit. "avx512" alone uses the last unit in the list that can run here and is not slower on this
+ * CPU than AVX-512 without a unit. If there is no such unit, it uses none. Before the first use of
+ * a unit, the library computes test numbers with the unit. If a result has wrong bits, the unit is
+ * not used. */
 typedef struct attnkit_unit_info {
     size_t size;        /* sizeof(attnkit_unit_info), set by the caller */
     const char *name;   /* "avx2+vnni", "avx512+vnni", "neon+dotprod", "neon+i8mm": products of

@@ -23,13 +23,14 @@ struct bound {
     int count;
 };
 
-/* Checks lengths and addresses and writes them to `a`. The caller has copied plan->a to `a`. */
+/* Checks lengths and addresses and writes them to `a`. `a` is a copy of plan->a, or in a single
+ * call plan->a itself. */
 attnkit_status attnkit_bind_attention_memory(const struct attention_plan *plan,
                                              const struct run_input *input, struct attention *a,
                                              struct bound *bound, char *message);
 
-/* Checks the values in the arrays of lengths and in the block table. The checks take some time for
- * each batch entry and for each page that holds keys. */
+/* Checks the values in kv_lens, q_offsets, both cu_seqlens and the block table. The checks take
+ * some time for each batch entry and for each page that holds keys. */
 attnkit_status attnkit_check_attention_arrays(const struct attention *a, char *message);
 
 /* Calls attnkit_bind_attention_memory and attnkit_check_attention_arrays, and checks that outputs

@@ -70,10 +70,12 @@ static attnkit_status check_dims(const attnkit_merge_args *args, int64_t *rows, 
                           dims[i].name, (long long)dims[i].value, (long long)dims[i].smallest);
     int64_t bytes;
     if (__builtin_mul_overflow(args->value_dim, (int64_t)ELEMENT, &bytes))
-        return refuse(message, ATTNKIT_OVERFLOW, "value_dim is %lld: a row is beyond 63 bits",
+        return refuse(message, ATTNKIT_OVERFLOW,
+                      "value_dim is %lld: the bytes of a row exceed 63 bits",
                       (long long)args->value_dim);
     if (__builtin_mul_overflow(args->parts, (int64_t)sizeof(void *), &bytes))
-        return refuse(message, ATTNKIT_OVERFLOW, "parts is %lld: part_outs is beyond 63 bits",
+        return refuse(message, ATTNKIT_OVERFLOW,
+                      "parts is %lld: the bytes of part_outs exceed 63 bits",
                       (long long)args->parts);
     if (__builtin_mul_overflow(args->q_heads, args->q_len, rows) ||
         __builtin_mul_overflow(args->batch, *rows, rows))

@@ -25,7 +25,7 @@ enum {
     CPU_DOTPROD = 1 << 14,
     CPU_I8MM = 1 << 15,
     CPU_AVX_VNNI = 1 << 16,
-    CPU_FAST_BF16 = 1 << 10, /* a core starts as many VDPBF16PS in a cycle as FMA of a zmm */
+    CPU_FAST_BF16 = 1 << 10, /* a core starts as many VDPBF16PS in a cycle as FMAs of 512 bits */
 };
 
 struct cpu {

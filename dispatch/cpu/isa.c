@@ -503,8 +503,8 @@ static const struct unit *unit_named(const char *name)
 }
 
 /* Asks the operating system for permission to use the unit, tries the unit, and enables it if it
- * gives the right bits. Calls of other threads never make this trial. Returns NULL, or the reason
- * why the unit cannot run. */
+ * gives the right bits. Only attnkit_enable makes this trial, because other calls use the unit only
+ * after it has been enabled. Returns NULL, or the reason why the unit cannot run. */
 static const char *enable(const struct unit *unit)
 {
     const char *reason = attnkit_ask_for_tiles();

@@ -2,7 +2,8 @@
  *
  * Tries the instructions of a unit, for pairs of bf16 and for integers, with crafted numbers. isa.c
  * does not use the unit if the bits of a sum differ from the bits of the chain that kernels.h
- * defines. tests/kernels/pairs.c compares the table below with the model of VDPBF16PS.
+ * defines. tests/kernels/pairs.c compares the table below with a C function that imitates
+ * VDPBF16PS.
  */
 #include "dispatch/cpu/probe.h"
 

@@ -102,7 +102,7 @@ typedef struct attnkit_append_args {
     attnkit_ints starts; /* [batch], the row of dst that row 0 of src goes to; none: 0 */
     attnkit_ints lens;   /* [batch], rows of src to append, each 0 .. len; none: len */
 
-    /* The call reads only the block table's entries for rows that it writes. It does not check
+    /* The call reads only the numbers of the block table for rows that it writes. It does not check
      * whether two rows go to the same row of a page. If they do, one of the two is lost. */
     const attnkit_pages *pages;       /* or NULL */
     const attnkit_rotation *rotation; /* or NULL: none */

@@ -15,7 +15,7 @@ extern "C" {
 
 /* ---------------------------------------------------------------------------------------------
  * Pages. The shape of k, v and their scales is [pages][kv_heads][page_size][...], with strides of
- * {page, head, row}. Key j of entry b is row j % page_size of page
+ * {page, head, row}. Key j of batch entry b is row j % page_size of page
  * block_table[b * block_table_stride + j / page_size].
  */
 
@@ -23,12 +23,12 @@ extern "C" {
 typedef struct attnkit_pages {
     size_t size; /* sizeof(attnkit_pages) */
 
-    /* block_table [batch][entries], each entry one of 0 .. pages - 1. The call reads only entries
-     * for keys below kv_len (or kv_lens[b]), and only the pages that these entries name. All other
-     * pages may be unmapped. NULL: no pages, and the other fields are 0. */
+    /* A row of page numbers for each batch entry, each number one of 0 .. pages - 1. The call reads
+     * only the numbers for keys below kv_len (or kv_lens[b]), and only the pages that these numbers
+     * name. All other pages may be unmapped. NULL: no pages, and the other fields are 0. */
     const int32_t *block_table;
-    int64_t block_table_stride; /* entries from one row of the table to the next; if batch > 1,
-                                 * at least the number of pages of an entry */
+    int64_t block_table_stride; /* numbers from one row of the table to the next; if batch > 1, at
+                                 * least the number of pages of a batch entry */
     int64_t page_size; /* keys of a page, at least 1; with tiles a multiple of 16. With pages of 1
                         * key, the table gives the row of each key, for example in a ring, or in a
                         * cache with padding on the left. */
@@ -120,9 +120,9 @@ typedef struct attnkit_kv_storage {
 
 /* A window around the position of the row: the keys position - left .. position + right, both
  * included. left = 2 and right = 0 are 3 keys: the row's own key and two keys before it. left =
- * right = 0 is the row's own key alone. Needs align. Rows are computed in blocks of 256. If no row
- * of such a block sees a key of a block of 128 keys, these keys cost no time. But all entries of
- * the block table are checked. */
+ * right = 0 is the row's own key alone. Needs align. Rows are computed in blocks of 256 or 512. If
+ * no row of a block of rows sees a key of a block of 128 keys, these 128 keys cost no time. But
+ * their page numbers in the block table are checked. */
 typedef struct attnkit_window {
     size_t size;        /* sizeof(attnkit_window) */
     int64_t left;       /* -1: no bound */
@@ -186,9 +186,9 @@ typedef struct attnkit_score_mods {
 
     /* bias, optional: a number that is added to each score. ATTNKIT_F32, F16 or BF16, with the
      * shape of a mask and the same rules for columns and strides. -infinity masks the key.
-     * +infinity and NaN make the row NaN. A score beyond 2.35e38 also makes the row NaN, because it
-     * overflows binary32 in log2. A bias below -2^126 counts as -2^126. If all keys that a row sees
-     * have a bias below -2^126, the result of the row is the mean of their v.
+     * +infinity and NaN make the row NaN. A score beyond 2.35e38 also makes the row NaN, because
+     * score * log2 e overflows binary32. A bias below -2^126 counts as -2^126. If all keys that a
+     * row sees have a bias below -2^126, the result of the row is the mean of their v.
      * Cost: as for a mask. bias_scales, below, has a factor of the bias for each head. */
     attnkit_tensor bias;
     int64_t bias_columns; /* at most kv_len; 0: kv_len */
@@ -209,8 +209,8 @@ typedef struct attnkit_score_mods {
     double dropout;
     const uint64_t *dropout_seeds; /* [batch]; NULL if and only if dropout is 0 */
 
-    /* Factors of the bias, [q_heads], or NULL: head h adds bias_scales[h] * bias. Needs a bias.
-     * Version 0.1.0 does not have this field. If the bias is a distance that all heads share, the
+    /* Factors of the bias, [q_heads], or NULL: head h adds bias_scales[h] * bias. Needs a bias. The
+     * release 0.1.0 does not have this field. If the bias is a distance that all heads share, the
      * factors are the slopes of ALiBi. A bias of -infinity masks the key whatever the factor is,
      * even 0 or NaN. Any other product has the effect of a bias with the value of the product: NaN
      * and +infinity make the row NaN, and a product below -2^126 counts as -2^126. A factor beyond
@@ -224,13 +224,13 @@ typedef struct attnkit_score_mods {
  * next call. The last call gives the same bits as one call over all keys.
  */
 
-/* The softmax state of rows: M, l and o of kernels/README.md. M is the integer maximum of the
- * scores in log2, or -infinity; l is the sum of weights, o the weighted sum of v, both in units of
- * 2 to the power of M. Dense [batch][q_heads][q_len]; out has a further dimension [value_dim].
- * All three arrays are given, or none. Calls write only an integer or -infinity as max. Any other
- * max has no meaning. */
+/* The softmax state of rows: M, l and o of kernels/README.md. M is the largest score times log2 e,
+ * rounded up to an integer, or -infinity. l is the sum of weights and o the weighted sum of v, both
+ * in units of 2 to the power of M. Dense [batch][q_heads][q_len]; out has a further dimension
+ * [value_dim]. All three arrays are given, or none. Calls write only an integer or -infinity as
+ * max. Any other max has no meaning. */
 typedef struct attnkit_state {
-    float *max;  /* M: the integer maximum of the scores in log2, or -infinity */
+    float *max;  /* M: the largest score times log2 e, rounded up to an integer, or -infinity */
     double *sum; /* l: binary64, because l adds up chunks of keys */
     double *out; /* o: binary64, as l */
 } attnkit_state;
