@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps. The packed matrix has the bytes that the public header describes. y has the bits of
- * the scalar reference, which does not pack. The tests cover all types, shapes around every block
- * size, layouts with unmapped pages next to rows, and threads in any order. A row of y has the bits
- * of a call with this row alone.
+ * Linear maps. The packed matrix has the bytes that include/attnkit/linear.h describes. y has the
+ * bits of the scalar reference, which does not pack. The tests cover all types, shapes around every
+ * block size, layouts with unmapped pages next to rows, and threads in any order. A row of y has
+ * the same bits in a call of any part of the rows.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -230,7 +230,8 @@ static void probes_tell_right_from_wrong(void **state)
  */
 
 /* A copy of the tested kernels. Its `scores` and `product` count their calls: in_pairs counts the
- * calls of tiles for pairs, and as_elements counts the calls of tiles for single elements. */
+ * calls of tiles for pairs, and as_elements counts the calls of tiles for single elements.
+ * tiles_made counts the tiles of a matrix that have become words. */
 static struct kernels counting;
 static struct pair_kernels counting_pairs;
 static int in_pairs, as_elements, tiles_made;
@@ -405,8 +406,8 @@ static void pairs_end_with_the_first_cut_out_of_range(void **state)
     }
 }
 
-/* If a block of x has a number out of range, only the first panel converts the matrix to words in
- * vain. Each product then takes all rows of the block, as without a unit. */
+/* If a block of rows of x has a number out of range, only the first panel converts the matrix to
+ * words in vain. Each product then takes all rows of the block, as without a unit. */
 static void a_block_out_of_range_costs_little(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compares entries of the kernel table with their contracts in kernels.h, written in plain C. The
- * tests run on every instruction set, or on the instruction set that the first argument names.
+ * Compares entries of the kernel table with plain C code, written from the contracts in kernels.h.
+ * The tests run on every instruction set, or on the instruction set that the first argument names.
  * Other files of this folder test the remaining entries. Each entry has its own test, so that a
  * failure names the entry. A round draws a shape and data from its number, and the rounds go
  * through all values of the dims. Rows of the caller lie in guarded slots. Scratch of the library
@@ -892,8 +892,8 @@ static void check_finish(struct round *w)
     expect_bits("rows not finite", not_finite, expect_outputs(w, &o, &s));
 }
 
-/* Divides again in binary64 where a value of out is not finite, as the callers of `finish` do.
- * Returns whether any value was not finite. */
+/* Divides again in binary64 where a value of out is not finite, as the callers of `finish_total`
+ * and `quotient_row` do. Returns whether any value was not finite. */
 static bool divide_again(const double *o, int64_t step, double divisor, int64_t n, float *out)
 {
     bool found = false;

@@ -36,8 +36,8 @@ enum { CASES = 120, LAYER_CASES = 60, UNTOUCHED = 0xa5, THREADS = 3 };
 
 /* --- The thread ------------------------------------------------------------------------------- */
 
-/* The stack of the thread. It has the least size that the system allows. Only the last STACK bytes
- * are usable; the part below them is unmapped. */
+/* The stack of the thread. Its size is STACK or, if it is larger, the least size that the system
+ * allows. Only the last STACK bytes are usable; the part below them is unmapped. */
 static struct {
     char *first; /* first byte of the thread's stack, mapped or not */
     size_t size;
@@ -602,8 +602,7 @@ static void *pack_layer(void *arg)
     return NULL;
 }
 
-/* Runs a layer with a softcap, a window and the mean of weights, over a cache of bytes with
- * scales. */
+/* Runs a layer with a softcap, a window and the mean of weights, over a cache of the given type. */
 static void run_layer(attnkit_type type, int64_t rows, const char *isa)
 {
     enum { ROOM = LEN, CACHE = BATCH * HEADS * ROOM * 32 };
@@ -763,7 +762,8 @@ static void *try_groups(void *arg)
     return attnkit_groups_keep_bits(kernels->grouped, kernels->lanes) ? arg : NULL;
 }
 
-/* The trial of attnkit_enable. It runs with the tiles of any instruction set. */
+/* attnkit_enable tries the tiles of a unit (dispatch/cpu/probe_groups.c). Here the trial runs with
+ * the tiles of any instruction set. */
 static void trials_of_units_need_64_kb(void **state)
 {
     struct isa_choice choice;
