@@ -95,7 +95,7 @@ static void calls_have_the_bits_of_the_reference(void **state)
     }
 }
 
-/* The shapes have several blocks of rows and several panels. */
+/* Some shapes have several blocks of rows, and most have several panels. */
 static void large_shapes_have_the_bits_of_the_reference(void **state)
 {
     static const struct linear_shape shapes[] = {

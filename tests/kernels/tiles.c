@@ -358,7 +358,7 @@ static bool is_one_odd(struct round *w)
     return w->data != SPECIAL && random_below(&w->random, 2);
 }
 
-/* Draws states that cannot result from keys, but that a caller may pass: any l and any o. */
+/* Draws states that a caller may pass, even if they cannot result from keys: any l and any o. */
 static void draw_odd_states(struct round *w, struct states *s)
 {
     static const float sums[] = {INFINITY, -0.0f, 0x1p-149f, 0x1p-126f, FLT_MAX, NAN};
@@ -414,7 +414,7 @@ static void draw_doubles(struct round *w, const float *from, double *to, size_t 
         to[i] = draw_wide(w, from[i]);
 }
 
-/* Draws a total that cannot result from keys, from states of draw_odd_states. */
+/* Draws a total from states of draw_odd_states. */
 static struct total draw_total(struct round *w)
 {
     const struct total total = take_total(w);

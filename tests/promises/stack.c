@@ -271,8 +271,8 @@ static void attention_with_bf16_products_needs_64_kb(void **state)
     print_used(*state, "attention with products of bf16, drawn");
 }
 
-/* The calls have one row (a decoding step), few rows, and several blocks of 256 rows for each KV
- * head. */
+/* The calls have one row (a decoding step), few rows, many rows, or several blocks of 256 rows for
+ * each KV head. */
 static void attention_with_every_option_needs_64_kb(void **state)
 {
     static const int64_t row_counts[] = {1, 3, 35, 300};
@@ -287,9 +287,9 @@ static void attention_with_every_option_needs_64_kb(void **state)
     print_used(*state, "attention with every option");
 }
 
-/* The calls have wide rows, as many KV heads as decode interleaves, and more threads than heads.
- * Only some of the many rows see a NaN in V, so the rows are computed again one by one, deeper in
- * the stack. */
+/* The calls have wide rows and as many KV heads as decode interleaves. They run on one thread, and
+ * on more threads than heads. Only some of the many rows see a NaN in V, so the rows are computed
+ * again one by one, deeper in the stack. */
 static void attention_over_many_keys_needs_64_kb(void **state)
 {
     begin_measuring();
