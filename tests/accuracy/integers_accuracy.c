@@ -30,8 +30,9 @@ static const struct storage bytes[] = {
 enum { BYTES = sizeof bytes / sizeof bytes[0] };
 static const double MOST_OF_STORAGE = 1.0 / 50.0;
 
-/* A product of a weight and a scale of V becomes 0 if it is below 2^-100. So an element of out
- * below MOST_LOST may become 0. Scales of Q8_0 are not that small. */
+/* The products of the weights of a block of keys and the scales of V become 0 if all of them are
+ * below 2^-100. So an element of out below MOST_LOST may become 0. Scales of Q8_0 are not that
+ * small. */
 static const double MOST_LOST = 128.0 * 0x1p-100;
 
 /* --- The bound -------------------------------------------------------------------------------- */
@@ -107,8 +108,8 @@ static void check_scores(const struct storage *as)
         add(&integers, (double)s.lse[i] - truth);
         add(&storage, truth - oracle_row(&s.args, i, 0, 0, out, NULL).lse);
     }
-    printf("# %-9s scores, RMS error: of integers %.3g, of storage %.3g, 1/%.0f of it\n", as->name,
-           rms(&integers), rms(&storage), rms(&storage) / rms(&integers));
+    printf("# %-9s scores, RMS error: of integers %.3g, of storage %.3g, quotient 1/%.0f\n",
+           as->name, rms(&integers), rms(&storage), rms(&storage) / rms(&integers));
     assert_true(rms(&integers) <= MOST_OF_STORAGE * rms(&storage));
     stored_free(stored);
     setting_free(&s);
@@ -206,8 +207,8 @@ static void weighted_sums_have_a_fiftieth_of_the_error_of_storage(void **state)
     (void)state;
     for (int i = 0; i < BYTES; i++) {
         const struct out_errors e = measure_out(&bytes[i], &distributions[0], true);
-        printf("# %-9s weighted sums, RMS error: of integers %.3g, of storing V %.3g, 1/%.0f of "
-               "it\n",
+        printf("# %-9s weighted sums, RMS error: of integers %.3g, of storing V %.3g, "
+               "quotient 1/%.0f\n",
                bytes[i].name, rms(&e.integers), rms(&e.v), rms(&e.v) / rms(&e.integers));
         assert_true(rms(&e.integers) <= MOST_OF_STORAGE * rms(&e.v));
     }
@@ -219,7 +220,7 @@ static void out_has_a_fiftieth_of_the_error_of_storage(void **state)
     for (int i = 0; i < BYTES; i++) {
         const struct out_errors e = measure_out(&bytes[i], d, false);
         printf("# %-15s %-9s RMS error of out: in f32 %.3g, of integers %.3g, of storing K and V "
-               "%.3g, 1/%.0f of it\n",
+               "%.3g, quotient of both 1/%.0f\n",
                d->name, bytes[i].name, rms(&e.f32), rms(&e.integers), rms(&e.both),
                rms(&e.both) / rms(&e.integers));
         if (bytes[i].type == ATTNKIT_I8 && e.largest < MOST_LOST)

@@ -2,9 +2,9 @@
  *
  * The error of a row does not grow with the number of its keys. The tests take up to 2^20 keys, or
  * 2^22 with ATTNKIT_TEST_LONG in the environment. E is at most 4 on the twelve distributions, with
- * few dimensions and K and V of every type. If all scores are equal and V is constant, all
- * roundings have the same sign. The error is then at most 1.25 times the error at 512 keys. The
- * error would be larger if chunk states were added in binary32.
+ * few dimensions and K and V of F32, F16, BF16, I8 and Q8_0. If all scores are equal and V is
+ * constant, all roundings have the same sign. The error is then at most 1.25 times the error at 512
+ * keys. The error would be larger if chunk states were added in binary32.
  *
  * The scalar reference computes the rows whose K and V are binary32. The public call computes the
  * rows whose K and V have other types, on the instruction set that the library chooses. accuracy.c
@@ -192,8 +192,8 @@ static double growth_from(const struct errors *shorter, const struct errors *lon
 
 /* From 2^14 keys on, the error of each constant is compared with its own error at 512 keys. For
  * fewer keys than 2^14, only the largest error of all constants is compared with the largest error
- * at 512 keys. Some constants have nearly no error at 512 keys, but have an error in a partial last
- * chunk. */
+ * at 512 keys. The reason is that some constants have nearly no error at 512 keys, but have an
+ * error in a last chunk of fewer keys. */
 static void error_of_a_constant_v_does_not_grow(void **state)
 {
     (void)state;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The error of y of a linear map. For all types and numbers, each element differs from the sum in
- * binary64 by at most a bound. The bound is derived from the order of the roundings. For ordinary
- * numbers the error is only a few roundings, which no sum can avoid.
+ * binary64 by at most a bound. The bound is derived from the order of the roundings. For sums
+ * that stay around 0, the error is at most 4 roundings, as check_bound defines them. For sums that
+ * only grow, it is at most sqrt(in_dim) roundings.
  *
  * Usage: linear_accuracy [ISA]
  */

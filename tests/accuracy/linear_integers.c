@@ -5,7 +5,7 @@
  * threads, on how the rows are cut into calls, or on the rounding mode of the caller. Each element
  * of the reference must be inside a bound that is derived from the roundings. Blocks with strange
  * scales and bytes, and groups of inputs that are small, huge or not finite, have the results that
- * the header defines.
+ * include/attnkit/linear.h defines.
  *
  *   linear_integers [--isa NAME]
  */
@@ -95,7 +95,7 @@ static void calls_have_the_bits_of_the_reference(void **state)
     }
 }
 
-/* The shapes have several blocks of rows and several panels. */
+/* Some shapes have several blocks of rows, and most have several panels. */
 static void large_shapes_have_the_bits_of_the_reference(void **state)
 {
     static const struct linear_shape shapes[] = {
@@ -173,7 +173,7 @@ static void rounding_modes_of_the_caller_change_no_bit(void **state)
 
 /* --- The bound -------------------------------------------------------------------------------- */
 
-/* The operands and the result of a row of y, widened. */
+/* An element y, its bias, and the row of x and the row of w that make it, widened. */
 struct row {
     int64_t in_dim;
     const float *x, *w;
@@ -381,8 +381,8 @@ static void put_blocks(const struct linear_call *c, uint64_t *random)
                &not_finite[random_below(random, 4)], sizeof not_finite[0]);
 }
 
-/* Replaces x by random numbers, with a size drawn for each group. One call in three has a number
- * that is not finite. */
+/* Replaces x by random numbers, with a size drawn for each group. About one call in three has a
+ * number that is not finite. */
 static void put_x(const struct linear_call *c, uint64_t *random)
 {
     static const float sizes[] = {1.0f,      1e-3f,     0x1p100f, 0x1p-99f,

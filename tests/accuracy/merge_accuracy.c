@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The error of attnkit_merge. It is inside the bound that attnkit.h states and this comment
- * derives, for random parts and for parts that attnkit_attention has computed. Merges with a
- * deliberate fault are outside the bound. Only the instruction set that the library chooses is
+ * The error of attnkit_merge. It is inside the bound that include/attnkit/merge.h states and this
+ * comment derives, for random parts and for parts that attnkit_attention has computed. Merges with
+ * a deliberate fault are outside the bound. Only the instruction set that the library chooses is
  * tested, because tests/promises/merge.c tests that all instruction sets have the same bits.
  *
  * The steps "Merging", "Chunks" and "Result" of kernels/README.md define t, M, l and o. A hat marks
@@ -23,7 +23,8 @@
  * Losses. The factor of a part is 0 if M exceeds M_i by at least 101. l_i <= 1, and the part with
  * the largest M_i has l_i >= 1/2. So a weight loses at most 2^-100 of the sum, and all losses
  * change the result by at most n 2^-99 max |out_i|. A subnormal result loses 2^-150, beside which
- * the losses of binary64 are negligible. All these losses together are at most 2^-149.
+ * the losses of binary64 are negligible. The losses by subnormal numbers together are at most
+ * 2^-149.
  *
  * Logarithm. l^ is off by 2.38 u, by (n - 1) 2^-53, and by u from the rounding to binary32. log l
  * is off by 1 ulp, which is 2 u max(0.7, ln n). Two fused multiply-adds add M ln 2. The inner

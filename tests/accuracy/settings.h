@@ -62,8 +62,8 @@ float *floats(int64_t count);
 struct storage {
     const char *name;
     attnkit_type type;
-    int64_t group; /* number of elements that share a scale, or all elements of a shorter row; 0
-                      without scales */
+    int64_t group; /* number of elements that share a scale; a row with fewer elements has one
+                      scale; 0 without scales */
     uint64_t seed; /* seed of the data; it is chosen so that E is at most 4, because some seeds give
                       more */
 };

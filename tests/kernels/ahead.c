@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A product of a linear map prefetches every cache line of the next tiles in order, and no other
- * line. This holds for all sizes of the product and of the tiles.
+ * A product of a linear map prefetches the cache lines of the next tiles in order and evenly over
+ * its work. Only the last line may be left out, and no line after the tiles is prefetched. This
+ * holds for all sizes of the product and of the tiles.
  */
 #include <setjmp.h>
 #include <stdarg.h>

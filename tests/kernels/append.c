@@ -154,8 +154,8 @@ static int64_t position_of(const struct call *c, int64_t b)
     return c->rotation.positions.data ? c->positions.wide[b] : start_of(c, b);
 }
 
-/* Draws the block table. Each page occurs in one entry. Entries that no row needs hold -1 or
- * INT32_MAX. */
+/* Draws the block table. Each page occurs in at most one entry. Entries that no row needs hold -1
+ * or INT32_MAX. */
 static void draw_pages(struct call *c, int64_t page_size)
 {
     attnkit_append_args *const a = &c->args;
@@ -595,9 +595,9 @@ static void rotation_keeps_lengths(void **state)
 
 /* Returns whether a cos or sin is within its bound: half an ulp of binary32 plus the error of the
  * angle. Let u = 2^-53. The exponent -i / pairs * log2(base) has two roundings and the error of
- * log2, 6 u. The error of the exponent times ln 2 is a relative error of the power. exp2 adds 3 u.
- * The conversion of the position adds u, and so does the product of position and power. cos and sin
- * have 5 u. The code rounds the 6 u of the exponent, and the 5 u of cos and sin, up to 8 u. */
+ * log2, 6 u: 8 u in all. The error of the exponent times ln 2 is a relative error of the power.
+ * exp2 adds 3 u. The conversion of the position adds u, and so does the product of position and
+ * power. cos and sin have 5 u. The code rounds the 5 u of cos and sin up to 8 u. */
 static bool is_near(float got, long double truth, double angle, double log2_base)
 {
     const double exponent_off = log2_base * 0x1p-50;

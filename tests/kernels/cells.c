@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A cache whose cells hold keys in any order gives the bits of a dense cache in which each key lies
- * at its index. This holds with every kind of mask and every type. Some keys have no cell, cells
- * without a key may lie in unmapped memory, and several sequences may share a cache. The tests run
- * on every instruction set, or on the instruction set that the first argument names.
+ * at its index. This holds with every kind of mask, and with K and V of F32, F16, BF16, I8 and
+ * Q8_0. Some keys have no cell, cells without a key may lie in unmapped memory, and several
+ * sequences may share a cache. The tests run on every instruction set, or on the instruction set
+ * that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -681,7 +682,7 @@ static void threads_at_once_change_no_bit(void **state)
     }
 }
 
-/* Runs the call by a plan that was made for more entries and threads, and for CELLS keys. */
+/* Runs the call by a plan that was made for more batch entries, cells and threads. */
 static void run_by_plan(struct call *c, const char *isa)
 {
     static _Alignas(16) char plan[1 << 14];

@@ -6,8 +6,10 @@
  * rounding mode of the caller. Every third call is also compared with the oracle if it has no
  * cells: each element of the reference must be inside the bound that tests/oracle/oracle.c derives.
  * Calls with strange numbers, which are infinities, NaN and numbers that count as 0, are compared
- * with the reference and with the oracle. Scores and weighted sums of single products are compared
- * with models of the instructions for bf16.
+ * with the reference and with the oracle. Scores are also compared with C functions that imitate
+ * the instructions for bf16 (tests/units/models.h). Before the library uses a unit that a program
+ * has to enable, it tries the unit's tiles (dispatch/cpu/probe_groups.c). This trial must find a
+ * single wrong bit.
  *
  *   grouped [--isa NAME [--every N]]
  *
@@ -416,9 +418,9 @@ static void scores_have_the_bits_of_the_models(void **state)
     }
 }
 
-/* --- The library's own trial ------------------------------------------------------------------ */
+/* --- The trial of a unit's tiles -------------------------------------------------------------- */
 
-enum { LEAST_LANES = 32 }; /* the fewest lanes of a panel that probe_groups.c can try */
+enum { LEAST_LANES = 32 }; /* kernels whose panels have fewer lanes are left out */
 
 static const struct grouped_kernels *right; /* the tiles that the mistakes below change */
 

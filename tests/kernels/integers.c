@@ -6,9 +6,11 @@
  * compared with the oracle if it has no cells and V is not huge: each element of the reference must
  * be inside the bound that tests/oracle/oracle.c derives. Calls with strange numbers are compared
  * with the reference and with the oracle. Their scales may be NaN, infinite, 0 or negative, and
- * their groups so small that they become 0.
- * The instructions of each unit are also compared with their models (tests/units/models.h), and the
- * trial that leaves out a unit must notice wrong instructions.
+ * their groups of q so small that they become 0.
+ *
+ * The instructions of each unit are also compared with C functions that imitate them
+ * (tests/units/models.h). Before the library uses a unit for products of signed bytes, it tries the
+ * instructions (dispatch/cpu/probe.h). This trial must notice wrong instructions.
  *
  *   integers [--isa NAME]
  */
@@ -221,7 +223,7 @@ enum {
     STRANGE_KEYS = 300,
     STRANGE_ROWS = 44, /* so many rows go through panels */
     FEW_STRANGE_ROWS = 2,
-    MANY_ROWS_EVERY = 6, /* every sixth call has more rows than FEW_STRANGE_ROWS, and is causal */
+    MANY_ROWS_EVERY = 6, /* every sixth call may have up to STRANGE_ROWS rows, and is causal */
 };
 
 /* A call of one head. */
@@ -441,7 +443,7 @@ static void skip_rows(attnkit_tensor *tensor, int64_t rows, int64_t row_bytes)
         tensor->data = (const char *)tensor->data + rows * row_bytes;
 }
 
-/* Computes the first `first` keys of a call to a state, then continues from this state with the
+/* Computes the state of a call over the first `first` keys, then continues from this state with the
  * other keys. */
 static void attend_in_parts(const attnkit_attention_args *whole, int64_t first, const char *isa)
 {
@@ -482,7 +484,8 @@ static void check_parts(attnkit_attention_args *args)
         }
 }
 
-/* Draws the scales of rows. One scale of v in 500 is so large that sums overflow. */
+/* Draws the scales of rows. If may_be_huge, about one scale in 500 is so large that sums
+ * overflow. */
 static void draw_row_scales(float *scales, bool may_be_huge, uint64_t *random)
 {
     for (int i = 0; i < PARTS_KEYS; i++)
@@ -719,7 +722,8 @@ static void tiles_of_prefill_keep_their_contract(void **state)
 
 enum { INSTRUCTION_CASES = 2000, FACTORS = 4 * MAX_VECTOR };
 
-/* The sums and factors of an instruction, as words for the models and as bytes for the tiles. */
+/* The sums and factors of an instruction. The models take the factors as words, the kernels take
+ * the same memory as integers of 16 or 8 bits. */
 struct operands {
     uint32_t sum[MAX_VECTOR], a[MAX_VECTOR], b[MAX_VECTOR];
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Decoding from heads that are larger than L2. Kernels decode these heads by separate loops, which
+ * Decoding from heads whose K and V are so large that the library takes them to be outside L2
+ * (NEAR_BYTES in kernels/attention/decode.c). Kernels decode these heads by separate loops, which
  * prefetch in a different order. In head-major and token-major layouts, every instruction set has
  * the bits of the scalar kernels on dense binary32 copies of the same numbers.
  */

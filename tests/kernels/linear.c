@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps. The packed matrix has the bytes that the public header describes. y has the bits of
- * the scalar reference, which does not pack. The tests cover all types, shapes around every block
- * size, layouts with unmapped pages next to rows, and threads in any order. A row of y has the bits
- * of a call with this row alone.
+ * Linear maps. The packed matrix has the bytes that include/attnkit/linear.h describes. y has the
+ * bits of the scalar reference, which does not pack. The tests cover all types, shapes around every
+ * block size, layouts with unmapped pages next to rows, and threads in any order. A row of y has
+ * the same bits in a call of any part of the rows.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,8 +65,8 @@ static double cost(struct linear_shape s)
     return (double)s.rows * (double)s.in_dim * (double)s.out_dim;
 }
 
-/* Draws a shape from the lists of sizes. It costs less than CASE_COST, and has whole blocks for
- * types in blocks. */
+/* Draws a shape from the lists of sizes. It costs at most CASE_COST, and has whole blocks for types
+ * in blocks. */
 static struct linear_shape draw_shape(const struct linear_kind *k, uint64_t *random)
 {
     struct linear_shape s;
@@ -131,7 +131,7 @@ static void shapes_have_the_bits_of_the_reference(void **state)
     assert_int_equal(differ, 0);
 }
 
-/* The shapes have several blocks of rows, several panels, and several blocks of inputs. */
+/* All shapes have several cuts of inputs. Some also have several blocks of rows or panels. */
 static void large_shapes_have_the_bits_of_the_reference(void **state)
 {
     static const struct linear_shape shapes[] = {

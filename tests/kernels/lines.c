@@ -205,7 +205,7 @@ static void bits_are_the_numbers_above_minus_infinity(void **state)
 
 /* --- Lines of a bias -------------------------------------------------------------------------- */
 
-/* Computes step 3 of the canonical order in kernels/README.md. */
+/* Computes b_j of step 3 of the canonical order in kernels/README.md. */
 static float model_bias(const struct bias_line *what, const float *numbers, int i)
 {
     float b = 0.0f;
@@ -239,7 +239,7 @@ static void check_bias(const struct kernels *kernels, const struct bias_line *wh
     end_line(&line);
 }
 
-/* Hides the keys after the last column of a mask. */
+/* Hides the keys from `count` on, which have no number. */
 static void hide_from(struct bias_line *what, int count)
 {
     for (int i = count; i < KEY_BLOCK; i++)

@@ -3,7 +3,9 @@
  * Tests the units that multiply pairs of bf16, even a unit that is too slow on this CPU to be
  * chosen. The words into which a unit packs rows and matrices are compared with the definition of a
  * pair, and whole calls with the scalar reference. The numbers of the calls lie on both sides of
- * the limit of keep_bits_as_pairs. The tests count how often a call multiplied pairs.
+ * the limit of keep_bits_as_pairs. The tests count how often a call multiplied pairs. The library
+ * tries a unit with the pair probes of dispatch/cpu/probe.h before it uses the unit. These probes
+ * must tell wrong sums from right sums.
  *
  *   pairs [UNIT]
  */
@@ -230,7 +232,8 @@ static void probes_tell_right_from_wrong(void **state)
  */
 
 /* A copy of the tested kernels. Its `scores` and `product` count their calls: in_pairs counts the
- * calls of tiles for pairs, and as_elements counts the calls of tiles for single elements. */
+ * calls of tiles for pairs, and as_elements counts the calls of tiles for single elements.
+ * tiles_made counts the tiles of a matrix that have become words. */
 static struct kernels counting;
 static struct pair_kernels counting_pairs;
 static int in_pairs, as_elements, tiles_made;
@@ -405,8 +408,8 @@ static void pairs_end_with_the_first_cut_out_of_range(void **state)
     }
 }
 
-/* If a block of x has a number out of range, only the first panel converts the matrix to words in
- * vain. Each product then takes all rows of the block, as without a unit. */
+/* If a block of rows of x has a number out of range, only the first panel converts the matrix to
+ * words in vain. Each product then takes all rows of the block, as without a unit. */
 static void a_block_out_of_range_costs_little(void **state)
 {
     (void)state;

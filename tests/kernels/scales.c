@@ -79,8 +79,9 @@ static void draw_bytes(uint64_t *random, int key, int n, char *bytes)
 }
 
 /* Returns the scale of a key. Some keys whose bytes are negative have the tested scale. If this
- * scale is infinite, only rows whose q is negative become NaN. Other keys have a scale that gives
- * scores of about the same size. */
+ * scale is infinite, it makes scores of -inf for row 0 or, if it is negative, for row 1. All other
+ * rows become NaN. For the other keys of TYPE_I8, the product of the scale and scale->factor is
+ * 2^-17. */
 static uint32_t scale_of(enum type type, const struct scale *scale, int key)
 {
     const float ordinary = 0x1p-17f / scale->factor;

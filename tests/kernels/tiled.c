@@ -2,8 +2,9 @@
  *
  * Attention on tiled K. The same keys, appended as rows and as tiles, give the bits of the scalar
  * reference. The number of a case decides types, scale groups, dims, lengths, pages, strides and
- * threads. A case runs over all keys at once, and over the keys in two parts. Tiles are NaN past
- * the last key, and lie next to unmapped pages.
+ * threads. A case runs over all keys at once. If its tiles can be cut between two chunks, it also
+ * runs over the keys in two parts. Tiles are NaN past the last key, and lie next to unmapped
+ * pages.
  *
  * Usage: tiled [ISA [CASE]]. With ATTNKIT_TEST_LONG in the environment, the test runs ten times as
  * many cases.

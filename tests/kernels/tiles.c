@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compares entries of the kernel table with their contracts in kernels.h, written in plain C. The
- * tests run on every instruction set, or on the instruction set that the first argument names.
+ * Compares entries of the kernel table with plain C code, written from the contracts in kernels.h.
+ * The tests run on every instruction set, or on the instruction set that the first argument names.
  * Other files of this folder test the remaining entries. Each entry has its own test, so that a
  * failure names the entry. A round draws a shape and data from its number, and the rounds go
  * through all values of the dims. Rows of the caller lie in guarded slots. Scratch of the library
@@ -358,7 +358,7 @@ static bool is_one_odd(struct round *w)
     return w->data != SPECIAL && random_below(&w->random, 2);
 }
 
-/* Draws states that cannot result from keys, but that a caller may pass: any l and any o. */
+/* Draws states that a caller may pass, even if they cannot result from keys: any l and any o. */
 static void draw_odd_states(struct round *w, struct states *s)
 {
     static const float sums[] = {INFINITY, -0.0f, 0x1p-149f, 0x1p-126f, FLT_MAX, NAN};
@@ -414,7 +414,7 @@ static void draw_doubles(struct round *w, const float *from, double *to, size_t 
         to[i] = draw_wide(w, from[i]);
 }
 
-/* Draws a total that cannot result from keys, from states of draw_odd_states. */
+/* Draws a total from states of draw_odd_states. */
 static struct total draw_total(struct round *w)
 {
     const struct total total = take_total(w);
@@ -892,8 +892,8 @@ static void check_finish(struct round *w)
     expect_bits("rows not finite", not_finite, expect_outputs(w, &o, &s));
 }
 
-/* Divides again in binary64 where a value of out is not finite, as the callers of `finish` do.
- * Returns whether any value was not finite. */
+/* Divides again in binary64 where a value of out is not finite, as the callers of `finish_total`
+ * and `quotient_row` do. Returns whether any value was not finite. */
 static bool divide_again(const double *o, int64_t step, double divisor, int64_t n, float *out)
 {
     bool found = false;

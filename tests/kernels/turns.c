@@ -3,9 +3,9 @@
  * Heads whose 16-bit rows lie side by side take turns at the blocks of long caches: all heads work
  * on a block before any head works on the next. Each head prefetches a part of the next block for
  * all heads. Together the parts cover the next block once, in the order of memory. The results have
- * the bits of the same heads computed one after the other. Rows of binary32 with gaps between them
- * are copied before they are multiplied, and rows of 16-bit types are transposed before. Neither
- * changes the bits.
+ * the bits of the same heads computed one after the other. Some instruction sets copy rows of
+ * binary32 that do not lie together, and transpose rows of 16-bit types, before they multiply them.
+ * Neither changes the bits.
  *
  * Usage: turns [ISA]
  */
@@ -208,7 +208,8 @@ static void run(const struct call *c, const char *isa, float *out)
     assert_int_equal(attnkit_attention(&args, &exec, NULL), ATTNKIT_OK);
 }
 
-/* Compares the results of both copies. There are so many keys that K and V of a head exceed L2. */
+/* Compares the results of both copies. There are so many keys that the library takes K and V of a
+ * head to be larger than L2. */
 static void check_bits(const char *isa, int heads, int dim, int64_t q_len, int gap,
                        attnkit_type type)
 {

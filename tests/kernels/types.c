@@ -67,7 +67,8 @@ static struct {
     int only; /* the only case, or -1 for all */
 } options = {.only = -1};
 
-/* State of the running test: how many cases differ, and the number of the current case. */
+/* State of the running test: how many comparisons have failed, and the number of the current
+ * case. */
 static int differing;
 static int number_in_work = -1;
 
@@ -868,9 +869,9 @@ static void poison_unseen(const struct call *c, enum tensor_index t, int64_t las
                 fill_halves(row_in(c, t, b, h, key), (size_t)c->tensors[t].row_bytes, half);
 }
 
-/* Returns whether the last row sees keys that are masked for row `last`. Returns false if batch
- * entries or heads share K and V, because a key that is masked in one entry may then be visible in
- * a different entry. */
+/* Returns whether the call's final row sees keys that are masked for row `last`. Returns false if
+ * batch entries or heads share K and V, because a key that is masked in one entry may then be
+ * visible in a different entry. */
 static bool has_masked_keys(const struct sample *s, int64_t last)
 {
     bool any = false;

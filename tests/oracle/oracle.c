@@ -14,7 +14,7 @@
  * multiplied by a constant with the error of c, cap / ln 2. A bias is multiplied by its unit 1 / ln
  * 2 times its head's factor. This constant has a relative error of u, and is infinite beyond
  * binary32. Its product with the bias is rounded once. The maximum of the product and the least
- * bias adds no further error. The least bias also has an error of u in log2. ALiBi's slope is
+ * bias adds no further error. The least bias times log2 e also has an error of u. ALiBi's slope is
  * rounded once. The distance is rounded once if it is beyond 2^24, and the product of slope and
  * distance once. If there are a bias and a slope, their sum is rounded once. A fused multiply-add
  * adds this sum to the product of score and factor, so the product has no rounding of its own. dt_j
@@ -47,8 +47,8 @@
  * is rescaled again and again can become subnormal and lose 2^-1075 with each chunk and the sink.
  *
  * If an element of a chunk's o is not finite although the chunk's l is finite, the element is l P /
- * W with P and W in binary64. P and W are sums of the same weights, so the element has the h_l
- * roundings of l, and fewer than 4 * 512 roundings of 2^-53. h_o also counts a rounding for the
+ * W. P and W are the sums in binary64 of step 9. They take the same weights, so the element has the
+ * h_l roundings of l, and fewer than 4 * 512 roundings of 2^-53. h_o also counts a rounding for the
  * product with v, which covers these smaller roundings.
  *
  * Dropout. On its way into o, a weight is multiplied by a factor, which is at least 1 and has a
@@ -119,10 +119,9 @@
  * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI
  * and M LN2_LO. LN2_HI + LN2_LO is not quite ln 2. M is between t_b - dt_b and top + 1.
  *
- * Weights as an output. Scores have the errors above, but their factors are in natural units
- * instead of log2. The bias and the slope are then exactly the numbers that the caller gave. A
- * weight of the softmax is W_j (1 + a_j), or 0, divided by l^, which is rounded as for the
- * logarithm.
+ * Weights as an output. Scores have the errors above, but their factors have 1 in place of log2 e.
+ * The bias and the slope are then exactly the numbers that the caller gave. A weight of the softmax
+ * is W_j (1 + a_j), or 0, divided by l^, which is rounded as for the logarithm.
  *
  * Out of range. A t_j beyond binary32 counts as infinite: a negative t_j makes a weight of 0, a
  * positive t_j makes a row of NaN. The errors of scores near the limits of binary32 have no bound.

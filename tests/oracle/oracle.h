@@ -20,7 +20,7 @@ struct oracle_element {
     double value;
     double magnitude; /* A = sum_j w_j |v_j| */
     double unit;      /* unit of accuracy if |V| differs from key to key; see oracle_unit */
-    double bound;     /* |result - value| is never more; derived in oracle.c; may be infinite */
+    double bound;     /* the largest possible |result - value|; may be infinite; see oracle.c */
 };
 
 struct oracle_row {

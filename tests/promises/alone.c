@@ -255,7 +255,8 @@ static void put_key(struct call *c, int32_t page, const struct call *from, struc
     }
 }
 
-/* Key j of entry b lies in row pad + j of its buffer. */
+/* Key j of entry b lies in row 5 + 19 b + j of the entry's buffer. The rows before key 0 are
+ * padding. */
 static void left_padded_sequence_has_the_bits_of_the_sequence_alone(void **state)
 {
     enum { BATCH = 3, ROOM = KEYS + 50 };
@@ -292,7 +293,7 @@ static struct call *new_windowed_call(int kind, int64_t rows)
 }
 
 /* Key j lies in row j % ROOM, so that entries of the block table for old keys point to rows of
- * newer keys. */
+ * newer keys. In every second call these entries point to a row of NaN. */
 static void rolling_cache_has_the_bits_of_a_full_cache(void **state)
 {
     enum { ROOM = 64 };

@@ -138,7 +138,7 @@ static void visible_nan_and_infinity_stay(void **state)
     }
 }
 
-/* The masked keys are the last keys, which a causal row does not see. */
+/* The masked key is the last key, which no row sees, because the call is causal. */
 static void what_a_masked_key_holds_is_absent(void **state)
 {
     const float garbage[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, NAN};

@@ -10,11 +10,12 @@
  * --write writes the file anew, from the reference. Each hash that changes is a change of the
  * format (docs/format.md), and CHANGES.md says why.
  *
- * --isa names an instruction set, a unit or "reference", and only this one is checked: in an
- * emulator of a whole machine, the reference would take too long. Without --isa, the reference and
- * every instruction set and unit that can run are checked. --every takes a sample, every Nth case
- * of each kind. N is odd, so that the sample has cases of every sort. With ATTNKIT_TEST_WHOLE in
- * the environment, --every is ignored.
+ * --isa names an instruction set, a unit, an instruction set without its units (avx512+none) or
+ * "reference", and only this one is checked: in an emulator of a whole machine, the reference would
+ * take too long. Without --isa, the reference and every instruction set and unit that can run are
+ * checked. --kind checks the cases of one kind. --every takes a sample, every Nth case of each
+ * kind. N is odd, so that the sample has cases of every sort. With ATTNKIT_TEST_WHOLE in the
+ * environment, --every is ignored.
  */
 #include <setjmp.h>
 #include <stdarg.h>

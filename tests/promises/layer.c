@@ -385,8 +385,8 @@ static void shared_heads_have_the_bits_of_repeated_heads(void **state)
     sequences_end(&s);
 }
 
-/* Repeats KV heads in one attention call, first by a dimension of stride 0, then by copies in
- * memory. */
+/* Compares an attention call whose query heads share KV heads with two calls that repeat the KV
+ * heads: by copies in memory, and by a dimension of stride 0. */
 static void a_stride_of_0_over_the_group_has_the_bits_of_repeated_heads(void **state)
 {
     (void)state;
@@ -489,7 +489,7 @@ static void packed_sequences_have_the_bits_of_each_sequence_alone(void **state)
 }
 
 /* The strides leave gaps after rows and after entries. The rows of all entries are then no single
- * matrix, so the library maps the entries one by one. */
+ * matrix, so the library makes a linear map for each entry. */
 static void strides_change_no_bit(void **state)
 {
     (void)state;

@@ -2,8 +2,8 @@
  *
  * Masked keys are absent, and NaN and infinity in visible keys are not lost. There is a test for
  * each sentence of docs/semantics.md on these promises. The tests run on every instruction set, or
- * on the instruction set that the first argument names, in prefill (many rows) and decode (one
- * row).
+ * on the instruction set that the first argument names, in prefill (many rows) and decode (three
+ * rows, one row).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -246,8 +246,8 @@ static void nan_in_q_makes_that_row_nan_and_no_other(void **state)
     }
 }
 
-/* The key takes 100 places in turn, because an instruction for the maximum may lose a NaN only at
- * some places of a vector. */
+/* Each of 100 keys has the NaN in turn, because an instruction for the maximum may lose a NaN only
+ * at some places of a vector. */
 static void nan_in_a_visible_k_makes_the_row_nan(void **state)
 {
     for (size_t n = 0; n < ROW_COUNTS; n++)

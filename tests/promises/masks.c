@@ -10,11 +10,13 @@
  * instruction sets have its bits.
  *
  * Every tenth case runs a second time with integers of 32 instead of 64 bits. No bit may change.
+ * Every fifth case also runs with its keys in cells, if it can have cells.
  *
  *   masks [--isa NAME | --bound] [--case NUMBER] [--cases N] [--from NUMBER] [--every N]
  *
- * --cases is 1,000 by default. With ATTNKIT_TEST_LONG in the environment, ten times as many cases
- * run.
+ * The test runs the cases from number --from (0 by default) up to, but not including, number
+ * --cases (1,000 by default), or every Nth of them. --bound ignores --from and --every. With
+ * ATTNKIT_TEST_LONG in the environment, the number of --cases is multiplied by 10.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit_merge has the bits of the stated order of sums on every instruction set, for any layout,
- * in place and by any threads. The tests also check the results of special parts.
- * tests/api/merge_api.c tests which calls are refused, and tests/accuracy/merge_accuracy.c tests
- * the error of results.
+ * attnkit_merge has the bits of the order of sums that kernels/README.md states, on every
+ * instruction set, for any layout, in place and by any threads. The tests also check the results of
+ * special parts. tests/api/merge_api.c tests which calls are refused, and
+ * tests/accuracy/merge_accuracy.c tests the error of results.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -584,8 +584,8 @@ static void fail_with(const char *what, const char *isa, const struct shape *s, 
              (int)s->q_len, (int)s->dim, (int)s->layout, (int)s->data, (int)s->in_place);
 }
 
-/* Shape, data, layout, place, number of threads and way to run a call are drawn. In guarded
- * layouts, an access to a byte beside a row faults. */
+/* The shape, the data, the layout, which outputs are in place, the number of threads and the way to
+ * run a call are drawn. In guarded layouts, an access to a byte beside a row faults. */
 static void bits_are_those_of_the_stated_order(void **state)
 {
     enum { ROUNDS = 1000 };
@@ -652,7 +652,7 @@ static void without_exec_one_thread_does_all_work(void **state)
     trial_free(s);
 }
 
-/* --- Special parts, in the words of attnkit.h ---------------------------------------------------
+/* --- Special parts, in the words of include/attnkit/merge.h -------------------------------------
  */
 
 enum { DIM = 5 };

@@ -246,7 +246,7 @@ static void every_nan_of_rotated_rows_and_scales_has_the_same_bits(void **state)
                 draw_append(&a, (enum type)from, written[to], ropes[i / 2], tiled, &random);
                 nans[to] += check_append(&a, *state);
             }
-    expect_some(*state, "turned elements", TYPE_F32, ROUNDED_TYPES, nans);
+    expect_some(*state, "rotated elements", TYPE_F32, ROUNDED_TYPES, nans);
     expect_some(*state, "scales of rows", TYPE_I8, TYPES - ROUNDED_TYPES, nans + ROUNDED_TYPES);
 }
 

@@ -41,7 +41,7 @@ static void run_call(const attnkit_attention_args *args, const char *isa)
 
 /* --- The bits of a call ----------------------------------------------------------------------- */
 
-/* A copy of all bytes of the outputs, including the gaps between rows. */
+/* Returns a copy of all bytes of the outputs, including the gaps between rows. */
 static char *outputs_of(const struct drawn *c)
 {
     char *const all = malloc(c->out_bytes + c->lse_bytes + c->weights_bytes + 1);
@@ -117,7 +117,7 @@ static void runs_with_bf16_products_have_the_bits_of_the_call(void **state)
 
 /* --- Fewer entries, rows and keys ------------------------------------------------------------- */
 
-/* A case, and the same case with fewer entries, rows and keys. */
+/* A case with fewer entries, rows and keys, and memory for its arguments. */
 struct shorter {
     attnkit_attention_args args;
     struct groups groups;

@@ -219,8 +219,8 @@ static void run_without_system_calls(const char *isa)
     static char workspace[1 << 20];
     struct layer_call layer;
     layer_call_draw(&layer, 1);
-    /* The same call runs once before system calls are forbidden, because the loader binds a
-     * function of the C library at its first call. */
+    /* These calls run once before system calls are forbidden, because the loader binds a function
+     * of the C library at its first call. */
     attnkit_status status = attend(ROWS, isa, workspace, sizeof workspace);
     if (status == ATTNKIT_OK)
         status = append(ROWS, isa, workspace, sizeof workspace);

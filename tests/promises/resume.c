@@ -186,8 +186,8 @@ static void make_part(struct part *part, const struct drawn *c, int64_t first, i
     part->groups.visibility.kv_lens.data = part->kv_lens;
 }
 
-/* Runs a call over one part of the keys. It continues from the state `before`, and writes the state
- * `after`, or the result if `out` is not NULL. */
+/* Runs a call over one part of the keys. It continues from the state `before` unless this is NULL,
+ * and writes the state `after`, or the result if `after` is NULL. */
 static void attend_part(const struct drawn *c, const char *isa, int64_t first, int64_t end,
                         const attnkit_state *before, const attnkit_state *after, float *out,
                         float *lse)

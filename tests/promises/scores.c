@@ -532,7 +532,7 @@ static void slopes_times_a_mask_of_distances_have_the_bits_of_alibi(void **state
     }
 }
 
-/* The scores and the rows of V of the masked keys are NaN. */
+/* The scores of the masked keys are NaN, and their rows of V have a NaN. */
 static void bias_of_minus_infinity_masks_whatever_its_scale(void **state)
 {
     static const float bias[KEYS] = {0, 1, -INFINITY, 2, 3, -INFINITY, 4, 5, 6};

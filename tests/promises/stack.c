@@ -36,8 +36,8 @@ enum { CASES = 120, LAYER_CASES = 60, UNTOUCHED = 0xa5, THREADS = 3 };
 
 /* --- The thread ------------------------------------------------------------------------------- */
 
-/* The stack of the thread. It has the least size that the system allows. Only the last STACK bytes
- * are usable; the part below them is unmapped. */
+/* The stack of the thread. Its size is STACK or, if it is larger, the least size that the system
+ * allows. Only the last STACK bytes are usable; the part below them is unmapped. */
 static struct {
     char *first; /* first byte of the thread's stack, mapped or not */
     size_t size;
@@ -271,8 +271,8 @@ static void attention_with_bf16_products_needs_64_kb(void **state)
     print_used(*state, "attention with products of bf16, drawn");
 }
 
-/* The calls have one row (a decoding step), few rows, and several blocks of 256 rows for each KV
- * head. */
+/* The calls have one row (a decoding step), few rows, many rows, or several blocks of 256 rows for
+ * each KV head. */
 static void attention_with_every_option_needs_64_kb(void **state)
 {
     static const int64_t row_counts[] = {1, 3, 35, 300};
@@ -287,9 +287,9 @@ static void attention_with_every_option_needs_64_kb(void **state)
     print_used(*state, "attention with every option");
 }
 
-/* The calls have wide rows, as many KV heads as decode interleaves, and more threads than heads.
- * Only some of the many rows see a NaN in V, so the rows are computed again one by one, deeper in
- * the stack. */
+/* The calls have wide rows and as many KV heads as decode interleaves. They run on one thread, and
+ * on more threads than heads. Only some of the many rows see a NaN in V, so the rows are computed
+ * again one by one, deeper in the stack. */
 static void attention_over_many_keys_needs_64_kb(void **state)
 {
     begin_measuring();
@@ -602,8 +602,7 @@ static void *pack_layer(void *arg)
     return NULL;
 }
 
-/* Runs a layer with a softcap, a window and the mean of weights, over a cache of bytes with
- * scales. */
+/* Runs a layer with a softcap, a window and the mean of weights, over a cache of the given type. */
 static void run_layer(attnkit_type type, int64_t rows, const char *isa)
 {
     enum { ROOM = LEN, CACHE = BATCH * HEADS * ROOM * 32 };
@@ -763,7 +762,8 @@ static void *try_groups(void *arg)
     return attnkit_groups_keep_bits(kernels->grouped, kernels->lanes) ? arg : NULL;
 }
 
-/* The trial of attnkit_enable. It runs with the tiles of any instruction set. */
+/* attnkit_enable tries the tiles of a unit (dispatch/cpu/probe_groups.c). Here the trial runs with
+ * the tiles of any instruction set. */
 static void trials_of_units_need_64_kb(void **state)
 {
     struct isa_choice choice;

@@ -271,8 +271,8 @@ static void meet_and_count(void *pool)
     ++*(int *)pool;
 }
 
-/* Returns how often the first of two threads waits at the barrier. There is no second thread, so
- * the first thread does all the work. */
+/* Runs a call on two threads, of which the second never begins, so that the first does all the
+ * work. Returns how often the first thread waits at the barrier. */
 static int meetings(const struct shape *shape)
 {
     int count = 0;

@@ -373,7 +373,8 @@ static void parallel_for_in_any_order_and_twice_gives_the_bits_of_one_thread(voi
     for_each_isa_and_shape(check_parallel_for);
 }
 
-/* Runs tasks on a pool whose threads call attention themselves. The calls must not deadlock. */
+/* Runs the tasks, and then makes the call that `pool` points to, as a thread of a pool may do. The
+ * calls must not deadlock. */
 static void nested(void *pool, int64_t n, task_function *task, void *arg)
 {
     in_order(NULL, n, task, arg);
@@ -606,7 +607,7 @@ static void at_once(void *pool, int64_t n, task_function *task, void *arg)
 
 /* A task also takes parts from the queues of tasks that have not begun. So the last task alone can
  * do all the work of a map of at most 256 rows. In a larger map, a task begins on another task's
- * queue only if more than two parts are left in that queue. The task first has to put the rows of
+ * queue only if more than two parts are left in that queue, because it first has to put the rows of
  * the parts into its own scratch, which takes as long as two parts. */
 static void check_linear_parallel_for(const struct linear_call *c, attnkit_exec exec,
                                       const char *expected, int64_t rows)

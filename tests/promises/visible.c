@@ -704,7 +704,8 @@ static void any_two_kinds_show_the_intersection(void **state)
             }
 }
 
-/* Checks causal and lengths together with any number of other kinds. */
+/* Begins with each kind in turn, adds the other kinds one by one, and checks the calls after each.
+ * Leaves out a kind whose field another kind has taken. */
 static void any_kinds_together_show_the_intersection(void **state)
 {
     for (int first = 0; first < KINDS; first++) {

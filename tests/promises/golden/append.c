@@ -24,7 +24,7 @@ enum {
     SRC_TYPES = 3,
     DST_TYPES = 5,
     ROPES = 3,
-    PLACES = 5, /* cases for each of the SRC_TYPES * DST_TYPES * ROPES conversions */
+    PLACES = 5, /* values of enum place */
     BATCH = 3,
     MOST_DIM = 256,
     MOST_PAGES = 160,

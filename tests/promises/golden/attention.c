@@ -354,8 +354,8 @@ static void describe_cells(int number, struct golden_attention *w)
 
 /* --- Integers --------------------------------------------------------------------------------- */
 
-/* The ways in which calls with integers store K and V: layouts for draw_layout. Cells are the last
- * CELL_WAYS ways. */
+/* The ways in which calls with integers store K and V: layouts for draw_layout. In the last
+ * CELL_WAYS ways, the keys also lie in cells. */
 struct ways {
     const int *layouts;
     int count;

@@ -114,8 +114,8 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return b == 0 ? a : common_divisor(b, a % b);
 }
 
-/* Puts the keys into cells. Their indices begin at a drawn number, which is added to the positions
- * of the rows. */
+/* Puts the keys into cells. Their indices begin at a drawn number. If the call has q_offsets, this
+ * number is added to them. */
 static void make_cells(struct golden_call *c)
 {
     const int64_t cells = c->what.kv_len, batch = c->what.batch;

@@ -99,7 +99,7 @@ enum golden_tensor {
 
 uint64_t golden_stream(const struct golden_attention *what, enum golden_tensor tensor);
 
-/* Draws a number of the given kind. */
+/* Draws a number as `numbers` says. */
 float golden_number(enum golden_numbers numbers, uint64_t *random);
 
 /* Puts K and V with their scales, pages and lengths into a call. The code of this function is in

@@ -63,8 +63,8 @@ static struct axes old_axes(void)
     };
 }
 
-/* Returns a case. Cases are drawn in order, so that each case covers pairs that the earlier cases
- * do not. */
+/* Returns a case. Cases are drawn in order, so that each case has pairs of values that the earlier
+ * cases do not have. */
 static const struct test_case *case_of(int number)
 {
     static struct cases cases;

@@ -31,7 +31,7 @@ struct golden_kind {
     /* Prints the case on one line, as a TAP comment. */
     void (*print)(const struct golden_kind *kind, int number);
 
-    /* Describes a case. Only kinds of attention calls have this function. */
+    /* Describes a case. Only the kinds of attention.c have this function. */
     void (*describe)(int number, struct golden_attention *what);
 };
 

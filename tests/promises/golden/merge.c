@@ -99,7 +99,7 @@ static void fill_part(const struct merge *m, int64_t rows, float *out, float *ls
     }
 }
 
-/* Rows of out or lse between unmapped pages. */
+/* Rows of out and of lse, each tensor between unmapped pages. */
 struct rows {
     struct guarded out, lse;
 };
