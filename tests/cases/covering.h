@@ -24,7 +24,8 @@ struct axes {
 struct axes all_axes(void);
 
 /* Draws at least `least` cases that cover every pair. A case that is drawn to cover a pair gets
- * cheap values on its other axes if possible. So a case seldom has a case_cost above `cost_limit`.
+ * cheap values on its other axes if possible. So such a case seldom has a case_cost above
+ * `cost_limit`. Cases that are added to reach `least` may cost 4 times as much.
  */
 struct cases covering_cases(uint64_t seed, int least, double cost_limit);
 

@@ -180,7 +180,8 @@ class Units(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_amx(self):
-        """Some units need leave of the operating system. enable gets this leave, or names the unit in an exception."""
+        """Some units need permission of the operating system. enable gets this permission, or names the unit in an
+        exception."""
         try:
             attnkit.enable("avx512+amx")
         except RuntimeError as error:

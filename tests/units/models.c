@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The models of instructions. A sum of two numbers is computed in binary64 with rounding to odd. A
- * later rounding to 24 bits then gives the same result as with the exact sum. The other steps are
- * integer arithmetic on the bits of the sum.
+ * The models of instructions. A sum of two numbers is computed in binary64 with rounding to odd.
+ * Rounding this sum to 24 bits then gives the same result as rounding the exact sum. The other
+ * steps are integer arithmetic on the bits of the sum.
  */
 #include "tests/units/models.h"
 
