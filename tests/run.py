@@ -678,7 +678,7 @@ def main():
                            help="an instruction set that ran nowhere is a failure")
     arguments.add_argument("suites", nargs="*", metavar="SUITE",
                            help="one of " + ", ".join(SUITES) + ", which are all run by default, or " +
-                           ", ".join(ON_DEMAND) + " (tests/interop/pytorch/compare.py, "
+                           ", ".join(ON_DEMAND) + " (see tests/interop/pytorch/compare.py, "
                            "tests/python/with_torch/suite.py, tests/perf/older.py)")
     options = arguments.parse_args()
     suites = {**SUITES, **ON_DEMAND}

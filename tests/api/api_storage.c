@@ -961,7 +961,7 @@ static void messages_name_strides_of_pages(void **state)
     expect_shape_refusals(table, COUNT(table), make_paged_bytes, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Two sequences have the same first keys, in the same pages. */
+/* The first page of the first sequence is also the first and the second page of the second. */
 static void pages_may_be_shared(void **state)
 {
     (void)state;

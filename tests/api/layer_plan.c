@@ -103,7 +103,7 @@ static attnkit_tensor rows_of(const float *data)
     return (attnkit_tensor){data, {LEN * MODEL * 4, 0, MODEL * 4}, 0, ATTNKIT_STRIDED};
 }
 
-/* Makes a rotation by tables, because some builds have no rotation by angles. */
+/* Makes a rotation by tables of ROOM positions. */
 static attnkit_rotation new_rotation(const float *cos, const float *sin, const void *positions)
 {
     return (attnkit_rotation){.size = sizeof(attnkit_rotation),
