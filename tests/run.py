@@ -8,8 +8,8 @@ this CPU lacks the instruction set.
 tools/test calls this script after it has installed the packages that the tests need. Two suites run at a time, but
 their output appears in order. Each suite prints its wall seconds, which grow with the load of the other suite, and its
 processor seconds, which do not. At the end, tables show where each instruction set, and each instruction for bf16 and
-bytes, ran. The last line is "N passed, N failed". With --every-isa, an instruction set or instruction that ran nowhere
-is a failure."""
+bytes, ran. The last line is "N passed, N failed". With --every-isa and without a SUITE, an instruction set or
+instruction that ran nowhere is a failure."""
 
 import argparse
 import json
@@ -82,8 +82,8 @@ TAP_PLAN = re.compile(r"^1\.\.(\d+)$", re.MULTILINE)
 
 
 def record_tap(name, status, output, ended_well=True):
-    """Counts every TAP line. Also counts a failure if the program ended with an error, printed fewer lines than
-    planned, or bailed out."""
+    """Counts every TAP line, except the lines of skipped tests. Also counts a failure if the program bailed out,
+    printed another number of lines than planned, or ended with an error without reporting a failed test."""
     lines, plan = list(TAP_LINE.finditer(output)), TAP_PLAN.search(output)
     ends = [0, *(line.end() for line in lines)]
     starts = [*(line.start() for line in lines), len(output)]
@@ -551,7 +551,7 @@ def suite_older():
 
 
 def suite_long():
-    """All cases of all tests with emulators and sanitizers, and the long forms of the tests on this CPU."""
+    """All cases of the tests under qemu and with sanitizers, and the long forms of the tests on this CPU."""
     os.environ["ATTNKIT_TEST_WHOLE"] = "1"
     for suite in (suite_neon, suite_asan, suite_tsan):
         suite()
@@ -678,7 +678,7 @@ def main():
                            help="an instruction set that ran nowhere is a failure")
     arguments.add_argument("suites", nargs="*", metavar="SUITE",
                            help="one of " + ", ".join(SUITES) + ", which are all run by default, or " +
-                           ", ".join(ON_DEMAND) + " (tests/interop/pytorch/compare.py, "
+                           ", ".join(ON_DEMAND) + " (see tests/interop/pytorch/compare.py, "
                            "tests/python/with_torch/suite.py, tests/perf/older.py)")
     options = arguments.parse_args()
     suites = {**SUITES, **ON_DEMAND}

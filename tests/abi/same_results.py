@@ -22,7 +22,7 @@ def run(client, isa):
 
 
 def results(text):
-    """Returns the output without the name of the chosen instruction set."""
+    """Returns the output without the lines about instruction sets."""
     return [line for line in text.splitlines() if not line.startswith("isa ")]
 
 

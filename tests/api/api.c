@@ -1127,7 +1127,7 @@ static void a_tensor_at_the_end_of_the_workspace_is_refused(void **state)
     expect_result(c);
 }
 
-/* Returns the header's bound of the workspace of each thread, in bytes. */
+/* Returns the bound that attnkit.h gives for the workspace of each thread, in bytes. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim)
 {
     const int64_t bytes = 4 * (290 * head_dim + 780 * value_dim + 10000) + 4096;

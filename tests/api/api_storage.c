@@ -961,7 +961,7 @@ static void messages_name_strides_of_pages(void **state)
     expect_shape_refusals(table, COUNT(table), make_paged_bytes, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Two sequences have the same first keys, in the same pages. */
+/* The first page of the first sequence is also the first and the second page of the second. */
 static void pages_may_be_shared(void **state)
 {
     (void)state;
@@ -1426,7 +1426,7 @@ static void run_in_order(void *pool, int64_t n, void (*task)(void *arg, int64_t 
         task(arg, i);
 }
 
-/* Returns the header's bound of the workspace for `threads` threads, in bytes. */
+/* Returns the bound that attnkit.h gives for the workspace of `threads` threads, in bytes. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim, int64_t threads)
 {
     const int64_t rows = 290 * head_dim + 780 * value_dim + 10000,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests planned appends. A run writes the bytes that a single call writes. A run has as many batch
- * entries, rows and threads as planned, or fewer, and its plan lies at any address. Several threads
- * may run one plan at once. A refused plan or run writes nothing, and its message names the
+ * Tests planned appends. A run writes the bytes that a single call writes. A run may have fewer
+ * batch entries, rows and threads than planned. A plan may be copied to another address. Several
+ * threads may run one plan at once. A refused plan or run writes nothing, and its message names the
  * argument.
  */
 #include <setjmp.h>

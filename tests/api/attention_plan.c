@@ -3,8 +3,8 @@
  * Tests the faults that a run of an attention plan refuses. A run refuses wrong addresses, lengths,
  * arrays and workspaces with the messages of a call. A run also refuses a pointer that was not
  * planned, and names the pointer in its message. It refuses memory that holds no plan, or a plan of
- * another kind. Planning refuses the faults that a call refuses. The tests run on every instruction
- * set, or on the instruction set that the first argument names.
+ * another function. Planning refuses the faults that a call refuses. The tests run on every
+ * instruction set, or on the instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>

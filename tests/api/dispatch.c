@@ -477,8 +477,9 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         assert_string_equal(table.name, units[u].name);
         const bool has_words_of_two = table.pairs || units[u].needs_leave;
         assert_true(table.pairs || table.integers != without->integers);
-        /* A table with an instruction of the unit has `add` or `bytes`, by which the library tries
-         * the instruction. Other tables have neither. */
+        /* If the unit has an instruction for integers, its table has `integers->add` or
+         * `bytes->dot`, by which the library tries the instruction. Tables of other units have
+         * neither. */
         const bool has_bytes = table.bytes && table.bytes->dot;
         assert_int_equal(table.integers != without->integers, table.integers->add || has_bytes);
         const struct matrix_integer_kernels *const maps = table.matrix_integers;
@@ -488,8 +489,8 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         table.name = without->name;
         table.pairs = NULL;
         table.integers = without->integers;
-        /* Words of two elements need an instruction of the unit: tiles of AMX, or the instruction
-         * that `pairs` tries. */
+        /* Grouped products use words of two elements only if the unit has an instruction for them:
+         * tiles of AMX, or the instruction of `pairs`. */
         assert_int_equal(table.grouped->elements, has_words_of_two ? 2 : 1);
         assert_true(table.grouped->elements == 2 || table.grouped == without->grouped);
         table.grouped = without->grouped;

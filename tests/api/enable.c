@@ -179,7 +179,8 @@ static int a_unit_is_used_after_the_call(void)
     return 0;
 }
 
-/* TDPBF16PS rounds to nearest in every mode, and the trial overflows on purpose. */
+/* attnkit_enable runs TDPBF16PS to check its bits. TDPBF16PS rounds to nearest in every mode of the
+ * caller, and some of the sums overflow on purpose. */
 static int modes_of_the_caller_do_not_matter(void)
 {
     const int modes = feenableexcept(FE_OVERFLOW | FE_INVALID | FE_DIVBYZERO);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests planned layers. The result and the cache of a run have the bits of a single call. A run has
- * as many batch entries, rows, keys and threads as planned, or fewer, and its plan lies at any
+ * Tests planned layers. The result and the cache of a run have the bits of a single call. A run may
+ * have fewer batch entries, rows, keys and threads than planned. A plan may be copied to another
  * address. Several threads may run one plan at once. A refused run writes nothing, and its message
  * names the argument. Planning reads no tensor and no array. It reads the description of the packed
  * weights, but not the weights themselves. The tests run on every instruction set, or on the
@@ -103,7 +103,7 @@ static attnkit_tensor rows_of(const float *data)
     return (attnkit_tensor){data, {LEN * MODEL * 4, 0, MODEL * 4}, 0, ATTNKIT_STRIDED};
 }
 
-/* Makes a rotation by tables, because some builds have no rotation by angles. */
+/* Makes a rotation by tables of ROOM positions. */
 static attnkit_rotation new_rotation(const float *cos, const float *sin, const void *positions)
 {
     return (attnkit_rotation){.size = sizeof(attnkit_rotation),

@@ -246,7 +246,7 @@ static void an_index_that_two_cells_have_is_refused(void **state)
     end(&r);
 }
 
-/* A run must not pass the lengths of the attention, because the layer knows them. */
+/* A run must not pass lengths of the attention that the layer knows. */
 static void lengths_of_the_attention_are_refused(void **state)
 {
     (void)state;
@@ -517,8 +517,9 @@ static void join(struct member *m, struct ready *r, bool planned, int thread,
     assert_int_equal(pthread_create(&m->thread, NULL, join_in, m), 0);
 }
 
-/* Only thread 0 checks the arrays, but all threads report the fault. Here thread 0 starts last.
- * Until then, the other threads must write nothing. */
+/* Only thread 0 checks the arrays, but all threads report a fault in an array. If there is such
+ * a fault, thread 0 starts when the other threads are at the barrier. No thread may write a
+ * result. */
 static void all_threads_report_the_same_fault(void **state)
 {
     (void)state;

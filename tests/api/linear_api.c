@@ -23,7 +23,7 @@ enum {
     OUT_DIM = 20,
     TILES = 2,
     TILE = 16 * IN_DIM, /* number of elements of a tile */
-    ROOM = 8192,        /* floats for each tensor; the packed matrix has PACKED bytes */
+    ROOM = 8192,        /* floats for each tensor and for the packed matrix */
     MARGIN = 1024,      /* how many of the ROOM floats lie before a tensor's first element */
     PATTERN = 0xa5,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests planned linear maps. A run has the bits of a single call. A run has as many rows and
- * threads as planned, or fewer, and its plan lies at any address. Several threads may run one plan
+ * Tests planned linear maps. A run has the bits of a single call. A run may have fewer rows and
+ * threads than planned. A plan may be copied to another address. Several threads may run one plan
  * at once. A refused plan or run writes nothing, and its message names the argument.
  */
 #include <setjmp.h>
@@ -130,7 +130,7 @@ static void a_run_has_the_bits_of_a_call(void **state)
         }
 }
 
-/* One plan and one workspace serve every number of rows for which kernels have separate loops. */
+/* One plan serves every number of rows for which kernels have separate loops. */
 static void rows_may_be_fewer(void **state)
 {
     const struct linear_kind k = {.bias = true, .layout = PADDED};

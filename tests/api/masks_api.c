@@ -1372,7 +1372,7 @@ static const maker hungry[] = {make_window, make_segments, make_mask,   make_mas
                                make_bias,   make_softcap,  make_slopes, make_dropout,
                                make_sinks,  make_weights,  make_all,    make_wide_all};
 
-/* Returns the header's bound of the workspace of one thread for this call, in bytes. */
+/* Returns the bound that attnkit.h gives for the workspace of one thread of this call, in bytes. */
 static size_t workspace_bound(const struct call *c)
 {
     const int64_t head_dim = c->args.head_dim, value_dim = c->args.value_dim;

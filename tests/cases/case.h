@@ -96,7 +96,7 @@ struct setting {
 };
 
 /* Lays the case out as `layout` says and fills the inputs. Gaps, and the K and V of keys that no
- * row sees, hold signalling NaN. The outputs hold a pattern. */
+ * row sees, hold signalling NaN or are unmapped. The outputs hold a pattern. */
 void setting_make(struct setting *s, const struct test_case *c, enum layout_kind layout);
 
 /* Copies the rows of the outputs to `result`, and fills them with the pattern again. Returns true
@@ -126,7 +126,7 @@ void result_from_reference(struct result *r, const attnkit_attention_args *args)
 /* Compares the bits of two results. NaN must have the same bits, too. */
 bool same_bits(const float *a, const float *b, size_t count);
 
-/* Compares the values of numbers, not their bits. Any NaN equals any NaN. */
+/* Compares the bits of two results, except that any NaN equals any NaN. */
 bool same_numbers(const float *a, const float *b, size_t count);
 
 /* Prints the first difference for a failing test. */
@@ -145,13 +145,13 @@ struct runner {
     const struct kernels *kernels; /* NULL for the public call */
 };
 
-/* Fails the test on any status but ATTNKIT_OK. */
+/* Ends the program on any status but ATTNKIT_OK. */
 void run_attention(const attnkit_attention_args *args, struct runner runner);
 
 /* Lays out and runs a case, and compares the result with `expected`. If `expected` is NULL,
- * compares the hash of the result with `hash`. Then calls `then`, unless it is NULL, for further
- * checks of the setting and the result. This function and `then` return NULL, or a message that
- * describes the fault. */
+ * compares the hash of the result with `hash`. If the result is right, and `then` is not NULL,
+ * calls `then` for further checks of the setting and the result. This function and `then` return
+ * NULL, or a message that describes the fault. */
 typedef const char *(*further_check)(const struct setting *s, const struct result *got,
                                      const struct test_case *c, struct runner runner);
 

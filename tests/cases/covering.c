@@ -181,7 +181,7 @@ struct cases sampled_cases(const struct axes *axes, uint64_t seed, int count, do
     struct cases cases = {NULL, 0};
     struct pairs *p = pairs_new(axes);
     for (int i = 0; i < count; i++) {
-        /* Case i takes the next value of axis i % count, so that every value of every axis
+        /* Case i takes the next value of axis i % axes->count, so that every value of every axis
          * occurs. */
         struct draw fixed = NOTHING_FIXED;
         const int axis = i % axes->count;

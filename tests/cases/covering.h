@@ -24,14 +24,16 @@ struct axes {
 struct axes all_axes(void);
 
 /* Draws at least `least` cases that cover every pair. A case that is drawn to cover a pair gets
- * cheap values on its other axes if possible. So a case seldom has a case_cost above `cost_limit`.
+ * cheap values on its other axes if possible. So such a case seldom has a case_cost above
+ * `cost_limit`. Cases that are added to reach `least` may cost 4 times as much.
  */
 struct cases covering_cases(uint64_t seed, int least, double cost_limit);
 
 /* Draws `count` cases that take the values of every axis in turn (1,742 cases contain all values of
  * head_dim). The golden hashes of f32 belong to these cases: any change to the drawing would change
- * the hashes. Hardly any case costs more than `cost_limit`, which keeps runs in emulators short.
- * Only every sixteenth case, which has 65 rows over 1,000 keys, may cost 16 times as much. */
+ * the hashes. Hardly any case costs more than its limit, which keeps runs in emulators short. The
+ * limit of every sixteenth case, which has 65 rows over 1,000 keys, is 16 times `cost_limit`. The
+ * limit of the other cases is `cost_limit`. */
 struct cases sampled_cases(const struct axes *axes, uint64_t seed, int count, double cost_limit);
 
 /* Returns the number of pairs of values that occur in no case. */

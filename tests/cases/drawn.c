@@ -575,8 +575,8 @@ static bool *seen_keys(struct attention *a, const attnkit_attention_args *args)
     return has_cells(a) && args->kv_len > 0 ? seen_cells(a, args) : seen_rows(a, args);
 }
 
-/* Returns whether the call reads keys that no row sees, because some kinds of weights cover all
- * keys. */
+/* Returns whether the call reads keys that no row sees. The weights CAPPED and SCALED need the
+ * scores of all keys. */
 static bool reads_all_keys(const struct drawn *c)
 {
     return c->groups.weights.kind == ATTNKIT_WEIGHTS_CAPPED ||

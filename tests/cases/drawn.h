@@ -47,7 +47,7 @@ struct drawn *drawn_new(int number);
 void drawn_free(struct drawn *c);
 
 /* Draws the call of drawn_new(number), but with its keys in cells. The cells have any order, and
- * some are empty. Returns NULL if the call has tiles, pages or packed keys, which cannot be
+ * some may be empty. Returns NULL if the call has tiles, pages or packed keys, which cannot be
  * combined with cells. */
 struct drawn *drawn_in_cells(int number);
 
@@ -58,8 +58,8 @@ struct drawn *drawn_with_integers(int number);
  * these calls have cells. */
 struct drawn *drawn_with_bf16_products(int number);
 
-/* Replaces the 64-bit integers of the call by 32-bit integers. Returns false if the call has no
- * integers, or if an integer does not fit 32 bits. */
+/* Replaces each array of 64-bit integers of the call by 32-bit integers, if all its numbers fit 32
+ * bits. Returns false if no array was replaced. */
 bool drawn_narrow(struct drawn *c);
 
 /* Fills the outputs with a pattern. */

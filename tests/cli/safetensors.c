@@ -165,7 +165,7 @@ static void malformed_headers_are_refused(void **state)
     assert_non_null(parse("{}\0", 3, 0, &file));
 }
 
-/* Parses a header that has only a tensor `a` with this dtype, shape and offsets, given as text. */
+/* Returns a header that has only a tensor `a` with this dtype, shape and offsets, given as text. */
 static const char *one(const char *dtype, const char *shape, const char *offsets)
 {
     static char header[MAX_HEADER];

@@ -415,8 +415,7 @@ class NoPicture(LayerTest):
 @unittest.skipUnless(HAS_PNG, "this attnkit was built without libpng")
 class Picture(LayerTest):
     def draw(self, *options, heads=HEADS, **more):
-        """Runs the command. Returns the pixels of the picture, the weights of batch entry 0, and the pixels of each
-        panel."""
+        """Runs the command. Returns the pixels of the picture, and the weights of batch entry 0."""
         self.run_tool("--plot", "w.png", "--attention", "a.npy", *options, **more)
         pixels = png.decode((self.folder / "w.png").read_bytes())
         weights = self.load("a.npy")

@@ -646,8 +646,8 @@ class Cells(RunTest):
                   of_cells=("--bias", self.store("of_cells", cells)))
 
     def test_summary(self):
-        """The entries have 7 and 5 cells with keys, and a causal row sees at least the cells that the row before it
-        sees. There are 3 rows and 4 heads. In K and V together, a key of a head has 16 elements."""
+        """The entries have 7 and 5 cells with keys. Causal rows see 5, 6 and 7 cells of the first entry, and 4, 4 and 5
+        cells of the second. There are 3 rows and 4 heads. In K and V together, a key of a head has 16 elements."""
         for name in "kv":
             np.save(self.folder / name, self.in_cells(self.arrays[name], self.ORDERS))
         order = self.store("order", self.ORDERS)

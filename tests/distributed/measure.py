@@ -37,8 +37,8 @@ def seconds_of(work):
 
 
 def measure_call(group, function, shape, kv_heads, keys):
-    """Returns the time of the slowest rank and the time of rank 0 alone, in seconds. Each time is the least of several
-    calls, because other programs only make a call slower. The first call, in new memory, does not count."""
+    """Returns the time of the slowest rank and the time of rank 0 alone, in seconds. Each time is the shortest of
+    several calls, because other programs only make a call slower. The first call, in new memory, does not count."""
     import attnkit
     from attnkit import distributed
 

@@ -109,7 +109,8 @@ def call(group, function=chain_attention, rows=200, **options):
 
 
 def task_disagree(transport):
-    """If shapes, types, options or functions differ on rank 1, every rank gets an error. Afterwards the group works."""
+    """If a shape, an option or the function differs on rank 1, or if its number of threads is refused, every rank gets
+    an error. Afterwards the group works."""
     group, failed = begin(transport), []
     for text, other in {"disagree on q: float32 [1, 4, 200, 16] on rank 0, float32 [1, 4, 9, 16]": {"rows": 9},
                         "disagree on scale": {"scale": 0.5}, "disagree on causal": {"causal": "upper-left"},

@@ -100,7 +100,7 @@ static void blocks_that_differ_have_separate_addresses(void **state)
     set_up(arena_place(HEAD), head_wants, 4, 2, head_again);
     assert_ptr_equal(base[2], head[3]);
     for (int i = 0; i < 4; i++)
-        assert_ptr_equal(head[i], head_again[i]); /* two recordings of the same side agree */
+        assert_ptr_equal(head[i], head_again[i]); /* two set-ups of the same side agree */
     for (int i = 0; i < 3; i++) {
         assert_ptr_not_equal(head[i], base[0]);
         assert_ptr_not_equal(head[i], base[1]);

@@ -67,8 +67,8 @@ def commit(run):
 
 
 def made_up_run(cpu, run, rows, lots):
-    """Returns the entry of each row in a run. In run 5 the machine is busy: all rows are disturbed, and each row
-    reaches 20 % less than usual."""
+    """Returns the content of the results file of a run. In run 5 the machine is busy: all rows are disturbed, and each
+    row reaches 20 % less than usual."""
     busy, entries = run == 5, []
     for name, (percent, flops_of_a_byte) in rows.items():
         level = percent * (FALL if name == FELL and run >= FALL_AT else 1) \

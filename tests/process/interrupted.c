@@ -28,7 +28,7 @@ enum {
     TASKS = 3,
 };
 
-/* A prefill whose row count is no multiple of a panel, and a decoding step. */
+/* A prefill whose rows do not fill the last panel of the kernels, and a decoding step. */
 static const struct shape shapes[] = {
     {.batch = 2,
      .kv_heads = 2,

@@ -153,8 +153,8 @@ class Units(unittest.TestCase):
             self.assertLessEqual(unit["can_run"], unit["built"])
 
     def test_enable(self):
-        """A unit that can run is enabled, and any other unit raises an exception. No bit changes, even in a thread that
-        has made calls before."""
+        """A unit that can run is enabled. Any other unit raises an exception, but avx512+amx is left to test_amx. No
+        bit changes, even in a thread that has made calls before."""
         q, k, v = inputs()
         wanted = attnkit.attention(q, k, v, bf16_products=True).tobytes()
         units = [(unit["name"], unit["can_run"]) for unit in attnkit.info()["units"]]
@@ -180,7 +180,8 @@ class Units(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_amx(self):
-        """Some units need leave of the operating system. enable gets this leave, or names the unit in an exception."""
+        """Some units need permission of the operating system. enable gets this permission, or names the unit in an
+        exception."""
         try:
             attnkit.enable("avx512+amx")
         except RuntimeError as error:

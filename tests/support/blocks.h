@@ -45,7 +45,8 @@ float e4m3_value(uint8_t byte);
 
 /* Stores a row of any type as the library would. For types that the library does not write, all
  * numbers must be finite. The scale of a block or group then follows from its number of largest
- * magnitude, and each element is the stored number that is nearest to x.
+ * magnitude, or, in types with a minimum, from its smallest and its largest number. Each element is
+ * the stored number that is nearest to x.
  */
 void store_row(enum type type, const float *x, int64_t n, int64_t group, void *row, float *scales);
 

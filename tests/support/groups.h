@@ -22,9 +22,9 @@ struct groups {
 /* Makes all groups empty. Empty groups ask for no option. */
 void groups_init(struct groups *g);
 
-/* Makes args point to the groups. args gets the window only if args had a window before, because
- * with an empty window a row sees only its own key. Call this function again after args and groups
- * have been copied. */
+/* Makes args point to the groups. The call gets the window only if g->visibility.window is not
+ * NULL, because with an empty window a row sees only its own key. Call this function again after
+ * args and groups have been copied. */
 void groups_hang(attnkit_attention_args *args, struct groups *g);
 
 /* Sets the window, and makes args point to it. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of units for tests. enable_units enables the units of the library that a program has to
- * enable. Tests that list the units then find them. Most CPUs have no such unit.
- * name_without_units names the tiles of an instruction set alone.
+ * Units for tests. enable_units enables the units of the library that a program has to enable, so
+ * that tests which list the units find them. Most CPUs have none of these units. name_without_units
+ * returns the name by which a call uses an instruction set without its units.
  */
 #ifndef ATTNKIT_TEST_UNITS_H
 #define ATTNKIT_TEST_UNITS_H
@@ -21,7 +21,8 @@ static inline void enable_units(void)
     }
 }
 
-/* Returns the name by which a call uses no unit of the instruction set with this index. */
+/* Returns the name of the instruction set with this index, such that a call uses none of its
+ * units. */
 static inline const char *name_without_units(int isa)
 {
     enum { MOST_ISAS = 8, LONGEST = 24 };

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the backend for ggml on 64-bit ARM. The cross compiler builds ggml, the backend and llama.cpp's own test of
-operators. Under qemu, the test runs only a part of its cases of FLASH_ATTN_EXT. These are CASES cases over all types of
-K and V. For each value of a parameter that the CASES cases lack, one more case runs, if a case with this value has at
-most DEAREST multiply-adds. The check llamacpp_arm_all runs all cases, which takes hours. The sources of llama.cpp and
-the builds of ggml are kept in the user's cache folder."""
+operators. Under qemu, the test runs only a part of its cases of FLASH_ATTN_EXT. It runs CASES cases, which have all
+types of K and V. For each value of a parameter that the CASES cases lack, one more case runs, if a case with this value
+has at most DEAREST multiply-adds. The check llamacpp_arm_all runs all cases, which takes hours. The sources of
+llama.cpp and the builds of ggml are kept in the user's cache folder."""
 
 import os
 import re

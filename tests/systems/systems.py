@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests attnkit with other compilers and for other systems than this machine has. Each check builds attnkit without
-warnings, then runs as much as the emulators of this machine allow, and prints what it has tested. docs/systems.md has a
-table of the results.
+"""Tests attnkit with other compilers and for other systems than this machine has. Each check builds attnkit, then runs
+as much as the emulators of this machine allow, and prints what it has tested. Most checks fail if there is a warning.
+docs/systems.md has a table of the results.
 
     tests/systems/systems.py BUILD_FOLDER MESON [CHECK...]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the newest gcc and clang of Debian trixie build the whole tree without warnings. mmdebstrap unpacks the
-packages of trixie once into the user's cache. bubblewrap runs the compilers there, because they need trixie's C
-library."""
+"""Tests that the newest gcc and clang of Debian trixie build the library, the command and the tests without warnings.
+mmdebstrap unpacks the packages of trixie once into the user's cache. bubblewrap runs the compilers there, because they
+need trixie's C library."""
 
 import hashlib
 import re

@@ -1,6 +1,8 @@
-# SPDX-License-Identifier: Apache-2.0 Runs the port of packaging/vcpkg without vcpkg, which is in no package of Debian
-# and PyPI. This file defines the functions of vcpkg that the port calls, but only what the port needs of them. The
-# variables have the names that vcpkg gives them:
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs the port of packaging/vcpkg without vcpkg, which is in no package of Debian and PyPI. This file defines the
+# functions of vcpkg that the port calls, but only what the port needs of them. The variables have the names that vcpkg
+# gives them:
 #
 #   cmake -DCURRENT_PORT_DIR=... -DCURRENT_PACKAGES_DIR=... -DCURRENT_BUILDTREES_DIR=... -DFEATURES=append
 #         -DVCPKG_LIBRARY_LINKAGE=static -DOPTIONS=-DATTNKIT_ISAS=scalar -P tests/systems/vcpkg.cmake

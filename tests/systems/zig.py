@@ -14,8 +14,8 @@ ZIG = "0.15.2"
 STRICT = ("-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wshadow", "-Wundef", "-Wvla", "-Werror")
 # Zig's clang takes the name of a CPU in place of an architecture with features.
 CPUS = {"-march=armv8.2-a+dotprod": "-mcpu=apple_m1", "-march=armv8.2-a+dotprod+i8mm": "-mcpu=apple_m2"}
-# The functions that the library may import: functions of ISO C, and queries about the process. The compiler for macOS
-# replaces some calls by calls of the functions in the last line of this set.
+# The functions that the library may import: functions of ISO C, and queries about the process and the CPU. The compiler
+# for macOS replaces some calls by calls of the functions in the last line of this set.
 MAY_IMPORT = {"fma", "fmaf", "fmaxf", "fminf", "getenv", "memcpy", "memmove", "memset", "snprintf", "sqrt", "strcmp",
               "strlen", "strncmp", "vsnprintf", "getauxval", "sysctlbyname", "getuid", "geteuid", "getgid", "getegid",
               "bzero", "memset_pattern16", "__memcpy_chk", "__memset_chk"}

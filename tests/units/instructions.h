@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instructions of a CPU architecture that multiply bf16 or bytes. Each instruction has a model,
- * and a function that runs the instruction. x86.c and arm.c have the lists of instructions.
+ * The instructions of a CPU architecture that multiply bf16 or bytes. Each instruction has a
+ * function that runs it, and a model: a C function that imitates the instruction (models.h). x86.c
+ * and arm.c have the lists of instructions.
  */
 #ifndef ATTNKIT_TEST_UNITS_INSTRUCTIONS_H
 #define ATTNKIT_TEST_UNITS_INSTRUCTIONS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The models of instructions. A sum of two numbers is computed in binary64 with rounding to odd. A
- * later rounding to 24 bits then gives the same result as with the exact sum. The other steps are
- * integer arithmetic on the bits of the sum.
+ * The models that models.h describes. A sum of two numbers is computed in binary64 with rounding to
+ * odd. Rounding this sum to 24 bits then gives the same result as rounding the exact sum. The other
+ * steps are integer arithmetic on the bits of the sum.
  */
 #include "tests/units/models.h"
 
@@ -68,8 +68,8 @@ static double odd_sum(double a, double b)
     return wide_number((rest > 0) == (sum > 0) ? bits + 1 : bits - 1);
 }
 
-/* Returns the bits of x as binary32. x has 24 bits at most. Numbers that are too small become 0,
- * numbers that are too large become infinite. */
+/* Returns the bits of x as binary32. x has at most 24 significant bits. Numbers that are too small
+ * become 0, numbers that are too large become infinite. */
 static uint32_t narrowed(double x)
 {
     const uint32_t sign = wide_bits_of(x) >> 63 ? sign_bit : 0;

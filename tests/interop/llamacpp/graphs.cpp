@@ -221,7 +221,8 @@ bool leaves_fused_ops()
     return ok;
 }
 
-// Returns whether there is a buffer type of repacked weights, and the backend computes with it.
+// Returns whether there is a buffer type of repacked weights, whether the backend's result with it
+// is right, and whether the backend supports all extra buffer types.
 bool right_with_repacked_weights()
 {
     const auto types = function_of<ggml_backend_dev_get_extra_bufts_t>(
@@ -301,7 +302,7 @@ bool takes_attention_alone_beside_a_gpu()
 const std::vector<std::pair<const char *, bool (*)()>> tests = {
     {"the result is close to the CPU backend's, and the program's tensors stay as they are",
      has_right_result},
-    {"the same with repacked weights", right_with_repacked_weights},
+    {"the result is close with repacked weights, too", right_with_repacked_weights},
     {"ggml does not split a graph", is_one_split},
     {"ggml splits a graph at attention that attnkit does not take", leaves_other_attention},
     {"fused ops are left to the CPU backend", leaves_fused_ops},

@@ -18,7 +18,8 @@ Result = namedtuple("Result", "out lse weights")
 
 
 def mask_fields(name, array, kind=None, columns=None):
-    """Returns the fields of a mask that broadcasts to [batch, q_heads, q_len]: axes of size 1 repeat."""
+    """Returns the fields of a mask whose first three axes broadcast to [batch, q_heads, q_len]: axes of size 1
+    repeat."""
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)
     strides = [0 if n == 1 else stride for n, stride in zip(array.shape[:3], array.strides[:3])]
     type = {"mask": BOOL, "mask_bits": BITS}.get(name)

@@ -71,7 +71,7 @@ class Figures:
         self.cases, self.outside, self.worst = dict.fromkeys(KINDS, 0), 0, 0.0
 
     def add(self, case, wanted, got):
-        """Adds the quotients of a case's errors and bounds. A 16-bit out is left out of the figures, because its last
+        """Adds the quotients of a case's errors and bounds. A 16-bit out does not count in `worst`, because its last
         rounding uses nearly the whole bound."""
         self.cases[case.kind] += 1
         parts = {"out": used(difference(got.out, wanted.out), wanted.out_bound),

@@ -9,8 +9,8 @@ j that enters the softmax. In units of u, the errors are:
             slope have at most 5 roundings. With a softcap, the error is (D + 10) S_j: two factors, two
             products and tanh, which is off by 3 ulp
   weight    the error of x_j is a relative error of the weight. The maximum is an integer below
-            max x / ln 2 + 1, so the rounding of the difference from it adds max x - x_j + ln 2. exp2 is
-            off by 1 ulp, which is 2. Together:
+            max x / ln 2 + 1, so the rounding of the difference from it adds max x - x_j + ln 2. exp2 is off by 1 ulp,
+            which is 2 units. Together:
                                                              eta_j = (D + 6) S_j + max x - x_j + 3
   sums      h roundings: 128 in a block, 4 of its chunk, 1 for each chunk, 1 for a sink
   quotient  1

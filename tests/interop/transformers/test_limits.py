@@ -91,13 +91,13 @@ class Served(Registered):
             self.assertEqual(cache.layers[0].keys.shape[1], heads)
 
     def test_heads_of_mpt_and_bloom(self):
-        """Tests the biases for a number of heads that is not a power of 2."""
+        """Tests the biases for other numbers of heads: 8 and 1."""
         self.assert_as_eager("MPT", inputs_of("MPT", padded=True), n_heads=8)
         self.assert_as_eager("Bloom", inputs_of("Bloom", padded=True), n_head=1)
 
     def test_products_of_bf16(self):
-        """Each kind of products gives logits of its own, which are near the default's, until register() sets another
-        kind. A model in another type and a model with gradients are refused."""
+        """Each setting of register() gives logits of its own, which are near the default's. A model in another type and
+        a model with gradients are refused."""
         inputs, results = inputs_of("Llama", padded=True), []
         for options in ({}, {"bf16_products": True}, {"bf16_products": True, "short_weights": True}):
             attnkit.transformers.register(**options)

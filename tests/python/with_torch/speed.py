@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints what a tiny call costs, and how long larger calls take, by PyTorch's own function and by attnkit's ways into
-PyTorch. All ways take turns in one run, on one thread. Each figure is the shortest time of a turn.
+PyTorch. All ways take turns in one run, on one thread. Each figure is the time of a call, averaged over the calls of
+the fastest turn.
 
     tests/python/with_torch/speed.py
 """
@@ -36,8 +37,8 @@ class PythonOverride:
 
 
 def shortest(ways, turns, calls):
-    """`ways` is a dict: name -> (activate, function). Returns a dict: name -> the shortest time of a call in
-    seconds."""
+    """`ways` is a dict: name -> (activate, function). Returns a dict: name -> the time of a call in seconds, averaged
+    over the calls of the fastest turn."""
     times = dict.fromkeys(ways, float("inf"))
     for _ in range(turns):
         for name, (activate, function) in ways.items():

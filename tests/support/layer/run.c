@@ -123,7 +123,8 @@ static const void *later(const void *data)
     return data ? ATTNKIT_LATER : NULL;
 }
 
-/* A copy of a call without its pointers, and memory for the groups of this copy. */
+/* A copy of a call without its pointers, except for the packed weights, and memory for the groups
+ * of this copy. */
 struct forgotten {
     attnkit_layer_args args;
     attnkit_attention_args attention;

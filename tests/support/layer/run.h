@@ -15,9 +15,9 @@
 
 enum { LAYER_THREADS = 3 /* the largest number of the caller's threads */ };
 
-/* The instruction set and the threads that run a layer. 0 threads mean 1 thread. Several threads
- * run in a parallel-for of the test. With own_threads, the test starts the threads, and each thread
- * makes the call. */
+/* The instruction set and the threads that run a layer. 0 threads mean 1 thread. For several
+ * threads, a parallel-for of the test runs the tasks backwards, one after the other. With
+ * own_threads, the test starts the threads, and each thread makes the call. */
 struct layer_way {
     const char *isa;
     int64_t threads;
