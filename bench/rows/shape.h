@@ -12,7 +12,7 @@
  *              first keys are in the layer's cache
  *   _causal    a row sees the keys up to its own; the last row sees all keys
  *   _pad       not for a layer: batch entry b has (16 - b % 8) / 16 of the keys, on average 78 %
- *              with 8 entries
+ *              with 8 batch entries
  *   _token     K and V, or the cache, are [batch][keys][heads][dim], not [batch][heads][keys][dim]
  *   _tiles     K is in tiles of 16 keys (ATTNKIT_TILED), V is not
  *   _window512 a row sees the 512 keys up to its own; rows have positions as with _causal
@@ -95,7 +95,8 @@ bool shape_is_cached(const struct shape *shape);
 
 /* Returns the FLOPs of the visible pairs of rows and keys, without the projections of a layer. A
  * query head has 2 (head_dim + value_dim) q_len kv_len FLOPs, or half as many if the call is causal
- * and q_len = kv_len. With a window, only pairs within the window count. */
+ * and q_len = kv_len. With a window, only pairs within the window count. With _tree and _cells, all
+ * pairs count, visible or not. */
 double shape_flops(const struct shape *shape);
 
 /* Returns the bytes of K and V in this type, including scales, for the keys that rows see. */

@@ -36,9 +36,9 @@ class Workload:
 
     @property
     def tolerance(self):
-        """Returns the largest error of a correct output, relative to its largest element. A row that sees few keys has
-        results as large as elements of V. They are rounded to bfloat16, or llama.cpp computes their weights from a q
-        that it rounds to q8_0."""
+        """Returns the largest error of a correct output, relative to the largest |v|. A narrow workload with several
+        query rows may have larger errors: its rows that see few keys have results as large as elements of V. These
+        results are rounded to bfloat16, or llama.cpp computes their weights from a q that it rounds to q8_0."""
         if self.decode or not self.narrow:
             return WRONG
         return WRONG_NARROW[self.type]

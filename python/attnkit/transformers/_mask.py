@@ -89,7 +89,8 @@ def _is_traced(attention_mask):
 def _padding(attention_mask, kv_length, kv_offset, last_row):
     """Returns which keys are no padding, as [batch, 1, 1, keys], or None if the padding hides no key from a row.
 
-    last_row is the last position that a row sees. Keys behind it, in a cache of fixed size, need no padding."""
+    last_row is the last position that a row sees. Keys after this position, in a cache of fixed size, need no
+    padding."""
     if attention_mask is None:
         return None
     if attention_mask.shape[-1] > last_row and bool(attention_mask[:, kv_offset:].all()):
