@@ -131,11 +131,12 @@ run.)";
 constexpr const char *enable = R"(enable(unit)
 --
 
-Enables a unit of an instruction set for this process, or tells whether the unit can run.
+Enables a unit of an instruction set for this process.
 
 Only 'avx512+amx' has to be enabled, because a process may use the CPU's tile registers only with
-permission of the operating system. Later calls use the unit, on threads that were started before,
-too; results keep their bits. Call enable when the program starts. Returns None.
+permission of the operating system. For any other unit, the call only tells whether the unit can
+run. Later calls use an enabled unit, on threads that were started before, too; results keep their
+bits. Call enable when the program starts. Returns None.
 
 Raises RuntimeError if there is no such unit, or if it cannot run here; the text says why. After an
 exception, calls use the units that they used before.)";
