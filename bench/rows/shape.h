@@ -30,7 +30,8 @@
  *   _scaledbias  a mask as for _bias, and a factor of the mask for each head
  *   _ring      the cache is a ring, by key_index: a third of the cells lies before the oldest key
  *   _integers  K and V of I8 or Q8_0 are multiplied as integers (ATTNKIT_INTEGERS)
- *   _products  products of bf16 (ATTNKIT_BF16_PRODUCTS), for q, K and V of bf16: bf16_bf16
+ *   _products  products of bf16 (ATTNKIT_BF16_PRODUCTS). q, K and V must be bf16, so the types of
+ *              the row are bf16_bf16 (see types_parse)
  *   _shortproducts  like _products, but with ATTNKIT_SHORT_WEIGHTS
  *   _alibi _softcap _sinks _dropout _weights
  */
@@ -107,8 +108,9 @@ double shape_kv_bytes(const struct shape *shape, attnkit_type type);
 bool type_parse(const char *text, attnkit_type *type);
 const char *type_text(attnkit_type type);
 
-/* The types of a row as its name has them, for example "bf16" if the input is f32 and "bf16_bf16"
- * if the input is bf16. types_parse returns false if the text is no such name. */
+/* Types in the name of a row of the benches: the type of K and V or of the matrix, with "bf16_"
+ * before it if the input is bf16, as in "bf16_bf16". types_parse returns false if the text is no
+ * such name. */
 bool types_parse(const char *text, attnkit_type *type, attnkit_type *input);
 const char *input_text(attnkit_type input); /* "bf16_" if the input is bf16, else "" */
 

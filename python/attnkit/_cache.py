@@ -19,7 +19,7 @@ class KVCache:
 
     type    of the stored elements: float32, float16, bfloat16, int8 (a scale for each row), or blocks of
             ggml: q8_0, q5_0, q4_0 (head_dim and value_dim are multiples of 32)
-    paged   keys of a page, or None. With pages, sequences take memory page by page as they grow
+    paged   number of keys in a page, or None. With pages, sequences take memory page by page as they grow
     pages   number of pages, with paged; by default enough for all sequences at their capacity
     tiled   store K in tiles of 16 keys: decoding reads tiles faster than rows. Pages are then multiples of 16 keys
 

@@ -10,7 +10,8 @@ from typing import Any, ContextManager, Dict, Iterator, List, Optional
 
 import numpy
 
-_abandoned: List[Any] = []  # messages of broken groups: they keep their memory, to which a late message may still write
+# Pending messages of broken groups. They are kept because a late message may still write to their memory.
+_abandoned: List[Any] = []
 MOST_BYTES = 1 << 30  # of a message; a longer message is sent in pieces, because MPI counts bytes in 32 bits
 
 
