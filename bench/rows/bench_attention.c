@@ -111,7 +111,7 @@ struct call {
     struct masks masks;
     void *q;
     float *out;
-    void *plan; /* only for planned rows; its runs get data and groups */
+    void *plan; /* only for planned rows; data and groups are for its runs */
     attnkit_attention_data data;
     attnkit_attention_group_data groups;
     attnkit_status status; /* status of the last call */

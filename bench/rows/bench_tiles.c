@@ -237,8 +237,8 @@ static void call_rotate_half(void *argument)
     rotate_rows(argument, false);
 }
 
-/* Computes a linear map. q serves as the matrix in tiles, and k as the input rows, in the groups of
- * struct product. */
+/* Computes a linear map. q serves as the matrix in tiles, and k as the input rows. Both are read in
+ * the layouts of struct product. */
 static void call_product(void *argument)
 {
     const struct operands *const o = argument;

@@ -189,7 +189,7 @@ static bool fill(const struct row *row, const struct kv *kv, const struct kv_par
     return !result->problem[0];
 }
 
-/* Makes the key indices, which are the same for all entries. Returns false if there is no
+/* Makes the key indices, which are the same for all batch entries. Returns false if there is no
  * memory. */
 static bool make_index(const struct shape *s, struct kv *kv)
 {

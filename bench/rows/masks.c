@@ -107,8 +107,8 @@ static void begin(struct masks *masks, attnkit_attention_args *args)
     args->weights = &masks->weights;
 }
 
-/* Describes a mask [batch][columns] that all rows and heads of an entry share, or a mask
- * [q_len][columns] that all entries and heads share. */
+/* Describes a mask [batch][columns] that all rows and heads of a batch entry share, or a mask
+ * [q_len][columns] that all batch entries and heads share. */
 static void describe_mask(const struct shape *s, attnkit_visibility *visibility)
 {
     visibility->mask =

@@ -12,7 +12,7 @@
  *              first keys are in the layer's cache
  *   _causal    a row sees the keys up to its own; the last row sees all keys
  *   _pad       not for a layer: batch entry b has (16 - b % 8) / 16 of the keys, on average 78 %
- *              with 8 entries
+ *              with 8 batch entries
  *   _token     K and V, or the cache, are [batch][keys][heads][dim], not [batch][heads][keys][dim]
  *   _tiles     K is in tiles of 16 keys (ATTNKIT_TILED), V is not
  *   _window512 a row sees the 512 keys up to its own; rows have positions as with _causal
@@ -30,7 +30,8 @@
  *   _scaledbias  a mask as for _bias, and a factor of the mask for each head
  *   _ring      the cache is a ring, by key_index: a third of the cells lies before the oldest key
  *   _integers  K and V of I8 or Q8_0 are multiplied as integers (ATTNKIT_INTEGERS)
- *   _products  products of bf16 (ATTNKIT_BF16_PRODUCTS), for q, K and V of bf16: bf16_bf16
+ *   _products  products of bf16 (ATTNKIT_BF16_PRODUCTS). q, K and V must be bf16, so the types of
+ *              the row are bf16_bf16 (see types_parse)
  *   _shortproducts  like _products, but with ATTNKIT_SHORT_WEIGHTS
  *   _alibi _softcap _sinks _dropout _weights
  */
@@ -95,7 +96,8 @@ bool shape_is_cached(const struct shape *shape);
 
 /* Returns the FLOPs of the visible pairs of rows and keys, without the projections of a layer. A
  * query head has 2 (head_dim + value_dim) q_len kv_len FLOPs, or half as many if the call is causal
- * and q_len = kv_len. With a window, only pairs within the window count. */
+ * and q_len = kv_len. With a window, only pairs within the window count. With _tree and _cells, all
+ * pairs count, visible or not. */
 double shape_flops(const struct shape *shape);
 
 /* Returns the bytes of K and V in this type, including scales, for the keys that rows see. */
@@ -106,8 +108,9 @@ double shape_kv_bytes(const struct shape *shape, attnkit_type type);
 bool type_parse(const char *text, attnkit_type *type);
 const char *type_text(attnkit_type type);
 
-/* The types of a row as its name has them, for example "bf16" if the input is f32 and "bf16_bf16"
- * if the input is bf16. types_parse returns false if the text is no such name. */
+/* Types in the name of a row of the benches: the type of K and V or of the matrix, with "bf16_"
+ * before it if the input is bf16, as in "bf16_bf16". types_parse returns false if the text is no
+ * such name. */
 bool types_parse(const char *text, attnkit_type *type, attnkit_type *input);
 const char *input_text(attnkit_type input); /* "bf16_" if the input is bf16, else "" */
 

@@ -18,8 +18,8 @@ class KVCache:
     """Keys and values of `batch` sequences, each of at most `capacity` keys.
 
     type    of the stored elements: float32, float16, bfloat16, int8 (a scale for each row), or blocks of
-            ggml: q8_0, q5_0, q4_0, whose rows are multiples of 32 elements
-    paged   keys of a page, or None. With pages, sequences take memory page by page as they grow
+            ggml: q8_0, q5_0, q4_0 (head_dim and value_dim are multiples of 32)
+    paged   number of keys in a page, or None. With pages, sequences take memory page by page as they grow
     pages   number of pages, with paged; by default enough for all sequences at their capacity
     tiled   store K in tiles of 16 keys: decoding reads tiles faster than rows. Pages are then multiples of 16 keys
 
@@ -105,7 +105,7 @@ class KVCache:
         self._lens += more
 
     def append(self, k: Any, v: Any, lens: Any = None, *, threads: Optional[int] = None) -> None:
-        """Adds rows behind the keys in the cache, converted to the type of the cache.
+        """Adds rows after the keys in the cache, converted to the type of the cache.
 
         k [batch, kv_heads, rows, head_dim] and v [batch, kv_heads, rows, value_dim] are float32, float16 or
         bfloat16. lens, an int for each sequence, says how many of its rows are added: all by default. Raises

@@ -11,7 +11,8 @@ from . import _core
 from ._cache import KVCache
 from ._types import MATRICES, aligned_bytes, number_of
 
-# The names of the matrices of q, k, v and the output: in Llama, in torch.nn.MultiheadAttention, in the header.
+# The names of the matrices and biases of q, k, v and the output: in Llama, in torch.nn.MultiheadAttention, and in
+# attnkit/layer.h.
 NAMES = {
     "w_q": ["q_proj.weight", "q_proj_weight", "w_q"], "b_q": ["q_proj.bias", "b_q"],
     "w_k": ["k_proj.weight", "k_proj_weight", "w_k"], "b_k": ["k_proj.bias", "b_k"],

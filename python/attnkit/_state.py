@@ -33,7 +33,7 @@ class State:
     @property
     def arrays(self) -> Tuple[numpy.ndarray, ...]:
         """Returns max float32 [..., rows], sum float64 [..., rows], out float64 [..., rows, value_dim]: the
-        softmax state as attnkit.h describes it. Raises ValueError before the first update."""
+        softmax state as attnkit/options.h describes it. Raises ValueError before the first update."""
         if self._arrays is None:
             raise ValueError("the state has seen no part of the keys")
         return self._arrays

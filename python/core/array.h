@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An array that Python gave: its memory, shape, strides and type, whichever library made it.
-// Arrays with the buffer protocol, as NumPy's, are read by it. bfloat16 and float8 of ml_dtypes are
-// read as integers of their width. All other arrays are read by DLPack. An array is copied only if
-// attnkit cannot read it where it lies.
+// Arrays with the buffer protocol, such as NumPy's, are read by this protocol. bfloat16 and float8
+// of ml_dtypes are read as integers of their width. All other arrays are read by DLPack. An array
+// is copied only if attnkit cannot read it where it lies.
 #ifndef ATTNKIT_PYTHON_ARRAY_H
 #define ATTNKIT_PYTHON_ARRAY_H
 

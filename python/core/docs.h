@@ -43,7 +43,7 @@ dropout        probability that a weight becomes 0; needs seeds
 seeds          an int, or an array of uint64 or int64 with a seed for each batch entry; only with
                dropout
 bf16_products  multiplies q, k and v of bfloat16 in groups of 32 products, which changes the bits;
-               not with dropout and return_weights. docs/format.md has the arithmetic
+               not with dropout or return_weights. docs/format.md has the arithmetic
 short_weights  with bf16_products: each weight is a single bfloat16, not the sum of two
 return_lse     also float32 [..., q_heads, q_len]: the natural logarithm of the softmax's
                denominator
@@ -54,7 +54,7 @@ threads        1 by default, at most 1024; the bits are the same for any number
 
 Returns the result [..., q_heads, q_len, value_dim] in the type of q, or out. With return_lse or
 return_weights, returns a tuple: the result, then lse and weights, each if it was asked for. A row
-that sees no key is 0, with an lse of -inf.
+that sees no key is 0. Its lse is -inf, or its sink if there are sinks.
 
 Raises TypeError for an array of a wrong type, ValueError for a wrong value, shape or device,
 NotImplementedError for an option that attnkit lacks, OverflowError for numbers and sizes that are
@@ -131,11 +131,12 @@ run.)";
 constexpr const char *enable = R"(enable(unit)
 --
 
-Enables a unit of an instruction set for this process, or tells whether the unit can run.
+Enables a unit of an instruction set for this process.
 
 Only 'avx512+amx' has to be enabled, because a process may use the CPU's tile registers only with
-permission of the operating system. Later calls use the unit, on threads that were started before,
-too; results keep their bits. Call enable when the program starts. Returns None.
+permission of the operating system. For any other unit, the call only tells whether the unit can
+run. Later calls use an enabled unit, on threads that were started before, too; results keep their
+bits. Call enable when the program starts. Returns None.
 
 Raises RuntimeError if there is no such unit, or if it cannot run here; the text says why. After an
 exception, calls use the units that they used before.)";

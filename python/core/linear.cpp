@@ -54,7 +54,7 @@ attnkit_tensor row_tensor(const array &a)
 } // namespace
 
 // pack(w, type) returns the bytes that the packed matrix needs. pack(w, type, memory) packs into
-// memory, aligned to 64.
+// memory, whose address must be a multiple of 64.
 nb::object pack(PyObject *const *args, Py_ssize_t positional, PyObject *names)
 {
     enum { W, TYPE, MEMORY, COUNT };

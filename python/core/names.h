@@ -56,8 +56,8 @@ constexpr int most_names = 40;
 // values.
 struct name_list {
     const char *function;
-    int positional; // how many may be given by position
-    int required;   // how many of these must be given
+    int positional; // how many of the first arguments may be given by position
+    int required;   // how many of the first arguments must be given
     struct {
         const char *name;
         int place;

@@ -30,7 +30,7 @@ bool is_float(const ov::element::Type &type)
     return type == ov::element::f32 || type == ov::element::f16 || type == ov::element::bf16;
 }
 
-// The CPU's plugin turns bool into bytes when it compiles a model.
+// OpenVINO's plugin for the CPU turns bool into bytes when it compiles a model.
 bool is_bool(const ov::element::Type &type)
 {
     return type == ov::element::boolean || type == ov::element::u8;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Turns the shape of a mask into [batch][heads][rows][keys]. A dimension of length 1 that stands
-// for several entries, heads, rows or keys gets a stride of 0. A mask is copied only if it has one
-// column for all keys, or if the elements of its rows are not adjacent.
+// for several batch entries, heads, rows or keys gets a stride of 0. A mask is copied only if it
+// has one column for all keys, or if the elements of its rows are not adjacent.
 #include "python/torch/mask.h"
 
 #include <cstring>

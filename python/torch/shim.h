@@ -33,8 +33,8 @@ using kernel = void(word *stack, uint64_t arguments, uint64_t results);
 // does.
 constexpr uint64_t abi_version = (uint64_t)2 << 56 | (uint64_t)10 << 48;
 
-// Functions with "dtype", "device" or "format" in their names return a value. All other functions
-// that return int32_t return 0 for success.
+// contiguous_format and the functions whose names begin with dtype_ or device_ return a value. All
+// other functions that return int32_t return 0 for success.
 struct shim {
     int32_t (*get_dim)(tensor_handle, int64_t *);
     int32_t (*get_sizes)(tensor_handle, int64_t **);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads and writes NumPy's .npy files (formats 1.0 to 3.0) in C order. The elements may be floats
- * or have the types of masks and segment ids. A function that returns false has printed the reason
- * on standard error.
+ * Reads NumPy's .npy files (formats 1.0 to 3.0) in C order, and writes them (format 1.0). The
+ * elements may be floats or have the types of masks and segment ids. A function that returns false
+ * has printed the reason on standard error.
  */
 #ifndef ATTNKIT_NPY_H
 #define ATTNKIT_NPY_H

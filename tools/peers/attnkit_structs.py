@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structs of attnkit.h for ctypes, and functions that fill them from arrays. Python programs that call the
-library through ctypes use these structs. tests/repository/structs.py compares them with the header."""
+"""The structs of the public headers for ctypes, and functions that fill them from arrays. Python programs that call
+the library through ctypes use these structs. tests/repository/structs.py compares them with attnkit.h."""
 
 import ctypes
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_void_p

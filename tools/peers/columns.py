@@ -9,8 +9,8 @@ from collections import namedtuple
 # `mode` is one of the MODES, or None.
 Column = namedtuple("Column", "title module isa mode", defaults=[None, None])
 
-# Flags of attnkit by which a call multiplies numbers of few bits, and gives other bits than without the flag. For each
-# mode, a function that says whether the mode is for a workload.
+# A mode is one or two flags of attnkit's calls. With these flags, a call multiplies numbers of few bits, so its result
+# has other bits. For each mode, MODES has a function that says whether the mode is for a workload.
 MODES = {"integers": lambda workload: workload.type == "q8_0" and workload.kind != "layer",
          "bf16 products": lambda workload: workload.type == "bfloat16" and workload.kind == "attention",
          "short weights": lambda workload: workload.type == "bfloat16" and workload.kind == "attention"}

@@ -51,8 +51,8 @@ def parser(description):
     add("--rounds", metavar="N", type=positive, help=f"{ROUNDS} by default")
     add("--threads", metavar="N", type=positive, default=1, help="threads of each call; 1 by default")
     add("--cold", metavar="MIB", type=positive,
-        help="memory for copies of K and V (in decode) and of matrices, so that no call finds them in a cache; "
-        "by default 4 times the last-level cache, and at least 128 MiB")
+        help="memory for copies of K and V (in decode and with few query rows) and of matrices, so that no call finds "
+        "them in a cache; by default 4 times the last-level cache, and at least 128 MiB")
     add("--processor-time", action="store_true",
         help="measure processor time, for a machine that other programs use meanwhile; only with one thread")
     add("--markdown", metavar="FILE", help="the table as Markdown; BUILD/peers/peers.md by default")

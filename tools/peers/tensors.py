@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors of attention, the float64 oracle, and the error of an output relative to the oracle. The same seed gives
+"""The tensors of attention, the float64 oracle, and the difference of an output from the oracle. The same seed gives
 the same tensors in every process, so that no tensor is sent through a pipe."""
 
 import os
@@ -78,8 +78,8 @@ def last_level_cache():
 
 
 def cold_copies(workload, mib=None):
-    """Returns how many copies of the cold data are needed so that no call finds data in a CPU cache that an earlier
-    call has read. With `mib`, returns how many copies fill `mib` MiB."""
+    """Returns how many copies of the cold data are needed, so that no CPU cache still has the copy of a call when the
+    call begins. With `mib`, returns how many copies fill `mib` MiB."""
     if not workload.cold_bytes:
         return 1
     memory = mib << 20 if mib else max(LEAST_COLD, 4 * last_level_cache())
@@ -169,8 +169,8 @@ def head_oracle(q, k, v, sees):
 
 
 class Checked:
-    """The reference for an output. `values` are the checked rows in float64. Errors are relative to `largest`.
-    `tolerance` is the largest relative error of a correct output."""
+    """The reference for an output. `values` are the checked rows in float64. The error of a correct output is at most
+    `tolerance` times `largest`."""
 
     def error(self, out):
         """Returns the largest absolute error, or infinite if there is a NaN."""
@@ -182,7 +182,7 @@ class Checked:
 
 
 class Oracle(Checked):
-    """The oracle of attention. Errors are relative to the largest |v|."""
+    """The oracle of attention. `largest` is the largest |v|."""
 
     def __init__(self, workload):
         tensors = Tensors(workload)

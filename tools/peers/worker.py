@@ -22,7 +22,7 @@ from libraries.forms import Cannot
 from tensors import cold_copies
 
 PR_SET_PDEATHSIG = 1
-TRIAL = 0.15        # seconds; a trial ends after this time, or after TRIAL_CALLS calls
+TRIAL = 0.15        # seconds; a trial of a form ends after this time, or after TRIAL_CALLS calls
 TRIAL_CALLS = 50
 LONG = 1.0          # seconds; a first call that takes longer is the whole trial
 WARM = 0.25         # seconds; a longer call needs no warm-up of caches

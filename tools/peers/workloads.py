@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of an element of q and of the result
 KV_BYTES = {**BYTES, "q8_0": 34 / 32}                # bytes of an element of K and V
-WRONG = 1e-3                                         # an output with a larger relative error is wrong
-WRONG_NARROW = {"bfloat16": 1e-2, "q8_0": 3e-2}      # the same where results or factors are rounded to this type
+WRONG = 1e-3                                         # tolerance: an output with a larger error is wrong
+WRONG_NARROW = {"bfloat16": 1e-2, "q8_0": 3e-2}      # the bound where results or factors are rounded to this type
 SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "q8_0": "q8_0"}
 
 
@@ -36,9 +36,9 @@ class Workload:
 
     @property
     def tolerance(self):
-        """Returns the largest error of a correct output, relative to its largest element. A row that sees few keys has
-        results as large as elements of V. They are rounded to bfloat16, or llama.cpp computes their weights from a q
-        that it rounds to q8_0."""
+        """Returns the largest error of a correct output, relative to the largest |v|. A narrow workload with several
+        query rows may have larger errors: its rows that see few keys have results as large as elements of V. These
+        results are rounded to bfloat16, or llama.cpp computes their weights from a q that it rounds to q8_0."""
         if self.decode or not self.narrow:
             return WRONG
         return WRONG_NARROW[self.type]

@@ -6,8 +6,8 @@
 
 Runs the public calls of bench/measure/counts.c under callgrind, in plain C and with AVX2, and counts the instructions
 of one call of each row. The rows are prefill, decode, few rows, linear maps, layers, appends and other calls with small
-shapes, and calls with little or nothing to do. callgrind does not know AVX-512 and NEON; tools/static/loops.py covers
-these instruction sets.
+shapes, and calls with little or nothing to do. callgrind does not know AVX-512, and NEON does not run on x86-64;
+tools/static/loops.py covers these instruction sets.
 
 Fails if a row has over 0.5 % more instructions than are stored in tools/static/counts/. Also fails if a row is missing
 in the build or in tools/static/counts/. Prints every difference, even improvements. `tools/figures --write` stores the

@@ -10,8 +10,8 @@ multiplies integers counts as an FMA. The most used path is the shortest path wi
 and changes of scale that are not needed in every iteration. Loops of a kernel (and of a type, if the kernel has a
 function for each type) with the same number of FMAs share a line of the output. The line has three numbers:
 instructions, loads into vector registers (a broadcast from memory counts as one), and loads and stores of spilled
-vectors. For each CPU model, it also has the percentage of the FMA port limit that the CPU reaches by llvm-mca 19.
-Kernels of integers have no percentage. Each figure is the worst figure of these loops.
+vectors. For each CPU model, it also has the percentage of the FMA port limit that the loop reaches on this CPU by
+llvm-mca 19. Kernels of integers have no percentage. Each figure is the worst figure of these loops.
 
 llvm-mca does not model caches, instruction fetch and store-to-load forwarding.
 

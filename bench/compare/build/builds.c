@@ -258,7 +258,8 @@ static bool find_build(const char *side, const char *folder, char files[FILES][P
                         strerror(errno));
     return !access(files[WORKER], R_OK) ||
            complain("%s: the folder %s has no worker: %s: %s; `meson compile -C %s worker` builds "
-                    "it; for a revision that is older than workers, give its name",
+                    "it. If the source there has no worker yet, give the name of the revision "
+                    "instead of the folder",
                     side, folder, files[WORKER], strerror(errno), folder);
 }
 

@@ -53,7 +53,7 @@ static void *part(const struct image *image, uint64_t offset, uint64_t bytes)
     return offset <= image->size && bytes <= image->size - offset ? image->bytes + offset : NULL;
 }
 
-/* Returns the program header of this type with the address in its segment. If the address is 0,
+/* Returns the program header of this type whose segment has the address. If the address is 0,
  * returns the first header of this type. Returns NULL if there is no such header. */
 static const ElfW(Phdr) * segment(const struct image *image, uint32_t type, uint64_t address)
 {

@@ -23,7 +23,7 @@
 enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWRITTEN = 0xa5 };
 
 static const double least_seconds = 150e-6; /* shortest timing */
-static const double narrow = 0.01;          /* a measurement ends at this width of the interval */
+static const double narrow = 0.01;          /* a measurement ends if the interval is not wider */
 static const double close_enough = 1e-4; /* in units of the largest element, if bits may differ */
 
 /* The state of pairs_measure. The set-ups are nested, and the innermost set-up makes all calls. */

@@ -26,9 +26,9 @@ class Link(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """blocks is the number of blocks of rows, hop_bytes the size of the state of the largest block. messages and bytes
-    are what all ranks together send. seconds is the time of the call. fill is the part of this time in which the last
-    rank waits for its first block."""
+    """blocks is the number of blocks of rows. hop_bytes is the size of the state of the largest block or, for
+    tree_attention, the size of a rank's result with its lse. messages and bytes are what all ranks together send.
+    seconds is the time of the call. fill is the part of this time in which the last rank waits for its first block."""
     blocks: int
     hop_bytes: int
     messages: int

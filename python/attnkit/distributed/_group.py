@@ -10,7 +10,8 @@ from typing import Any, ContextManager, Dict, Iterator, List, Optional
 
 import numpy
 
-_abandoned: List[Any] = []  # messages of broken groups: they keep their memory, to which a late message may still write
+# Pending messages of broken groups. They are kept because a late message may still write to their memory.
+_abandoned: List[Any] = []
 MOST_BYTES = 1 << 30  # of a message; a longer message is sent in pieces, because MPI counts bytes in 32 bits
 
 
@@ -40,7 +41,7 @@ class Group:
     """The ranks of a call, over a transport: an object with `rank`, `size`, send(to, data, tag) and receive(source,
     data, tag). send and receive start a message, whose data is an array of bytes, and return an object with
     wait(seconds). wait returns when the message is complete, and raises an exception if the message fails or takes
-    longer than `seconds`. Messages between two ranks that have the same tag arrive in order. If messages move only
+    longer than `seconds`. Messages with the same tag between two ranks arrive in order. If messages move only
     inside calls of the transport, the transport also has progress(), a context in which they move by themselves.
 
     timeout is in seconds. A wait that takes longer ends with PeerError. The timeout has to cover the longest time in
@@ -65,8 +66,8 @@ class Group:
         self._open.clear()
 
     def give_up(self, what: str, error: Exception, is_late: bool) -> None:
-        """Raises PeerError, now and in all later calls. A message that is still on its way could be taken for a
-        message of a later call."""
+        """Raises PeerError, now and in all later calls, because a message that is still on its way could otherwise be
+        taken for a message of a later call."""
         why = f"nothing came or went within {self.timeout:g} s" if is_late else str(error).strip() or repr(error)
         text = f"rank {self.rank} {what}: {why}"
         self._break(text)

@@ -50,8 +50,8 @@ class _MPITransport:
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """Moves messages while the caller computes, if MPI allows several threads. mpi4py asks MPI to allow them.
-        Otherwise messages wait for the next call of MPI, which makes a chain slower."""
+        """Moves messages while the caller computes, if MPI allows several threads. Otherwise messages wait for the next
+        call of MPI, which makes a chain slower. mpi4py asks MPI to allow several threads."""
         if not self._may_thread:
             yield
             return

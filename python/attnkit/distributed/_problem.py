@@ -31,7 +31,7 @@ def _fact(value: Any) -> str:
 
 
 class Block(NamedTuple):
-    """Some batch entries and some rows, which go along the ranks together."""
+    """Some batch entries and some rows, whose states go from rank to rank together."""
     entries: slice
     rows: slice
 
@@ -109,7 +109,7 @@ class Problem:
             if name in self.options:
                 numbers = array_of(self.options[name])
                 if numbers.dtype.kind not in "iu" or numbers.ndim > 1:
-                    raise TypeError(f"{name} must be an integer, or an array of one for each batch entry")
+                    raise TypeError(f"{name} must be an integer, or an array of one integer for each batch entry")
                 if numbers.ndim == 1 and numbers.size != self.batch:
                     raise ValueError(f"{name} has {numbers.size} elements: must have one for each batch entry "
                                      f"({self.batch})")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention on all ranks at the same time. The ranks exchange the results over their own keys, and each rank merges
-them."""
+"""Attention on all ranks at the same time. Each rank computes the result for its own keys. The ranks exchange these
+results, and each rank merges them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def tree_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = F
     messages. Every rank gets the same bits. They depend on how the keys are spread, and differ from the bits of one
     process. tree_attention is for few rows, as in decoding, because each rank receives the parts of all other ranks.
 
-    Arguments and exceptions are as in chain_attention, without everywhere and block_rows. The result is in the type
-    of q. With return_lse the function returns a tuple of result and lse.
+    Arguments and exceptions are as in chain_attention, which also has the arguments everywhere and block_rows. The
+    result is in the type of q. With return_lse the function returns a tuple of result and lse.
 
     Error: the errors of the parts, and the error of one merge (attnkit_merge). Let u = 2^-24, n <= 1000 the number of
     ranks, w_i their weights (with the sum 1), A = sum_i w_i |out_i|, and let the part of rank i be off by e_i in out_i

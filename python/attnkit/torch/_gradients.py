@@ -59,9 +59,9 @@ def _with_column(tensor, value):
 def backward(ctx, grad_out, grad_lse):
     """Returns the gradients that torch's own backward op gives for attnkit's results.
 
-    torch's op takes no gradient of lse. For each weight of a row, the op subtracts the sum of grad_out * out over the
-    row. The gradient of lse has to be added to the differences. One more column does this: grad_out has 1 in it, and
-    out has -grad_lse."""
+    torch's op takes no gradient of lse. The op subtracts the sum of grad_out * out over a row from the gradient of each
+    weight of the row. The gradient of lse has to be added to these differences. One more column does this: grad_out has
+    1 in this column, and out has -grad_lse."""
     q, k, v, mask, bias, out, lse = ctx.saved_tensors
     nothing = (None,) * (len(ARGUMENTS) - 3)
     if grad_out is None and grad_lse is None:

@@ -17,8 +17,8 @@ ARITHMETIC = {"add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_"
 
 class Mask(torch.Tensor):
     """A mask that is stored as a rule. Row i has the position first_row + i among the keys, and key j the position j.
-    causal and window are as in attnkit.attention; padding is None, or bool [batch, 1, 1, keys], false for keys that no
-    row sees.
+    pattern has causal and window as in attnkit.attention. padding is None, or bool [batch, 1, 1, keys], false for keys
+    that no row sees.
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # __torch_dispatch__ below is enough, and costs less
@@ -89,7 +89,8 @@ def _is_traced(attention_mask):
 def _padding(attention_mask, kv_length, kv_offset, last_row):
     """Returns which keys are no padding, as [batch, 1, 1, keys], or None if the padding hides no key from a row.
 
-    last_row is the last position that a row sees. Keys behind it, in a cache of fixed size, need no padding."""
+    last_row is the last key that a row sees. In a cache of fixed size there are keys after it. They are hidden anyway,
+    so the padding need not hide them."""
     if attention_mask is None:
         return None
     if attention_mask.shape[-1] > last_row and bool(attention_mask[:, kv_offset:].all()):
@@ -100,8 +101,8 @@ def _padding(attention_mask, kv_length, kv_offset, last_row):
 
 def _hides_nothing(kv_length, q_offset, kv_offset, attention_mask, config):
     """Returns whether the mask of one row may be None, as for "sdpa": whether the row is a decoding step that sees all
-    keys. A step computes so little that making a mask costs a noticeable part of it. Models in NEED_A_MASK get a mask
-    in every call."""
+    keys. A step computes so little that making a mask takes a noticeable part of its time. Models in NEED_A_MASK get
+    a mask in every call."""
     return (isinstance(q_offset, int) and q_offset + 1 == kv_offset + kv_length and
             getattr(config, "model_type", None) not in NEED_A_MASK and
             (attention_mask is None or not _is_traced(attention_mask) and

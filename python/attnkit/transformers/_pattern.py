@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognises the mask functions of transformers by the code that made them. A function says for one row and one key
+"""Recognises the mask functions of transformers by their code objects. A function says for one row and one key
 whether the row sees the key; attnkit takes the rule itself, as causal and window.
 
 A function that is not recognised gives None. Its mask is then computed for every pair of row and key."""

@@ -123,8 +123,8 @@ static bool find_role(const struct weights_file *file, const char *prefix, enum 
     return true;
 }
 
-/* Returns whether the tensor has this rank and no size of 0, because the library takes a size of 0
- * for a default. */
+/* Returns whether the tensor is missing, or has this rank and no size of 0. A size of 0 is refused,
+ * because the library would take it for a default. */
 static bool check_tensor(const struct tensor *tensor, int rank)
 {
     if (!tensor->data)

@@ -102,7 +102,7 @@ int run_command(int argc, char **argv)
         {"--bf16-products", "PARTS",
          "with --kv-type bf16: round q to bf16, and each weight to the sum of 1\n"
          "or 2 bf16, and multiply bf16 in groups of 32 products. This changes the\n"
-         "bits of the result. Not with --weights and --dropout",
+         "bits of the result. Not with --weights or --dropout",
          &values.bf16_products},
         {"--key-index", "FILE",
          "the rows of k and v are the cells of a cache, whose keys lie in any order.\n"

@@ -34,7 +34,7 @@ static double end_of_cells(const struct run *run, int64_t b)
     return (double)largest + 1.0;
 }
 
-/* Returns the position of row 0 of the entry, or 0 if rows have no positions. Positions are
+/* Returns the position of row 0 of the batch entry, or 0 if rows have no positions. Positions are
  * floating-point numbers, so that sums do not overflow. */
 static double offset_of(const struct run *run, int64_t b)
 {
@@ -59,7 +59,7 @@ static double visible_keys(const struct run *run, double position, double keys)
     return seen > 0.0 && kept > first ? larger(kept, end) : kept + seen;
 }
 
-/* Returns how many of an entry's cells hold a key that the row may see. */
+/* Returns how many of a batch entry's cells hold a key that the row may see. */
 static double visible_cells(const struct run *run, int64_t b, double position)
 {
     double count = 0.0;

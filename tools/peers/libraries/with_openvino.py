@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """OpenVINO, by ScaledDotProductAttention of opset 13, compiled for the given shapes and for dynamic shapes. The
-inference precision is f32; for tensors of 16 bits, there is also a form with the precision of their type. Groups of
-query heads are broadcast in the graph, or folded into query rows. Token-major tensors are transposed in the graph.
-Tensors are shared, not copied."""
+inference precision is f32; for tensors of 16 bits, there is also a form with the precision of their type. KV heads are
+broadcast to their groups of query heads in the graph, or the groups are folded into query rows. Token-major tensors are
+transposed in the graph. Tensors are shared, not copied."""
 
 import functools
 import itertools
