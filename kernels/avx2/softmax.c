@@ -11,4 +11,4 @@
 #include "kernels/avx2/avx2.h"
 
 /* Defines attnkit_avx2_softmax. */
-#include "kernels/vectors/softmax_panel.h"
+#include "kernels/vectors/softmax/panel.h"

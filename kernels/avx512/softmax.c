@@ -11,4 +11,4 @@
 #include "kernels/avx512/avx512.h"
 
 /* Defines attnkit_avx512_softmax. */
-#include "kernels/vectors/softmax_panel.h"
+#include "kernels/vectors/softmax/panel.h"

@@ -26,7 +26,7 @@ static float32x4_t scale_and_mask(float *s, int lanes, int keys, int32x4_t visib
     return block_max;
 }
 
-#include "kernels/vectors/softmax.h"
+#include "kernels/vectors/softmax/lanes.h"
 
 void attnkit_neon_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                           const struct state *st, float *rescale)

@@ -396,7 +396,11 @@ static float product_by_tile(const char *isa, bool is_panel, const uint16_t *q, 
     for (int w = 0; w < MODEL_DIM / g->elements; w++)
         for (int lane = 0; lane < lanes; lane++)
             words[w * lanes + lane] = q_words[w];
+    if (g->begin)
+        g->begin();
     g->scores(words, lanes, is_panel ? lanes : 1, &rows, 1, s);
+    if (g->end)
+        g->end();
     return s[0];
 }
 
@@ -415,6 +419,57 @@ static void scores_have_the_bits_of_the_models(void **state)
         for (int i = 0; i < 2 * name_count; i++)
             assert_true(same_bits(&product,
                                   (const float[]){product_by_tile(names[i / 2], i % 2, q, k)}, 1));
+    }
+}
+
+/* --- The largest weight ----------------------------------------------------------------------- */
+
+/* What softmax of struct grouped_kernels computes for each lane. */
+struct weighed {
+    _Alignas(MAX_VECTOR * sizeof(float)) float max[MAX_LANES], sum[MAX_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float rescale[MAX_LANES], largest[MAX_LANES];
+};
+
+/* Computes the softmax of the same scores in each lane. */
+static void weigh(const struct kernels *kernels, bool is_short, const float *scores, int keys,
+                  struct weighed *of)
+{
+    _Alignas(MAX_VECTOR * sizeof(float)) static float s[KEY_BLOCK * MAX_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) static float words[2 * KEY_BLOCK * MAX_LANES];
+    const int lanes = kernels->lanes;
+    const struct state st = {of->max, of->sum, NULL};
+    const struct weight_parts to = {of->largest, words};
+    for (int lane = 0; lane < lanes; lane++) {
+        of->max[lane] = -INFINITY;
+        of->sum[lane] = 0.0f;
+        for (int key = 0; key < keys; key++)
+            s[key * lanes + lane] = scores[key];
+    }
+    kernels->grouped->softmax(s, lanes, keys, NULL, 1.0f, &st, is_short, of->rescale, &to);
+}
+
+/* exp2 rounds, so the weight of a smaller score may be larger. This happens at some 80,000 of a
+ * billion scores. */
+static void the_largest_weight_may_be_of_another_score_than_the_largest(void **state)
+{
+    (void)state;
+    const float smaller = -0x1.914b18p-10f, larger = nextafterf(smaller, 0.0f);
+    const float scores[] = {-3.0f, larger, smaller, larger, -50.0f};
+    struct weighed of_larger, right_one, own;
+    for (int i = 0; i < 2 * name_count; i++) {
+        struct isa_choice choice;
+        assert_int_equal(attnkit_isa_pick(names[i / 2], &choice, NULL), ATTNKIT_OK);
+        const bool is_short = i % 2;
+        weigh(&attnkit_scalar, is_short, &larger, 1, &of_larger);
+        weigh(&attnkit_scalar, is_short, scores, 5, &right_one);
+        assert_true(right_one.largest[0] > of_larger.largest[0]);
+        weigh(choice.kernels, is_short, scores, 5, &own);
+        for (int lane = 0; lane < choice.kernels->lanes; lane++) {
+            assert_true(same_bits(&own.largest[lane], right_one.largest, 1));
+            assert_true(same_bits(&own.sum[lane], right_one.sum, 1));
+            assert_true(same_bits(&own.max[lane], right_one.max, 1));
+            assert_true(same_bits(&own.rescale[lane], right_one.rescale, 1));
+        }
     }
 }
 
@@ -496,6 +551,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(reference_is_inside_the_bound),
         cmocka_unit_test(strange_numbers_have_the_bits_of_the_reference_and_are_inside_the_bound),
         cmocka_unit_test(scores_have_the_bits_of_the_models),
+        cmocka_unit_test(the_largest_weight_may_be_of_another_score_than_the_largest),
         cmocka_unit_test(the_trial_finds_a_single_wrong_bit),
     };
     if (name_count == 0) {

@@ -157,17 +157,31 @@ static inline __attribute__((always_inline)) void add_sums_of_few(const float *s
     }
 }
 
-/* Copies the words of the last columns of V, which are fewer than FEW_LANES. Zeros follow them. */
-static inline void copy_columns(const struct rows *v, int64_t c, int words, float *copy)
+/* Copies the words of the last columns of V, which are fewer than FEW_LANES, from word `first` on.
+ * Zeros follow them. */
+static inline void copy_columns(const struct rows *v, int64_t c, int first, int words, float *copy)
 {
     for (int w = 0; w < words; w++) {
-        const float *const row = (const float *)(const void *)(v->first + w * v->stride) + c;
+        const float *const row = (const float *)(const void *)(v->first + (first + w) * v->stride);
         for (int j = 0; j < FEW_VECTORS; j++) {
             const int64_t left = v->dim - c - j * VECTOR;
             store_aligned(copy + w * FEW_LANES + j * VECTOR,
-                          left > 0 ? load_first(row + j * VECTOR, left) : broadcast(0.0f));
+                          left > 0 ? load_first(row + c + j * VECTOR, left) : broadcast(0.0f));
         }
     }
+}
+
+/* Returns the words of a group of V, from word `first` on, for the columns from c on. Fewer than
+ * FEW_LANES columns are copied. */
+static inline struct line_words columns_of_group(const struct rows *v, int64_t c, int first,
+                                                 int words, float copy[GROUP_WORDS * FEW_LANES])
+{
+    const char *const row = v->first + first * v->stride;
+    if (v->dim - c >= FEW_LANES)
+        return (struct line_words){(const float *)(const void *)row + c,
+                                   v->stride / (ptrdiff_t)sizeof(float), words};
+    copy_columns(v, c, first, words, copy);
+    return (struct line_words){copy, FEW_LANES, words};
 }
 
 static __attribute__((noinline)) void weighted_v_of_few(const float *parts, int rows,
@@ -176,19 +190,13 @@ static __attribute__((noinline)) void weighted_v_of_few(const float *parts, int 
                                                         bool is_short, float *o)
 {
     _Alignas(MAX_VECTOR * sizeof(float)) float sums[FEW_ROWS * FEW_LANES];
-    _Alignas(MAX_VECTOR * sizeof(float)) float copy[KEY_BLOCK / ELEMENTS * FEW_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float copy[GROUP_WORDS * FEW_LANES];
     const float *const low = parts + KEY_BLOCK / ELEMENTS * VECTOR;
     const int words = (int)whole_quads(keys) / ELEMENTS;
     for (int64_t c = 0; c < v->dim; c += FEW_LANES) {
-        struct line_words x = {(const float *)(const void *)v->first + c,
-                               v->stride / (ptrdiff_t)sizeof(float), 0};
-        if (v->dim - c < FEW_LANES) {
-            copy_columns(v, c, words, copy);
-            x = (struct line_words){copy, FEW_LANES, 0};
-        }
         memset(sums, 0, sizeof sums);
-        for (int w = 0; w < words; w += GROUP_WORDS, x.first += GROUP_WORDS * x.by_word) {
-            x.count = words_of_group(words - w);
+        for (int w = 0; w < words; w += GROUP_WORDS) {
+            const struct line_words x = columns_of_group(v, c, w, words_of_group(words - w), copy);
             add_group_of_few(parts + w * VECTOR, VECTOR, &x, sums, rows);
             if (!is_short)
                 add_group_of_few(low + w * VECTOR, VECTOR, &x, sums, rows);

@@ -13,7 +13,7 @@
 #ifndef ATTNKIT_VECTORS_GROUPED_SOFTMAX_H
 #define ATTNKIT_VECTORS_GROUPED_SOFTMAX_H
 
-#include "kernels/vectors/scale_panel.h"
+#include "kernels/vectors/softmax/scale.h"
 
 _Static_assert((int)QUAD_ELEMENTS <= (int)SIDE_BY_SIDE, "exp2_vectors takes a quad");
 

@@ -2,10 +2,10 @@
  *
  * The second pass of softmax over the scores t of a panel. It computes the weights of one vector of
  * lanes, some keys at a time, and updates the state. exp2 limits the speed of this pass. The first
- * pass, which takes the maximum, is in scale_panel.h, or in the softmax.c of NEON.
+ * pass, which takes the maximum, is in scale.h, or in the softmax.c of NEON.
  */
-#ifndef ATTNKIT_VECTORS_SOFTMAX_H
-#define ATTNKIT_VECTORS_SOFTMAX_H
+#ifndef ATTNKIT_VECTORS_SOFTMAX_LANES_H
+#define ATTNKIT_VECTORS_SOFTMAX_LANES_H
 
 #include "kernels/kernels.h"
 

@@ -3,8 +3,8 @@
  * The first pass of softmax over the scores of a panel: it scales and masks the scores, and takes
  * the maximum of each lane, for all vectors of lanes at once.
  */
-#ifndef ATTNKIT_VECTORS_SCALE_PANEL_H
-#define ATTNKIT_VECTORS_SCALE_PANEL_H
+#ifndef ATTNKIT_VECTORS_SOFTMAX_SCALE_H
+#define ATTNKIT_VECTORS_SOFTMAX_SCALE_H
 
 #include "kernels/kernels.h"
 

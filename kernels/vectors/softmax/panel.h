@@ -8,8 +8,8 @@
 #ifndef ATTNKIT_VECTORS_SOFTMAX_PANEL_H
 #define ATTNKIT_VECTORS_SOFTMAX_PANEL_H
 
-#include "kernels/vectors/scale_panel.h"
-#include "kernels/vectors/softmax.h"
+#include "kernels/vectors/softmax/scale.h"
+#include "kernels/vectors/softmax/lanes.h"
 
 static inline __attribute__((always_inline)) void softmax(float *s, int keys,
                                                           const int32_t *visible, float scale_log2,
