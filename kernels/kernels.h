@@ -491,10 +491,6 @@ enum { HAS_PRODUCTS = 1 };
 #define LEAST_WEIGHT 0x1p-40f
 #define LEAST_PEAK 0x1p-100f
 
-enum {
-    LEAST_L2_FLOATS = 144 << 10 /* a little more than half of an L2 of 1 MiB */
-};
-
 /* Returns n, rounded up to whole quads. */
 static inline int64_t whole_quads(int64_t n)
 {
@@ -513,9 +509,7 @@ struct weight_parts {
  * words are whole quads, and end with zeros. In words of q, K and V, elements whose magnitude is
  * less than LEAST_FACTOR are 0. */
 struct grouped_kernels {
-    int elements;    /* elements of a word: 1 or 2 */
-    int item_floats; /* most floats of queries, states and totals of an item: LEAST_L2_FLOATS, or
-                      * more if every CPU with these tiles has a larger L2 */
+    int elements; /* elements of a word: 1 or 2 */
 
     /* NULL, or called before and after calls of scores and weighted_v, by the same thread. Between
      * `begin` and `end`, registers hold a state that no other code of the thread changes. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tries the tiles of a unit for groups of products with crafted numbers. isa.c does not use the
- * unit if a score or an element of o has other bits than with the scalar tiles. A trial takes some
- * milliseconds, so only units that a program has to enable are tried.
+ * unit if a score, an element of o or a number of the softmax has other bits than with the scalar
+ * tiles. A trial takes some milliseconds, so only units that a program has to enable are tried.
  */
 #include "dispatch/cpu/probe.h"
 
@@ -19,6 +19,8 @@ struct group_trial {
 struct group_results {
     _Alignas(MAX_VECTOR * sizeof(float)) float s[GROUP_KEYS * GROUP_LANES];
     _Alignas(MAX_VECTOR * sizeof(float)) float o[GROUP_DIM * GROUP_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float max[GROUP_LANES], sum[GROUP_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float rescale[GROUP_LANES];
 };
 
 /* Draws bf16 of both signs, with exponents from -spread to spread. Half of them have only one bit
@@ -61,19 +63,20 @@ static void score_trial(const struct grouped_kernels *g, const struct group_tria
 }
 
 static void weigh_trial(const struct grouped_kernels *g, const struct group_trial *t, bool is_short,
-                        float *o)
+                        struct group_results *r)
 {
     enum { PARTS = 2 * KEY_BLOCK * GROUP_LANES };
     _Alignas(MAX_VECTOR * sizeof(float)) float parts[PARTS];
-    _Alignas(MAX_VECTOR * sizeof(float)) float sum[GROUP_LANES] = {0.0f}, rescale[GROUP_LANES];
-    _Alignas(MAX_VECTOR * sizeof(float)) float largest[GROUP_LANES], max[GROUP_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float largest[GROUP_LANES];
     _Alignas(MAX_VECTOR * sizeof(float)) float scores[GROUP_KEYS * GROUP_LANES];
-    const struct state st = {.row_max = max, .row_sum = sum};
+    const struct state st = {.row_max = r->max, .row_sum = r->sum};
     const struct weight_parts to = {largest, parts};
     float words[GROUP_QUADS * GROUP_DIM]; /* GROUP_KEYS are at most GROUP_QUADS */
     const struct rows v = {(const char *)words, GROUP_DIM * sizeof(float), GROUP_DIM};
-    for (int lane = 0; lane < GROUP_LANES; lane++)
-        max[lane] = -INFINITY;
+    for (int lane = 0; lane < GROUP_LANES; lane++) {
+        r->max[lane] = -INFINITY;
+        r->sum[lane] = 0.0f;
+    }
     for (int key = 0; key < GROUP_KEYS; key += GROUP_PRODUCTS) {
         const void *row[GROUP_PRODUCTS];
         const int left = (int)whole_quads(GROUP_KEYS) - key;
@@ -83,8 +86,8 @@ static void weigh_trial(const struct grouped_kernels *g, const struct group_tria
                       words + key / g->elements * GROUP_DIM);
     }
     memcpy(scores, t->scores, sizeof scores);
-    g->softmax(scores, GROUP_LANES, GROUP_KEYS, NULL, 1.0f, &st, is_short, rescale, &to);
-    g->weighted_v(parts, GROUP_LANES, GROUP_LANES, largest, NULL, &v, GROUP_KEYS, is_short, o);
+    g->softmax(scores, GROUP_LANES, GROUP_KEYS, NULL, 1.0f, &st, is_short, r->rescale, &to);
+    g->weighted_v(parts, GROUP_LANES, GROUP_LANES, largest, NULL, &v, GROUP_KEYS, is_short, r->o);
 }
 
 static __attribute__((noinline)) void run_trial(const struct grouped_kernels *g,
@@ -94,7 +97,7 @@ static __attribute__((noinline)) void run_trial(const struct grouped_kernels *g,
     if (g->begin)
         g->begin();
     score_trial(g, t, r->s);
-    weigh_trial(g, t, is_short, r->o);
+    weigh_trial(g, t, is_short, r);
     if (g->end)
         g->end();
 }
@@ -106,6 +109,13 @@ static bool are_same(const float *x, const float *y, int count)
         if (memcmp(&x[i], &y[i], sizeof *x) != 0 && (x[i] == x[i] || y[i] == y[i]))
             return false;
     return true;
+}
+
+static bool are_same_results(const struct group_results *x, const struct group_results *y)
+{
+    return are_same(x->s, y->s, GROUP_KEYS * GROUP_LANES) &&
+           are_same(x->o, y->o, GROUP_DIM * GROUP_LANES) && are_same(x->max, y->max, GROUP_LANES) &&
+           are_same(x->sum, y->sum, GROUP_LANES) && are_same(x->rescale, y->rescale, GROUP_LANES);
 }
 
 bool attnkit_groups_keep_bits(const struct grouped_kernels *grouped, int lanes)
@@ -120,8 +130,7 @@ bool attnkit_groups_keep_bits(const struct grouped_kernels *grouped, int lanes)
         draw_trial(&random, spreads[i], &trial);
         run_trial(&attnkit_scalar_grouped, &trial, i % 2, &right);
         run_trial(grouped, &trial, i % 2, &own);
-        if (!are_same(own.s, right.s, GROUP_KEYS * GROUP_LANES) ||
-            !are_same(own.o, right.o, GROUP_DIM * GROUP_LANES))
+        if (!are_same_results(&own, &right))
             return false;
     }
     return true;

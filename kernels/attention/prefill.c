@@ -112,7 +112,7 @@ static int64_t mask_floats(const struct attention *a, int lanes)
 
 int attnkit_most_panel_rows(const struct attention *a, const struct kernels *kernels)
 {
-    const int64_t most_floats = is_grouped(a) ? kernels->grouped->item_floats : LEAST_L2_FLOATS;
+    const int64_t most_floats = 144 << 10; /* a little more than half of an L2 of 1 MiB */
     const int64_t floats = wide_dim(a) + state_floats(a) + total_floats(a);
     const int rows = floats > most_floats / ROW_BLOCK ? ROW_BLOCK / 2 : ROW_BLOCK;
     return rows / kernels->lanes * kernels->lanes;

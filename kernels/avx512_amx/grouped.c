@@ -315,7 +315,6 @@ static void weighted_v(const float *parts, int lanes, int rows, const float *lar
 extern const struct grouped_kernels KERNEL(grouped);
 const struct grouped_kernels KERNEL(grouped) = {
     .elements = ELEMENTS,
-    .item_floats = 2 * LEAST_L2_FLOATS, /* L2 has 2 MiB */
     .begin = begin,
     .end = end,
     .pack_row = pack_row,

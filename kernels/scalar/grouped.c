@@ -145,7 +145,6 @@ static void weighted_v(const float *parts, int lanes, int rows, const float *lar
 
 const struct grouped_kernels attnkit_scalar_grouped = {
     .elements = 1,
-    .item_floats = LEAST_L2_FLOATS,
     .pack_row = pack_row,
     .pack_group = pack_group,
     .scores = scores,

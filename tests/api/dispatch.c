@@ -516,7 +516,7 @@ _Static_assert(offsetof(struct matrix_integer_kernels, add) -
                    4 * sizeof(entry),
                "every entry of struct matrix_integer_kernels belongs into list_entries, too");
 _Static_assert(sizeof(struct grouped_kernels) == (3 + 5) * sizeof(entry),
-               "every entry of struct grouped_kernels belongs into list_entries, too");
+               "every entry of struct grouped_kernels but begin and end belongs into list_entries");
 
 static void list_entries(const struct kernels *k, entry entries[ENTRIES])
 {

@@ -424,11 +424,32 @@ static void scores_have_the_bits_of_the_models(void **state)
 
 /* --- The largest weight ----------------------------------------------------------------------- */
 
-/* What softmax of struct grouped_kernels computes for each lane. */
+/* What softmax of struct grouped_kernels computes for each lane, and o of a column of V that holds
+ * 1, 2, 3, ... */
 struct weighed {
+    _Alignas(MAX_VECTOR * sizeof(float)) float o[MAX_LANES];
     _Alignas(MAX_VECTOR * sizeof(float)) float max[MAX_LANES], sum[MAX_LANES];
     _Alignas(MAX_VECTOR * sizeof(float)) float rescale[MAX_LANES], largest[MAX_LANES];
 };
+
+static void weigh_column(const struct grouped_kernels *g, int lanes, int keys, bool is_short,
+                         const struct weight_parts *parts, float *o)
+{
+    uint16_t column[GROUP_PRODUCTS];
+    const void *rows[GROUP_PRODUCTS];
+    float words[GROUP_PRODUCTS * MAX_VECTOR] = {0.0f};
+    for (int i = 0; i < GROUP_PRODUCTS; i++) {
+        column[i] = bf16_from_float((float)(i + 1));
+        rows[i] = i < keys ? &column[i] : NULL;
+    }
+    g->pack_group(rows, (int)whole_quads(keys), 1, words);
+    if (g->begin)
+        g->begin();
+    g->weighted_v(parts->words, lanes, lanes, parts->largest, NULL,
+                  &(struct rows){(const char *)words, sizeof(float), 1}, keys, is_short, o);
+    if (g->end)
+        g->end();
+}
 
 /* Computes the softmax of the same scores in each lane. */
 static void weigh(const struct kernels *kernels, bool is_short, const float *scores, int keys,
@@ -446,6 +467,7 @@ static void weigh(const struct kernels *kernels, bool is_short, const float *sco
             s[key * lanes + lane] = scores[key];
     }
     kernels->grouped->softmax(s, lanes, keys, NULL, 1.0f, &st, is_short, of->rescale, &to);
+    weigh_column(kernels->grouped, lanes, keys, is_short, &to, of->o);
 }
 
 /* exp2 rounds, so the weight of a smaller score may be larger. This happens at some 80,000 of a
@@ -469,6 +491,7 @@ static void the_largest_weight_may_be_of_another_score_than_the_largest(void **s
             assert_true(same_bits(&own.sum[lane], right_one.sum, 1));
             assert_true(same_bits(&own.max[lane], right_one.max, 1));
             assert_true(same_bits(&own.rescale[lane], right_one.rescale, 1));
+            assert_true(same_bits(&own.o[lane], right_one.o, 1));
         }
     }
 }
@@ -499,6 +522,14 @@ static void wrong_weighted_v(const float *parts, int lanes, int rows, const floa
     flip_last_bit(&o[v->dim * lanes - 1]);
 }
 
+static void wrong_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
+                          const struct state *st, bool is_short, float *rescale,
+                          const struct weight_parts *to)
+{
+    right->softmax(s, lanes, keys, visible, scale_log2, st, is_short, rescale, to);
+    flip_last_bit(&st->row_sum[lanes - 1]);
+}
+
 static void the_trial_finds_a_single_wrong_bit(void **state)
 {
     (void)state;
@@ -515,6 +546,9 @@ static void the_trial_finds_a_single_wrong_bit(void **state)
         assert_false(attnkit_groups_keep_bits(&wrong, lanes));
         wrong = *right;
         wrong.weighted_v = wrong_weighted_v;
+        assert_false(attnkit_groups_keep_bits(&wrong, lanes));
+        wrong = *right;
+        wrong.softmax = wrong_softmax;
         assert_false(attnkit_groups_keep_bits(&wrong, lanes));
     }
 }

@@ -171,17 +171,36 @@ static inline void copy_columns(const struct rows *v, int64_t c, int first, int 
     }
 }
 
-/* Returns the words of a group of V, from word `first` on, for the columns from c on. Fewer than
- * FEW_LANES columns are copied. */
-static inline struct line_words columns_of_group(const struct rows *v, int64_t c, int first,
-                                                 int words, float copy[GROUP_WORDS * FEW_LANES])
+/* Adds the products of the parts and the last columns of V, from c on, to sums[row][lane]. */
+static __attribute__((noinline)) void add_last_columns(const float *parts, int rows,
+                                                       const struct rows *v, int64_t c, int words,
+                                                       bool is_short, float *sums)
 {
-    const char *const row = v->first + first * v->stride;
-    if (v->dim - c >= FEW_LANES)
-        return (struct line_words){(const float *)(const void *)row + c,
-                                   v->stride / (ptrdiff_t)sizeof(float), words};
-    copy_columns(v, c, first, words, copy);
-    return (struct line_words){copy, FEW_LANES, words};
+    _Alignas(MAX_VECTOR * sizeof(float)) float copy[GROUP_WORDS * FEW_LANES];
+    const float *const low = parts + KEY_BLOCK / ELEMENTS * VECTOR;
+    for (int w = 0; w < words; w += GROUP_WORDS) {
+        const struct line_words x = {copy, FEW_LANES, words_of_group(words - w)};
+        copy_columns(v, c, w, x.count, copy);
+        add_group_of_few(parts + w * VECTOR, VECTOR, &x, sums, rows);
+        if (!is_short)
+            add_group_of_few(low + w * VECTOR, VECTOR, &x, sums, rows);
+    }
+}
+
+/* Adds the products of the parts and FEW_LANES columns of V, from c on, to sums[row][lane]. */
+static inline __attribute__((always_inline)) void add_columns(const float *parts, int rows,
+                                                              const struct rows *v, int64_t c,
+                                                              int words, bool is_short, float *sums)
+{
+    const float *const low = parts + KEY_BLOCK / ELEMENTS * VECTOR;
+    struct line_words x = {(const float *)(const void *)v->first + c,
+                           v->stride / (ptrdiff_t)sizeof(float), 0};
+    for (int w = 0; w < words; w += GROUP_WORDS, x.first += GROUP_WORDS * x.by_word) {
+        x.count = words_of_group(words - w);
+        add_group_of_few(parts + w * VECTOR, VECTOR, &x, sums, rows);
+        if (!is_short)
+            add_group_of_few(low + w * VECTOR, VECTOR, &x, sums, rows);
+    }
 }
 
 static __attribute__((noinline)) void weighted_v_of_few(const float *parts, int rows,
@@ -190,17 +209,13 @@ static __attribute__((noinline)) void weighted_v_of_few(const float *parts, int 
                                                         bool is_short, float *o)
 {
     _Alignas(MAX_VECTOR * sizeof(float)) float sums[FEW_ROWS * FEW_LANES];
-    _Alignas(MAX_VECTOR * sizeof(float)) float copy[GROUP_WORDS * FEW_LANES];
-    const float *const low = parts + KEY_BLOCK / ELEMENTS * VECTOR;
     const int words = (int)whole_quads(keys) / ELEMENTS;
     for (int64_t c = 0; c < v->dim; c += FEW_LANES) {
         memset(sums, 0, sizeof sums);
-        for (int w = 0; w < words; w += GROUP_WORDS) {
-            const struct line_words x = columns_of_group(v, c, w, words_of_group(words - w), copy);
-            add_group_of_few(parts + w * VECTOR, VECTOR, &x, sums, rows);
-            if (!is_short)
-                add_group_of_few(low + w * VECTOR, VECTOR, &x, sums, rows);
-        }
+        if (v->dim - c < FEW_LANES)
+            add_last_columns(parts, rows, v, c, words, is_short, sums);
+        else
+            add_columns(parts, rows, v, c, words, is_short, sums);
         add_sums_of_few(sums, rows, largest, rescale, v->dim - c, o + c * VECTOR);
     }
 }

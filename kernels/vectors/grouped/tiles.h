@@ -192,7 +192,6 @@ static void weighted_v(const float *parts, int lanes, int rows, const float *lar
 extern const struct grouped_kernels KERNEL(grouped);
 const struct grouped_kernels KERNEL(grouped) = {
     .elements = ELEMENTS,
-    .item_floats = LEAST_L2_FLOATS,
     .pack_row = pack_row,
     .pack_group = pack_group,
     .scores = scores,

@@ -10,8 +10,7 @@
 #include "kernels/kernels.h"
 
 /* Replaces the scores t in s by the weights, for one vector of lanes and `n` keys. Returns `sum`
- * plus the
- * weights. */
+ * plus the weights. */
 static inline __attribute__((always_inline)) floats
 weights_step(float *s, int lanes, floats subtrahend, floats sum, const int n)
 {
