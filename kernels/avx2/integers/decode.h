@@ -2,9 +2,10 @@
  *
  * The tiles of decode that multiply integers (step 16 of ../../README.md), for AVX2 with and
  * without the unit AVX-VNNI. A file includes this header after it has defined dot and MANY_SUMS,
- * and puts `decode` into its table. dot adds the sum of the two products of each 32 bits. Its
- * parameter `sums` is the number of sums that a loop adds to in turn, or MANY_SUMS if a sum gets
- * few products.
+ * and puts `decode` into its table. dot adds two products to each sum of 32 bits. Its parameter
+ * `sums` is the number of vectors of sums to which a loop adds in turn. If they are few, the
+ * latency of dot matters. Scores of K in rows pass MANY_SUMS, because their loop soon turns to
+ * other sums: a sum gets only 4 vectors of products.
  *
  * n[r] are the 16-bit integers of row r: of q for scores, of the weights for weighted V.
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
@@ -66,7 +67,8 @@ struct doubled_q {
     _Alignas(32) int16_t n[PANEL_ROWS][EIGHTS][2 * EIGHT];
 };
 
-/* Doubles the block at element d. round_row has swapped elements 1 and 2 of each four. */
+/* Doubles the block at element d. round_row has swapped elements 1 and 2 of each four, and this
+ * function swaps them back. */
 static inline __attribute__((always_inline)) void double_q(const struct panel *panel, int64_t d,
                                                            struct doubled_q *q, const int rows)
 {
@@ -230,7 +232,8 @@ struct scale_lines {
 };
 
 /* The weights of a panel and the scales of V, in lines of keys. Each STEP_KEYS keys are in the
- * order 0 to 3, 8 to 11, 4 to 7 and 12 to 15, so that packing brings them into their order. */
+ * order 0 to 3, 8 to 11, 4 to 7 and 12 to 15, so that the instruction that packs them restores
+ * their order. */
 struct weight_lines {
     _Alignas(32) float p[PANEL_ROWS][KEY_BLOCK];
     struct scale_lines scales[BLOCKS];
@@ -249,8 +252,8 @@ static inline int whole_steps(const struct panel *panel)
     return (panel->most + STEP_KEYS - 1) / STEP_KEYS * STEP_KEYS;
 }
 
-/* Returns the weights of two keys that lie VECTOR keys apart. The weights of a vector after
- * panel->most have not been computed. */
+/* Returns the weights of two keys that lie VECTOR keys apart. A vector whose keys all come after
+ * panel->most has no computed weights, so zeros take their place. */
 static inline __m256 two_weights(const struct panel *panel, const struct weights *weights, int key)
 {
     const bool has_second = key / VECTOR * VECTOR + VECTOR < panel->most;
