@@ -152,7 +152,7 @@ static inline __m256 shrunk_power_of_two(__m256 rounded)
  * 2^POWER_HEADROOM. This factor changes only exponents. The function is inline, because a call
  * would spill the registers of its caller. All vectors go through a stage before the next stage
  * begins. If each vector went through all stages before the next vector, a core's scheduler would
- * hold only about three sequences of 10 dependent instructions, too few to keep its ports busy. */
+ * hold only about three sequences of 11 dependent instructions, too few to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m256 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,

@@ -506,8 +506,8 @@ transpose_line(const enum type type, const int i, struct place place, __m512i x[
     }
 }
 
-/* Prefetches into L1 the lines at `place` of a vector of keys. Unit i of a step prefetches the
- * lines of NEAR_KEYS of these keys. */
+/* Prefetches into L1 the lines at `place` of a vector of keys: during unit i of a step, the lines
+ * of up to NEAR_KEYS of these keys. */
 static inline __attribute__((always_inline)) void bring_line_near(struct place place, const int i)
 {
     const int first = (i - FIRST_NEAR) * NEAR_KEYS;

@@ -318,7 +318,8 @@ take_scales(const struct panel *panel, int64_t column, struct scale_lines *lines
 }
 
 /* Replaces scales that are not finite by 0. A row that does not see the key of such a scale takes
- * nothing from it, because its weight is 0. Returns the first key with such a scale, or KEY_BLOCK.
+ * nothing from this key, because the weight of the key is 0. Returns the first key with such a
+ * scale, or KEY_BLOCK.
  */
 static __attribute__((noinline)) int clean_scales(const struct panel *panel,
                                                   struct scale_lines *lines)
@@ -408,8 +409,8 @@ round_row_of_block(const struct panel *panel, const struct weight_lines *lines, 
     }
 }
 
-/* Rounds the weights for the blocks of columns from column c on. If fewer blocks are left, the last
- * block is repeated. */
+/* Rounds the weights for the blocks of columns from column c on. If only one block is left, it is
+ * repeated. */
 static inline __attribute__((always_inline)) void
 round_weights(const struct panel *panel, int64_t c, struct weight_lines *lines,
               struct rounded_weights *w, const int rows)
