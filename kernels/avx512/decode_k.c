@@ -28,7 +28,7 @@
  * both are normal or 0. The result equals the product b * scale, except perhaps in the sign of a
  * zero. A chain that begins at +0 keeps that sign only in a sum that is zero, and the sign of a
  * zero sum does not reach a result (steps 3 and 11 of kernels/README.md). NaN becomes NaN either
- * way. A byte of TYPE_I8 is converted as the upper byte of 32 bits, and the scale is divided by
+ * way. A byte of TYPE_I8 is converted as the uppermost byte of 32 bits, and the scale is divided by
  * 2^24. An infinite scale of TYPE_Q8_0 would make NaN, and a very small scale of TYPE_I8 cannot be
  * divided exactly. A tile that has one of these scales is recomputed: each byte is converted and
  * multiplied by its scale.

@@ -11,10 +11,11 @@
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]). A vector has 8 elements of each of two keys, so
  * K need not be transposed. 8 keys and a block take 32 instructions that widen bytes, and for each
- * row 16 vpmaddwd and 12 additions. Adding up the 4 sums of each key takes 9 instructions more.
- * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
- * * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4 instructions
- * that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2 additions.
+ * row 16 vpmaddwd and 12 additions. Then 9 more instructions for each row add up the 4 sums of each
+ * key. Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of
+ * n[r][key] * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4
+ * instructions that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2
+ * additions.
  *
  * A product is followed by additions that depend on each other. So the next bytes are widened
  * before the current ones are multiplied. Without this order, decoding took 1.1 times as long on a
@@ -231,9 +232,9 @@ struct scale_lines {
     _Alignas(32) float scale[KEY_BLOCK], magnitude[KEY_BLOCK];
 };
 
-/* The weights of a panel and the scales of V, in lines of keys. Each STEP_KEYS keys are in the
- * order 0 to 3, 8 to 11, 4 to 7 and 12 to 15, so that the instruction that packs them restores
- * their order. */
+/* The weights of each row of a panel and the scales of each block of V, in lines: a number for each
+ * key. Each STEP_KEYS keys are in the order 0 to 3, 8 to 11, 4 to 7 and 12 to 15, so that the
+ * instruction that packs them restores their order. */
 struct weight_lines {
     _Alignas(32) float p[PANEL_ROWS][KEY_BLOCK];
     struct scale_lines scales[BLOCKS];

@@ -21,7 +21,8 @@ enum {
     VECTORS_OF_KEYS = KEY_BLOCK / VECTOR,
 };
 
-/* The weights of a panel and the scales of V, in lines of keys. */
+/* The weights of each row of a panel and the scales of each block of V, in lines: a number for each
+ * key. */
 struct weight_lines {
     _Alignas(64) float p[PANEL_ROWS][KEY_BLOCK];
     _Alignas(64) float scales[BLOCKS][KEY_BLOCK];
