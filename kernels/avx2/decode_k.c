@@ -5,7 +5,7 @@
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 16 bytes of each of 8 keys as 4 vectors of 32-bit units, with 1, 2 or 4 elements in a unit.
- * This takes 4 loads, 4 inserts that load, and 8 shuffles. Then an element of all keys takes the
+ * This takes 4 loads, 4 inserts from memory, and 8 shuffles. Then an element of all keys takes the
  * instructions that widen it (three for a byte) and an FMA per row. A tile is 2 vectors of keys, so
  * that there are enough chains for the FMA ports, and a broadcast of q serves both vectors.
  * Registers: 8 units, at most 8 sums and a broadcast are more than the 16 ymm, so some units are on
@@ -18,11 +18,11 @@
 #include "kernels/avx2/steps.h"
 
 /* A signed byte becomes a float in two steps: a shuffle moves the byte to its place in 32 bits,
- * then a second step makes the byte a number. For TYPE_I8 the place is the upper byte. A conversion
- * then gives UPPER_BYTE times the number, so the scale is divided by UPPER_BYTE. For TYPE_Q8_0 the
- * place is the second byte. An exclusive or then gives the number + BYTE_ZERO, and a multiply-add
- * with the scale subtracts BYTE_ZERO * scale. That product is exact as in add_large, because
- * BYTE_ZERO has 9 bits. */
+ * then a second step makes the byte a number. For TYPE_I8 the place is the uppermost byte. A
+ * conversion then gives UPPER_BYTE times the number, so the scale is divided by UPPER_BYTE. For
+ * TYPE_Q8_0 the place is the second byte. An exclusive or then gives the number + BYTE_ZERO, and a
+ * multiply-add with the scale subtracts BYTE_ZERO * scale. That product is exact as in add_large,
+ * because BYTE_ZERO has 9 bits. */
 #define UPPER_BYTE 0x1p24f
 #define BYTE_ZERO 0x1.01p15f
 
@@ -120,7 +120,7 @@ struct byte_scales {
 };
 
 /* Takes the scales for element d of vector j. `key` is the first row of the vector. Returns false
- * where scale_number would not be exact: if a scale of TYPE_I8 is too small, or a scale of
+ * if scale_number would not be exact, because a scale of TYPE_I8 is too small or a scale of
  * TYPE_Q8_0 is not finite. */
 static inline __attribute__((always_inline)) bool
 take_scales(const enum type type, const struct key_rows *rows, const char *const *key, int64_t d,

@@ -4,9 +4,9 @@
  * calls keep_line for each query row and block with dropout. The number of instructions limits the
  * speed: a round of 4 counters takes 8 instructions.
  *
- * A word is the low half of 64 bits. The multiply instruction reads only low halves, so the upper
- * halves need not be cleared. The only move of words is the shift that brings the high half of a
- * product down.
+ * A word of Philox is the low half of a 64-bit lane. The multiply instruction reads only low
+ * halves, so the upper halves need not be cleared. The only move of words is the shift that brings
+ * the high half of a product down.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/philox.h"

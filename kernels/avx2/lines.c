@@ -46,10 +46,10 @@ void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
     }
 }
 
-/* Moves the next numbers to the lanes whose bits are set. A lane stands for one of eight keys.
- * Lanes whose bits are not set get numbers without meaning. The place of a key's number is the
- * count of set bits before the key. To count them, the bits become bytes, and a multiplication sums
- * the bytes. */
+/* Moves the numbers, in their order, to the lanes whose bits are set. A lane stands for one of
+ * eight keys. Lanes whose bits are not set get numbers without meaning. The place of a key's number
+ * is the count of set bits before the key. To count them, the bits become bytes, and a
+ * multiplication sums the bytes. */
 static inline __m256 spread(__m256 numbers, uint64_t bits)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);

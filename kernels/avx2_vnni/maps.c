@@ -2,13 +2,13 @@
  *
  * Linear maps in integers, by VPDPBUSD of AVX-VNNI: one instruction adds four products of each of 8
  * outputs. Its first factor is unsigned, so words have the bytes of the matrix plus 128, and the
- * sums of a row begin with -128 times the sum of its integers. No sum overflows. The loops are in
- * kernels/vectors/integers/product.h.
+ * sums of a row of x begin with -128 times the sum of the row's integers. No sum overflows. The
+ * loops are in kernels/vectors/integers/product.h.
  *
  * A register tile has 3 rows x 4 vectors. 12 integer sums, a vector of words and 3 broadcasts take
  * all 16 ymm; the sums of binary32 are in L1. A step of 4 inputs takes 12 VPDPBUSD, 3 broadcasts
  * and 4 loads. VPDPBUSD limits the speed. A tile of 4 rows x 2 vectors has fewer sums than a core
- * of Alder Lake needs: it starts two VPDPBUSD in a cycle, and a sum is ready 5 cycles later.
+ * of Alder Lake needs: the core starts two VPDPBUSD in a cycle, and a sum is ready 5 cycles later.
  */
 #include "kernels/avx2/integers/bytes.h"
 

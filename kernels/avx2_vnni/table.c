@@ -4,7 +4,7 @@
  */
 #include "kernels/avx2/avx2.h"
 
-/* A build without these parts has no work for the unit. */
+/* A build that leaves out both parts, integers and linear, has no work for the unit. */
 #if !defined(ATTNKIT_WITHOUT_INTEGERS) || !defined(ATTNKIT_WITHOUT_LINEAR)
 #undef KERNEL_TABLE
 #define KERNEL_TABLE attnkit_avx2_vnni

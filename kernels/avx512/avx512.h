@@ -136,12 +136,13 @@ enum {
                          instructions */
 };
 
-/* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
- * bits of SLEEF's Sleef_finz_exp2f16_u10avx512f. The polynomial in x - round(x) is SLEEF's.
- * tests/kernels/elementary.c compares the bits. The function is inline, because a call would spill
- * the registers of its caller. All vectors go through a stage before the next stage begins. If each
- * vector went through all stages before the next vector, a core's scheduler would hold too few
- * sequences of 9 dependent instructions to keep its ports busy. */
+/* Sets x[i] to 2^x[i], or to +0 if x[i] rounds to less than LEAST_POWER. x[i] is <= 0 or NaN. NaN
+ * stays NaN. The results have the bits of SLEEF's u10 exp2f in its FMA form, which
+ * tests/kernels/elementary.c compares. The polynomial in x - round(x) is SLEEF's. The function is
+ * inline, because a call would spill the registers of its caller. All vectors go through a stage
+ * before the next stage begins. If each vector went through all stages before the next vector, a
+ * core's scheduler would hold too few sequences of 9 dependent instructions to keep its ports
+ * busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,

@@ -88,8 +88,8 @@ struct scores {
     float scale_log2;
 };
 
-/* Returns the rows of V to prefetch. The scores prefetch in `times` calls while they go through K.
- * Softmax then prefetches in a call for each vector of keys. */
+/* Returns the rows of V to prefetch. While the scores go through K, they call prefetch_ahead
+ * `times` times. Softmax then calls it once for each vector of keys. */
 static inline struct ahead v_ahead(const struct panel *panel, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;

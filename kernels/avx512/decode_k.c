@@ -5,17 +5,17 @@
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 32 bytes of each of 16 keys as 8 vectors of 32-bit units, with 1, 2 or 4 elements in a
- * unit. This takes 8 loads, 8 inserts that load, and 24 shuffles. Then an element of all keys takes
- * the instructions that widen it and an FMA per row. The FMA broadcasts q, because a separate
+ * unit. This takes 8 loads, 8 inserts from memory, and 24 shuffles. Then an element of all keys
+ * takes the instructions that widen it and an FMA per row. The FMA broadcasts q, because a separate
  * broadcast took a tenth of the time. A tile is 2 vectors of keys, because the sums of one vector
  * are too few to keep the FMA ports busy.
  *
  * Shuffles run only on one of the two ports that execute FMAs. If all shuffles of a step came
- * before its FMAs, the second of these ports would be idle during the shuffles. Therefore the
- * shuffles of the next step are placed among the FMAs of a step, and their results are stored in
- * memory. binary32 is the exception (is_transposed_before). Registers: 8 vectors of the next step,
- * 8 sums, 2 scales and 2 elements take 20 of 32 zmm. Constants take the other registers. If rows of
- * a 16-bit type share sets of L1, whole cache lines are transposed, half of the keys at a time.
+ * before its FMAs, the other port would be idle during the shuffles. Therefore the shuffles of the
+ * next step are placed among the FMAs of a step, and their results are stored in memory. binary32
+ * is the exception (is_transposed_before). Registers: 8 vectors of the next step, 8 sums, 2 scales
+ * and 2 elements take 20 of 32 zmm. Constants take the other registers. If rows of a 16-bit type
+ * share sets of L1, whole cache lines are transposed (gains_by_lines), half of the keys at a time.
  * This takes 8 more registers.
  *
  * For few rows of binary32, memory limits the speed. For types of 8 or 16 bits, shuffles and FMA
@@ -28,9 +28,10 @@
  * both are normal or 0. The result equals the product b * scale, except perhaps in the sign of a
  * zero. A chain that begins at +0 keeps that sign only in a sum that is zero, and the sign of a
  * zero sum does not reach a result (steps 3 and 11 of kernels/README.md). NaN becomes NaN either
- * way. A byte of TYPE_I8 is converted as the upper byte of 32 bits, and the scale is divided by
- * 2^24. This is not exact if a scale is infinite or very small. A tile that has one of these scales
- * is recomputed with conversion and product.
+ * way. A byte of TYPE_I8 is converted as the uppermost byte of 32 bits, and the scale is divided by
+ * 2^24. An infinite scale of TYPE_Q8_0 would make NaN, and a very small scale of TYPE_I8 cannot be
+ * divided exactly. A tile that has one of these scales is recomputed: each byte is converted and
+ * multiplied by its scale.
  */
 #include "kernels/avx512/steps.h"
 
@@ -159,7 +160,8 @@ static inline int asks_of_step(const enum type type)
 /* ---------------------------------------------------------------------------------- tiles */
 
 /* Returns whether a step is transposed during the FMAs of the step before it. binary32 is the
- * exception: it has more shuffles than FMAs, and the shuffles wait longer for memory. */
+ * exception: with 1 or 2 rows it has more shuffles than FMAs, and the shuffles wait longer for
+ * memory. */
 static inline bool is_transposed_before(const enum type type)
 {
     return type != TYPE_F32;
@@ -504,8 +506,8 @@ transpose_line(const enum type type, const int i, struct place place, __m512i x[
     }
 }
 
-/* Prefetches the line at `place` of a vector of keys into L1, for some of the keys during each unit
- * of a step. */
+/* Prefetches into L1 the lines at `place` of a vector of keys: during unit i of a step, the lines
+ * of up to NEAR_KEYS of these keys. */
 static inline __attribute__((always_inline)) void bring_line_near(struct place place, const int i)
 {
     const int first = (i - FIRST_NEAR) * NEAR_KEYS;

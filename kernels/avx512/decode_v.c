@@ -48,10 +48,10 @@ static inline const char *columns_of(const char *const *row, const struct column
     return data;
 }
 
-/* The scales of TYPE_Q8_0 for the keys of a step, and as binary16 for the keys of the next step.
- * The next scales are collected in memory, because moving a binary16 number into a vector takes an
- * FMA port. They are collected long before they are needed, because the load of all scales waits
- * until each store has reached the cache. */
+/* The scales of TYPE_Q8_0: as binary32 for the keys of a step, and as binary16 for the keys of the
+ * next step. The next scales are collected in memory, because moving a binary16 number into a
+ * vector takes an FMA port. They are collected long before they are needed, because the load of all
+ * scales waits until each store has reached the cache. */
 struct scales {
     _Alignas(32) float of[MAX_STEP][MAX_SCALES];
     _Alignas(16) uint16_t next[MAX_STEP][MAX_SCALES];
@@ -222,8 +222,9 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         }
 }
 
-/* Returns the number of vectors in the next tile of columns: 4, 2 or 1. Only a tile of a single
- * vector may have a part of a vector. In a row of TYPE_I8 the columns of a tile share a scale. */
+/* Returns the number of vectors in the next tile of columns: 4, 2 or 1. Only in a tile of a single
+ * vector may columns fill less than the vector. In a row of TYPE_I8 the columns of a tile share a
+ * scale. */
 static inline int tile_vectors(const enum type type, const struct key_rows *v, int64_t c)
 {
     int64_t left = v->dim - c;

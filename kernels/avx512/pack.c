@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies query rows into a panel: q_t[d][lane] = rows[lane][d], by 16x16 transposes in registers.
- * prefill.c calls pack_q once for each panel, linear.c once for each group of rows of x. A 16x16
- * transpose takes 16 loads, 64 shuffles and 16 stores. The shuffles limit its speed. A group of
- * rows fills half a vector. Its transpose takes 40 loads, 16 shuffles and 40 stores. The stores
- * limit its speed.
+ * Transposes rows: q_t[d][lane] = rows[lane][d], by 16x16 transposes in registers. The loops call
+ * pack_q for the query rows of a panel, for groups of rows of x (linear.c), and for other rows and
+ * lines that become lanes. A 16x16 transpose takes 16 loads, 64 shuffles and 16 stores. The
+ * shuffles limit its speed. A group of rows fills half a vector. Its transpose takes 40 loads, 16
+ * shuffles and 40 stores. The stores limit its speed.
  */
 #include "kernels/avx512/avx512.h"
 

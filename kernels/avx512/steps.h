@@ -185,8 +185,8 @@ take_block(int64_t d, int64_t dim, struct place place, struct next_blocks *next,
         load_blocks(place, dim - then, next, vectors);
 }
 
-/* Returns the place `steps` steps after element d. After the last whole step of a row, the place is
- * in the rows from `next` on. */
+/* Returns the place that is `steps` steps after element d. After the last whole step of a row, the
+ * place is in the rows from `next` on. */
 static inline __attribute__((always_inline)) struct place
 place_after(const enum type type, const struct key_rows *k, const char *const *key,
             const char *const *next, int64_t d, const int steps)

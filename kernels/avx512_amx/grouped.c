@@ -29,7 +29,7 @@ static inline __m512i order_words(__m512i x)
 /* Defines pack_row. */
 #include "kernels/avx512/grouped/row.h"
 
-/* The words of a group of keys are [n][GROUP_WORDS]: a line of words is a column of V. */
+/* Makes the words [n][GROUP_WORDS] of a group of keys: the words of a column of V lie together. */
 static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t n, float *words)
 {
     require_built(TYPE_BF16);
@@ -69,7 +69,7 @@ struct factors {
     const char *lines;
     ptrdiff_t by_line, by_group; /* bytes */
     const float *lanes_at;
-    const float *low; /* words of lanes that multiply the words of lines again, or NULL */
+    const float *low; /* as lanes_at, for the low parts of weights, or NULL */
     int lanes;
     int words; /* of a line */
 };

@@ -26,8 +26,8 @@ struct tile_shapes {
     uint8_t rows[16];
 };
 
-/* Gives the registers their shapes. Registers of sums and of lines have `lines` rows. A row of
- * lines has `words` words. Registers of lanes have a row for each of these words. */
+/* Gives the registers their shapes. Registers of sums and of lines have `lines` rows. A row of a
+ * register of lines has `words` words. Registers of lanes have a row for each of these words. */
 static inline void shape_registers(int lines, int words)
 {
     const int word = sizeof(float);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tiles that multiply integers, by VPDPWSSD of AVX512_VNNI: one instruction adds the two
- * products of each 32 bits. No sum of these tiles overflows.
+ * The tiles of decode that multiply integers, by VPDPWSSD of AVX512_VNNI: one instruction adds two
+ * products to each sum of 32 bits. No sum of these tiles overflows.
  */
 #include "kernels/avx512/integers/pairs.h"
 

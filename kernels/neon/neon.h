@@ -142,12 +142,13 @@ static inline float32x4_t shrunk_power_of_two(int32x4_t n)
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127 - POWER_HEADROOM)), 23));
 }
 
-/* Sets x[i] = 2^x[i] for x <= 0 or NaN, or +0 where x rounds to less than LEAST_POWER, with the
- * bits of SLEEF's Sleef_finz_exp2f4_u10advsimd. The polynomial in x - round(x) is SLEEF's, times
- * 2^POWER_HEADROOM, which changes no bit of a fraction. tests/kernels/elementary.c compares the
- * bits. The function is inline, because a call would spill the vectors of its caller. All vectors
- * go through a stage before the next stage begins. If each vector went through all stages before
- * the next vector, the pipes would wait for results. */
+/* Sets x[i] to 2^x[i], or to +0 if x[i] rounds to less than LEAST_POWER. x[i] is <= 0 or NaN. NaN
+ * stays NaN. The results have the bits of SLEEF's u10 exp2f in its FMA form, which
+ * tests/kernels/elementary.c compares. The polynomial in x - round(x) is SLEEF's, times
+ * 2^POWER_HEADROOM. This factor changes only exponents. The function is inline, because a call
+ * would spill the vectors of its caller. All vectors go through a stage before the next stage
+ * begins. If each vector went through all stages before the next vector, the pipes would wait for
+ * results. */
 static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,

@@ -84,7 +84,8 @@ static inline float32x4_t larger_bits(float32x4_t a, float32x4_t b)
     return vreinterpretq_f32_u32(vmaxq_u32(vreinterpretq_u32_f32(a), vreinterpretq_u32_f32(b)));
 }
 
-/* Splits integers 0 and 2, and 1 and 3, of each lane into limbs. */
+/* Splits the four integers of each lane into limbs. `even` has integers 0 and 2, `odd` has integers
+ * 1 and 3. */
 static inline void store_limbs(float *high, float *low, int16x8_t even, int16x8_t odd)
 {
     const int16x8_t upper = vsliq_n_s16(vrshrq_n_s16(even, 8), vrshrq_n_s16(odd, 8), 8);
@@ -105,7 +106,8 @@ static inline int column_height(int vectors)
 
 #include "kernels/vectors/integers/panel.h"
 
-/* Two words of a rounded row have elements 0 and 2, and elements 1 and 3, of four. */
+/* Of each four elements, a rounded row has elements 0 and 2 in one word, and elements 1 and 3 in
+ * the next word. */
 static void pack_limbs(const float *const *rounded, int lanes, int64_t dim, float *q_t)
 {
     pack_q(rounded, lanes, dim, q_t);
@@ -117,8 +119,8 @@ static void pack_limbs(const float *const *rounded, int lanes, int64_t dim, floa
                         vreinterpretq_s16_f32(vld1q_f32(words + lanes + lane)));
 }
 
-/* Makes the words of Q8_BLOCK columns of four keys, and a copy of them. Weights of four keys have
- * the order of keys 0, 1, 2 and 3. */
+/* Makes the words of Q8_BLOCK columns of four keys, and a copy of them. In words of weights, too,
+ * four keys are in the order 0, 1, 2 and 3. */
 static inline void quad_block(const char *const row[QUAD], float *words, float *copy)
 {
     for (int i = 0; i < Q8_BLOCK; i += 16) {

@@ -2,8 +2,8 @@
  *
  * The tiles of decode that multiply integers, by SMMLA of the unit I8MM: one instruction adds eight
  * products of bytes to each of 2 x 2 sums. The two rows of one factor are the high and the low
- * limbs of a row. The rows of the other factor are two keys of K, or two columns of V. No sum
- * overflows.
+ * limbs of a row of q or of weights. The rows of the other factor are two keys of K, or two columns
+ * of V. No sum overflows.
  *
  * Scores: a block of K of a key takes 2 permutations, and 2 SMMLA and an instruction that joins
  * limbs for each row. Registers: 8 vectors of K, one of q and 2 sums.

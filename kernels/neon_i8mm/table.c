@@ -5,7 +5,7 @@
  */
 #include "kernels/neon/neon.h"
 
-/* A build without these parts has no work for the unit. */
+/* A build that leaves out both parts, integers and linear, has no work for the unit. */
 #if !defined(ATTNKIT_WITHOUT_INTEGERS) || !defined(ATTNKIT_WITHOUT_LINEAR)
 #include "kernels/neon/integers/trial.h"
 

@@ -19,7 +19,8 @@ static inline floats half_everywhere(const char *from)
     return _mm256_cvtph_ps(_mm_set1_epi16(half));
 }
 
-/* Returns a vector of bytes. Byte i has all bits set if bit i is set, else it is 0. */
+/* Returns a vector of bytes. Byte i has all bits set if bit i of the 4 bytes at `from` is set, else
+ * it is 0. */
 static inline __m256i bytes_from_bits(const char *from)
 {
     int bits;
@@ -31,7 +32,7 @@ static inline __m256i bytes_from_bits(const char *from)
     return _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
 }
 
-/* Subtracts 16 from the bytes q whose bit is clear. As q is below 16, q - 16 is q with the upper
+/* Subtracts 16 from each byte q whose bit is clear. As q is below 16, q - 16 is q with the upper
  * four bits set. */
 static inline __m256i subtract_16_if_clear(__m256i q, const char *bits)
 {

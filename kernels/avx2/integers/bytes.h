@@ -28,7 +28,7 @@ static inline uint32_t largest_of(__m256i x)
     return (uint32_t)_mm_cvtsi128_si32(most);
 }
 
-/* Rounds Q8_BLOCK inputs to n[0] to n[3], and returns their scale. */
+/* Rounds Q8_BLOCK inputs to integers, in n[0] to n[3]. Returns the scale of the integers. */
 static inline float round_inputs(const float *x, __m256i n[PARTS])
 {
     __m256 part[PARTS];

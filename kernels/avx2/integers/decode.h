@@ -2,18 +2,20 @@
  *
  * The tiles of decode that multiply integers (step 16 of ../../README.md), for AVX2 with and
  * without the unit AVX-VNNI. A file includes this header after it has defined dot and MANY_SUMS,
- * and puts `decode` into its table. dot adds the sum of the two products of each 32 bits. Its
- * parameter `sums` is the number of sums that a loop adds to in turn, or MANY_SUMS if a sum gets
- * few products.
+ * and puts `decode` into its table. dot adds two products to each sum of 32 bits. Its parameter
+ * `sums` is the number of vectors of sums to which a loop adds in turn. If they are few, the
+ * latency of dot matters. Scores of K in rows pass MANY_SUMS, because their loop soon turns to
+ * other sums: a sum gets only 4 vectors of products.
  *
  * n[r] are the 16-bit integers of row r: of q for scores, of the weights for weighted V.
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]). A vector has 8 elements of each of two keys, so
  * K need not be transposed. 8 keys and a block take 32 instructions that widen bytes, and for each
- * row 16 vpmaddwd and 12 additions. Adding up the 4 sums of each key takes 9 instructions more.
- * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
- * * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4 instructions
- * that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2 additions.
+ * row 16 vpmaddwd and 12 additions. Then 9 more instructions for each row add up the 4 sums of each
+ * key. Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of
+ * n[r][key] * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4
+ * instructions that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2
+ * additions.
  *
  * A product is followed by additions that depend on each other. So the next bytes are widened
  * before the current ones are multiplied. Without this order, decoding took 1.1 times as long on a
@@ -66,7 +68,8 @@ struct doubled_q {
     _Alignas(32) int16_t n[PANEL_ROWS][EIGHTS][2 * EIGHT];
 };
 
-/* Doubles the block at element d. round_row has swapped elements 1 and 2 of each four. */
+/* Doubles the block at element d. round_row has swapped elements 1 and 2 of each four, and this
+ * function swaps them back. */
 static inline __attribute__((always_inline)) void double_q(const struct panel *panel, int64_t d,
                                                            struct doubled_q *q, const int rows)
 {
@@ -229,8 +232,9 @@ struct scale_lines {
     _Alignas(32) float scale[KEY_BLOCK], magnitude[KEY_BLOCK];
 };
 
-/* The weights of a panel and the scales of V, in lines of keys. Each STEP_KEYS keys are in the
- * order 0 to 3, 8 to 11, 4 to 7 and 12 to 15, so that packing brings them into their order. */
+/* The weights of each row of a panel and the scales of each block of V, in lines: a number for each
+ * key. Each STEP_KEYS keys are in the order 0 to 3, 8 to 11, 4 to 7 and 12 to 15, so that the
+ * instruction that packs them restores their order. */
 struct weight_lines {
     _Alignas(32) float p[PANEL_ROWS][KEY_BLOCK];
     struct scale_lines scales[BLOCKS];
@@ -249,8 +253,8 @@ static inline int whole_steps(const struct panel *panel)
     return (panel->most + STEP_KEYS - 1) / STEP_KEYS * STEP_KEYS;
 }
 
-/* Returns the weights of two keys that lie VECTOR keys apart. The weights of a vector after
- * panel->most have not been computed. */
+/* Returns the weights of two keys that lie VECTOR keys apart. A vector whose keys all come after
+ * panel->most has no computed weights, so zeros take their place. */
 static inline __m256 two_weights(const struct panel *panel, const struct weights *weights, int key)
 {
     const bool has_second = key / VECTOR * VECTOR + VECTOR < panel->most;
@@ -315,7 +319,8 @@ take_scales(const struct panel *panel, int64_t column, struct scale_lines *lines
 }
 
 /* Replaces scales that are not finite by 0. A row that does not see the key of such a scale takes
- * nothing from it, because its weight is 0. Returns the first key with such a scale, or KEY_BLOCK.
+ * nothing from this key, because the weight of the key is 0. Returns the first key with such a
+ * scale, or KEY_BLOCK.
  */
 static __attribute__((noinline)) int clean_scales(const struct panel *panel,
                                                   struct scale_lines *lines)
@@ -405,8 +410,8 @@ round_row_of_block(const struct panel *panel, const struct weight_lines *lines, 
     }
 }
 
-/* Rounds the weights for the blocks of columns from column c on. If fewer blocks are left, the last
- * block is repeated. */
+/* Rounds the weights for the blocks of columns from column c on. If only one block is left, it is
+ * repeated. */
 static inline __attribute__((always_inline)) void
 round_weights(const struct panel *panel, int64_t c, struct weight_lines *lines,
               struct rounded_weights *w, const int rows)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Words of the tiles of prefill that multiply integers, for AVX2 with and without the unit
- * AVX-VNNI. kernels/vectors/integers/panel.h has the loops, and says what the functions do.
+ * Prefill with integers for AVX2 with and without the unit AVX-VNNI: operations on words and sums.
+ * panel.h and panel_pairs.h of kernels/vectors/integers have the loops, and say what the functions
+ * do.
  */
 #ifndef ATTNKIT_AVX2_INTEGER_PANEL_H
 #define ATTNKIT_AVX2_INTEGER_PANEL_H

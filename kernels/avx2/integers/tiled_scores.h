@@ -21,8 +21,8 @@ static inline __attribute__((always_inline)) void load_pairs(const char *first, 
     pairs[1] = _mm256_cvtepi8_epi16(_mm_unpackhi_epi8(a, b));
 }
 
-/* Returns the scales of the block at element d of vector j of a tile. `key` is the first key of the
- * tile. */
+/* Returns the scales that the keys of vector j of a tile have for the block at element d. `key` is
+ * the first key of the tile. */
 static inline __m256 scales_of_tile(const struct key_rows *k, int key, int64_t d, int j)
 {
     if (is_i8(k->type))

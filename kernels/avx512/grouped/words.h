@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Words of two bf16, for the tiles of struct grouped_kernels in units of AVX-512. The grouped.c of
- * a unit includes this file, and chooses which elements go into a word. The unit's CPU has
- * AVX512_BF16.
+ * a unit includes this file, and chooses which elements go into a word. Every CPU with one of these
+ * units has AVX512_BF16.
  */
 #ifndef ATTNKIT_AVX512_GROUPED_WORDS_H
 #define ATTNKIT_AVX512_GROUPED_WORDS_H

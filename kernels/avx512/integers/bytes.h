@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounds inputs of linear maps to bytes, and stores words that fill vectors of 64 bytes. For
+ * Rounds inputs of linear maps to bytes, and stores words that fill vectors of 64 bytes, for
  * AVX-512 with and without VNNI.
  */
 #ifndef ATTNKIT_AVX512_BYTES_H
@@ -12,7 +12,7 @@
 typedef __m512i sums_v;
 typedef __m512i words_v;
 
-/* Rounds Q8_BLOCK inputs to n[0] and n[1], and returns their scale. */
+/* Rounds Q8_BLOCK inputs to integers, in n[0] and n[1]. Returns the scale of the integers. */
 static inline float round_inputs(const float *x, __m512i n[2])
 {
     const __m512i all_but_sign = _mm512_set1_epi32(0x7fffffff);

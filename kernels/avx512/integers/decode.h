@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Puts the decode tile that multiplies integers together from its parts. A file defines the
- * function dot, which pairs.h describes, includes this header, and puts decode_integers into its
- * table.
+ * The entry `decode` of struct integer_kernels, made from its parts: scores and weighted V. A file
+ * defines the function dot (see pairs.h), then includes this header, and puts decode_integers into
+ * its table.
  */
 #ifndef ATTNKIT_AVX512_INTEGER_DECODE_H
 #define ATTNKIT_AVX512_INTEGER_DECODE_H

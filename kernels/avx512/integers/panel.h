@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prefill with integers for AVX-512 with and without VNNI: the operations that
- * kernels/vectors/integers/panel.h needs, without dot. A file includes this header, then defines
- * dot, and then includes kernels/vectors/integers/panel.h.
+ * Prefill with integers for AVX-512 with and without VNNI: the operations that panel.h and
+ * panel_pairs.h of kernels/vectors/integers need, without dot. A file includes this header, then
+ * defines dot, and then includes panel_pairs.h.
  */
 #ifndef ATTNKIT_AVX512_INTEGER_PANEL_H
 #define ATTNKIT_AVX512_INTEGER_PANEL_H
@@ -71,7 +71,8 @@ static inline void store_pair(float *to, __m512 low, __m512 high)
     _mm512_store_si512(to, _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_cvtps_epi32(low), upper));
 }
 
-/* A tile of scores has scores beside its sums. A tile of columns has only sums. */
+/* A tile of scores is smaller, because it holds a score beside each integer sum. A tile of columns
+ * holds only integer sums. */
 static inline int score_height(int vectors)
 {
     return vectors == 4 ? 3 : 4;

@@ -3,7 +3,7 @@
  * Rounds the weights of a panel, times the scales of V, to integers (step 16 of ../../README.md),
  * for 4 blocks of columns of V together. Each row and block gets one scale for its integers. The 16
  * scales of 4 rows and 4 blocks fill one vector, and their inverses take one division. A file
- * defines the function dot, which pairs.h describes, and then includes this header.
+ * defines the function dot (see pairs.h), and then includes this header.
  *
  * For each row and block, a vector of 16 keys takes 3 instructions for the largest weight, and then
  * 5 instructions for the integers.
@@ -21,7 +21,8 @@ enum {
     VECTORS_OF_KEYS = KEY_BLOCK / VECTOR,
 };
 
-/* The weights of a panel and the scales of V, in lines of keys. */
+/* The weights of each row of a panel and the scales of each block of V, in lines: a number for each
+ * key. */
 struct weight_lines {
     _Alignas(64) float p[PANEL_ROWS][KEY_BLOCK];
     _Alignas(64) float scales[BLOCKS][KEY_BLOCK];

@@ -2,8 +2,8 @@
  *
  * The scores of decode with integers: s[r][key] = chain over the blocks of d of fma(sum of n[r][d]
  * * k[key][d], scale of the block of q * scale of the block of K, s[r][key]). n[r] are the 16-bit
- * integers of row r of q. A file defines the function dot, which pairs.h describes, includes this
- * header, and calls score_integers.
+ * integers of row r of q. A file defines the function dot (see pairs.h), then includes this header,
+ * and calls score_integers.
  *
  * A step of K (steps.h) is a block of 32 elements of each of 16 keys. A unit of 4 bytes takes 3
  * shuffles as in decode_k.c, 2 instructions that make pairs, and 2 dot for each row. A block then

@@ -24,7 +24,8 @@ static inline __m512i load_unit(const char *elements)
                                bytes);
 }
 
-/* Returns the scales of the block at element d of the keys of a tile. `key` is the first key. */
+/* Returns the scales that the keys of a tile have for the block at element d. `key` is the first
+ * key of the tile. */
 static inline __m512 scales_of_tile(const struct key_rows *k, int key, int64_t d)
 {
     if (is_i8(k->type))

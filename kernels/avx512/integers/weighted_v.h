@@ -2,8 +2,8 @@
  *
  * Weighted V of decode with integers: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum
  * over keys of n[r][key] * v[key][c]). n[r] are the 16-bit integers to which the weights of row r
- * are rounded. A file defines the function dot, which pairs.h describes, includes this header, and
- * calls weigh_integers.
+ * are rounded. A file defines the function dot (see pairs.h), then includes this header, and calls
+ * weigh_integers.
  *
  * A tile is two blocks of columns of V, that is 64 columns. Four keys at a time are interleaved
  * byte by byte. For a block this takes 4 loads or inserts and 4 shuffles, and 4 other instructions
@@ -22,7 +22,7 @@ enum {
     SUMS = COLUMNS / VECTOR,  /* vectors of sums of a row */
 };
 
-/* Returns the rows of two keys, each a block of columns, as the halves of a vector. */
+/* Returns a block of columns of two keys, one key in each half of a vector. */
 static inline __m512i two_keys(const char *low, const char *high)
 {
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)low)),
@@ -78,8 +78,8 @@ static inline __attribute__((always_inline)) void add_to_out(float *o, float res
     _mm512_storeu_ps(o + VECTOR, _mm512_fmadd_ps(_mm512_loadu_ps(o + VECTOR), factor, high));
 }
 
-/* Computes the columns of a tile, from column `column` on. places->at has the blocks of the tile at
- * 2 * tile. */
+/* Computes the columns of a tile, from column `column` on. places->at[2 * tile] and the number
+ * after it are the places of the tile's blocks. */
 static inline __attribute__((always_inline)) void
 weigh_tile(const struct panel *panel, const float *rescale, const struct rounded_weights *w,
            const struct block_places *places, int64_t column, int tile, struct ahead *ahead,

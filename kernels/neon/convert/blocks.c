@@ -19,8 +19,8 @@ static inline float half_everywhere(const char *from)
     return vgetq_lane_f32(vcvt_f32_f16(vcreate_f16(half)), 0);
 }
 
-/* Returns a vector of bytes. Byte i has all bits set if bit i of the 2 bytes is set, else it is
- * 0. */
+/* Returns a vector of bytes. Byte i has all bits set if bit i of the 2 bytes at `from` is set, else
+ * it is 0. */
 static inline uint8x16_t bytes_from_bits(const uint8_t *from)
 {
     const uint8x8_t bit = vcreate_u8(0x8040201008040201);
@@ -28,15 +28,15 @@ static inline uint8x16_t bytes_from_bits(const uint8_t *from)
     return vtstq_u8(spread, vcombine_u8(bit, bit));
 }
 
-/* Returns the 4-bit integers of half a unit as bytes. */
+/* Returns the 4-bit integers of half a unit (16 of UNIT elements) as bytes. */
 static inline __attribute__((always_inline)) uint8x16_t quads(const uint8_t *from, int half)
 {
     const uint8x16_t bytes = vld1q_u8(from);
     return half ? vshrq_n_u8(bytes, 4) : vandq_u8(bytes, vdupq_n_u8(15));
 }
 
-/* Returns the 2-bit integers of half a unit as bytes. Each of 4 bytes is copied to 4 bytes, and
- * each copy is shifted by a different number of bits. */
+/* Returns the 2-bit integers of half a unit (16 of UNIT elements) as bytes. Each of 4 bytes is
+ * copied to 4 bytes, and each copy is shifted by a different number of bits. */
 static inline uint8x16_t pairs(const uint8_t *from)
 {
     const uint8x16_t own =
@@ -48,7 +48,7 @@ static inline uint8x16_t pairs(const uint8_t *from)
     return vandq_u8(vshlq_u8(spread, vcombine_s8(shift, shift)), vdupq_n_u8(3));
 }
 
-/* Returns the integers of half a unit, not yet scaled. */
+/* Returns the integers of half a unit (16 of UNIT elements), not yet scaled. */
 static inline __attribute__((always_inline)) int8x16_t
 integers(const enum type type, const char *block, int64_t unit, int half)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps in integers for the units of NEON that multiply bytes. SDOT adds four products of
- * each of 4 outputs. Bytes 0 to 7 of a vector of x belong to a row, bytes 8 to 15 to the next row,
- * so that two rows share a load of x.
+ * Linear maps in integers for the units of NEON that multiply bytes. One SDOT adds four products to
+ * the sum of each of 4 outputs. Bytes 0 to 7 of a vector of x belong to a row, bytes 8 to 15 to the
+ * next row, so that two rows share a load of x.
  */
 #ifndef ATTNKIT_NEON_DOT_H
 #define ATTNKIT_NEON_DOT_H

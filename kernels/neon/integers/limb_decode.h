@@ -11,7 +11,7 @@
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]).
  * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
- * * v[key][c]). A tile has 8 columns of 4 rows, or 16 columns of one or two rows.
+ * * v[key][c]). A tile has 8 columns for 4 rows, or 16 columns for one or two rows.
  */
 #ifndef ATTNKIT_NEON_LIMB_DECODE_H
 #define ATTNKIT_NEON_LIMB_DECODE_H

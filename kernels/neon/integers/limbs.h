@@ -25,7 +25,8 @@ static inline void store_limbs(int8_t *to, int16x8_t first, int16x8_t second)
     vst1q_s8(to + 16, vreinterpretq_s8_s64(vzip2q_s64(halves[0], halves[1])));
 }
 
-/* Returns the sums of products from the sums of the products of high and of low limbs. */
+/* Returns sums of products of integers: 256 * high + low. `high` and `low` have the sums of the
+ * products of their high limbs and of their low limbs. */
 static inline int32x4_t join_limbs(int32x4_t high, int32x4_t low)
 {
     return vaddq_s32(vshlq_n_s32(high, 8), low);
@@ -44,8 +45,8 @@ struct limb_rows {
     int8_t block[PANEL_ROWS][LIMB_BLOCKS][BLOCK_LIMBS];
 };
 
-/* Rounded rows have the elements of each four in the order 0, 2, 1 and 3. Returns them in the order
- * of K. */
+/* Returns integers of a rounded row in the order of K. The rounded row has the elements of each
+ * four in the order 0, 2, 1 and 3. */
 static inline int16x8_t in_order(int16x8_t n)
 {
     const uint8x16_t order = {0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15};
@@ -123,7 +124,7 @@ static inline float32x4_t scales_of_four(const struct key_rows *rows, int first,
     return vcvt_f32_f16(vreinterpret_f16_u16(bits));
 }
 
-/* Returns x, and 0 for keys from key `visible` on. x has keys from `key` on. */
+/* x has VECTOR keys from `key` on. Returns x with 0 in place of the keys from key `visible` on. */
 static inline float32x4_t seen_only(float32x4_t x, int key, int visible)
 {
     const int32x4_t count = {0, 1, 2, 3};
@@ -194,8 +195,8 @@ static inline int8x16_t load_eight(const int8_t *from)
     return vreinterpretq_s8_s64((int64x2_t){bytes, 0});
 }
 
-/* Interleaves the bytes of 8 or 16 columns of four keys: 32 bits of u are a column of the keys.
- * u[i] has columns 4 i to 4 i + 3. */
+/* Interleaves the bytes of 8 or 16 columns of four keys: each 32 bits of u hold one column of the
+ * four keys. u[i] has columns 4 i to 4 i + 3. */
 static inline __attribute__((always_inline)) void
 interleave_keys(const char *const *row, int64_t at, int8x16_t *u, const int columns)
 {

@@ -42,8 +42,8 @@ static inline __attribute__((always_inline)) int32x4_t multiply_add_lane(int32x4
     }
 }
 
-/* Returns the scales of the block at element d of vector i of a tile. `key` is the first key of the
- * tile. */
+/* Returns the scales that the keys of vector i of a tile have for the block at element d. `key` is
+ * the first key of the tile. */
 static inline float32x4_t scales_of_tile(const struct key_rows *k, int key, int64_t d, int i)
 {
     if (is_i8(k->type))
@@ -51,7 +51,8 @@ static inline float32x4_t scales_of_tile(const struct key_rows *k, int key, int6
     return load_as_f32(TYPE_F16, k->row[key] + bytes_of(TYPE_Q8_0, d) * TILE_KEYS, 4 * i, 4);
 }
 
-/* Adds the products of element `lane` of each four at `n` and the keys of a tile. */
+/* Adds the products of one element of the keys of a tile: for row r, the products by lane `lane` of
+ * n[r]. */
 static inline __attribute__((always_inline)) void add_element(const char *keys,
                                                               const int16x4_t n[PANEL_ROWS],
                                                               int32x4_t sum[][TILE_VECTORS],
