@@ -25,7 +25,7 @@ struct scored {
     floats divisor;    /* of the weights */
 };
 
-/* Sums over keys of a vector of lanes. */
+/* What a pass over the keys finds for a vector of lanes. */
 struct summed {
     floats most; /* the largest weight */
     floats sum;  /* of the parts */
