@@ -19,7 +19,7 @@ _Static_assert((int)QUAD_ELEMENTS <= (int)SIDE_BY_SIDE, "exp2_vectors takes a qu
 
 /* The scores of a vector of lanes, and the numbers that are the same for all of its keys. */
 struct scored {
-    const float *t; /* scores, in binary logarithms: t of key i is at t + i * lanes */
+    const float *t; /* scores times log2 e: t of key i is at t + i * lanes */
     int lanes, keys;
     floats subtrahend; /* a weight is 2^(t - subtrahend) */
     floats divisor;    /* of the weights */

@@ -43,7 +43,7 @@ enum {
     TILE_BLOCK = TILE_KEYS * Q8_BLOCK_BYTES,
     STEP_BYTES = STEP * TILE_KEYS,
     MOST_WIDTH = 4,    /* vectors of outputs of a register tile */
-    TILES_AHEAD = 384, /* bytes: few rows prefetch six cache lines ahead in each tile */
+    TILES_AHEAD = 384, /* bytes: few_product prefetches six cache lines ahead in each tile */
 };
 
 /* ------------------------------------------------------------------------------- x and w */
