@@ -21,7 +21,7 @@
 
 enum { VOCAB = 100, D_MODEL = 128, D_FF = 192, LAYERS = 2 };
 enum { Q_HEADS = 4, KV_HEADS = 2, HEAD_DIM = D_MODEL / Q_HEADS };
-enum { CONTEXT = 64, PAGE = 16, PAGES = CONTEXT / PAGE }; /* tokens that a cache has room for */
+enum { CONTEXT = 64, PAGE = 16, PAGES = CONTEXT / PAGE }; /* CONTEXT: tokens of a cache */
 enum { PROMPT = 37, TOKENS = 47 }; /* PROMPT: tokens of the prompt; TOKENS: of prompt and answer */
 
 /* ----------------------------------------------------------------------- errors and memory */

@@ -9,9 +9,9 @@
  *   portable_state               both, in every pair of instruction sets that can run here
  *
  * Memory is written to the file unchanged. This is enough, because attnkit runs only on CPUs with
- * little-endian byte order. The header states the kind of file, the byte order, the version of the
- * layout, the shapes, and the version of attnkit that wrote the file. docs/format.md says what
- * another version of attnkit may do with the file.
+ * little-endian byte order. The file begins with a header, which states the kind of file, the byte
+ * order, the version of the layout, the shapes, and the version of attnkit that wrote the file.
+ * docs/format.md says what another version of attnkit may do with the file.
  */
 #include <attnkit.h>
 

@@ -3,9 +3,9 @@
 // A backend of ggml that computes GGML_OP_FLASH_ATTN_EXT by attnkit. Any program that uses ggml can
 // load the backend (GGML_BACKEND_PATH) without a change of the program. The backend is an
 // accelerator beside the CPU backend and works in the buffers of the CPU backend, so nothing is
-// copied. The backend also takes the other ops of the CPU backend, and gives these ops to a CPU
-// backend of its own. Attention ops that attnkit does not support are left to the program's CPU
-// backend. ggml's log has each reason once.
+// copied. In a program without GPUs, the backend also takes the other ops of the CPU backend, and
+// gives these ops to a CPU backend of its own. Attention ops that attnkit does not support are left
+// to the program's CPU backend. ggml's log has each reason once.
 #define GGML_BACKEND_DL // before ggml's headers: exports the function that a program looks up
 #define GGML_BACKEND_SHARED
 #define GGML_BACKEND_BUILD

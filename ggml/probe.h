@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks that the ggml that loads the backend has the same tensor struct and the same numbers as
-// the ggml whose headers the backend was built with.
+// Checks that the ggml that loads the backend has the tensor struct, and the numbers of ops and
+// types, that the headers have with which the backend was built.
 #ifndef ATTNKIT_GGML_PROBE_H
 #define ATTNKIT_GGML_PROBE_H
 

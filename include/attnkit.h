@@ -44,7 +44,8 @@
  *     If there is an error, the call returns a status and a message, and leaves the outputs
  *     unchanged.
  *   - A call needs at most 64 KiB of stack.
- *   - A call makes no system call, so it runs under the strictest filter (seccomp).
+ *   - A call makes no system call, so it runs under the strictest filter (seccomp). The only
+ *     exception is attnkit_enable.
  *   - A call may be made in a signal handler that has interrupted another call on the same thread.
  *     It may also be made in the child of a fork, even if the fork happened during a call on this
  *     or on another thread.
@@ -113,8 +114,9 @@ extern "C" {
 
 /* ---------------------------------------------------------------------------------------------
  * Version. The version of the library that runs may differ from the version of this header. Until
- * the next release, the source tree keeps the number of the last release, 0.1.0, although it has
- * more. Where a comment names the release 0.1.0, it means that release and not this tree.
+ * the next release, the source tree keeps the number of the last release, 0.1.0, although the tree
+ * has calls and fields that the release lacks. Where a comment names the release 0.1.0, it means
+ * that release and not this tree.
  */
 
 #define ATTNKIT_VERSION_MAJOR 0 /* major version of this header */
@@ -257,7 +259,7 @@ enum {
 
 /* ATTNKIT_INTEGERS
  *
- * multiplies the bytes of K and V of ATTNKIT_I8 or ATTNKIT_Q8_0 as integers. Without the flag the
+ * Multiplies the bytes of K and V of ATTNKIT_I8 or ATTNKIT_Q8_0 as integers. Without the flag the
  * bytes are converted to binary32 first. The release 0.1.0 refuses the flag as an unknown bit.
  *
  * Arguments   k and v are ATTNKIT_I8 or ATTNKIT_Q8_0. Their types may differ. A scale of ATTNKIT_I8
@@ -304,7 +306,7 @@ enum {
 
 /* ATTNKIT_BF16_PRODUCTS
  *
- * multiplies q by k, and weights by v, as bf16. Products are added in an order that the matrix and
+ * Multiplies q by k, and weights by v, as bf16. Products are added in an order that the matrix and
  * vector instructions for bf16 (AMX TDPBF16PS, AVX512_BF16 VDPBF16PS) can both keep. The release
  * 0.1.0 refuses the flag as an unknown bit.
  *
@@ -457,11 +459,11 @@ ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_a
 
 /* Computes attention. exec may be NULL only if there is nothing to do.
  * Cost: 2 * (head_dim + value_dim) FLOPs for each pair of a query row and a key that it sees. K and
- * V are read once or twice for each block of 256 query rows of a KV head. A row that sees NaN or
- * infinities in V, or whose sums overflow, is computed again. If all rows are computed again, a
- * call with 2048 keys of dim 128 takes up to 10 times as long as usual, a call with 256 keys of dim
- * 16 up to 60 times as long, and a call with a single row 3 times as long. The caller's rounding
- * and flush-to-zero modes do not matter and are restored. */
+ * V are read once or twice for each block of 256 or 512 query rows of a KV head. A row that sees
+ * NaN or infinities in V, or whose sums overflow, is computed again. If all rows are computed
+ * again, a call with 2048 keys of dim 128 takes up to 10 times as long as usual, a call with 256
+ * keys of dim 16 up to 60 times as long, and a call with a single row 3 times as long. The caller's
+ * rounding and flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
                                              const attnkit_exec *exec, char *message);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rounding of numbers to integers with a common scale, by steps 16 and 18 of README.md. q is
- * rounded to 16 bits only once for each row, so this code needs no vectors. Weights, and inputs of
- * linear maps, are rounded by the tiles.
+ * rounded to 16 bits only once for each row, so this code needs no vectors. The tiles round
+ * weights, and inputs of linear maps, by code of their own. Only the scalar tiles and the reference
+ * round inputs by round_bytes of this file.
  */
 #ifndef ATTNKIT_INTEGERS_H
 #define ATTNKIT_INTEGERS_H

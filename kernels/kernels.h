@@ -2,10 +2,10 @@
  *
  * The contract between the loops (in attention/, cache/ and linear/ of this folder) and the tiles
  * of an instruction set. The contract is one struct of function pointers. Every instruction set has
- * all entries of the struct. Only `pairs`, `bytes` and entries of parts that the build leaves out
- * may be NULL. Each entry does the work of one tile. README.md in this folder has the canonical
- * order of roundings that every entry keeps. A "chain" is an accumulation that starts at +0 and
- * takes its terms one by one in index order.
+ * all entries of the struct, except that `pairs`, `bytes` and the entries of parts that the build
+ * leaves out may be NULL. Each entry does the work of one tile. README.md in this folder has the
+ * canonical order of roundings that every entry keeps. A "chain" is an accumulation that starts at
+ * +0 and takes its terms one by one in index order.
  */
 #ifndef ATTNKIT_KERNELS_H
 #define ATTNKIT_KERNELS_H
@@ -470,14 +470,14 @@ enum {
     QUAD_ELEMENTS = 4, /* elements of a row, or keys, that go into words together */
 };
 
-/* Whether this build has struct integer_kernels: the part integers. */
+/* Whether this build has the part integers, and so struct integer_kernels. */
 #ifdef ATTNKIT_WITHOUT_INTEGERS
 enum { HAS_INTEGERS = 0 };
 #else
 enum { HAS_INTEGERS = 1 };
 #endif
 
-/* Whether this build has struct grouped_kernels: the part products. */
+/* Whether this build has the part products, and so struct grouped_kernels. */
 #ifdef ATTNKIT_WITHOUT_PRODUCTS
 enum { HAS_PRODUCTS = 0 };
 #else
@@ -535,7 +535,7 @@ struct grouped_kernels {
      * nearest to p - p_high. to->words gets words of p_high, [KEY_BLOCK / elements][lanes], and
      * after them as many words of p_low. The last quad of keys is filled up with zeros. No word
      * after it is written. Updates row_sum: l = fma(chain over keys of p_high + p_low, largest, l *
-     * rescale). s is scratch afterwards. */
+     * rescale). Afterwards the numbers in s have no meaning. */
     void (*softmax)(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                     const struct state *st, bool is_short, float *rescale,
                     const struct weight_parts *to);
@@ -675,12 +675,12 @@ struct kernels {
     const char *name;
     int vector; /* lanes of a vector; divides the number of lanes of a panel */
     int lanes;  /* most query rows in a panel, <= MAX_LANES */
-    /* The most rows that are faster in decode than in a panel. decode_rows is for K and V that
-     * would have to be widened for a panel, f32_decode_rows is for K and V that would not.
+    /* The largest number of rows for which decode is faster than a panel: decode_rows for K and V
+     * that would have to be widened for a panel, f32_decode_rows for K and V that would not.
      * f32_decode_rows <= decode_rows <= MAX_DECODE_ROWS. */
     int decode_rows, f32_decode_rows;
-    /* The most rows of x that are faster in `few_product` than in `product`. matrix_rows is for
-     * types that have to be widened for `product`, f32_matrix_rows for binary32. Both are 1 ..
+    /* The largest number of rows of x for which `few_product` is faster than `product`: matrix_rows
+     * for types that have to be widened for `product`, f32_matrix_rows for binary32. Both are 1 ..
      * MAX_MATRIX_ROWS. */
     int matrix_rows, f32_matrix_rows;
 
@@ -851,8 +851,8 @@ struct kernels {
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 
-    /* Few keys. The lanes of a vector are heads. The entry `lanes` of this table, divided by
-     * `vector`, is the most rows, and the most keys. --- */
+    /* Few keys. The lanes of a vector are heads. There are at most `lanes` / `vector` rows (entries
+     * of this table), and head_scores takes at most as many keys in a call. --- */
 
     /* Computes s[key][r][head] = chain over d of fma(k_t[d][key][head], q_t[d][r][head]). */
     void (*head_scores)(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,

@@ -307,7 +307,7 @@ static attnkit_status check_integer_row(const char *name, attnkit_type type, int
     return ATTNKIT_OK;
 }
 
-/* Refuses the types, layouts and outputs that ATTNKIT_INTEGERS does not support. */
+/* Refuses the types, groups of scales and outputs that ATTNKIT_INTEGERS does not support. */
 static attnkit_status check_integers(const struct request *r, char *message)
 {
     const attnkit_attention_args *const args = r->core;

@@ -7,7 +7,8 @@
  * and all finished units after it.
  *
  * The memory that all threads share holds struct tail, the queues, the groups of the tail, totals
- * for as many groups as there are threads, the slots, and a word for each slot.
+ * for as many groups as there are threads, the slots, and for each slot a number that says what the
+ * slot holds (slot_word).
  */
 #include "dispatch/attention/steal.h"
 
@@ -166,8 +167,9 @@ static float *slot_state(const struct thread *t, int64_t unit)
     return slots_of(t) + unit % t->tail->slots * t->tail->state_floats;
 }
 
-/* Returns the word of the slot of a unit. The word holds the unit's number while the slot is free
- * for the unit. It holds ~number once the state of the unit is in the slot. */
+/* Returns the address of the number that says what the slot of a unit holds. It is the unit's own
+ * number while the slot is free for the unit, and ~(the unit's number) once the state of the unit
+ * is in the slot. */
 static _Atomic int64_t *slot_word(const struct thread *t, int64_t unit)
 {
     float *const words = slots_of(t) + t->tail->slots * t->tail->state_floats;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The header of every plan. A run checks the header. The run refuses memory that is no plan, a plan
- * of another kind, library or process, and an instruction set other than the planned one.
+ * for another kind of call, a plan that another library or process wrote, and an instruction set
+ * other than the planned one.
  */
 #ifndef ATTNKIT_PLAN_H
 #define ATTNKIT_PLAN_H

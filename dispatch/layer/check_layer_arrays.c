@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks the values in the arrays of a layer run: lengths, block tables, positions, cells. The
- * checks take some time for each batch entry, for each page that holds keys, and for each cell. The
- * number of keys of each entry, new keys included, is written to the workspace, where attention
- * reads it.
+ * checks take some time for each batch entry, for each page that holds keys, and for each cell.
+ * With a cache, the number of keys of each entry, new keys included, is written to the workspace,
+ * where attention reads it.
  */
 #include "dispatch/attention/bind_cells.h"
 #include "dispatch/attention/run.h"

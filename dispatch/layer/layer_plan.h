@@ -3,8 +3,8 @@
  * A plan of layer calls: the plans of its parts (linear maps, appends, attention) and the layer's
  * own tensors. A call goes through five steps. check_layer.c checks that options fit each other.
  * plan_layer.c and plan_parts.c make the plan. bind_layer.c checks addresses and lengths of a run.
- * check_layer_arrays.c checks values in lengths, block tables and positions. run_layer.c runs the
- * parts one after the other and cannot fail.
+ * check_layer_arrays.c checks values in lengths, block tables, positions and cells. run_layer.c
+ * runs the parts one after the other and cannot fail.
  */
 #ifndef ATTNKIT_LAYER_PLAN_H
 #define ATTNKIT_LAYER_PLAN_H
@@ -170,7 +170,7 @@ struct layer_input {
 struct layer_run {
     const struct layer_plan *plan;
     const struct kernels *kernels;
-    bool empty; /* nothing to do; no other field is set */
+    bool empty; /* nothing to do; then buffers, attention, appends and scratch are not set */
     struct layer_lengths lengths;
     struct layer_buffers buffers;
     const void *memory[OWN_TENSORS];

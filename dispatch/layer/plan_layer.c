@@ -70,7 +70,7 @@ static int64_t larger(int64_t a, int64_t b)
 }
 
 /* Checks that no size of a buffer and no stride overflows, even if the batch is 0. All buffers
- * together are smaller than the sum of the sizes below. */
+ * together take at most twice the sum of the sizes below, plus some cache lines. */
 static attnkit_status check_sizes(const struct layer_plan *plan, char *message)
 {
     const int64_t most = INT64_MAX / 16;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs the parts of a layer one after the other. Threads share out each part, and meet at a barrier
- * after the part. Everything has been checked before, so nothing can fail here.
+ * Runs the parts of a layer one after the other. Threads share out each part. They meet at a
+ * barrier after the part, except after the mean of weights, which no later part reads. Everything
+ * has been checked before, so nothing can fail here.
  */
 #include "dispatch/attention/run.h"
 #include "dispatch/common/exec.h"

@@ -53,9 +53,9 @@ typedef struct attnkit_pages {
  * the same as for K in rows. Tiles are not allowed with cu_seqlens_kv.
  * Cost: decoding takes up to a quarter less time than with K in rows. The gain is small if decoding
  * mostly waits for memory. Calls with more than a few query rows for each KV head turn K back into
- * rows, once for each block of 256 rows of a KV head. For a long prompt this cost is negligible.
- * For 32 rows of a prompt over a long cache, the call takes a tenth to a quarter longer than with K
- * in rows. So use tiles if most calls that read the cache are decoding steps.
+ * rows, once for each block of 256 or 512 rows of a KV head. For a long prompt this cost is
+ * negligible. For 32 rows of a prompt over a long cache, the call takes a tenth to a quarter longer
+ * than with K in rows. So use tiles if most calls that read the cache are decoding steps.
  */
 
 /* Pages, scales, packed sequences and cells of K and V. */

@@ -161,8 +161,8 @@ size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *ke
 
 /* The loops. attnkit_prefill computes and writes the panel rows of an item. attnkit_decode and
  * attnkit_heads do so for the decode rows. The item must have at least one row for the loop.
- * attnkit_decode takes up to MAX_WALKS items, which take turns at each chunk of their keys.
- * `scratch` is aligned to 64 bytes. */
+ * attnkit_decode takes up to MAX_WALKS items, which take turns at each block of keys. `scratch` is
+ * aligned to 64 bytes. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      const struct work_item *item, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels,

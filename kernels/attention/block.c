@@ -619,8 +619,9 @@ static void prefetch_pages(const char *const *row, int count)
 }
 
 /* Prefetches the pages of `count` rows, which belong to the keys from key `first` on, unless
- * another head has just done this for the same keys, with rows in the same pages. Then the TLB has
- * the pages, and the prefetched cache lines would come before lines that are needed sooner. */
+ * another head has just done this for the same keys, with rows in the same pages. In that case the
+ * TLB has the pages already, and prefetching them again would only delay cache lines that are
+ * needed sooner. */
 static void prefetch_new_pages(const char *const *row, int count, int64_t first,
                                struct touched *last)
 {
@@ -675,7 +676,7 @@ static void prefetch_pages_of_heads(const struct attention *a, const struct kern
     prefetch_pages(rows, keys_of_block(next));
 }
 
-/* Sets the rows of K and V to prefetch to this head's part of the next block. The first head
+/* Makes this head's part of the next block the rows of K and V that are prefetched. The first head
  * prefetches the pages of all heads, so that the CPU looks for as many addresses as it can at the
  * same time. */
 static void prefetch_part(const struct attention *a, const struct kernels *kernels,

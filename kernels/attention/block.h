@@ -28,7 +28,7 @@ bool attnkit_needs_wide(const struct attention *a);
 bool attnkit_may_have_gaps(const struct attention *a);
 
 /* attnkit_wide_floats returns how many floats of scratch struct wide needs. The number is enough
- * for rows with gaps, too. attnkit_take_wide sets struct wide to point into `scratch`. */
+ * for rows with gaps, too. attnkit_take_wide returns a struct wide that points into `scratch`. */
 int64_t attnkit_wide_floats(const struct attention *a);
 struct wide attnkit_take_wide(const struct attention *a, float *scratch);
 

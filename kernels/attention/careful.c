@@ -3,8 +3,8 @@
  * Recomputes a row whose result is not finite. If elements of a chunk's sums have overflowed, the
  * chunk is recomputed in binary64, by step 9 of ../README.md. With integers, sums that have
  * overflowed stay as they are. Rows are computed one at a time. Lanes are keys in scores and
- * columns in fold_row. prefill.c, decode.c and heads.c call this file, but prefill.c not for
- * integers or groups of products. Calls are rare, unless V has infinities or NaN.
+ * columns in fold_row. prefill.c, decode.c and heads.c call this file. With integers or groups of
+ * products, prefill.c does not call it. Calls are rare, unless V has infinities or NaN.
  */
 #include <math.h>
 #include <string.h>
@@ -16,7 +16,8 @@
 
 enum { ALIGNMENT = 64 };
 
-/* The computation of one row. The pointers point into scratch. */
+/* The computation of one row. Pointers to numbers point into scratch, but `q` may point to the
+ * caller's row. */
 struct careful {
     const struct attention *a;
     const struct kernels *kernels;

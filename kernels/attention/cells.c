@@ -74,8 +74,8 @@ static struct ints indices_of(const struct attention *a, int64_t batch)
 }
 
 /* Returns the range of indices. `indices.narrow` is a constant in each call. Compared as an
- * unsigned number, the -1 of an empty cell is the largest, so that it is never the smallest
- * index. */
+ * unsigned number, the -1 of an empty cell is the largest, so that it is the smallest index only if
+ * all cells are empty. */
 static inline struct index_range range_of(struct ints indices, int64_t cells)
 {
     struct index_range r = {INT64_MAX, 0, -1};

@@ -89,9 +89,9 @@ int64_t attnkit_most_keys(const struct attention *a);
 size_t attnkit_cell_bytes(const struct attention *a);
 struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory);
 
-/* `least` is the least number in the key_index of a batch entry, with the -1 of empty cells.
- * `smallest` and `largest` are the indices of the entry's first and last key. `largest` is -1 if
- * all cells are empty. */
+/* `least` is the smallest number in the key_index of a batch entry, where the -1 of an empty cell
+ * counts, too. `smallest` and `largest` are the indices of the entry's first and last key.
+ * `largest` is -1 if all cells are empty. */
 struct index_range {
     int64_t least, smallest, largest;
 };

@@ -37,7 +37,7 @@ struct panel {
     bool is_fresh;      /* `chunk` holds no state yet */
 };
 
-/* A bit for each row of an item whose result is computed again by decode tiles. */
+/* A bit for each row of an item. The bit is set if decode tiles compute the row's result again. */
 struct again {
     uint64_t rows[ROW_BLOCK / 64];
 };
@@ -621,8 +621,8 @@ static int64_t last_end(const struct prefill *w)
     return w->panel[w->panels - 1].end;
 }
 
-/* Returns whether an option or an empty cell may hide a key of the block that lies before the end
- * of a row's keys. */
+/* Returns whether an option or an empty cell may hide keys of the block, among the keys before the
+ * end of a row's keys. */
 static bool is_masked(const struct prefill *w, int64_t first)
 {
     if (!has_cells(w->a))

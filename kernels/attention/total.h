@@ -84,7 +84,7 @@ static inline void fold_sink(struct total line, float max, float sum, int64_t st
         line.out[c * stride] *= f.total;
 }
 
-/* Writes the total of a row to the caller's state. Returns whether a number of o is NaN or
+/* Writes the total of a row to the caller's total `to`. Returns whether a number of o is NaN or
  * infinite. */
 static inline bool export_line(struct total to, struct total line, int64_t stride,
                                int64_t value_dim)

@@ -3,8 +3,8 @@
  * Computes weights as a result of the call: 2^(t - M) / l for each key, where t is the key's score
  * times log2 e, and M and l are the final maximum and sum of the row. In place of the weights the
  * caller may ask for the scores at one of several stages. The loop walks over K once more, in
- * panels of query rows as in prefill.c. prefill.c and decode.c call this file when M and l of some
- * rows are final.
+ * panels of query rows as in prefill.c. prefill.c and decode.c call attnkit_write_weights when M
+ * and l of some rows are final. A layer also averages weights over its heads by this file.
  */
 #include "kernels/attention/weights.h"
 

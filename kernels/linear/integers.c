@@ -43,7 +43,7 @@ static ptrdiff_t make_words(const struct linear *l, const struct kernels *kernel
     return tile;
 }
 
-/* Lets the product of the last cut add the bias and, if y is binary32, write to y. */
+/* Lets a product that ends with the last input add the bias and, if y is binary32, write to y. */
 static void end_at_y(const struct linear *l, const struct part *part,
                      struct integer_product *product)
 {

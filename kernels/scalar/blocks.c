@@ -21,7 +21,7 @@ static uint32_t word_at(const char *from)
     return word;
 }
 
-/* Returns the bits of integer i of a unit. */
+/* Returns the bits of integer i of a unit, which is UNIT elements of a block. */
 static inline int packed_integer(const enum type type, const char *block, int64_t unit, int i)
 {
     const unsigned char *const bytes = (const unsigned char *)block + integers_at(type, unit);

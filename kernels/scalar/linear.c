@@ -107,7 +107,7 @@ static float add_integers(const struct rounded_block *x, int row, const char *ti
     return fma_once((float)integers, x->scale[row] * float_from_f16(half), sum);
 }
 
-/* Computes row i of y. It is row `lane` of the group at x. */
+/* Computes row i of y. Row i of the input is row `lane` of the group at x. */
 static void integer_row(const struct integer_product *p, int i, const struct rounded_block *x,
                         int lane)
 {

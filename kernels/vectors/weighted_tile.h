@@ -13,7 +13,7 @@ enum {
     UNROLL = 4, /* keys in a loop body, so that pointers and the loop test cost little */
 };
 
-/* Adds the products of one key. `line` is the key's part of V. */
+/* Adds the products of one key. `line` points to the tile's columns in the key's row of V. */
 static inline __attribute__((always_inline)) void multiply_key(const float *p, const char *line,
                                                                floats acc[MAX_HEIGHT][VECTORS],
                                                                const int height, const int vectors)
@@ -29,8 +29,8 @@ static inline __attribute__((always_inline)) void multiply_key(const float *p, c
     }
 }
 
-/* Adds the products of `keys` keys. The weights of the first key are at p, and the key's part of V
- * is at `line`. */
+/* Adds the products of `keys` keys. The weights of the first key are at p, and the tile's columns
+ * in this key's row of V at `line`. */
 static inline __attribute__((always_inline)) void multiply_keys(const float *p, const char *line,
                                                                 ptrdiff_t stride, int keys,
                                                                 floats acc[MAX_HEIGHT][VECTORS],

@@ -64,9 +64,8 @@ static void keep_weights(const struct panel *panel, struct weights *weights)
     }
 }
 
-/* Computes all panels of a block. `parts` is a constant in each caller, so that the parts are
- * called directly.
- */
+/* Computes all panels of a block. KERNEL(decode) passes constants as `parts`, so that in its copy
+ * of this function the parts are called directly. */
 static inline __attribute__((always_inline)) void decode_panels(const struct decode_parts parts,
                                                                 const struct decode_block *block,
                                                                 int rows, float scale_log2)

@@ -98,7 +98,7 @@ static inline __attribute__((always_inline)) void load_rows(const float *sums, i
 
 /* Stores the words of a group of FEW_LANES keys, from `key` on, as words[word][key]. Keys from
  * `keys` on get the words of the last key. If a row of K ends before the group ends, the words
- * after its end come from the memory behind the row. The sums leave these words out. */
+ * after its end come from the memory after the row. The sums leave these words out. */
 static inline __attribute__((always_inline)) void transpose_keys(const struct rows *k, int64_t at,
                                                                  int key, int keys, float *words)
 {

@@ -2,8 +2,8 @@
  *
  * The entry softmax of struct grouped_kernels: turns the scores of a block into weights, divides
  * the weights of each row by the largest weight of the row in the block, and splits the quotients
- * into bf16. The grouped.c of an instruction set includes this file after it has defined ELEMENTS
- * and round_quad. exp2 and the rounding limit the speed.
+ * into bf16. The grouped.c of an instruction set or unit includes this file, itself or by tiles.h,
+ * after it has defined ELEMENTS and round_quad. exp2 and the rounding limit the speed.
  *
  * The largest weight must be known before the first weight is divided. It is almost always the
  * weight of the largest score: exp2 rounds, so a smaller score may get a weight that is larger by
@@ -19,13 +19,13 @@ _Static_assert((int)QUAD_ELEMENTS <= (int)SIDE_BY_SIDE, "exp2_vectors takes a qu
 
 /* The scores of a vector of lanes, and the numbers that are the same for all of its keys. */
 struct scored {
-    const float *t; /* scores, in binary logarithms: t of key i is at t + i * lanes */
+    const float *t; /* scores times log2 e: t of key i is at t + i * lanes */
     int lanes, keys;
     floats subtrahend; /* a weight is 2^(t - subtrahend) */
     floats divisor;    /* of the weights */
 };
 
-/* Sums over keys of a vector of lanes. */
+/* What a pass over the keys finds for a vector of lanes. */
 struct summed {
     floats most; /* the largest weight */
     floats sum;  /* of the parts */

@@ -14,15 +14,15 @@
  *   add_stored       does the work of add_products for words in memory
  *   sums_as_floats   converts the sums of one of the ROWS_OF_SUMS rows to binary32; `packed` says
  *                    whether add_products or add_stored made the sums
- * and the shapes of the register tiles. A register tile has ROWS x WIDTH vectors for many rows. For
- * few rows it has 1 x ONE_WIDTH or FEW_ROWS x FEW_WIDTH vectors. FEW_MOST is the most rows of
- * few_product. ROWS_OF_SUMS is 1 or 2. With 2, sums begin with 0, and ROWS and FEW_ROWS are 2. The
- * second row of the last sums may be missing: then add_products and add_stored read any bytes in
- * its place.
+ * and the shapes of the register tiles. A register tile for many rows has at most ROWS x WIDTH
+ * vectors. A register tile for few rows has 1 x ONE_WIDTH or at most FEW_ROWS x FEW_WIDTH vectors.
+ * FEW_MOST is the largest number of rows that few_product gets. ROWS_OF_SUMS is 1 or 2. With 2,
+ * sums begin with 0, and ROWS and FEW_ROWS are 2. The second row of the last sums may be missing:
+ * then add_products and add_stored read any bytes in its place.
  *
- * The integer sums of a block stay in registers. The sums of binary32 of a register tile do so if
- * there are enough registers. After the Q8_BLOCK / STEP steps of a block, a vector of sums takes a
- * conversion, a product of scales and an FMA.
+ * The integer sums of a block stay in registers. The binary32 sums of a register tile stay in
+ * registers if there are enough of them. After the Q8_BLOCK / STEP steps of a block, a vector of
+ * sums takes a conversion, a product of scales and an FMA.
  */
 #ifndef ATTNKIT_VECTORS_INTEGER_PRODUCT_H
 #define ATTNKIT_VECTORS_INTEGER_PRODUCT_H
@@ -43,7 +43,7 @@ enum {
     TILE_BLOCK = TILE_KEYS * Q8_BLOCK_BYTES,
     STEP_BYTES = STEP * TILE_KEYS,
     MOST_WIDTH = 4,    /* vectors of outputs of a register tile */
-    TILES_AHEAD = 384, /* bytes: few rows prefetch six cache lines ahead in each tile */
+    TILES_AHEAD = 384, /* bytes: few_product prefetches six cache lines ahead in each tile */
 };
 
 /* ------------------------------------------------------------------------------- x and w */

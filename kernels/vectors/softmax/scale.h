@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The first pass of softmax over the scores of a panel: it scales and masks the scores, and takes
- * the maximum of each lane, for all vectors of lanes at once.
+ * The first pass of softmax over the scores of a panel: it multiplies the scores by scale_log2,
+ * masks them, and takes the maximum of each lane, for all vectors of lanes at once.
  */
 #ifndef ATTNKIT_VECTORS_SOFTMAX_SCALE_H
 #define ATTNKIT_VECTORS_SOFTMAX_SCALE_H
