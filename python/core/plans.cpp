@@ -47,7 +47,7 @@ struct planned {
 struct thread_state {
     planned plans[kept_plans];
     int count = 0, last = 0;
-    unsigned age = 0; // of the plans: `forgotten` when the thread last looked
+    unsigned age = 0; // value of `forgotten` for which the plans are valid
     memory workspace;
     size_t workspace_size = 0;
 };
