@@ -56,7 +56,7 @@ class array
     void make_list();
     // Copies the array if its elements do not lie one after the other.
     void make_dense();
-    // Refuses an output whose elements are not adjacent.
+    // Refuses an output that is not aligned, or whose rows have elements that are not adjacent.
     void expect_rows() const;
     void expect_ndim(int ndim) const;
     // Refuses other types than float32, float16 and bfloat16.

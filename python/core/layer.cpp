@@ -14,8 +14,8 @@ namespace
 
 constexpr int matrices = 4, biases = 4;
 
-// Makes a dense array of each matrix or bias that is given. All must have one type. Returns this
-// type.
+// Makes a dense array of each matrix or bias that is given. All must have the same type. Returns
+// this type.
 int32_t read_weights(PyObject *const *given, const char *const *names, array *arrays, int ndim)
 {
     int32_t type = ATTNKIT_F32;

@@ -94,7 +94,7 @@ const int64_t *call::score_shape(int64_t columns)
     return scores_;
 }
 
-// Broadcasts a mask or a bias to a row of columns for each query row.
+// Broadcasts a mask or a bias to [..., heads, rows, columns].
 void call::shape_mask(array &a)
 {
     if (a.ndim == 0)

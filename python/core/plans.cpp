@@ -20,7 +20,7 @@ namespace
 
 constexpr int kept_plans = 16;
 constexpr size_t kept_workspace = (size_t)64
-                                  << 20; // bytes; a larger workspace is freed after its call
+                                  << 20; // bytes; a larger workspace is freed after an attention
 
 struct freed {
     void operator()(void *memory) const
@@ -47,7 +47,7 @@ struct planned {
 struct thread_state {
     planned plans[kept_plans];
     int count = 0, last = 0;
-    unsigned age = 0; // of the plans: `forgotten` when the thread last looked
+    unsigned age = 0; // value of `forgotten` for which the plans are valid
     memory workspace;
     size_t workspace_size = 0;
 };

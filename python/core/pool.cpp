@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A job is a number of tasks that threads take one by one. The pool is made when a call first asks
-// for threads, and is never destroyed: at the end of a process its threads sleep. A forked child
-// has no threads of its parent, and makes a new pool.
+// for threads, and is never destroyed: when the process ends, the threads of the pool sleep. A
+// forked child has no threads of its parent, and makes a new pool.
 #include "python/core/pool.h"
 
 #include <condition_variable>

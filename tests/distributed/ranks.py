@@ -36,7 +36,8 @@ def begin(transport, timeout=60.0):
 
 
 def task_bits(transport):
-    """chain_attention must have the bits of one process, and tree_attention must be near them."""
+    """chain_attention must give the bits of attention() in one process. tree_attention must give numbers near the
+    numbers of this call."""
     group = begin(transport)
     failed = [f"chain: {name}" for name in CASES if not chain_has_the_bits(group, name)]
     for name, case in CASES.items():
@@ -109,8 +110,8 @@ def call(group, function=chain_attention, rows=200, **options):
 
 
 def task_disagree(transport):
-    """If a shape, an option or the function differs on rank 1, or if its number of threads is refused, every rank gets
-    an error. Afterwards the group works."""
+    """If rank 1 has another shape, option or function than the other ranks, or a number of threads that is refused,
+    every rank gets an error. Afterwards the group works."""
     group, failed = begin(transport), []
     for text, other in {"disagree on q: float32 [1, 4, 200, 16] on rank 0, float32 [1, 4, 9, 16]": {"rows": 9},
                         "disagree on scale": {"scale": 0.5}, "disagree on causal": {"causal": "upper-left"},
@@ -129,9 +130,10 @@ def task_disagree(transport):
 
 
 def task_die(transport, how, what, timeout):
-    """Rank 1 is killed or stopped just before it sends or receives its first message of the kind `what`. The other
-    ranks print their error and how long they waited. They stay alive, so that each of them has to notice by itself that
-    rank 1 is gone. A rank may have its result before rank 1 ends, and then meets the error in its next call."""
+    """Makes one call that works. In the next calls, rank 1 is killed or stopped just before it sends or receives a
+    message of the kind `what`. The other ranks print their error and how long they waited. They stay alive, so that
+    each of them has to notice by itself that rank 1 is gone. A rank may have its result before rank 1 ends, and then
+    meets the error in its next call."""
     group = begin(transport, float(timeout))
     function = tree_attention if what == "part" else chain_attention
     call(group, function)

@@ -83,7 +83,7 @@ def check_death(tap, transport, how, what, options=()):
     found = launch.reports(text)
     ok = set(found) == {0, 2, 3} and all(not report["failed"] and report["seconds"] < SLACK * TIMEOUT
                                          for report in found.values())
-    tap.line(f"{transport}: rank 1 is {how} at its first message of kind {what}", ok, text)
+    tap.line(f"{transport}: rank 1 is {how} before a message of the kind {what}", ok, text)
     for rank, report in sorted(found.items()):
         print(f"#   after {report['seconds']:.1f} s: {report.get('error')}")
 

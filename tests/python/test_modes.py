@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the options that change how numbers are multiplied: bf16_products, short_weights and integers. Results have the
-bits of the same call by ctypes. A call that a mode does not serve raises an exception. The file also tests
+bits of the same call by ctypes. A call that cannot have such an option raises an exception. The file also tests
 attnkit.enable."""
 
 import ctypes

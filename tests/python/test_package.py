@@ -27,7 +27,7 @@ def attend_in_child(q, expected, answers):
 
 
 class Package(unittest.TestCase):
-    """Tests docstrings and files."""
+    """Tests what info() says, the choice of an instruction set, the files, the signatures and the docstrings."""
 
     def test_info(self):
         info = attnkit.info()

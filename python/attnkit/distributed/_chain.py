@@ -116,9 +116,9 @@ def chain_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = 
 
     Returns the result [..., q_heads, q_len, value_dim] in the type of q, or with return_lse a tuple.
 
-    Raises on every rank what attention() raises for bad arguments, and ValueError if the ranks disagree; PeerError if
-    another rank has ended, or sends nothing within the time-out of the group. After a PeerError the group cannot be
-    used any more."""
+    Raises what attention() raises if this rank's arguments are bad, and ValueError if another rank's arguments are bad
+    or if the ranks disagree. Raises PeerError if another rank has ended, or sends nothing within the time-out of the
+    group. After a PeerError the group cannot be used any more."""
     more = {"return_lse": bool(return_lse), "everywhere": bool(everywhere), "block_rows": block_rows}
     problem = Problem("chain_attention", group, (q, k, v), options, more)
     with group.whole_call():

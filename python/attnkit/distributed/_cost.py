@@ -80,7 +80,7 @@ def _gather_seconds(ranks: int, size: int, link: Link) -> float:
 
 def chain_cost(q_shape: Sequence[int], value_dim: int, ranks: int, *, compute: float, link: Link, itemsize: int = 4,
                return_lse: bool = False, everywhere: bool = True, block_rows: Optional[int] = None) -> Cost:
-    """Returns the cost of chain_attention. compute is the seconds of the same call in one process, and itemsize the
+    """Returns the cost of chain_attention. compute is the seconds of the same call in one process. itemsize is the
     bytes of an element of q. The model assumes that all ranks have equal work, and that each rank has a processor of
     its own."""
     blocks, rows = blocks_of(q_shape, ranks, block_rows), _count(q_shape)

@@ -20,7 +20,7 @@ def tree_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = F
     messages. Every rank gets the same bits. They depend on how the keys are spread, and differ from the bits of one
     process. tree_attention is for few rows, as in decoding, because each rank receives the parts of all other ranks.
 
-    Arguments and exceptions are as in chain_attention, which also has the arguments everywhere and block_rows. The
+    Arguments and exceptions are as in chain_attention, which also has the arguments `everywhere` and `block_rows`. The
     result is in the type of q. With return_lse the function returns a tuple of result and lse.
 
     Error: the errors of the parts, and the error of one merge (attnkit_merge). Let u = 2^-24, n <= 1000 the number of

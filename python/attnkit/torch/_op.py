@@ -33,7 +33,8 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: Option
 
     Raises ValueError or RuntimeError for wrong arguments; the text names the argument. Raises RuntimeError if a tensor
     needs a gradient that PyTorch's own backward op does not give. PyTorch's op gives gradients of q, k and v that have
-    the same type and value_dim = head_dim, with no other options than mask, bias, causal="upper-left" and scale."""
+    the same type and value_dim = head_dim, with no other options than mask, bias, causal="upper-left", scale,
+    return_lse and rows_first."""
     if q_offsets is not None and isinstance(causal, str):
         raise ValueError(f"causal is {causal!r}: with q_offsets it must be True, or not given")
     if q_offsets is None and causal is True:

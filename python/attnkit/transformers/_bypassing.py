@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models whose attention does not ask transformers' interface for a function: Falcon, Bloom and MPT. Here these models
-get a forward that differs from their own only in the attention itself. Any other model of this kind raises a clear
-error.
+get a forward that differs from their own only in the attention itself. Any other model that does not ask the interface
+raises a clear error.
 
 The biases of ALiBi are kept as these models make them: a number for each head and key, the same for all rows."""
 

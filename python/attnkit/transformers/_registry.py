@@ -7,7 +7,7 @@ from ._attention import arithmetic, attend
 from ._bypassing import NAME, Patches
 from ._mask import make_mask
 
-patches = None  # while attnkit is registered
+patches = None  # the Patches while attnkit is registered, else None
 
 
 def register(*, bf16_products: bool = False, short_weights: bool = False) -> None:

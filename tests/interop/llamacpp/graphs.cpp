@@ -221,8 +221,8 @@ bool leaves_fused_ops()
     return ok;
 }
 
-// Returns whether there is a buffer type of repacked weights, whether the backend's result with it
-// is right, and whether the backend supports all extra buffer types.
+// Returns true if there is a buffer type of repacked weights, the backend's result with this type
+// is right, and the backend supports all extra buffer types.
 bool right_with_repacked_weights()
 {
     const auto types = function_of<ggml_backend_dev_get_extra_bufts_t>(

@@ -11,7 +11,8 @@ compared in a build without llamafile.
 The text is the first bytes of docs/semantics.md, and the model is given the tokens of the text, not its own predictions
 (teacher forcing). tools/llamacpp/random_model.cpp makes the models. If the cells of a cache are reused (a sliding
 window without swa_full), the cell of a key depends on the ubatch, and so does the order of attnkit's sums. For these
-caches the script prints the result, but does not require equal bits."""
+caches the script requires equal bits on any number of threads. Whether other ubatches give the same bits is only
+printed."""
 
 import array
 import math
@@ -103,7 +104,7 @@ def compare_errors(model, report, ubatch):
     words = ", ".join(f"{name} {e:.3e} ({perplexity(logits):.3f})" for name, e, logits in
                       zip(("fa off", "fa on", "attnkit"), (off, on, ours), runs))
     print(f"# {model.name}: f16, ubatch {ubatch}: error (perplexity): {words}, f32 ({perplexity(reference):.3f})")
-    report.check(f"{model.name}: f16, ubatch {ubatch}: as near to f32 as stock's better mode",
+    report.check(f"{model.name}: f16, ubatch {ubatch}: as near to f32 as stock with fa off or on, whichever is nearer",
                  ours <= SLACK * min(off, on))
     return reference
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the backend for ggml in unusual cases. odd_ops.cpp runs odd ops. The backend must compute an op with a result
 close to the CPU backend's result, or leave the op to the CPU backend and log the reason. graphs.cpp computes graphs
-with attention and other ops. ggml's threads run with OpenMP and without it. Further tests load a backend that was built
+with attention and other ops. Both programs run with a ggml that uses OpenMP, and with a ggml that has its own pool of
+threads. Further tests load a backend that was built
 with headers of another version of ggml.
 
     tests/interop/llamacpp/odd.py [BUILD]     prints TAP

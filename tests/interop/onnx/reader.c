@@ -418,7 +418,8 @@ static void bad_nodes_are_refused(void **state)
     assert_node_refused(&b, "no Q, K or V");
 }
 
-/* A prefix of the message that ends between two fields is a valid node with fewer attributes. */
+/* A prefix of the message that ends between two fields is a valid node if it has the inputs Q, K
+ * and V and the output Y. */
 static void a_node_may_be_cut_off_anywhere(void **state)
 {
     (void)state;

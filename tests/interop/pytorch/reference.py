@@ -5,8 +5,8 @@ The bound follows the order of roundings in kernels/README.md, with u = 2^-24 fo
 j that enters the softmax. In units of u, the errors are:
 
   x_j       (D + 6) S_j, where S_j is the sum of the magnitudes of x_j's terms. The dot product has D
-            roundings in its sum. Its factor, and the product with the factor, have at most 6. Bias and
-            slope have at most 5 roundings. With a softcap, the error is (D + 10) S_j: two factors, two
+            roundings in its sum. Its factor, and the product with the factor, have at most 6 roundings. Bias
+            and slope have at most 5 roundings. With a softcap, the error is (D + 10) S_j: two factors, two
             products and tanh, which is off by 3 ulp
   weight    the error of x_j is a relative error of the weight. The maximum is an integer below
             max x / ln 2 + 1, so the rounding of the difference from it adds max x - x_j + ln 2. exp2 is off by 1 ulp,
@@ -19,7 +19,8 @@ With w = softmax(x), A = sum w_j |v_j| and H = sum w_j eta_j + h, an element o o
 
     |error| <= u (sum w_j eta_j |v_j| + h A + |o| (H + 1)),      u w_j (eta_j + H + 1) for a weight,
 
-For lse, log is off by 1 ulp, and there are two more roundings:
+Let l be the sum of the weights before the division, and n the number of keys. For lse, log is off by 1 ulp, and there
+are two more roundings:
 
     |error| <= u (H + 4 |log l| + 2 |lse| + 1),  |log l| <= log(2 n),                 for lse.
 
