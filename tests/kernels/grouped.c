@@ -364,8 +364,8 @@ static float product_by_amx(const uint16_t *q, const uint16_t *k)
     return float_from_bits(acc[0]);
 }
 
-/* Returns the dot product of q and k as VDPBF16PS computes it, on words with elements 0 and 2, or 1
- * and 3, of each quad. */
+/* Returns the dot product of q and k as VDPBF16PS computes it. Of each four elements, one
+ * instruction multiplies elements 0 and 2, and another multiplies elements 1 and 3. */
 static float product_by_vdpbf16ps(const uint16_t *q, const uint16_t *k)
 {
     float sum = 0.0f;

@@ -4,8 +4,8 @@
  * The tests run on every instruction set, or on the instruction set that the first argument names.
  * Other files of this folder test the remaining entries. Each entry has its own test, so that a
  * failure names the entry. A round draws a shape and data from its number, and the rounds go
- * through all values of the dims. Rows of the caller lie in guarded slots. Scratch of the library
- * lies between canaries.
+ * through all values of the dims. Rows of the caller lie in slots (tests/support/memory.h). Scratch
+ * of the library lies between canaries.
  *
  * Usage: tiles [ISA [SEED]]
  */
@@ -261,7 +261,7 @@ static float draw_scale(struct round *w)
 
 /* --- States ----------------------------------------------------------------------------------- */
 
-/* The states of a panel or of decode. Element `column` of o of row `row` lies at st.out[row *
+/* The states of a panel or of decode. In o of row `row`, element `column` lies at st.out[row *
  * row_step + column * column_step]. */
 struct states {
     struct state st;
@@ -962,7 +962,7 @@ static int draw_visible_rows(struct round *w, int32_t *visible)
     return most;
 }
 
-/* K or V for decode: rows in their stored type, and the same rows widened for the model. */
+/* K or V for decode: rows in their stored type, and the same rows widened for the plain C code. */
 struct stored {
     struct key_rows rows;
     const char *row[KEY_BLOCK];
@@ -1030,8 +1030,8 @@ static void draw_row(struct round *w, const struct key_rows *rows, char *data, f
     }
 }
 
-/* Draws `count` rows in guarded slots, in shuffled order. Spare entries follow up to the end of the
- * last vector of keys, because the kernel may read them. */
+/* Draws `count` rows in slots, in shuffled order. Spare entries follow up to the end of the last
+ * vector of keys, because the kernel may read them. */
 static void draw_stored(struct round *w, struct stored *s, enum region region,
                         enum region scale_region, int count, int64_t dim)
 {
@@ -1246,7 +1246,7 @@ static void check_decode_finish(struct round *w)
     expect_bits("rows not finite in place", found, expected);
 }
 
-/* Draws o of a row of a total between unmapped pages, and copies it to `copy`. */
+/* Draws o of one row of a total, in memory between unmapped pages, and copies o to `copy`. */
 static struct guarded draw_guarded_doubles(struct round *w, double *copy)
 {
     const size_t count = (size_t)w->value_dim;
@@ -1400,8 +1400,8 @@ static enum type draw_matrix_type(struct round *w)
     return types[random_below(&w->random, w->head_dim % Q8_BLOCK == 0 ? 4 : 3)];
 }
 
-/* A packed matrix. Spare outputs of its last tile are NaN. `wide` is the matrix for the model, with
- * a binary32 row for each output. */
+/* A packed matrix. Spare outputs of its last tile are NaN. `wide` is the matrix for the plain C
+ * code, with a binary32 row for each output. */
 struct matrix {
     enum type type;
     int64_t tile_bytes;

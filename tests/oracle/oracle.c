@@ -634,7 +634,7 @@ static struct oracle_element exactly(double value)
 /* The sums of a column. o is the sum of w_j v_j. `magnitude` is the sum of w_j |v_j|. `scores` is
  * the sum of w_j |v_j| times the magnitude of x_j. */
 struct column {
-    double v_sum; /* NaN or infinite if an element of V is */
+    double v_sum; /* the sum of |v_j|; NaN or infinite if an element of V is NaN or infinite */
     real o, magnitude, scores;
     real error, lost;
 };

@@ -108,7 +108,7 @@ static char *new_y(const struct linear_call *c, const char *isa)
     return y;
 }
 
-/* Returns the hash of the packed matrix, then of y. */
+/* Returns a hash over the packed matrix and then over y. */
 static uint64_t hash_drawn(struct map m, const char *isa)
 {
     struct linear_call *const c = linear_call_new(&m.kind, m.shape, m.seed);
