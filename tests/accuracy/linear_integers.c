@@ -287,7 +287,7 @@ static double check_column(const struct linear_call *c, int64_t out, const float
     return worst;
 }
 
-/* Returns whether no number is so large that a result could overflow. */
+/* Returns whether every number is finite and below 10^6 in magnitude, so that no sum overflows. */
 static bool are_ordinary(const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)

@@ -351,8 +351,8 @@ static float odd_value(struct round *w)
     return float_from_bits(bits[random_below(&w->random, 8)]);
 }
 
-/* Returns whether to put a single odd value among finite values. The kernel must find the odd value
- * if it is not finite. */
+/* Returns whether to put a single odd value, such as a NaN, among finite values. The kernel must
+ * find this value if it is not finite. */
 static bool is_one_odd(struct round *w)
 {
     return w->data != SPECIAL && random_below(&w->random, 2);

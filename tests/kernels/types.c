@@ -30,7 +30,7 @@
 
 enum {
     TYPES = TYPE_COUNT,
-    ROUNDED_TYPES = 3, /* types of q and out */
+    ROUNDED_TYPES = 3, /* number of types that q and out can have */
     TURNS = 6,         /* how often the cases go through all pairs of types of K and V */
     CASES = TURNS * TYPES * TYPES,
     MAX_BATCH = 3,

@@ -18,7 +18,7 @@
 
 static const uint64_t LINEAR_SEED = 14, EMBED_SEED = 15, INTEGER_SEED = 22;
 
-enum { TYPES = 3 /* types of x, of y and of the results of embeddings */ };
+enum { TYPES = 3 /* number of types that x, y and the results of embeddings can have */ };
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
