@@ -9,8 +9,9 @@
  * for kv_len up to 16384, or up to 131072 with ATTNKIT_TEST_LONG in the environment. The results of
  * every instruction set are compared with the reference bit by bit, so the figures hold for every
  * instruction set. E is also at most 4 in calls with K and V of types other than binary32. For
- * these calls the oracle computes with the stored numbers, and E is measured in the unit of each
- * element. Finally, attentions with a deliberate fault must be outside the bound.
+ * these calls the oracle computes with the stored numbers, and E is measured in the unit of
+ * accuracy of each element (oracle_element.unit). Finally, attentions with a deliberate fault must
+ * be outside the bound.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -225,9 +226,9 @@ static struct worst judge_stored_lengths(const struct storage *as, const struct 
 }
 
 /* Quantised V is often exactly 0, even for the key that has nearly all the weight. So E is measured
- * in the unit of each element, and is at most 4 for the seeds in settings.c. For most other seeds,
- * E of "rising maximum" is between 4 and 8, for every type, even f32. The reason is that the scores
- * of row 0 are large, and that nearly all products of such a score have the same sign. */
+ * in oracle_element.unit, and is at most 4 for the seeds in settings.c. For most other seeds, E of
+ * "rising maximum" is between 4 and 8, for every type, even f32. The reason is that the scores of
+ * row 0 are large, and that nearly all products of such a score have the same sign. */
 static void storage_is_accurate(void **state)
 {
     const struct storage *as = *state;

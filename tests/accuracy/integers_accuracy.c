@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The accuracy of ATTNKIT_INTEGERS on the distributions of settings.h, with K and V in Q8_0, and in
- * I8 with a scale for 32 elements and for a row. Every element must be inside its derived bound,
- * and attentions with coarser integers must be outside this bound. The errors of scores, of
- * weighted sums and of out must be at most a fiftieth of the error that rounding K and V to bytes
- * makes, as attnkit.h says. All errors are differences from the oracle.
+ * The accuracy of ATTNKIT_INTEGERS on the distributions of settings.h, with K and V in Q8_0, in I8
+ * with a scale for each 32 elements, and in I8 with a scale for each row. Every element must be
+ * inside its derived bound, and attentions with coarser integers must be outside this bound. The
+ * errors of scores, of weighted sums and of out must be at most a fiftieth of the error that
+ * rounding K and V to bytes makes, as attnkit.h says of out. An error of the arithmetic is the
+ * difference between a result and the oracle. An error of the rounding to bytes is the difference
+ * between two results of the oracle, of the stored K and V and of the K and V before rounding.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,9 +32,9 @@ static const struct storage bytes[] = {
 enum { BYTES = sizeof bytes / sizeof bytes[0] };
 static const double MOST_OF_STORAGE = 1.0 / 50.0;
 
-/* The products of the weights of a block of keys and the scales of V become 0 if all of them are
- * below 2^-100. So an element of out below MOST_LOST may become 0. Scales of Q8_0 are not that
- * small. */
+/* If each weight of a block of keys, times its scale of V, is below 2^-100, all these products
+ * become 0. So an element of out below MOST_LOST may become 0. Scales of Q8_0 are not that small.
+ */
 static const double MOST_LOST = 128.0 * 0x1p-100;
 
 /* --- The bound -------------------------------------------------------------------------------- */
@@ -122,8 +124,8 @@ static void scores_have_a_fiftieth_of_the_error_of_storage(void **state)
         check_scores(&bytes[i]);
 }
 
-/* fmax is not used, because gcc 12 for aarch64 stops with an internal error when it vectorises
- * fmax. */
+/* Takes the place of fmax in loops, because gcc 12 for aarch64 stops with an internal error when it
+ * vectorises fmax. */
 static double larger(double a, double b)
 {
     return a > b ? a : b;
@@ -274,7 +276,8 @@ static double weigh(const attnkit_attention_args *args, const float *q, double *
     return max + log(sum);
 }
 
-/* Adds the keys of a block to the 32 columns from `column` on. */
+/* Adds the products of the weights and V of a block of keys to the sums of the 32 columns from
+ * `column` on. */
 static void add_block(const attnkit_attention_args *args, int64_t first, int64_t column,
                       const double *w, double most, double *o)
 {

@@ -287,7 +287,7 @@ static double check_column(const struct linear_call *c, int64_t out, const float
     return worst;
 }
 
-/* Returns whether no number is so large that a result could overflow. */
+/* Returns whether every number is finite and below 10^6 in magnitude, so that no sum overflows. */
 static bool are_ordinary(const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -360,7 +360,7 @@ static void error_of_rounding_x_is_about_the_error_of_rounding_w(void **state)
 enum { STRANGE = 200, STRANGE_ROWS = 6, STRANGE_DIM = 96, STRANGE_OUTS = 20 };
 
 /* Replaces the blocks of w by random bytes, with scales of any size and sign. In half of the calls,
- * one scale or two are not finite. */
+ * one or two scales are not finite. */
 static void put_blocks(const struct linear_call *c, uint64_t *random)
 {
     static const uint16_t scales[] = {0x0000, 0x0001, 0x8001, 0x03ff,
@@ -465,10 +465,10 @@ static void results_are_those_of_the_header(void **state)
     put_block(w + Q8_BLOCK_BYTES, ONE, 127);
     for (int d = 0; d < 2 * Q8_BLOCK; d++)
         x[d] = 127.0f;
-    /* The largest sums: 127 in each place, the scale of x is 1. */
+    /* The largest sums: each integer of x is 127, and the scale of x is 1. */
     expect_sum(x, w, Q8_BLOCK, -127.0f * 128.0f * 32.0f);
     expect_sum(x, w, 2 * Q8_BLOCK, -127.0f * 32.0f);
-    /* Ties go to the even integer: 126.5 is 126, and 0.5 is 0. */
+    /* Ties go to the even integer: 126.5 becomes 126, and 0.5 becomes 0. */
     x[0] = 126.5f;
     x[1] = 0.5f;
     expect_sum(x, w, Q8_BLOCK, -(126.0f + 30 * 127.0f) * 128.0f);

@@ -4,9 +4,9 @@
  * bf16. A weight is the sum of two bf16, or one bf16 (a short weight). Every element must be inside
  * its derived bound. With short weights, the largest error must be outside the bound for weights of
  * two bf16, and the root mean square of the errors must be at least 100 times as large as with two
- * bf16. It must not be larger than if the weights were rounded to bf16 in PyTorch's way. Errors are
- * differences from the oracle. In the comparison with PyTorch's rounding, errors are differences
- * from sums in binary64.
+ * bf16. This mean error of short weights must not be larger than if the weights were rounded to
+ * bf16 in PyTorch's way. Errors are differences from the oracle. In the comparison with PyTorch's
+ * rounding, errors are differences from sums in binary64.
  */
 #include <setjmp.h>
 #include <stdarg.h>

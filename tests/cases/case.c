@@ -107,12 +107,13 @@ void case_print(const struct test_case *c)
 
 enum {
     OUTPUT_PATTERN = 0xa5,       /* a byte */
-    SIGNALLING_NAN = 0x7fa00000, /* a word */
+    SIGNALLING_NAN = 0x7fa00000, /* the bits of a binary32 number */
 };
 
 struct placed {
     char *memory; /* the tensor with its gaps */
-    size_t size;  /* size of this memory in bytes; 0 in slots, which are not contiguous */
+    size_t size;  /* size of this memory in bytes; 0 in slots (tests/support/memory.h), which do not
+                     lie together */
     int slot;     /* the tensor's first slot */
     char *first;  /* row 0 of head 0 of batch entry 0 */
     int64_t stride[3];

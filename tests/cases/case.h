@@ -2,8 +2,8 @@
  *
  * A test case: the shape and options of one attention call, and the layout of its tensors. A case
  * is a list of values, one for each axis. So cases can be drawn, printed and run again, and a set
- * of cases can cover all pairs of values. The tensors of a case are made from its seed, with the
- * same bits on every machine.
+ * of cases can cover all pairs of values of two axes. The tensors of a case are made from its seed,
+ * with the same bits on every machine.
  */
 #ifndef ATTNKIT_TEST_CASE_H
 #define ATTNKIT_TEST_CASE_H
@@ -16,7 +16,8 @@
 #include "tests/support/groups.h"
 #include "tests/support/random.h"
 
-/* The layout of rows. All tensors of a case have the same kind of layout. */
+/* The layout of rows. It is the same for all tensors of a case, except that with BROADCAST q and
+ * the outputs are PADDED. */
 enum layout_kind {
     DENSE,        /* [batch][head][row] */
     TOKEN_MAJOR,  /* [batch][row][head] */
@@ -44,9 +45,7 @@ enum data_kind {
     DATA_TINY,     /* v is subnormal, and products underflow */
     DATA_SPECIAL,  /* NaN, infinities and signed zeros here and there */
     DATA_INTEGERS, /* many scores are equal, and sums are exact */
-    DATA_KINDS,    /* number of kinds on the axis; another kind would change the cases of all golden
-                    * hashes
-                    */
+    DATA_KINDS,    /* number of kinds on the axis */
     DATA_HUGE,     /* v reaches the largest number, so that sums overflow; not on the axis */
 };
 
@@ -78,7 +77,7 @@ int axis_values(enum axis axis, const int **values);
 /* Returns the approximate cost of a case in multiply-adds of the reference. */
 double case_cost(const struct test_case *c);
 
-/* Returns whether the rows of every tensor fit the guarded slots. */
+/* Returns whether there are enough slots (tests/support/memory.h) for the rows of all tensors. */
 bool case_fits_guards(const struct test_case *c);
 
 void case_print(const struct test_case *c);
@@ -99,8 +98,8 @@ struct setting {
  * row sees, hold signalling NaN or are unmapped. The outputs hold a pattern. */
 void setting_make(struct setting *s, const struct test_case *c, enum layout_kind layout);
 
-/* Copies the rows of the outputs to `result`, and fills them with the pattern again. Returns true
- * if no other byte of the outputs' memory has changed. */
+/* Copies the rows of the outputs to `result`, and then overwrites the outputs with the pattern.
+ * Returns true if no other byte of the outputs' memory has changed. */
 struct result;
 bool setting_take_result(const struct setting *s, struct result *result);
 
@@ -148,10 +147,10 @@ struct runner {
 /* Ends the program on any status but ATTNKIT_OK. */
 void run_attention(const attnkit_attention_args *args, struct runner runner);
 
-/* Lays out and runs a case, and compares the result with `expected`. If `expected` is NULL,
- * compares the hash of the result with `hash`. If the result is right, and `then` is not NULL,
- * calls `then` for further checks of the setting and the result. This function and `then` return
- * NULL, or a message that describes the fault. */
+/* check_layout lays out and runs a case, and compares the result with `expected`. If `expected` is
+ * NULL, it compares the hash of the result with `hash`. If the result is right, and `then` is not
+ * NULL, calls `then` for further checks of the setting and the result. check_layout and `then`
+ * return NULL, or a message that describes the fault. */
 typedef const char *(*further_check)(const struct setting *s, const struct result *got,
                                      const struct test_case *c, struct runner runner);
 

@@ -88,7 +88,7 @@ static double cost(const struct drawn *c)
            (double)(a->head_dim + a->value_dim + 24);
 }
 
-/* Draws the types of K and V for ATTNKIT_INTEGERS. A quarter of the calls has both types. */
+/* Draws the types of K and V for ATTNKIT_INTEGERS. In a quarter of the calls they differ. */
 static void draw_types_of_integers(struct drawn *c)
 {
     c->args.k.type = one_in(c, 2) ? ATTNKIT_I8 : ATTNKIT_Q8_0;
@@ -436,9 +436,9 @@ static void take_outputs(struct drawn *c)
     c->groups.weights.weights.data = c->weights = take(c, c->weights_bytes);
 }
 
-/* K or V in the form that attnkit_append writes. */
+/* K or V, and the append that fills it. */
 struct store {
-    attnkit_append_args append; /* holds only types and layouts of its tensors */
+    attnkit_append_args append; /* without src and dst, which fill_store sets */
     attnkit_tensor *rows, *scales;
 };
 

@@ -2,8 +2,9 @@
  *
  * An attention call drawn from a number. The number decides shapes, types, tiles, pages, packed
  * sequences, options and their values, and threads. V of a key that no row of the KV head sees is
- * NaN or lies in unmapped memory. The same holds for its K, unless the weights cover all keys. A
- * number gives the same call, bit for bit, on every machine.
+ * NaN or lies in unmapped memory. The same holds for its K, unless the call returns scores of all
+ * keys (ATTNKIT_WEIGHTS_CAPPED or ATTNKIT_WEIGHTS_SCALED). A number gives the same call, bit for
+ * bit, on every machine.
  */
 #ifndef ATTNKIT_TEST_DRAWN_H
 #define ATTNKIT_TEST_DRAWN_H
@@ -35,7 +36,7 @@ struct drawn {
     int64_t cu_seqlens_q[DRAWN_BATCH + 1], cu_seqlens_kv[DRAWN_BATCH + 1];
     uint64_t seeds[DRAWN_BATCH];
     float slopes[DRAWN_HEADS], sinks[DRAWN_HEADS], bias_scales[DRAWN_HEADS];
-    bool slots;  /* each row of K and V lies in its own slot */
+    bool slots;  /* each row of K and V ends at an unmapped page of its own */
     bool tokens; /* K and V are [batch][key][head] */
     bool huge;   /* V reaches the largest number, so that sums overflow */
     int pieces;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Appends to a KV cache. On every instruction set, for every type, rotation and layout, in rows and
+ * Tests attnkit_append. On every instruction set, for every type, rotation and layout, in rows and
  * in tiles, all the memory that dst lies in must equal the result of a plain loop. cos and sin are
  * compared with long double. The result is the same however a call is split, threaded or laid out.
  */
@@ -154,8 +154,8 @@ static int64_t position_of(const struct call *c, int64_t b)
     return c->rotation.positions.data ? c->positions.wide[b] : start_of(c, b);
 }
 
-/* Draws the block table. Each page occurs in at most one entry. Entries that no row needs hold -1
- * or INT32_MAX. */
+/* Draws the block table. Each page occurs at most once in the table. Where no row needs a page, the
+ * table holds -1 or INT32_MAX. */
 static void draw_pages(struct call *c, int64_t page_size)
 {
     attnkit_append_args *const a = &c->args;

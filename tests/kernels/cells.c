@@ -639,7 +639,7 @@ static void *run_task(void *arg)
     return NULL;
 }
 
-/* Is a parallel-for that runs each task on its own thread, all at once. */
+/* A parallel-for that runs each task on its own thread, all at once. */
 static void at_once(void *pool, int64_t n, void (*run)(void *arg, int64_t i), void *arg)
 {
     enum { MOST = 8 };

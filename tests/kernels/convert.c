@@ -295,7 +295,8 @@ static float model_scale(const float *x, int64_t n)
     float most = 0.0f;
     for (int64_t i = 0; i < n; i++)
         most = isnan(x[i]) || isnan(most) ? NAN : fmaxf(most, fabsf(x[i]));
-    return (float)((double)most / 127.0); /* two roundings are as one, because 53 > 2 * 24 + 1 */
+    return (float)((double)most / 127.0); /* rounds twice with the result of one rounding, because
+                                             53 > 2 * 24 + 1 */
 }
 
 static int model_byte(float x, float scale)

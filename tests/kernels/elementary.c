@@ -2,9 +2,9 @@
  *
  * The three elementary functions of the canonical order: exp2, log and tanh. If SLEEF is installed,
  * exp2 and log in plain C are compared with the functions of SLEEF, which define their bits. The
- * functions of every instruction set are compared with plain C, and with binary64. The fma in plain
- * C is compared with fmaf. exp2 gets the arguments that attention can reach, 0 and below. tanh gets
- * all arguments.
+ * functions of every instruction set are compared with plain C, and plain C with binary64. The fma
+ * in plain C is compared with fmaf. exp2 gets the arguments that attention can reach, 0 and below.
+ * tanh gets all arguments.
  *
  * By default the test takes every 61st argument, which takes 8 seconds natively. In emulators and
  * with sanitizers it takes every 613th. With ATTNKIT_TEST_LONG in the environment it takes all
@@ -93,8 +93,8 @@ static struct walk around_the_least_exponent(void)
     return (struct walk){bits_of(least_exponent) - 9999, bits_of(least_exponent) + 10000, 1};
 }
 
-/* Returns the possible denominators of a softmax. They are over 1/2, because the largest term of a
- * denominator is over 1/2. */
+/* Returns a range with all usual denominators of a softmax. They are over 1/2, because the largest
+ * term of a denominator is over 1/2. */
 static struct walk denominators(void)
 {
     return (struct walk){bits_of(0.25f), bits_of(0x1p40f), default_stride()};

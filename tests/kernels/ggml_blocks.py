@@ -7,9 +7,9 @@ which it converts these blocks back.
     gcc -O1 -ffp-contract=off -fPIC -shared -I. -I../include ggml-quants.c absent.c -o libquants.so -lm
     python3 tests/kernels/ggml_blocks.py ./libquants.so > tests/kernels/ggml_blocks.h
 
-Run the first two commands in ggml/src of a llama.cpp source tree. The file in the tree is from ggml 0.25.3, in the
-source distribution of llama-cpp-python 0.3.36. No test runs this script: the stored bytes are an independent
-reference."""
+Run the first two commands in ggml/src of a llama.cpp source tree. absent.c defines the names that ggml-quants.c takes
+from other files of ggml. The present ggml_blocks.h was made with ggml 0.25.3, from the source distribution of
+llama-cpp-python 0.3.36. No test runs this script: the stored bytes are an independent reference."""
 
 import ctypes
 import random

@@ -13,7 +13,7 @@
  *
  *   grouped [--isa NAME [--every N]]
  *
- * --every takes a sample, every Nth case.
+ * With --every N, the tests run a sample: every Nth case.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -342,7 +342,8 @@ static void strange_numbers_have_the_bits_of_the_reference_and_are_inside_the_bo
 
 enum { MODEL_DIM = 128 };
 
-/* Returns the word of two elements of a row, as a factor for the models. */
+/* Returns two elements of a row in 32 bits, as the C functions that imitate instructions take
+ * them. */
 static uint32_t factor_of(const uint16_t *row, int low, int high)
 {
     return row[low] | (uint32_t)row[high] << 16;
@@ -363,8 +364,8 @@ static float product_by_amx(const uint16_t *q, const uint16_t *k)
     return float_from_bits(acc[0]);
 }
 
-/* Returns the dot product of q and k as VDPBF16PS computes it, on words with elements 0 and 2, or 1
- * and 3, of each quad. */
+/* Returns the dot product of q and k as VDPBF16PS computes it. Of each four elements, one
+ * instruction multiplies elements 0 and 2, and another multiplies elements 1 and 3. */
 static float product_by_vdpbf16ps(const uint16_t *q, const uint16_t *k)
 {
     float sum = 0.0f;
@@ -470,8 +471,8 @@ static void weigh(const struct kernels *kernels, bool is_short, const float *sco
     weigh_column(kernels->grouped, lanes, keys, is_short, &to, of->o);
 }
 
-/* exp2 rounds, so the weight of a smaller score may be larger. This happens at some 80,000 of a
- * billion scores. */
+/* exp2 rounds, so a smaller score may have a larger weight than the next larger score. This happens
+ * at some 80,000 of a billion scores. */
 static void the_largest_weight_may_be_of_another_score_than_the_largest(void **state)
 {
     (void)state;

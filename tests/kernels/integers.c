@@ -221,7 +221,7 @@ enum {
     STRANGE = 600,
     STRANGE_DIM = 96,
     STRANGE_KEYS = 300,
-    STRANGE_ROWS = 44, /* so many rows go through panels */
+    STRANGE_ROWS = 44, /* enough rows for panels */
     FEW_STRANGE_ROWS = 2,
     MANY_ROWS_EVERY = 6, /* every sixth call may have up to STRANGE_ROWS rows, and is causal */
 };
@@ -259,7 +259,7 @@ static uint16_t draw_scale(uint64_t *random)
     return scales[random_below(random, 8)];
 }
 
-/* Draws blocks of K or V. In half of the calls, one scale or two are not finite. */
+/* Draws blocks of K or V. In half of the calls, one or two scales are not finite. */
 static void draw_blocks(char *blocks, int64_t count, uint64_t *random)
 {
     static const uint16_t not_finite[] = {0x7c00, 0xfc00, 0x7e00, 0x7c01};
@@ -277,7 +277,7 @@ static void draw_blocks(char *blocks, int64_t count, uint64_t *random)
 }
 
 /* Draws integers of ATTNKIT_I8 and their scales, one for each row or for each 32 elements. In half
- * of the calls, one scale or two are not finite. */
+ * of the calls, one or two scales are not finite. */
 static void draw_bytes(attnkit_tensor *tensor, char *bytes, attnkit_tensor *scales, float *own,
                        int64_t count, int64_t *group, uint64_t *random)
 {
@@ -722,13 +722,13 @@ static void tiles_of_prefill_keep_their_contract(void **state)
 
 enum { INSTRUCTION_CASES = 2000, FACTORS = 4 * MAX_VECTOR };
 
-/* The sums and factors of an instruction. The models take the factors as words, the kernels take
- * the same memory as integers of 16 or 8 bits. */
+/* The sums and factors of an instruction. The C functions that imitate the instruction take the
+ * factors as numbers of 32 bits. The kernels take the same memory as integers of 16 or 8 bits. */
 struct operands {
     uint32_t sum[MAX_VECTOR], a[MAX_VECTOR], b[MAX_VECTOR];
 };
 
-/* Draws words. Half of their bytes are extreme. The sums are far from overflow. */
+/* Draws operands. Half of the bytes of the factors are extreme. The sums are far from overflow. */
 static struct operands draw_operands(uint64_t *random)
 {
     static const uint8_t extremes[] = {0x00, 0x01, 0x7f, 0x80, 0x81, 0xff};
@@ -764,7 +764,7 @@ static void expect_matrices(const struct operands *o, const int32_t *got)
     assert_memory_equal(got, expected, sizeof expected);
 }
 
-/* Returns how many instructions of the kernels were compared with their models. */
+/* Returns how many instructions of the kernels were compared with C functions that imitate them. */
 static int check_instructions(const struct kernels *kernels, const struct operands *o)
 {
     int32_t sum[MAX_VECTOR];

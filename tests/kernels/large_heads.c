@@ -2,8 +2,9 @@
  *
  * Decoding from heads whose K and V are so large that the library takes them to be outside L2
  * (NEAR_BYTES in kernels/attention/decode.c). Kernels decode these heads by separate loops, which
- * prefetch in a different order. In head-major and token-major layouts, every instruction set has
- * the bits of the scalar kernels on dense binary32 copies of the same numbers.
+ * prefetch in a different order than the loops for small heads. In head-major and token-major
+ * layouts, every instruction set has the bits of the scalar kernels on dense binary32 copies of the
+ * same numbers.
  */
 #include <setjmp.h>
 #include <stdarg.h>

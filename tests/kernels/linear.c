@@ -18,7 +18,7 @@
 #include "tests/support/linear_call.h"
 
 enum {
-    ROUNDED_TYPES = 3, /* types of x and y */
+    ROUNDED_TYPES = 3, /* number of types that x and y can have */
     REPORTED = 5,      /* differences that are printed */
     CASE_COST = 100000 /* the most multiply-adds of a drawn shape */
 };

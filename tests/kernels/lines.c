@@ -279,8 +279,8 @@ static void bias_lines_are_as_the_canonical_order_has_them(void **state)
     }
 }
 
-/* The distances are near the largest integers that binary32 represents exactly, and near the limits
- * of 32-bit and 64-bit integers. */
+/* Some distances are near 2^24, up to which binary32 represents every integer. Others are near the
+ * limits of 32-bit and 64-bit integers. */
 static void slopes_times_any_distance_are_rounded_once(void **state)
 {
     static const int64_t edges[] = {0,         1 << 24,   INT32_MAX,        INT32_MIN,

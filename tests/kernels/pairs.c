@@ -408,8 +408,8 @@ static void pairs_end_with_the_first_cut_out_of_range(void **state)
     }
 }
 
-/* If a block of rows of x has a number out of range, only the first panel converts the matrix to
- * words in vain. Each product then takes all rows of the block, as without a unit. */
+/* If a block of rows of x has a number out of range, only tiles of the first panel of the matrix
+ * become words in vain. Each product then takes all rows of the block, as without a unit. */
 static void a_block_out_of_range_costs_little(void **state)
 {
     (void)state;

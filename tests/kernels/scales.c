@@ -32,7 +32,7 @@ enum {
     WORKSPACE = 1 << 20,
 };
 
-/* The bits of a tested scale, and the factor that makes the scores about 1. */
+/* The bits of a tested scale of K, and the scale of the call. */
 struct scale {
     uint32_t bits;
     float factor;

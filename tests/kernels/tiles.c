@@ -4,8 +4,8 @@
  * The tests run on every instruction set, or on the instruction set that the first argument names.
  * Other files of this folder test the remaining entries. Each entry has its own test, so that a
  * failure names the entry. A round draws a shape and data from its number, and the rounds go
- * through all values of the dims. Rows of the caller lie in guarded slots. Scratch of the library
- * lies between canaries.
+ * through all values of the dims. Rows of the caller lie in slots (tests/support/memory.h). Scratch
+ * of the library lies between canaries.
  *
  * Usage: tiles [ISA [SEED]]
  */
@@ -47,7 +47,7 @@ struct round {
     int head_dim, value_dim, keys;
     int rows;  /* number of rows in decode; in a panel, number of lanes in use */
     int lanes; /* number of lanes of a panel */
-    int head;  /* in decode, the head whose operands are drawn: 0 or 1 */
+    int head;  /* not used */
     enum data data;
     int64_t compared; /* values compared in all rounds so far */
     bool passed;
@@ -226,8 +226,8 @@ static float draw(struct round *w)
     }
 }
 
-/* Draws a line of `count` values, which lie `step` floats apart. If the data is SPECIAL, a quarter
- * of the lines repeat one special value at random places. */
+/* Draws `count` values, which lie `step` floats apart. If the data is SPECIAL, one call in four
+ * puts one special value at random places. */
 static void draw_line(struct round *w, float *x, int64_t count, int64_t step)
 {
     static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 3e38f, 1e-45f};
@@ -238,7 +238,7 @@ static void draw_line(struct round *w, float *x, int64_t count, int64_t step)
         x[i * step] = is_special && random_below(&w->random, one_in) == 0 ? special : draw(w);
 }
 
-/* Draws an array [lines][lanes] of numbers for a panel. Each lane is drawn as one line. */
+/* Draws an array [lines][lanes] of numbers for a panel, one lane after the other. */
 static void draw_lanes(struct round *w, float *x, int64_t lines)
 {
     for (int lane = 0; lane < w->lanes; lane++)
@@ -261,7 +261,7 @@ static float draw_scale(struct round *w)
 
 /* --- States ----------------------------------------------------------------------------------- */
 
-/* The states of a panel or of decode. Element `column` of o of row `row` lies at st.out[row *
+/* The states of a panel or of decode. In o of row `row`, element `column` lies at st.out[row *
  * row_step + column * column_step]. */
 struct states {
     struct state st;
@@ -351,8 +351,8 @@ static float odd_value(struct round *w)
     return float_from_bits(bits[random_below(&w->random, 8)]);
 }
 
-/* Returns whether to put a single odd value among finite values. The kernel must find the odd value
- * if it is not finite. */
+/* Returns whether to put a single odd value, such as a NaN, among finite values. The kernel must
+ * find this value if it is not finite. */
 static bool is_one_odd(struct round *w)
 {
     return w->data != SPECIAL && random_below(&w->random, 2);
@@ -429,9 +429,9 @@ static struct total draw_total(struct round *w)
 
 /* --- Comparing -------------------------------------------------------------------------------- */
 
-/* The ways to compare numbers. With ANY_ZEROS, the sign of a zero does not count. States are
- * compared with ANY_ZEROS, because finish drops the sign of a zero. Results are compared with
- * EXACT_BITS: every bit counts, even of a NaN. Otherwise any NaN equals any NaN. */
+/* The ways to compare numbers. With ANY_ZEROS, the sign of a zero does not count. Maxima are
+ * compared with ANY_ZEROS, and so is o where finish drops the sign of a zero. Results are compared
+ * with EXACT_BITS: every bit counts, even of a NaN. Otherwise any NaN equals any NaN. */
 enum zeros { EXACT_ZEROS, ANY_ZEROS, EXACT_BITS };
 
 static void expect(struct round *w, const char *what, const float *got, const float *expected,
@@ -962,7 +962,7 @@ static int draw_visible_rows(struct round *w, int32_t *visible)
     return most;
 }
 
-/* K or V for decode: rows in their stored type, and the same rows widened for the model. */
+/* K or V for decode: rows in their stored type, and the same rows widened for the plain C code. */
 struct stored {
     struct key_rows rows;
     const char *row[KEY_BLOCK];
@@ -998,8 +998,8 @@ static int64_t draw_group(struct round *w, int64_t dim)
 }
 
 /* Draws the elements of a row. TYPE_I8 and TYPE_Q8_0 get random bytes. Other types get numbers of
- * the round's kind of data. With SPECIAL data, a quarter of the rows of 16-bit types, and of the
- * scales of TYPE_Q8_0, have random bits. */
+ * the round's kind of data. With SPECIAL data, a quarter of the rows have random bits, in all
+ * elements of a 16-bit type or in all scales of TYPE_Q8_0. */
 static void draw_row(struct round *w, const struct key_rows *rows, char *data, float *scales)
 {
     const int64_t bytes = bytes_of(rows->type, rows->dim);
@@ -1030,8 +1030,8 @@ static void draw_row(struct round *w, const struct key_rows *rows, char *data, f
     }
 }
 
-/* Draws `count` rows in guarded slots, in shuffled order. Spare entries follow up to the end of the
- * last vector of keys, because the kernel may read them. */
+/* Draws `count` rows in slots, in shuffled order. Spare entries follow up to the end of the last
+ * vector of keys, because the kernel may read them. */
 static void draw_stored(struct round *w, struct stored *s, enum region region,
                         enum region scale_region, int count, int64_t dim)
 {
@@ -1246,7 +1246,7 @@ static void check_decode_finish(struct round *w)
     expect_bits("rows not finite in place", found, expected);
 }
 
-/* Draws o of a row of a total between unmapped pages, and copies it to `copy`. */
+/* Draws o of one row of a total, in memory between unmapped pages, and copies o to `copy`. */
 static struct guarded draw_guarded_doubles(struct round *w, double *copy)
 {
     const size_t count = (size_t)w->value_dim;
@@ -1400,8 +1400,8 @@ static enum type draw_matrix_type(struct round *w)
     return types[random_below(&w->random, w->head_dim % Q8_BLOCK == 0 ? 4 : 3)];
 }
 
-/* A packed matrix. Spare outputs of its last tile are NaN. `wide` is the matrix for the model, with
- * a binary32 row for each output. */
+/* A packed matrix. Spare outputs of its last tile are NaN. `wide` is the matrix for the plain C
+ * code, with a binary32 row for each output. */
 struct matrix {
     enum type type;
     int64_t tile_bytes;
@@ -1589,7 +1589,7 @@ struct subject {
 };
 
 enum {
-    MOST_MATRIX_ROWS = 20, /* the most rows of `product`, which takes any number of rows */
+    MOST_MATRIX_ROWS = 20, /* the most rows that a round draws for a matrix */
     MOST_OUTPUTS = 5 * TILE_KEYS,
 };
 
@@ -1599,9 +1599,9 @@ static int whole_blocks(int dim)
 }
 
 /* Draws the shape of a round. The dims go through all values. In decode, head_dim and value_dim
- * both cost time. So only one of them goes through all values, and the other one is small. A
- * quarter of the decode rounds round both dims up to whole blocks, so that TYPE_Q8_0 is possible.
- * For a matrix, head_dim is the number of inputs and value_dim the number of outputs. */
+ * both cost time. So only one of them goes through all values, and the other one is small. In a
+ * quarter of the rounds of decode, both dims are whole blocks, so that TYPE_Q8_0 is possible. For a
+ * matrix, head_dim is the number of inputs and value_dim the number of outputs. */
 static void draw_shape(struct round *w, const struct entry *entry)
 {
     const int *dims;

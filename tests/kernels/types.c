@@ -30,7 +30,7 @@
 
 enum {
     TYPES = TYPE_COUNT,
-    ROUNDED_TYPES = 3, /* types of q and out */
+    ROUNDED_TYPES = 3, /* number of types that q and out can have */
     TURNS = 6,         /* how often the cases go through all pairs of types of K and V */
     CASES = TURNS * TYPES * TYPES,
     MAX_BATCH = 3,
@@ -38,7 +38,7 @@ enum {
     MAX_KV_LEN = 700,
     MAX_TABLE = MAX_BATCH * (MAX_KV_LEN + 2),
     MAX_PAGES = MAX_TABLE + 3,
-    MOST_GUARDED = 6000, /* the most rows in slots, because a slot takes two system calls */
+    MOST_GUARDED = 6000, /* the most rows in slots; each slot takes two system calls */
     PATTERN = 0xa5,      /* a byte of memory that nobody has written to */
     MAX_ISAS = 8,
     REPORTED = 5, /* differences that are printed */

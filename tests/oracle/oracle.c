@@ -6,19 +6,19 @@
  * A subnormal result also loses at most e = 2^-150.
  *
  * Scores. The product s of q and k_j is a sum of D fused multiply-adds with one rounding each: |s^
- * - s| <= (exp(Du) - 1) sum_d |q_d k_jd| + D e exp(Du). A factor c has a relative error of u, and
- * of a few 2^-53 from binary64. The product s c is off by |s^ - s| |c^| + |s| |c^ - c|, and is
- * rounded once. With a softcap, c is scale / cap, and this product is y. Then z = tanh y has two
- * errors. The error of y moves z at most to tanh(|y| +- |y^ - y|), because tanh is increasing. tanh
- * itself is off by TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u, or 2 e. z is
- * multiplied by a constant with the error of c, cap / ln 2. A bias is multiplied by its unit 1 / ln
- * 2 times its head's factor. This constant has a relative error of u, and is infinite beyond
- * binary32. Its product with the bias is rounded once. The maximum of the product and the least
- * bias adds no further error. The least bias times log2 e also has an error of u. ALiBi's slope is
- * rounded once. The distance is rounded once if it is beyond 2^24, and the product of slope and
- * distance once. If there are a bias and a slope, their sum is rounded once. A fused multiply-add
- * adds this sum to the product of score and factor, so the product has no rounding of its own. dt_j
- * is the largest error of t_j after all these steps.
+ * - s| <= (exp(Du) - 1) sum_d |q_d k_jd| + D e exp(Du). The factor c, scale / ln 2, has a relative
+ * error of u, and of a few 2^-53 from binary64. The product s c is off by |s^ - s| |c^| + |s| |c^ -
+ * c|, and is rounded once. With a softcap, c is scale / cap, and this product is y. Then z = tanh y
+ * has two errors. The error of y moves z at most to tanh(|y| +- |y^ - y|), because tanh is
+ * increasing. tanh itself is off by TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u,
+ * or 2 e. z is multiplied by a constant with the error of c, cap / ln 2. A bias is multiplied by
+ * its unit 1 / ln 2 times its head's factor. This constant has a relative error of u, and is
+ * infinite beyond binary32. Its product with the bias is rounded once. The maximum of the product
+ * and the least bias adds no further error. The least bias times log2 e also has an error of u.
+ * ALiBi's slope is rounded once. The distance is rounded once if it is beyond 2^24, and the product
+ * of slope and distance once. If there are a bias and a slope, their sum is rounded once. A fused
+ * multiply-add adds this sum to the product of score and factor, so the product has no rounding of
+ * its own. dt_j is the largest error of t_j after all these steps.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
  * dt_j). No earlier maximum is larger. So for each maximum M', t^_j - M' is off by at most u (top +
@@ -297,7 +297,7 @@ static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
     return (struct value){x, isfinite(x) ? s->chain * p + s->loss + lost : 0};
 }
 
-/* Computes the bias times the factor of its head, in units of ln 2 or of 1. */
+/* Computes the bias times the factor of its head. If in_log2 is true, divides it by ln 2. */
 static struct value given_bias(const struct query *q, int64_t key, bool in_log2)
 {
     const float *const scales = q->groups.scores.bias_scales;
@@ -332,7 +332,7 @@ static struct value bias_of(const struct query *q, int64_t key, bool in_log2)
     return rounded(sum(given_bias(q, key, in_log2), alibi(q, key, in_log2)));
 }
 
-/* Computes the score of a key after a step, in units of ln 2 or of 1. */
+/* Computes the score of a key after a step. If in_log2 is true, divides it by ln 2. */
 static struct value score(const struct scoring *s, struct value dot_product, int64_t key,
                           enum step step, bool in_log2)
 {
@@ -634,7 +634,7 @@ static struct oracle_element exactly(double value)
 /* The sums of a column. o is the sum of w_j v_j. `magnitude` is the sum of w_j |v_j|. `scores` is
  * the sum of w_j |v_j| times the magnitude of x_j. */
 struct column {
-    double v_sum; /* NaN or infinite if an element of V is */
+    double v_sum; /* the sum of |v_j|; NaN or infinite if an element of V is NaN or infinite */
     real o, magnitude, scores;
     real error, lost;
 };

@@ -152,8 +152,8 @@ static const void *moved(const void *data, int64_t bytes)
     return data ? (const char *)data + bytes : NULL;
 }
 
-/* Makes a call over the keys from `first` to `end` of c. c has a single entry. The masks of the new
- * call have columns for these keys only. */
+/* Makes a call over the keys from `first` to `end` of c. c has a single batch entry. The masks of
+ * the new call have columns for these keys only. */
 static struct call *part_of(const struct call *c, int64_t first, int64_t end)
 {
     struct call *const part = call_like(c);

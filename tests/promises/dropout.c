@@ -86,8 +86,8 @@ static struct call *new_call(struct shape shape, double rate)
     return c;
 }
 
-/* Checks that exactly the keys whose random_word is below the rate are dropped. Returns how many
- * keys are kept. */
+/* Checks in every row that exactly the keys whose random_word is below the rate are dropped.
+ * Returns how many keys all rows together keep. */
 static int64_t check(const struct call *c)
 {
     const attnkit_attention_args *const a = &c->args;

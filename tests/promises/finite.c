@@ -21,7 +21,7 @@
 #include "tests/support/random.h"
 
 enum {
-    HEADS = 17, /* more than half a vector of any instruction set */
+    HEADS = 17, /* more than a vector of any instruction set */
     DIM = 12,
     VALUES = 6,
 };

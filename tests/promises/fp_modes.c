@@ -511,8 +511,8 @@ static void threads_in_different_modes_leave_no_row_out(void **state)
     }
 }
 
-/* Is a parallel-for that sets a different mode for each task. Writes to `pool` the modes of the
- * thread that calls the parallel-for. */
+/* A parallel-for that sets a different mode for each task. Writes to `pool` the modes of the thread
+ * that calls the parallel-for. */
 static void run_in_other_modes(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     *(uint64_t *)pool = get_modes();

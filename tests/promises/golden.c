@@ -13,9 +13,9 @@
  * --isa names an instruction set, a unit, an instruction set without its units (avx512+none) or
  * "reference", and only this one is checked: in an emulator of a whole machine, the reference would
  * take too long. Without --isa, the reference and every instruction set and unit that can run are
- * checked. --kind checks the cases of one kind. --every takes a sample, every Nth case of each
- * kind. N is odd, so that the sample has cases of every sort. With ATTNKIT_TEST_WHOLE in the
- * environment, --every is ignored.
+ * checked. With --kind, only the cases of one kind are checked. With --every N, only every Nth case
+ * of each kind is checked. N must be odd, so that this sample has cases of every sort. With
+ * ATTNKIT_TEST_WHOLE in the environment, --every is ignored.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -105,10 +105,10 @@ static bool read_hashes(void)
         golden[k].hashes = malloc((size_t)golden[k].kind->count * sizeof(uint64_t));
         whole = read_kind(in, golden[k].kind, golden[k].hashes);
         if (!whole)
-            printf("Bail out! %s has not all cases of %s\n", options.file, golden[k].kind->name);
+            printf("Bail out! %s lacks cases of %s\n", options.file, golden[k].kind->name);
     }
     if (whole && fscanf(in, "%1s", more) == 1) {
-        printf("Bail out! %s has cases of no kind that is known\n", options.file);
+        printf("Bail out! %s has cases of an unknown kind\n", options.file);
         whole = false;
     }
     fclose(in);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Planned layers: a run has the bits of a single call. The cases are drawn calls with any option,
- * caches of every storage, packed sequences, and packed weights of every type. Runs have as many
- * entries, rows, keys and threads as planned or fewer. Some runs use a copy of the plan, new
- * weights of the planned shape, or several threads at once. The tests run on every instruction set,
- * or on the instruction set that the first argument names.
+ * caches of every storage, packed sequences, and packed weights of every type. Runs have at most as
+ * many entries, rows, keys and threads as planned. Some runs use a copy of the plan, new weights of
+ * the planned shape, or several threads at once. The tests run on every instruction set, or on the
+ * instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -333,7 +333,8 @@ static void one_plan_decodes_into_every_cache(void **state)
     sequences_end(&s);
 }
 
-/* One plan appends the keys of an encoder. A second plan attends over these keys. */
+/* One plan appends the keys of an encoder and attends over them. A second plan only attends over
+ * these keys. */
 static void a_planned_cache_can_be_left_as_it_is(void **state)
 {
     enum { KEYS = 90, MORE = 20 /* MORE: keys that are planned but absent */ };

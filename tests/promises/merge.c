@@ -105,7 +105,7 @@ enum data {
     LARGE,   /* lse near 1e4, or between -2e4 and 2e4 */
     EXTREME, /* lse from the list below */
     TINY,    /* subnormal out */
-    WIDE,    /* values of out have all magnitudes */
+    WIDE,    /* values of out have very different magnitudes */
     SPECIAL, /* NaN and infinities in out and lse */
     ABSENT,  /* half of the parts absent */
     DATA,

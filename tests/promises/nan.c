@@ -24,7 +24,7 @@
 
 enum {
     ROUNDED_TYPES = 3, /* binary32 and the types of 16 bits */
-    TYPES = 7,         /* types of results and caches */
+    TYPES = 7,         /* number of types that results and caches can have */
 };
 
 static const char *const type_names[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0", "q4_0", "q5_0"};

@@ -36,7 +36,7 @@ enum { CASES = 120, LAYER_CASES = 60, UNTOUCHED = 0xa5, THREADS = 3 };
 
 /* --- The thread ------------------------------------------------------------------------------- */
 
-/* The stack of the thread. Its size is STACK or, if it is larger, the least size that the system
+/* The stack of the thread. Its size is the larger one of STACK and the least size that the system
  * allows. Only the last STACK bytes are usable; the part below them is unmapped. */
 static struct {
     char *first; /* first byte of the thread's stack, mapped or not */

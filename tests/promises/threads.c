@@ -445,8 +445,8 @@ static void *run_and_be_refused(void *arg)
     return refused && run(c) == ATTNKIT_OK ? c : NULL;
 }
 
-/* Returns SMALL_STACK or, if it is larger, the smallest stack that the system allows: 128 KiB on
- * 64-bit ARM. */
+/* Returns the larger one of SMALL_STACK and the smallest stack that the system allows, which is 128
+ * KiB on 64-bit ARM. */
 static size_t small_stack(void)
 {
     const long least = sysconf(_SC_THREAD_STACK_MIN);

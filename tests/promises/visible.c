@@ -704,8 +704,8 @@ static void any_two_kinds_show_the_intersection(void **state)
             }
 }
 
-/* Begins with each kind in turn, adds the other kinds one by one, and checks the calls after each.
- * Leaves out a kind whose field another kind has taken. */
+/* Begins with each kind in turn, adds the other kinds one by one, and checks calls after each
+ * addition. Leaves out a kind whose field another kind has taken. */
 static void any_kinds_together_show_the_intersection(void **state)
 {
     for (int first = 0; first < KINDS; first++) {

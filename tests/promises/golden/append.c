@@ -103,7 +103,7 @@ static struct append draw_append(const struct golden_kind *kind, int number)
     return a;
 }
 
-/* Draws an append to Q4_0 or Q5_0, types in blocks that have no layout in tiles. */
+/* Draws an append to Q4_0 or Q5_0. Rows of these types cannot lie in tiles. */
 static struct append draw_block_append(int number)
 {
     static const enum place places[] = {ROWS, PAGES, HEADS_INSIDE};
@@ -153,8 +153,8 @@ static int64_t pages_each(const struct append *a)
     return (a->capacity + a->page_size - 1) / a->page_size;
 }
 
-/* Returns the number of rows of a head, or of a head in a page. In tiles, this number is rounded up
- * to whole tiles. */
+/* Returns how many rows of a head there is room for, in the cache or in a page. In tiles, this
+ * number is rounded up to whole tiles. */
 static int64_t room_of(const struct append *a)
 {
     const int64_t rows = a->page_size ? a->page_size : a->capacity;

@@ -363,8 +363,8 @@ struct ways {
 
 enum { CELL_WAYS = 2 };
 
-/* Describes a call that multiplies K and V of the given types as integers, in each way. Half of the
- * cases have masks and score mods. */
+/* Describes a call that multiplies K and V of the given types as integers. The number chooses one
+ * of the ways. Half of the cases have masks and score mods. */
 static void describe_integers_of(int number, attnkit_type k, attnkit_type v, struct ways ways,
                                  uint64_t seed, struct golden_attention *w)
 {

@@ -114,8 +114,8 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return b == 0 ? a : common_divisor(b, a % b);
 }
 
-/* Puts the keys into cells. Their indices begin at a drawn number. If the call has q_offsets, this
- * number is added to them. */
+/* Puts the keys into cells. The indices of the keys begin at a drawn number. If the call has
+ * q_offsets, this number is added to each of the q_offsets. */
 static void make_cells(struct golden_call *c)
 {
     const int64_t cells = c->what.kv_len, batch = c->what.batch;

@@ -2,8 +2,8 @@
  *
  * A kind of golden case: calls of one sort, each with a number, and the hash of a call's result.
  *
- * A case never changes. The generator in the file of its kind makes it from the kind's seed and the
- * case's number. The only allowed change to a generator is a new case after the last case. A
+ * A case never changes. A generator in the file of the kind makes the case from the kind's seed and
+ * the case's number. The only allowed change to a generator is a new case after the last case. A
  * feature of a later version (a type, a mask, an option) gets a kind of its own, with a seed of its
  * own.
  */

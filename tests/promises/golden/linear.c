@@ -18,7 +18,7 @@
 
 static const uint64_t LINEAR_SEED = 14, EMBED_SEED = 15, INTEGER_SEED = 22;
 
-enum { TYPES = 3 /* types of x, of y and of the results of embeddings */ };
+enum { TYPES = 3 /* number of types that x, y and the results of embeddings can have */ };
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
@@ -108,7 +108,7 @@ static char *new_y(const struct linear_call *c, const char *isa)
     return y;
 }
 
-/* Returns the hash of the packed matrix, then of y. */
+/* Returns a hash over the packed matrix and then over y. */
 static uint64_t hash_drawn(struct map m, const char *isa)
 {
     struct linear_call *const c = linear_call_new(&m.kind, m.shape, m.seed);

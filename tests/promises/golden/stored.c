@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * K and V of a golden case. Rows are drawn element by element in their type, and stored in the
- * case's layout: dense, token-major, in tiles, in pages or packed. The only function of the library
- * that this file calls rounds numbers to 16 bits.
+ * case's layout: dense, token-major, in tiles, in pages or packed. This file uses the library only
+ * to round numbers to 16 bits.
  */
 #include <string.h>
 
@@ -28,8 +28,8 @@ static int64_t entries_of(const struct golden_call *c)
     return c->what.packed_kv ? 1 : c->what.batch;
 }
 
-/* Returns the number of rows of a head, or of a head in a page. In tiles, this number is rounded up
- * to whole tiles. */
+/* Returns how many rows of a head there is room for, in the tensor or in a page. In tiles, this
+ * number is rounded up to whole tiles. */
 static int64_t room_of(const struct plane *p)
 {
     const struct golden_attention *const what = &p->call->what;
