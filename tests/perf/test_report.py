@@ -219,7 +219,8 @@ class Page(WithFolder):
         content = self.make()
         for cpu, model in CPUS.items():
             self.assertTrue(f"<h2>{cpu}, {model}</h2><h3>" in content)
-        # All runs of the older machine are 20 % slower than runs of the other machine, so its speed has not changed.
+        # All runs of the older machine are equally slow: 20 % slower than the other machine. The page must show no change
+        # of the older machine.
         self.assertEqual(Text(content).text.count(" open "), 1)
 
     def test_one_run(self):
