@@ -80,7 +80,8 @@ def options_of(*command):
 
 
 class ProjectTest(unittest.TestCase):
-    """Makes a project with two commits, and a branch that changes the project's attnkit."""
+    """Makes a project with two commits. origin/main is the first commit. The second commit, on a branch, changes the
+    project's attnkit."""
 
     @classmethod
     def setUpClass(cls):
