@@ -131,8 +131,8 @@ class Runs(PeersTest):
         self.assertNotIn("WRONG", done.stdout)
 
     def test_modes(self):
-        """Each of attnkit's modes, which are flags of its calls (columns.py), has a column. The column is empty for workloads
-        without the mode."""
+        """Each of attnkit's modes, which are flags of its calls (columns.py), has a column. The column is empty for
+        workloads without the mode."""
         names = ["NARROW_decode_bf16", "NARROW_decode_q8_0", "NARROW_linear_1_bf16", "NARROW_linear_1_q8_0"]
         done = self.peers("--only", "attnkit,numpy", "--workloads", ",".join(names), "--rounds", "1",
                           "--no-plot", "--cold", "32")
