@@ -85,8 +85,8 @@ static void make_memory(void)
         abort();
 }
 
-/* A call; the arguments of a plan for the largest shape, without addresses; and the data of a run of
- * this plan. The run must give the results of the call. */
+/* A call; the arguments of a plan for the largest shape, without addresses; and the data of a run
+ * of this plan. The run must give the results of the call. */
 struct pair {
     attnkit_layer_args call, plan;
     attnkit_layer_data run;
