@@ -132,7 +132,7 @@ static void make_blocks(struct call *c)
     c->args.k.type = c->args.v.type = ATTNKIT_Q8_0;
 }
 
-/* Makes a call that multiplies K and V as integers. */
+/* Makes a call that multiplies K and V of ATTNKIT_Q8_0 as integers. */
 static void make_integers(struct call *c)
 {
     make_blocks(c);
