@@ -7,9 +7,9 @@ this CPU lacks the instruction set.
 
 tools/test calls this script after it has installed the packages that the tests need. Two suites run at a time, but
 their output appears in order. Each suite prints its wall seconds, which grow with the load of the other suite, and its
-processor seconds, which do not. At the end, tables show where each instruction set, and each instruction for bf16 and
-bytes, ran. The last line is "N passed, N failed". With --every-isa and without a SUITE, an instruction set or
-instruction that ran nowhere is a failure."""
+processor seconds, which do not. At the end, tables show where each instruction set, each unit, and each instruction for
+bf16 and bytes ran. The last line is "N passed, N failed". With --every-isa and without a SUITE, an instruction set,
+unit or instruction that ran nowhere is a failure."""
 
 import argparse
 import json
@@ -280,7 +280,7 @@ def suite_neon():
 
 
 def emulate_neon_units():
-    """Runs the units of NEON that the CPU of the suite neon lacks on a CPU with all features."""
+    """Runs, on an emulated CPU with all features, the units of NEON that the CPU of the suite neon lacks."""
     machine = [EMULATORS / "neon_machine", "-cpu", "max"]
     status, output = run([*machine, NEON_BUILD / "tests" / "test_dispatch"], timeout=600)
     record_tap("neon machine: dispatch", status, output)
@@ -391,8 +391,8 @@ def note_units(output, where):
 
 
 def names_of_units():
-    """Returns the names of the instructions that tests/units tests: for this CPU architecture and, if its build exists,
-    for ARM."""
+    """Returns the names of the instructions that test_units checks: for this CPU architecture and, if the build for
+    NEON exists, for ARM."""
     programs = [(), BUILD], [(EMULATORS / "neon_machine",), NEON_BUILD]
     commands = [[*wrapper, folder / "tests" / "test_units", "--list"]
                 for wrapper, folder in programs if (folder / "tests" / "test_units").exists()]
@@ -423,7 +423,7 @@ def suite_units():
 
 
 def suite_models():
-    """The choice of an instruction set on CPUs from Nehalem to Cortex-A76."""
+    """The choice of an instruction set and unit on emulated x86 and ARM CPUs, such as Nehalem and Cortex-A76."""
     command = [EMULATORS / "cpu_models.sh"]
     if platform.machine() == "x86_64":
         command += ["--x86", BUILD / "tests" / "cpu_model_probe"]
@@ -675,7 +675,7 @@ def run_suites(names, suites):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--every-isa", action="store_true",
-                           help="an instruction set that ran nowhere is a failure")
+                           help="an instruction set, unit or instruction that ran nowhere is a failure")
     arguments.add_argument("suites", nargs="*", metavar="SUITE",
                            help="one of " + ", ".join(SUITES) + ", which are all run by default, or " +
                            ", ".join(ON_DEMAND) + " (see tests/interop/pytorch/compare.py, "

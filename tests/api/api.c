@@ -114,7 +114,7 @@ static void give_kv_lens(struct call *c, const int64_t *kv_lens)
     c->args.visibility = &c->visibility;
 }
 
-/* Numbers of the tensors of a call, for loops over them. */
+/* Indices of the tensors of a call. Loops over all tensors use them. */
 enum { OUT, LSE, Q, K, V, TENSORS };
 
 static const char *const tensor_names[TENSORS] = {"out", "lse", "q", "k", "v"};

@@ -132,7 +132,7 @@ static void make_blocks(struct call *c)
     c->args.k.type = c->args.v.type = ATTNKIT_Q8_0;
 }
 
-/* Makes a call that multiplies K and V as integers. */
+/* Makes a call that multiplies K and V of ATTNKIT_Q8_0 as integers. */
 static void make_integers(struct call *c)
 {
     make_blocks(c);
@@ -233,8 +233,8 @@ static void make_strided(struct call *c)
     const bool tiled = a->k.layout & ATTNKIT_TILED, paged = c->groups.pages.block_table;
     const int64_t rows = paged ? c->groups.pages.page_size : KV_LEN;
     const int64_t k_rows = tiled ? 1 : rows,
-                  keys = tiled ? TILE_KEYS : 1; /* keys of a row stride of K, which leads to the
-                                                   next row, or to the next tile if K is tiled */
+                  keys = tiled ? TILE_KEYS : 1; /* number of keys in one row stride of K:
+                                                   1, or the 16 keys of a tile */
     set_strides(&a->q, Q_HEADS, Q_LEN, bytes_of((enum type)a->q.type, HEAD_DIM));
     set_strides(&a->k, KV_HEADS, k_rows, keys * bytes_of((enum type)a->k.type, HEAD_DIM));
     set_strides(&a->v, KV_HEADS, rows, bytes_of((enum type)a->v.type, VALUE_DIM));
@@ -679,7 +679,7 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
 
 /* --- Addresses and strides --------------------------------------------------------------- */
 
-/* Numbers of the tensors of a call, for loops over them. */
+/* Indices of the tensors of a call. Loops over all tensors use them. */
 enum { OUT, LSE, Q, K, V, K_SCALES, V_SCALES, TENSORS };
 
 static const char *const tensor_names[TENSORS] = {"out", "lse",      "q",       "k",

@@ -205,8 +205,8 @@ static void run_plan(struct memory_of_call *c, int64_t threads, bool by_parallel
     munmap(plan, PLAN_BYTES);
 }
 
-/* Makes the single call with fewer entries or rows. Its tensors have the strides of the planned
- * tensors. */
+/* Makes the single call with the entries and rows of the run. Its tensors have the strides of the
+ * planned tensors. */
 static void run_single(struct memory_of_call *c, int options, const char *isa)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";

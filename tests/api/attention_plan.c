@@ -47,8 +47,8 @@ static void end_ready(struct ready *r)
     call_free(r->c);
 }
 
-/* Checks that a run of the plan is refused with this status, and with a message that has the words.
- * The run must change nothing. */
+/* Checks that a run of the plan is refused with this status, and with a message that contains
+ * `words`. The run must change nothing. */
 static void refuse_plan(const struct ready *r, const void *plan, attnkit_status expected,
                         const char *words)
 {

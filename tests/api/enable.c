@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests of attnkit_enable. They check which names and machines it refuses, for which reasons, and
- * what later calls choose. A process cannot disable a unit again, so every test that enables a unit
- * runs in a child process. If AMX cannot be enabled, these tests are left out. tests/run.py also
- * runs this program in an emulator with AMX.
+ * what later calls choose. A process cannot disable AMX again, so every test that enables AMX runs
+ * in a child process. If AMX cannot be enabled, these tests are left out. tests/run.py also runs
+ * this program in an emulator with AMX.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -516,7 +516,8 @@ static void overlaps_are_refused(void **state)
 }
 
 /* A layer writes its attention weights before the output projection reads the packed matrices. If
- * both overlapped, the projection would read attention weights. */
+ * the weights lay in the matrices, the projection would read attention weights. The test also moves
+ * the weights into x, key and value. */
 static void weights_that_overlap_are_refused(void **state)
 {
     (void)state;

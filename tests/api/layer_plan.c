@@ -85,8 +85,8 @@ static void make_memory(void)
         abort();
 }
 
-/* A call; the arguments of a plan for a larger shape, without addresses; and the data of a run of
- * this plan. The run must give the results of the call. */
+/* A call; the arguments of a plan for the largest shape, without addresses; and the data of a run
+ * of this plan. The run must give the results of the call. */
 struct pair {
     attnkit_layer_args call, plan;
     attnkit_layer_data run;
@@ -114,7 +114,8 @@ static attnkit_rotation new_rotation(const float *cos, const float *sin, const v
                               .positions = {positions, ATTNKIT_INT32, 0}};
 }
 
-/* Makes a causal layer of `len` rows. The kind CACHED has a cache of at most ROOM keys. */
+/* Makes a layer of `len` rows. It is causal, except for the kind OF_OTHER_KEYS. The kind CACHED has
+ * a cache of at most ROOM keys. */
 static void make_call(struct pair *p, enum kind kind, int64_t batch, int64_t len)
 {
     attnkit_layer_args *const a = &p->call;

@@ -37,8 +37,8 @@ enum {
     PATTERN = 0xa5,
 };
 
-/* Numbers of the tensors that a call may have besides q, k and v, for loops over them. Outputs come
- * first. */
+/* Indices of the tensors that a call may have besides q, k and v. Loops over these tensors use the
+ * indices. Outputs come first. */
 enum {
     OUT,
     LSE,

@@ -232,7 +232,7 @@ static void structs_of_no_version_are_refused(void **state)
     assert_non_null(strstr(message, "attnkit_merge_args.size is 4096 and byte "));
 }
 
-/* Numbers of the tensors, for loops over them. */
+/* Indices of the tensors of a call. Loops over all tensors use them. */
 enum { OUT, LSE, PART_OUT, PART_LSE, TENSORS };
 
 static const char *const strides_names[TENSORS] = {"out.strides", "lse.strides", "part_out.strides",

@@ -82,7 +82,7 @@ static void a_file_may_have_no_tensors(void **state)
     }
 }
 
-/* One tensor of the file has no elements, and the elements of one tensor have 4 bits. */
+/* The tensor `none` has no elements. The elements of the tensor `half` have 4 bits. */
 static void shapes_of_all_ranks_are_read(void **state)
 {
     (void)state;

@@ -63,7 +63,7 @@ def broadcast(mask, dims=None):
 
 
 def philox(counter, key):
-    """Computes Philox4x32-10: four words for each counter of four words."""
+    """Computes Philox4x32-10: four words of 32 bits for each counter, which also has four words."""
     low = np.uint64(0xFFFFFFFF)
     c = [np.asarray(word, np.uint64) for word in counter]
     for i in range(10):

@@ -156,7 +156,7 @@ class Results(ToolTest):
         self.compare(self.run_tool("--threads", 2), oracle(**self.arrays)[0])
 
     def test_float16(self):
-        """If some of the arrays are float16, the result has the bits of the same values in float32."""
+        """If some of the arrays are float16, the result has the bits that it has for the same values in float32."""
         wide = [array.astype(np.float16).astype(np.float32) for array in
                 (normal(4, 30, 17), normal(2, 200, 17, seed=1), normal(2, 200, 9, seed=2))]
         self.save(*wide)

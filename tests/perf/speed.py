@@ -6,9 +6,10 @@ build with the commit that the build is based on, and checks the floors of the b
     tests/perf/speed.py BUILD [--limit SECONDS]
 
 The script prints the results of both programs. No time makes the test fail (docs/ci.md). The test fails if a program
-could not do its work. It also fails if a point's result differs from the base. A commit since the base can allow this
-by the trailer `Bits-change: REASON`. Prints TAP. `# SKIP` means that there is no commit to compare with, that the
-benches are not built, or that the time was up, as on a busy machine."""
+could not do its work. It also fails if a point crashes, if HEAD cannot make the call of a point of the base, or if the
+results of the two sides differ. A commit since the base can allow other results by the trailer `Bits-change: REASON`.
+Prints TAP. `# SKIP` means that there is no commit to compare with, that the benches are not built, or that the time was
+up, as on a busy machine."""
 
 import argparse
 import json
@@ -29,7 +30,7 @@ CLEAN_UP = 30  # seconds that a program gets to remove its files after its time 
 LATE = "late"  # the "exit status" of a program whose time is up
 TRAILER = "Bits-change"
 VERDICTS = {0: "green", 1: "red", 2: "inconclusive"}  # exit statuses of attnkit compare
-WRONG = ("different", "crashed", "only in BASE")  # verdicts on points that do not depend on times
+WRONG = ("different", "crashed", "only in BASE")  # bad verdicts that do not depend on times
 FLOORS = {0: "all floors hold", 1: "a floor is broken", 2: "some rows could not be judged"}
 
 

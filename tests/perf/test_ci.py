@@ -28,9 +28,9 @@ DOCS = ROOT / "docs" / "ci.md"
 WORKFLOW = ROOT / "docs" / "ci" / "github-actions.yml"
 PLACE = "third_party/attnkit"  # attnkit's folder in the project, as in the recipe and the workflow
 
-# Environment variables control the stand-ins. FAKE_COMPARE is a list of exit statuses, used in order. FAKE_VERDICT is
-# the verdict on the point. FAKE_FLOORS is an exit status, or says that the machine is busy. The stand-ins log every
-# call in the file FAKE_LOG.
+# Environment variables control the stand-ins. FAKE_COMPARE names a file of exit statuses, one for each call of `attnkit
+# compare`. Calls after the last status get the last status, too. FAKE_VERDICT is the verdict on the point. FAKE_FLOORS
+# is the exit status of floors.py, or "busy". The stand-ins log every call in the file FAKE_LOG.
 MESON = """#!/bin/sh
 echo "meson $*" >> "$FAKE_LOG"
 [ ! -e "$3/broken" ] || { echo 'a broken source'; exit 1; }
@@ -80,7 +80,8 @@ def options_of(*command):
 
 
 class ProjectTest(unittest.TestCase):
-    """Makes a project with two commits, and a branch that changes the project's attnkit."""
+    """Makes a project with two commits. origin/main is the first commit. The second commit, on a branch, changes the
+    project's attnkit."""
 
     @classmethod
     def setUpClass(cls):

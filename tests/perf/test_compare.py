@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the command attnkit compare as a user runs it. The tests compare a build with itself, libraries that have
-one fault each, and git revisions of these libraries. The libraries and their workers are compiled from compare/. The
-times of the two sides differ by a factor of two or not at all.
+one fault each, and git revisions of these libraries. The libraries and their workers are compiled from compare/. One
+side takes several times as long as the other, or the sides take equally long.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 
@@ -340,7 +340,7 @@ class Refusals(CompareTest):
         self.refuse(SYSTEM, "cannot be pinned to processor 1023", base, base, "--core", "1023")
 
     def test_a_program_that_does_not_exist(self):
-        """If the command cannot start, its exit status is not a verdict."""
+        """If the command cannot start attnkit-compare, its exit status is not a verdict."""
         shutil.copy(COMMAND, self.folder / "attnkit")
         environment = dict(self.environment, LD_LIBRARY_PATH=str(BUILD / "dispatch"))
         done = subprocess.run([self.folder / "attnkit", "compare", "a", "b"], env=environment,

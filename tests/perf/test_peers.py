@@ -131,7 +131,8 @@ class Runs(PeersTest):
         self.assertNotIn("WRONG", done.stdout)
 
     def test_modes(self):
-        """Each of attnkit's modes has a column. The column is empty for workloads without the mode."""
+        """Each of attnkit's modes, which are flags of its calls (columns.py), has a column. The column is empty for
+        workloads without the mode."""
         names = ["NARROW_decode_bf16", "NARROW_decode_q8_0", "NARROW_linear_1_bf16", "NARROW_linear_1_q8_0"]
         done = self.peers("--only", "attnkit,numpy", "--workloads", ",".join(names), "--rounds", "1",
                           "--no-plot", "--cold", "32")
@@ -147,7 +148,7 @@ class Runs(PeersTest):
                 wanted = "none" if mode in MODES and mode not in modes_of[entry["name"]] else "ok"
                 self.assertEqual(result["status"], "cannot" if title == "NumPy" else wanted, (entry["name"], title))
             errors = {result["error"] for result in entry["results"].values() if "error" in result}
-            self.assertEqual(len(errors) > 1, bool(modes_of[entry["name"]]))  # a mode has results of its own
+            self.assertEqual(len(errors) > 1, bool(modes_of[entry["name"]]))  # a mode rounds in its own way
 
     def check_json(self, results):
         self.assertEqual((results["threads"], results["rounds"]), (1, 2))

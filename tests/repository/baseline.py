@@ -14,9 +14,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Instructions beyond baseline x86-64, which only the folders of other instruction sets may use: SSE3 to SSE4.2, AMX,
-# all VEX and EVEX instructions (the mnemonic begins with v, or belongs to BMI), and instructions on mask registers.
-# xgetbv is allowed, because the library uses it only after CPUID has reported it.
+# Instructions beyond baseline x86-64, which only the folders of avx2, avx512 and their units may use: SSE3 to SSE4.2,
+# AMX, all VEX and EVEX instructions (the mnemonic begins with v, or belongs to BMI), and instructions on mask
+# registers. xgetbv is allowed, because the library uses it only after CPUID has reported it.
 SSE3_TO_SSE42 = ("addsubp[sd] haddp[sd] hsubp[sd] lddqu movddup movs[hl]dup pabs[bwd] palignr "
                  "ph(?:add|sub)s?[wd] pmaddubsw pmulhrsw pshufb psign[bwd] blendv?p[sd] dpp[sd] "
                  "extractps insertps movntdqa mpsadbw packusdw pblend(?:vb|w) pcmpeqq pcmp[ei]str[im] "
@@ -35,7 +35,7 @@ BEYOND_AVX512 = re.compile(r"[\t ](v(?:dp|cvtne)\w*bf16\w*|vpdp\w+|" + "|".join(
 BEYOND_VNNI = re.compile(r"\{vex\}|\t(v(?:dp|cvtne)\w*bf16\w*|vpdp(?!busds?\s|wssds?\s)\w+|" + "|".join(AMX) + r")(\s|$)")
 BEYOND_BF16 = re.compile(r"\t(" + "|".join(AMX) + r")(\s|$)")
 # The instructions that the folder of an instruction set or unit must not use. The folder of a set or unit that is not
-# listed may use any instruction. All other code must not use the instructions of BEYOND_X86_64.
+# listed may use any instruction. Code outside these folders must not use the instructions of BEYOND_X86_64.
 FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2, "avx2_vnni": BEYOND_AVX2_VNNI, "avx512": BEYOND_AVX512,
              "avx512_vnni": BEYOND_VNNI, "avx512_bf16": BEYOND_BF16}
 

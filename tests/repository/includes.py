@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks every include of the tree. Each folder may include only files of the layers below it (docs/architecture.md),
-by a path from the top of the tree. The script also limits the number of files in a folder, because files are hard to
-find in a large folder.
+"""Checks every include of the tree. The folders of the library must not include files of a layer above them
+(docs/architecture.md), and no instruction set may include tiles of another one. A file in quotes, other than a public
+or generated header, must be named by its path from the top of the tree. The script also limits the number of files in
+a folder, because files are hard to find in a large folder.
 
     python3 tests/repository/includes.py
 """

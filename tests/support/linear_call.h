@@ -22,7 +22,7 @@ enum numbers {
 struct linear_kind {
     attnkit_type x_type, w_type, packed_type, y_type;
     bool bias;
-    enum layout_kind layout; /* of x, w and y; PADDED if a row does not fit a slot */
+    enum layout_kind layout; /* of x, w and y; PADDED instead if a row exceeds SLOT_BYTES */
     enum numbers numbers;
     bool integers; /* ATTNKIT_INTEGERS; packed_type is ATTNKIT_Q8_0 */
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Units for tests. enable_units enables the units of the library that a program has to enable, so
- * that tests which list the units find them. Most CPUs have none of these units. name_without_units
- * returns the name by which a call uses an instruction set without its units.
+ * Functions for tests that use units. enable_units enables the units of the library that a program
+ * has to enable, so that tests which list the units find them. Most CPUs have none of these units.
+ * name_without_units returns the name by which a call uses an instruction set without its units.
  */
 #ifndef ATTNKIT_TEST_UNITS_H
 #define ATTNKIT_TEST_UNITS_H

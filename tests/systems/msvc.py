@@ -24,7 +24,7 @@ MICROSOFTS_OWN = {"ntdll.dll", "ucrtbase.dll", "KERNEL32.dll"}
 DECLARED = "float fmaf(float, float, float);\ndouble fma(double, double, double);\n"
 DEFINED = "int _fltused = 0;\n" \
     "int __stdcall _DllMainCRTStartup(void *dll, unsigned reason, void *reserved)\n{\n    return 1;\n}\n"
-# clang-cl mistakes a path such as /www/file.c for the option /w. Behind the word --, it takes the path as a path.
+# clang-cl mistakes a path such as /www/file.c for the option /w, unless the path comes after the word --.
 COMPILER = """#!/bin/bash
 words=() files=()
 for word in "$@"; do

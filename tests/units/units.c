@@ -80,7 +80,8 @@ static uint32_t draw_pair(uint64_t *random, const struct instruction *in, enum n
     return word;
 }
 
-/* Draws minus the product of the odd elements, or a number that is a few steps away from it. */
+/* Returns the negated product of the odd elements, or one of the two nearest numbers on either side
+ * of it. */
 static uint32_t draw_opposite(uint64_t *random, uint32_t a, uint32_t b)
 {
     const uint32_t product = model_flushed_fma(a & 0xffff0000u, b & 0xffff0000u, 0);

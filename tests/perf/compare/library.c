@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A library with one fault, chosen by a compiler option: -DCRASH, -DWRONG and so on.
+ * A small library for tests. A compiler option, such as -DCRASH or -DWRONG, gives it a fault.
  * tests/perf/test_compare.py builds it, with the worker in worker.c.
  */
 #include "tests/perf/compare/toy.h"
