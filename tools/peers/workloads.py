@@ -31,7 +31,7 @@ class Workload:
 
     @property
     def narrow(self):
-        """Returns whether the workload is measured with attnkit's modes, too."""
+        """Returns whether the workload is measured with attnkit's modes (columns.py), too."""
         return is_narrow(self)
 
     @property
