@@ -346,7 +346,7 @@ def notes(results, rows):
     yield ("Points that were not slowed, but slower in the first process, confirmed or not: "
            f"{share_text(slower, of)}.")
     for what, share, bound, holds in floors(rows):
-        yield f"{what}: {100 * share:.1f} %, floor {bound}: {'holds' if holds else 'MISSED'}."
+        yield f"{what}: {100 * share:.1f} %, must be {bound}: {'holds' if holds else 'MISSED'}."
 
 
 def table(results):
