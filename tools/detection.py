@@ -280,7 +280,8 @@ def rates(results, percent):
 
 
 def floors(rows):
-    """Returns, for each floor, (the measured event, its share, the bound of the share, whether the bound holds)."""
+    """Returns, for each floor and for the ceiling, (the measured event, its share, the bound of the share, whether the
+    bound holds)."""
     held = []
     for row in rows:
         floor = FOUND_FLOORS.get(row["percent"])

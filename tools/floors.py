@@ -44,7 +44,7 @@ BROKEN, NOT_JUDGED, NO_SENSE, NOTHING_TO_SEE = 1, 2, 3, 77
 
 @dataclasses.dataclass
 class Floor:
-    """A percentage of a roof for any machine, and higher percentages for some CPU families."""
+    """A percentage of a roof for any machine, and percentages for some CPU families, which are at least as high."""
     common: float
     families: dict = dataclasses.field(default_factory=dict)  # name -> percent, never below common
 
