@@ -280,7 +280,8 @@ def rates(results, percent):
 
 
 def floors(rows):
-    """Returns, for each floor, (the measured event, its share, the bound of the share, whether the bound holds)."""
+    """Returns, for each floor and for the ceiling, (the measured event, its share, the bound of the share, whether the
+    bound holds)."""
     held = []
     for row in rows:
         floor = FOUND_FLOORS.get(row["percent"])
@@ -346,7 +347,7 @@ def notes(results, rows):
     yield ("Points that were not slowed, but slower in the first process, confirmed or not: "
            f"{share_text(slower, of)}.")
     for what, share, bound, holds in floors(rows):
-        yield f"{what}: {100 * share:.1f} %, floor {bound}: {'holds' if holds else 'MISSED'}."
+        yield f"{what}: {100 * share:.1f} %, must be {bound}: {'holds' if holds else 'MISSED'}."
 
 
 def table(results):

@@ -9,10 +9,11 @@ A floor is a percentage of a row's roof, on any machine or on machines of a CPU 
     tools/floors.py --raise --results FILE ...  writes higher floors, never lower floors
     tools/floors.py --base [REVISION]           checks that no floor is lower than at the revision
 
-A row is measured 5 times (--quick: 3). A row that was disturbed or is below its floor is measured again, at most twice
-(--quick: once). Medians are over undisturbed measurements (bench/README.md, Noise). The exit status is 0 if all floors
-hold, 1 if a floor is broken, 2 if no floor is broken, but some rows could not be judged, 3 if arguments or files are
-invalid, and 77 if --base without a revision finds no revision."""
+A row is measured 5 times (--quick: 3). Medians are over undisturbed measurements (bench/README.md, Noise). A row that
+is below its floor, or has fewer than 3 undisturbed measurements (--quick: 2), is measured as often again, in at most
+two further rounds (--quick: one). The exit status is 0 if all floors hold, 1 if a floor is broken, 2 if no floor is
+broken, but some rows could not be judged, 3 if arguments or files are invalid, and 77 if --base without a revision
+finds no revision."""
 
 import argparse
 import dataclasses
@@ -33,7 +34,7 @@ from files import whole  # noqa: E402
 
 ROOT = TOOLS.parent
 REPEATS, QUICK_REPEATS = 5, 3
-ROUNDS, QUICK_ROUNDS = 3, 2  # rounds of measuring; later rounds repeat disturbed rows and rows below their floor
+ROUNDS, QUICK_ROUNDS = 3, 2  # rounds of measuring; later rounds repeat rows that are not judged or below their floor
 TIME_LIMIT = 3600
 # The share of a measured value that --raise makes the floor. The speed of reading memory varies more between runs and
 # between machines than the speed of multiply-adds.
@@ -43,7 +44,7 @@ BROKEN, NOT_JUDGED, NO_SENSE, NOTHING_TO_SEE = 1, 2, 3, 77
 
 @dataclasses.dataclass
 class Floor:
-    """A percentage of a roof for any machine, and higher percentages for some CPU families."""
+    """A percentage of a roof for any machine, and percentages for some CPU families, which are at least as high."""
     common: float
     families: dict = dataclasses.field(default_factory=dict)  # name -> percent, never below common
 
@@ -243,7 +244,7 @@ def bench(options, names):
 
 
 def measure(options, floors):
-    """Measures this machine. Repeats disturbed rows and rows below their floor."""
+    """Measures this machine. Repeats rows with too few undisturbed measurements, and rows below their floor."""
     here = Machine(None, {})
     again = rows_here(options, floors)
     for _ in range(QUICK_ROUNDS if options.quick else ROUNDS):
@@ -264,7 +265,7 @@ def read_machine(path):
 
 
 def least(options):
-    """Returns the least number of undisturbed measurements by which a row is judged."""
+    """Returns how many undisturbed measurements a row needs to be judged."""
     return (QUICK_REPEATS if options.quick else REPEATS) // 2 + 1
 
 
@@ -290,8 +291,8 @@ def measured(machines, name):
 
 
 def judge(options, floors, machines):
-    """Returns, for each row, (name, percent, row, verdict) of the machine with the least ratio to its floor. The worst
-    row is first."""
+    """Returns, for each row, (name, percent, row, verdict) of the machine on which the ratio of the result to the floor
+    is smallest. The worst row is first."""
     lines = []
     for name, floor in floors.items():
         found = [(floor.of(family), row) for family, row in measured(machines, name)]

@@ -103,7 +103,7 @@ def measure(options):
 
 
 def bounds(results):
-    """Returns, for each point, the least time of a row in seconds that the roofs allow. This is the larger of
+    """Returns, for each point, the shortest time of a row in seconds that the roofs allow. This is the larger of
     two times: for the multiply-adds, and for reading K and V once."""
     few = results["points"][1:]
     flops = median(p["roof_GFLOPS"] for p in few) if few else None

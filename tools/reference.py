@@ -157,7 +157,7 @@ def member_text(item, member, structs):
 
 def item_text(item):
     if item.kind == "function" and item.name.endswith("_init"):
-        return f"Sets a struct {item.name[:-5]} to zero, and its size."
+        return f"Sets `size` of a struct {item.name[:-5]} to the size of the struct, and all other fields to zero."
     return item.text
 
 

@@ -15,7 +15,7 @@ static void take_down(int signal_number)
     caught = signal_number;
 }
 
-/* Sets the handler of the signals in `ending`, except signals that were ignored at the start, as by
+/* Sets the handler of each signal in `ending`, unless the signal was ignored at the start, as by
  * nohup. */
 static void handle_by(void (*handler)(int))
 {

@@ -153,7 +153,7 @@ static bool has_comparable(const struct shared *shared)
         if (outcome != ONLY_IN_HEAD && outcome != IN_NEITHER)
             return true;
     }
-    return complain("there is no point that both sides can do");
+    return complain("there is no point whose call BASE can make");
 }
 
 static enum exit_code report(const struct job *job, const char *json)

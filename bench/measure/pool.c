@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The threads of the benches. Incrementing `job` publishes a job. A worker that sees the new number
- * does its share, and then decrements `busy`.
+ * The threads of the benches. pool_for publishes a job by incrementing `job`. A thread of the pool
+ * that sees the new number does its share of the job, and then decrements `busy`.
  */
 #include "bench/measure/pool.h"
 
@@ -24,7 +24,7 @@ struct worker {
 struct pool {
     int threads;
     _Atomic unsigned job; /* number of the last job */
-    _Atomic int busy;     /* workers that have not finished the job */
+    _Atomic int busy;     /* threads, besides the caller's, that have not finished the job */
     bool stopping;
     void (*task)(void *arg, int64_t i);
     void *arg;

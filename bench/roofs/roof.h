@@ -38,7 +38,8 @@ struct roof {
     const struct roof_loops *loops;
     struct pool *pool; /* threads that run the burst at the same time; NULL: only the caller's */
     double work;       /* FLOPs or bytes of a burst */
-    int64_t rounds;    /* of fma by each thread, or how often it reads its part of the piece */
+    int64_t rounds;    /* rounds of fma by each thread; or how often each thread reads its part of
+                        * the `piece` bytes */
     _Atomic int64_t nanoseconds; /* processor time of the last burst */
     char *buffer;                /* bytes to read; NULL: a roof of multiply-adds */
     size_t size, piece,

@@ -124,8 +124,8 @@ static bool is_decode(const struct shape *shape)
     return shape->q_len == 1;
 }
 
-/* Returns whether a row has the family few: a chunk of a prompt, or a few drafts, at the end of a
- * long cache. */
+/* Returns whether a row belongs to the family `few`: a chunk of a prompt, or a few drafts, at the
+ * end of a long cache. */
 static bool is_few(const struct shape *shape)
 {
     return !is_decode(shape) && shape->q_len <= shape->kv_len / 32;

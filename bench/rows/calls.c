@@ -117,8 +117,8 @@ struct work work_of(double flops, double bytes)
     return (struct work){.flops = flops};
 }
 
-/* Copies the text without /planned and /warm to `shape`, and sets the fields planned and warm of
- * *row. Returns false if the text has other words. */
+/* Copies the text without /planned and /warm to `shape`, and sets row->planned and row->warm.
+ * Returns false if anything else follows the shape, or if the shape is too long. */
 static bool take_words(const char *text, char shape[SHAPE_TEXT], struct row *row)
 {
     const char *rest = strchr(text, '/');

@@ -40,7 +40,8 @@ struct copies {
     int64_t count, next;
 };
 
-/* Sets all fields except the memory. A row with /warm has a single copy. */
+/* Sets all fields except the memory. There is a single copy if `cold` is false, and for a row with
+ * /warm. */
 struct copies copies_plan(const struct row *row, size_t bytes, bool cold);
 
 /* Allocates the memory, which the caller frees. Returns false if there is no memory. */
@@ -66,10 +67,11 @@ struct row_call {
     size_t out_bytes;
 };
 
-/* Makes the call again and again. result->work is the work of a call. The measure_calls of
- * attnkit-bench (bench/measure) compares the call with the multiply-adds of its instruction set or,
- * if the call has no FLOPs, with reading memory. The measure_calls of a worker (bench/worker) hands
- * the call to attnkit-compare, which compares two builds. */
+/* Makes the call. result->work is the work of a call. There are three such functions. In
+ * attnkit-bench (measure_calls.c), it makes the call again and again, and compares it with the
+ * multiply-adds of its instruction set or, if the call has no FLOPs, with reading memory. In a
+ * worker (worker.c), it hands the call to attnkit-compare, which compares two builds. In
+ * attnkit-counts (counts.c), it makes the call twice, and callgrind counts the second call. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result);
 

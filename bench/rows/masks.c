@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes the groups of options of a row's call. With the masks _dense, _half and _padmask, rows see
- * the same keys as with the flag or lengths of _causal or _pad. So the cost of a mask can be
- * compared with the cost of the flag or lengths.
+ * Makes the groups of options for the call of a row of the benches. With the masks _dense and
+ * _half, query rows see the same keys as with the flag of _causal. With the mask _padmask, they see
+ * the same keys as with the lengths of _pad. So the cost of a mask can be compared with the cost of
+ * the flag or of the lengths.
  */
 #include "bench/rows/masks.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The groups of options for visibility, score mods and weights of a row's call, and their memory.
+ * The groups of options for the call that a row of the benches measures: visibility, score mods
+ * and the output of weights. Also the memory of these groups.
  */
 #ifndef ATTNKIT_MASKS_H
 #define ATTNKIT_MASKS_H

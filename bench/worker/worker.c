@@ -59,7 +59,7 @@ static const struct isa *find_isa(const char *name)
 
 /* ------------------------------------------------------------------------------------ the row */
 
-/* The words of a point's name. They are substrings of `text`. */
+/* The parts of a point's name, as substrings of `text`. */
 struct words {
     char text[ROW_NAME];
     char *family, *type, *isa, *shape;
@@ -144,7 +144,7 @@ char *__wrap_copies_next(struct copies *copies)
     return copies->memory + *memory->turn % (uint64_t)copies->count * copies->bytes;
 }
 
-/* Notifies the user of the call. A row calls this function when it is set up. */
+/* Notifies the user of the call. A row calls this function when its call is set up. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result)
 {

@@ -662,10 +662,10 @@ class Refusals(LayerTest):
         self.store("x", self.x)
         for context, pattern in (
                 (normal(7, D_MODEL), r"x.npy is \[2, 5, 32\] and c.npy is \[7, 32\]: must"),
-                (normal(3, 7, D_MODEL), r"and c.npy is \[3, 7, 32\]: must have one rank"),
+                (normal(3, 7, D_MODEL), r"and c.npy is \[3, 7, 32\]: must have the same rank"),
                 (normal(2, 7, 30), r"c.npy is \[2, 7, 30\]: its last size must be 32, the last size of k"),
                 (normal(2, 7, D_MODEL).astype(np.float16),
-                 "x.npy is '<f4' and c.npy is '<f2': must have one dtype")):
+                 "x.npy is '<f4' and c.npy is '<f2': must have the same dtype")):
             self.refuse(pattern, "--context", self.store("c", context))
 
     def test_refusals_of_the_library(self):

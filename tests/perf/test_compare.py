@@ -333,7 +333,7 @@ class Refusals(CompareTest):
         done = self.compare(bad, self.library(), *ONE, "--json", "r.json")
         self.assertEqual(done.returncode, NOT_COMPARABLE)
         self.assertEqual(list(self.folder.glob("r.json*")), [])
-        self.assertIn("there is no point that both sides can do", done.stderr)
+        self.assertIn("there is no point whose call BASE can make", done.stderr)
 
     def test_a_processor_that_does_not_exist(self):
         base = self.library()

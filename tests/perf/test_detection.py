@@ -138,8 +138,8 @@ class Detection(unittest.TestCase):
         text = "\n".join(lines)
         self.assertIn("30 verdicts on 5 points", text)
         self.assertIn("Found in inconclusive runs, which do not count: 66.7 % of 3", text)
-        self.assertIn("3 % found: 83.3 %, floor >= 95 %: MISSED.", text)
-        self.assertIn("jobs red without cause: 25.0 %, floor <= 1 %: MISSED.", text)
+        self.assertIn("3 % found: 83.3 %, must be >= 95 %: MISSED.", text)
+        self.assertIn("jobs red without cause: 25.0 %, must be <= 1 %: MISSED.", text)
         self.assertEqual((self.folder / "detection" / "results.md").read_text(), self.out.getvalue())
 
     def test_points_that_only_the_first_process_finds(self):
@@ -159,7 +159,7 @@ class Detection(unittest.TestCase):
     def test_a_percentage_without_verdicts_misses_its_floor(self):
         some = {"0": [RUNS["0"][0]] * 3, "3": [RUNS["3"][2]] * 3}
         self.assertEqual(self.run_tool(some), 1)
-        self.assertIn("3 % found: 0.0 %, floor >= 95 %: MISSED.", self.out.getvalue())
+        self.assertIn("3 % found: 0.0 %, must be >= 95 %: MISSED.", self.out.getvalue())
 
     def test_the_table_of_a_file(self):
         self.run_tool(RUNS)

@@ -16,7 +16,7 @@ enum {
     NUMBER = 14,    /* height of the number above a panel, in pixels */
     COMFORT = 1000, /* side to which a picture of few weights is scaled up, in pixels */
     MAX_ZOOM = 24,
-    MIN_PANEL = 24, /* least side of a panel, in pixels; three digits are not wider */
+    MIN_PANEL = 24, /* smallest side of a panel, in pixels; three digits are not wider */
     MAX_ACROSS = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + GAP),
     MAX_DOWN = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + NUMBER + GAP)
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Models with random weights of f32, the same on every machine, computed by llama.cpp's own graphs.
-// The models are for tests and measurements of the backend for ggml.
+// Models of llama.cpp with random weights of f32, which are the same on every machine. The models
+// are for tests and measurements of the backend for ggml.
 #ifndef ATTNKIT_RANDOM_MODEL_H
 #define ATTNKIT_RANDOM_MODEL_H
 

@@ -7,11 +7,11 @@
 //
 // Reads the cache from FILE if it exists. Otherwise computes the tokens, and writes the cache to
 // FILE. Then prints "ready". Each input line is "prefill" or "decode". A prefill computes a prompt
-// of 512 further tokens. A decode computes 16 further tokens one after the other. These tokens are
-// then removed from the cache. For each line, the process prefills or decodes once to wake the
-// threads and to fill the caches of the CPU, and then repeatedly for 100 ms or longer. The answer
-// is the mean time of a prompt or of one token in milliseconds, first in wall clock time, then in
-// processor time.
+// of 512 further tokens. A decode computes 16 further tokens one after the other. The further
+// tokens are then removed from the cache. For each line, the process prefills or decodes once to
+// wake the threads and to fill the caches of the CPU, and then repeatedly for 100 ms or longer. The
+// answer is the mean time of a prompt or of one token in milliseconds, first in wall clock time,
+// then in processor time.
 #include "tools/llamacpp/random_model.h"
 
 #include <algorithm>

@@ -25,7 +25,8 @@ def origin():
 
 
 def draw(rows):
-    """Draws a panel for each type of cache. Speeds are relative to the better mode of stock llama.cpp, which is 1."""
+    """Draws a panel for each type of cache. Speed 1 is the speed of stock llama.cpp with -fa on or -fa off, whichever
+    is faster."""
     caches = list(dict.fromkeys(row.kv for row in rows))
     depths = sorted({row.depth for row in rows})
     figure, panels = pyplot.subplots(1, len(caches), figsize=(5 * len(caches), 3.6), squeeze=False)

@@ -6,8 +6,8 @@ Medians over the rounds are reported.
 Each library runs in its own process, on the same processors, because libraries in one process share OpenMP and BLAS
 settings and can crash each other. Only one process runs at any time. The other processes are stopped. Thus a library's
 threads may spin between its own calls, as they do in other programs, but never during the calls of another library. A
-measurement of a candidate is called its turn. A turn is one call, or as many calls as fill TURN seconds. Before a turn,
-some untimed calls warm the caches."""
+measurement of a candidate is called its turn. A turn is one call, or as many calls as fill TURN seconds. Unless a call
+takes long (WARM in worker.py), some untimed calls warm the caches before a turn."""
 
 import random
 import sys

@@ -23,7 +23,7 @@ STORED = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16),
 
 
 def blocks(values):
-    """Converts float32 rows to Q8_0. The largest element of a block becomes 127 or -127."""
+    """Converts float32 rows to Q8_0. The element of a block with the largest magnitude becomes 127 or -127."""
     values = values.reshape(*values.shape[:-1], -1, BLOCK)
     array = np.empty(values.shape[:-1], STORED["q8_0"])
     array["scale"] = np.abs(values).max(axis=-1) / 127

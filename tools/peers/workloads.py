@@ -31,7 +31,7 @@ class Workload:
 
     @property
     def narrow(self):
-        """Returns whether the workload is measured with attnkit's modes, too."""
+        """Returns whether the workload is measured with attnkit's modes (columns.py), too."""
         return is_narrow(self)
 
     @property
@@ -102,7 +102,7 @@ class Workload:
 
     @property
     def bytes(self):
-        """Returns the least number of bytes that must be moved: q, k, v and out once."""
+        """Returns the number of bytes that must be moved at least: q, k, v and out once."""
         q_values = self.batch * self.q_heads * self.q_len * self.dim
         return self.kv_bytes + 2 * BYTES[self.q_type] * q_values
 

@@ -17,7 +17,7 @@ from statistics import median, quantiles
 LEVEL = 0.01
 PERMUTATIONS = 999
 LEAST_RUNS = 10     # runs of a series or part; fewer runs have too few permutations
-LEAST_SEGMENT = 3   # least number of runs before a change and after it
+LEAST_SEGMENT = 3   # smallest number of runs before a change and after it
 LEAST_STEP = 0.01   # share of the level before the change
 
 

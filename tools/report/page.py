@@ -87,7 +87,8 @@ def summary(machines):
                     for words, number, kind in numbers)
     return (f"<header><h1>{TITLE}</h1><p class=\"muted\">{count(len(runs), 'run')} of "
             f"<code>attnkit bench</code>, {days(runs)}. A percentage is the speed of a row in percent of its "
-            "roof: the multiply-adds, or for decode the memory reads, of the same machine at the same time."
+            "roof on the same machine at the same time. The roof is the multiply-adds or, for decode and for few rows "
+            "of linear maps and layers, the memory reads."
             f'</p><dl class="counts">{items}</dl></header>' + machine_table(machines))
 
 
@@ -165,11 +166,11 @@ def over_runs(machine):
     cards = [card(breakable(s.name), f"<span>{share(s.now)}</span>", plots.of_row(machine, s))
              for s in changed]
     words = ("Percent of the roof. Dots are runs (hollow: disturbed), the strong line is the level between "
-             "changes, and ▼ and ▲ mark where it fell or rose.")
+             "changes, and ▼ and ▲ mark where the level fell or rose.")
     rows = part("Rows that changed", words, cards) if cards else ""
     return rows + part("All rows over commits, by family",
-                       "Percent of the roof: a line for each row, a stronger line where it changed, a "
-                       "dashed line where every run was disturbed.", families(machine))
+                       "Percent of the roof: a line for each row. The line is stronger if the row changed, and "
+                       "dashed if every run of the row was disturbed.", families(machine))
 
 
 def part(heading, words, cards, kind="cards", key=""):

@@ -120,8 +120,9 @@ def understand(path, content):
 
 
 def check_words(context):
-    """Refuses results of other programs, which have no version of attnkit, and words that are not text. Results of
-    older versions may lack any of these words but the version. read_json turns the exceptions into Unusable."""
+    """Refuses results of other programs, whose context has no version of attnkit. Also refuses a value of the context
+    that should be a string, but is none. Results of older versions of attnkit may lack any of these values but the
+    version. read_json turns the exceptions into Unusable."""
     for key in "attnkit", "cpu", "cpu_model", "commit", "compiler", "isas":
         if not isinstance(context[key] if key == "attnkit" else context.get(key, ""), str):
             raise ValueError(f"{key} is {context[key]}")

@@ -10,8 +10,9 @@ multiplies integers counts as an FMA. The most used path is the shortest path wi
 and changes of scale that are not needed in every iteration. Loops of a kernel (and of a type, if the kernel has a
 function for each type) with the same number of FMAs share a line of the output. The line has three numbers:
 instructions, loads into vector registers (a broadcast from memory counts as one), and loads and stores of spilled
-vectors. For each CPU model, it also has the percentage of the FMA port limit that the loop reaches on this CPU by
-llvm-mca 19. Kernels of integers have no percentage. Each figure is the worst figure of these loops.
+vectors. For each CPU model, the line also has the FMAs per cycle by llvm-mca 19, in percent of the FMAs that the ports
+of this CPU can start. Kernels of integers and units (such as avx512_bf16) have no percentage. Each figure is the worst
+figure of these loops.
 
 llvm-mca does not model caches, instruction fetch and store-to-load forwarding.
 
@@ -43,7 +44,7 @@ TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # the type at the end of a
 LEAST_PERCENT = 90
 # Loads per FMA. Ice Lake sustains little more than one load of a zmm per cycle. Sapphire Rapids starts two loads of a
 # tile register in the time of a TDPBF16PS. With at most one load per TDPBF16PS, the loads do not limit the speed.
-# A tile of VNNI has 4 rows and 2 vectors, with 6 loads for 8 products, and 6 loads more where a block begins.
+# With VNNI, a tile of `panel` has 4 rows and 2 vectors, with 6 loads for 8 products, and 6 loads more for each block.
 MOST_LOADS = {"avx512": 0.5, "avx512_vnni": 0.8, "avx512_amx": 1}
 MCA = "llvm-mca-19"  # a fixed version, because the models, and with them the figures, differ between versions
 COUNTED = {"instructions", "loads", "spills"}  # the counts of a loop; its other figures are cycles on each CPU
@@ -434,7 +435,7 @@ def stored_figures(isa):
 
 
 def write(isa, built_by, now):
-    """Writes one line for each kind of loop, so that a diff shows the changed loops."""
+    """Writes one line for each kernel and number of FMAs, so that a diff shows the changed loops."""
     everything = {**stored_figures(isa), built_by: now}
     parts = []
     for name in sorted(everything):

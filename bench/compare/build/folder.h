@@ -11,7 +11,8 @@
 /* Makes a folder and its missing parents. On an error, prints it and returns false. */
 bool folder_make_all(const char *folder);
 
-/* Makes a new folder among this user's caches. On an error, prints it and returns false. */
+/* Makes a new folder in attnkit's folder in the user's cache folder. On an error, prints it and
+ * returns false. */
 bool folder_make(char folder[PATH_MAX]);
 
 /* Removes a folder and its contents. */

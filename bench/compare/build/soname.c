@@ -105,8 +105,8 @@ static char *string_at(const struct image *image, const ElfW(Dyn) * entries, uin
                : NULL;
 }
 
-/* Returns the first string with this tag. If `wanted` is not NULL, the string must be equal to it.
- * Returns NULL if there is no such string. */
+/* Returns the first string with this tag. If `wanted` is not NULL, returns the first of these
+ * strings that is equal to `wanted`. Returns NULL if there is no such string. */
 static char *find_string(const struct image *image, ElfW(Sxword) tag, const char *wanted)
 {
     const ElfW(Dyn) *const entries = dynamic_section(image);

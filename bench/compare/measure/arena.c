@@ -25,7 +25,7 @@ struct record {
     int count;
 };
 
-/* The address of equal blocks. The first of these blocks allocates it. */
+/* The address of equal blocks. The first of these blocks takes the memory. */
 struct place {
     char *at;
     size_t bytes;

@@ -97,7 +97,7 @@ static const struct workload appends[] = {
     {"append", "B1_H8_L128_D128_tiles", F16, NEVER_QUICK, false},
 };
 
-/* Returns whether the user has asked for the point of this workload. */
+/* Returns whether the user has asked for the points of this workload on this instruction set. */
 static bool is_chosen(const struct workload *workload, const char *isa, const char *best,
                       const struct choice *choice)
 {
@@ -116,7 +116,7 @@ struct names {
     const regex_t *filter;
 };
 
-/* Adds a name. Prints an error and returns false if the list is full. */
+/* Adds the names of a workload's points. Prints an error and returns false if the list is full. */
 static bool add(struct names *names, const struct workload *workload, const char *isa,
                 const char *suffix)
 {

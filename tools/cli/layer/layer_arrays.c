@@ -29,10 +29,11 @@ static bool check_context(const struct layer_options *options, const struct laye
     const struct npy *const x = &layer->x, *const context = &layer->context;
     char shape[NPY_SHAPE_TEXT], shape_x[NPY_SHAPE_TEXT];
     if (context->rank != x->rank || (x->rank == 3 && context->shape[0] != x->shape[0]))
-        return complain("%s is %s and %s is %s: must have one rank and one batch", options->x,
-                        npy_shape(x, shape_x), options->context, npy_shape(context, shape));
+        return complain("%s is %s and %s is %s: must have the same rank and the same batch",
+                        options->x, npy_shape(x, shape_x), options->context,
+                        npy_shape(context, shape));
     return context->type == x->type ||
-           complain("%s is '%s' and %s is '%s': must have one dtype", options->x,
+           complain("%s is '%s' and %s is '%s': must have the same dtype", options->x,
                     npy_descr(x->type), options->context, npy_descr(context->type));
 }
 

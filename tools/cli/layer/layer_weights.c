@@ -101,8 +101,8 @@ static bool find_prefix(const struct weights_file *file, char **prefix)
 
 /* ----------------------------------------------------------------------------------- reading */
 
-/* Sets *name to the name of a role in the file, or to NULL if the file lacks the role. The caller
- * frees the name. */
+/* Sets *name to the name of the role's tensor in the file, or to NULL if the file has no such
+ * tensor. The caller frees the name. */
 static bool find_role(const struct weights_file *file, const char *prefix, enum role role,
                       char **name)
 {
@@ -238,7 +238,8 @@ static bool check_columns(const struct tensor *tensor, int64_t columns, const ch
                     shape_of(tensor, shape), (long long)columns, why);
 }
 
-/* Sets *part to the rows divided by `by`. The quotient must have no remainder and not be 0. */
+/* Sets *part to the number of rows divided by `by`. The division must have no remainder, and the
+ * quotient must not be 0. */
 static bool divide_rows(const struct tensor *tensor, int64_t by, const char *what, int64_t *part)
 {
     char shape[NPY_SHAPE_TEXT];

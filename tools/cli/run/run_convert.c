@@ -7,8 +7,8 @@
 
 #include <stdlib.h>
 
-/* Returns the bytes of a row, or 0 for a type that attnkit_append will refuse. dim is a multiple of
- * 32 for types in blocks of 32. */
+/* Returns the bytes of a row, or 0 for a type that attnkit_append will refuse. For a type in blocks
+ * of 32 elements, the number is right only if dim is a multiple of 32. */
 static size_t row_bytes(attnkit_type type, size_t dim)
 {
     switch (type) {

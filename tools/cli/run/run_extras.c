@@ -25,8 +25,8 @@ static void *make_entries(const char *option, int64_t batch)
     return entries;
 }
 
-/* Makes an array with a number for each batch entry from the list. If the list has only one number,
- * all entries have this number. */
+/* Makes an array that has, for each batch entry, a number from the list. If the list has only one
+ * number, all entries have this number. */
 static bool spread(const char *option, const struct naturals *list, int64_t batch,
                    uint64_t **entries)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `attnkit run` that are numbers or words, and the pairs of options that need each
- * other. They are read before any file, so that their mistakes are reported first.
+ * The options of `attnkit run` that are numbers or words. Also checks that an option which needs
+ * another option has it. The options are read before any file, so that their mistakes are reported
+ * first.
  */
 #include "tools/cli/run/run.h"
 

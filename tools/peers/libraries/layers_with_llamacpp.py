@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear maps with llama.cpp, by ggml's product of a matrix by rows of float32. For a matrix of q8_0 or bfloat16, ggml
-rounds the rows to this type, too. The result is float32."""
+rounds the rows to the type of the matrix. The result is float32."""
 
 from libraries.forms import Cannot, Form
 from libraries.with_llamacpp import F32, KV_TYPES, Graph, backend_of, float32, ggml

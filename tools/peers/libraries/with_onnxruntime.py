@@ -163,7 +163,7 @@ def forms(workload, tensors, setting):
         yield "Attention, group folded into query rows", form(attention, folded=True)
     if workload.group == 1 or workload.can_fold:
         words = ", group folded into query rows" if workload.group > 1 else ""
-        if not workload.causal and not workload.token:  # operators that need tensors [batch, rows, heads * dim]
+        if not workload.causal and not workload.token:  # else K and V must be [batch, rows, heads * dim]
             yield "MultiHeadAttention" + words, form(multi_head, kv_as_rows=False)
         yield "MultiHeadAttention, K and V as rows" + words, form(multi_head, kv_as_rows=True)
     if workload.causal or (workload.decode and not workload.token):
