@@ -499,7 +499,7 @@ static void the_largest_weight_may_be_of_another_score_than_the_largest(void **s
 
 /* --- The trial of a unit's tiles -------------------------------------------------------------- */
 
-enum { LEAST_LANES = 32 }; /* kernels whose panels have fewer lanes are left out */
+enum { LEAST_LANES = 16 }; /* kernels whose panels have fewer lanes are left out */
 
 static const struct grouped_kernels *right; /* the tiles that the mistakes below change */
 

@@ -47,7 +47,6 @@ struct round {
     int head_dim, value_dim, keys;
     int rows;  /* number of rows in decode; in a panel, number of lanes in use */
     int lanes; /* number of lanes of a panel */
-    int head;  /* not used */
     enum data data;
     int64_t compared; /* values compared in all rounds so far */
     bool passed;
