@@ -39,7 +39,7 @@ AT_ONCE = 2  # suites at a time: one computes while the other links, or waits fo
 
 passed = 0
 failed = []
-ran_where = {}  # instruction set, or instruction of tests/units -> how it was tested
+ran_where = {}  # name of an instruction set, of a unit, or of an instruction that test_units checks -> how tested
 
 
 def say(text):

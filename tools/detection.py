@@ -169,7 +169,7 @@ def summary(result, percent, names):
         fail(f"the points of a run are {', '.join(points)}: they were {', '.join(names)}")
     slowed = sum(is_slowed(name, 1) for name in names)
     if slowed == 0 or slowed == len(names):
-        fail(f"the points are {'nothing but prefill' if slowed else 'no point of prefill'}: "
+        fail(f"{'all points are' if slowed else 'no point is'} of prefill: "
              "some points must be of prefill, which is slowed, and some of other calls")
     for point in points.values():
         if point["verdict"] not in TIMED:
@@ -344,8 +344,8 @@ def notes(results, rows):
     if of:
         yield f"Found in inconclusive runs, which do not count: {share_text(found, of)}."
     slower, of = count(runs, results["points"], slowed=False, words=("slower", "red"))
-    yield ("Points that were not slowed, but slower in the first process, confirmed or not: "
-           f"{share_text(slower, of)}.")
+    yield ("Points that were not slowed, but were slower when first measured, whether the second process confirmed it "
+           f"or not: {share_text(slower, of)}.")
     for what, share, bound, holds in floors(rows):
         yield f"{what}: {100 * share:.1f} %, must be {bound}: {'holds' if holds else 'MISSED'}."
 

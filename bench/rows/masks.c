@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes the groups of options for the call of a row of the benches. With the masks _dense and
- * _half, query rows see the same keys as with the flag of _causal. With the mask _padmask, they see
- * the same keys as with the lengths of _pad. So the cost of a mask can be compared with the cost of
- * the flag or of the lengths.
+ * Makes the groups of options for the call of a row of the benches. The name of the row says which
+ * options the call has. With _dense or _half in the name, a mask lets query rows see the same keys
+ * as the causal flag of a row with _causal. With _padmask, a mask lets them see the same keys as
+ * the lengths of a row with _pad. So the cost of a mask can be compared with the cost of the flag
+ * or of the lengths.
  */
 #include "bench/rows/masks.h"
 

@@ -131,7 +131,7 @@ static bool is_ours(const struct layer_options *has, enum slot slot)
            ((slot == SLOT_K || slot == SLOT_V) && !has->has_cache);
 }
 
-/* Refuses tensors of attention that the layer provides. */
+/* Refuses a tensor of attention from the caller if the layer provides this tensor itself. */
 static attnkit_status check_ours(const struct layer_options *has, const struct run_input *theirs,
                                  char *message)
 {

@@ -21,14 +21,14 @@ extern "C" {
  * K takes one call, with rotation; V takes one call, without rotation; Q takes one call, into a
  * plain tensor or in place. No other byte of dst is written.
  *
- * Rotation. Each of the dim / 2 pairs of elements (x0, x1) is turned by an angle, in binary32:
+ * Rotation. Here dim is the number of rotated elements, a field of attnkit_rotation. Each of the
+ * dim / 2 pairs of elements (x0, x1) is turned by an angle, in binary32:
  *
  *     y0 = fma(x0, cos, -(x1 * sin)),   y1 = fma(x1, cos, x0 * sin)
  *
- * Elements after the first dim elements, where dim is a field of the rotation, are not turned. The
- * caller may give tables of cos and sin, for example for scaled frequencies. Then cos and sin of
- * pair j are elements [p][j] of the tables. Without tables, cos and sin are the cosine and sine of
- * the angle
+ * Elements after the first dim elements are not turned. The caller may give tables of cos and sin,
+ * for example for scaled frequencies. Then cos and sin of pair j are elements [p][j] of the tables.
+ * Without tables, cos and sin are the cosine and sine of the angle
  *
  *     p * 2^(-2 j / dim * log2(base)),   which is p / base^(2 j / dim),
  *

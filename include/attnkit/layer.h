@@ -118,18 +118,19 @@ typedef struct attnkit_layer_args {
     const attnkit_attention_args *attention;
     attnkit_ints cached; /* [batch], keys in the cache; none: no cache */
 
-    /* The mean over all heads of ATTNKIT_WEIGHTS_SOFTMAX, or NULL. Dense [batch][q_len][keys], with
-     * cu_seqlens_q [q_len][keys]. With a cache, `keys` is the room in the cache. Without a cache,
-     * it is kv_len, or q_len if key is none. Not allowed with weights of another kind. */
+    /* The mean over all heads of ATTNKIT_WEIGHTS_SOFTMAX, or NULL. Dense: [batch][q_len][keys], or
+     * [q_len][keys] if the call has cu_seqlens_q. With a cache, `keys` is the room in the cache.
+     * Without a cache, it is kv_len, or q_len if key is none. Not allowed with weights of another
+     * kind. */
     float *mean_weights;
 } attnkit_layer_args;
 
 /* Sets *bytes to the workspace that attnkit_layer needs for these args and this exec (NULL: one
  * thread). Reads the struct `attention`, and shapes and types from `packed`; for all other pointers
  * it only matters whether they are NULL. The size is about the sum of three terms. The first term
- * is 4 bytes for each element of q, k, v and the result of attention. The second term counts with
- * mean_weights but without weights: 4 bytes for each weight of each head. The third term is the
- * workspace of the part that needs the most. */
+ * is 4 bytes for each element of q, k, v and the result of attention. The second term is 4 bytes
+ * for each weight of each head, if mean_weights is given and attention asks for no weights. The
+ * third term is the workspace of the part that needs the most. */
 ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *args,
                                                    const attnkit_exec *exec, size_t *bytes,
                                                    char *message);

@@ -146,9 +146,10 @@ typedef struct attnkit_visibility {
 
     const attnkit_window *window; /* or NULL */
 
-    /* Segments: a row sees only keys with the id of the row. Ids may be any numbers. q_segment_ids
-     * is dense [batch][q_len], with cu_seqlens_q [q_len]. kv_segment_ids is dense [batch][kv_len],
-     * with cu_seqlens_kv [kv_len]. Both arrays are given, or neither. */
+    /* Segments: a row sees only keys with the id of the row. Ids may be any numbers. Both arrays
+     * are dense. q_segment_ids is [batch][q_len], or [q_len] if the call has cu_seqlens_q.
+     * kv_segment_ids is [batch][kv_len], or [kv_len] if the call has cu_seqlens_kv. Both arrays are
+     * given, or neither. */
     const int32_t *q_segment_ids;
     const int32_t *kv_segment_ids;
 

@@ -231,8 +231,8 @@ struct block attnkit_block(const struct attention *a, const struct kernels *kern
 
 /* --- Words of groups -------------------------------------------------------------------------- */
 
-/* Returns for how many keys of the next block words_of_k, words_of_v and pack_integers prefetch the
- * rows. */
+/* Returns the number of keys of the next block whose rows are prefetched by words_of_k, words_of_v
+ * and pack_integers. */
 static int keys_ahead(const struct widening *w)
 {
     if (has_cells(w->a) || w->a->pages.table)
@@ -390,8 +390,8 @@ static __attribute__((noinline)) void point_to_pages(const struct attention *a,
     }
 }
 
-/* Sets the address of each row by its cell. A key without a cell gets the address of cell 0, which
- * no tile uses. */
+/* Sets the address of each row by its cell. A key without a cell gets the address of cell 0. This
+ * address only fills a place: tiles read only rows of seen keys, and all seen keys have cells. */
 static void point_to_cells(const struct attention *a, const struct cache *c, struct key_range keys,
                            int count, struct row_list *list)
 {
@@ -486,7 +486,7 @@ static int keys_in_run(const struct widening *w, struct key_set seen, int key, i
     return count;
 }
 
-/* Prefetches the rows of the keys from number `key` to number end - 1 of `keys`. */
+/* Prefetches the rows of keys `key` to end - 1, counted from the first key of `keys`. */
 static inline __attribute__((always_inline)) void
 prefetch_rows(const struct widening *w, struct key_range keys, int key, int end)
 {
@@ -666,8 +666,8 @@ static void point_to_part(const struct attention *a, const struct kernels *kerne
     }
 }
 
-/* Prefetches the pages of a block of all heads that prefetch together. `rows` is room for
- * addresses. */
+/* Prefetches the pages of memory that hold block `next` of all heads that prefetch together. `rows`
+ * is room for addresses. */
 static void prefetch_pages_of_heads(const struct attention *a, const struct kernels *kernels,
                                     const struct cache *c, struct key_range next, const char **rows)
 {
@@ -676,7 +676,7 @@ static void prefetch_pages_of_heads(const struct attention *a, const struct kern
     prefetch_pages(rows, keys_of_block(next));
 }
 
-/* Makes this head's part of the next block the rows of K and V that are prefetched. The first head
+/* Sets the rows to prefetch: this head's part of K and V of the next block. The first head
  * prefetches the pages of all heads, so that the CPU looks for as many addresses as it can at the
  * same time. */
 static void prefetch_part(const struct attention *a, const struct kernels *kernels,
@@ -746,7 +746,8 @@ static void pack_integers(const struct widening *w, struct key_set keys,
     }
 }
 
-/* Copies a key of a tile of K, as a row of its type and its scales. */
+/* Copies a key of a tile of K to `row`, without a change of type. For TYPE_I8, copies the scales of
+ * the key to `scales`. */
 static void copy_from_tile(const struct cache *c, struct key_row tile, int64_t at, char *row,
                            float *scales)
 {

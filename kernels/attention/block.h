@@ -47,8 +47,8 @@ struct rows attnkit_rows(const struct attention *a, const struct kernels *kernel
                          const struct cache *c, int64_t batch, int64_t kv_head, int64_t first,
                          struct key_set keys, float *wide);
 
-/* Returns whether q and K can be multiplied in pairs: both are bf16, K lies in rows, and the
- * kernels have a unit for pairs. */
+/* Returns whether q and K can be multiplied in pairs: the call has no groups of products, q and K
+ * are bf16, K lies in rows, and the kernels have a unit for pairs. */
 static inline bool has_pairs(const struct attention *a, const struct kernels *kernels)
 {
     return kernels->pairs && !is_grouped(a) && a->q_type == TYPE_BF16 && a->k.type == TYPE_BF16 &&
@@ -68,11 +68,11 @@ static inline int64_t wide_dim(const struct attention *a)
 }
 
 /* Returns K and V of `keys`, which are a part of the block at key `first`, as words of struct
- * grouped_kernels in `wide`. K has the row of key i at row i. V has the words of group i from row i
- * * GROUP_PRODUCTS / elements on. Keys, rows and groups are counted from the beginning of the
- * block. Keys that are not in `keys` have words of 0. K and V begin with the group of the first of
- * `keys`, and end with the quad of the last of `keys`. The words of earlier groups are not
- * written. */
+ * grouped_kernels in `wide`. Row i of K has the words of key i. The words of group i of V begin at
+ * row i * (GROUP_PRODUCTS / kernels->grouped->elements). Keys, rows and groups are counted from the
+ * beginning of the block. Keys that are not in `keys` have words of 0. K and V begin with the group
+ * of the first of `keys`, and end with the quad of the last of `keys`. The words of earlier groups
+ * are not written. */
 struct block attnkit_grouped_block(const struct attention *a, const struct kernels *kernels,
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);
@@ -130,10 +130,10 @@ void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_ro
 /* Points `block` to the rows of the keys that are in `keys` and in `seen`. `keys` is within one
  * block, and `seen` counts keys from keys.first. If block->far, also points to the rows to
  * prefetch: V of the block and K of `next`. If room->turns > 1, `next` is a range of keys of the
- * first head among the heads that prefetch together. If `next` is then as long as the block, this
- * head's part of K and V of `next` is prefetched. No other row is touched. If K is tiled,
- * keys.first begins a tile, K has all tiles from there on, and V has a row of zeros for each key
- * that is not seen. */
+ * first head among the heads that prefetch together. In that case, if `next` is as long as the
+ * block and its keys lie in order, the rows to prefetch are this head's part of K and V of `next`
+ * instead. No other row is touched. If K is tiled, keys.first begins a tile, K has all tiles from
+ * there on, and V has a row of zeros for each key that is not seen. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
                            struct key_range keys, struct key_set seen, struct key_range next,
                            struct row_room *room, struct decode_block *block);

@@ -314,8 +314,9 @@ struct copies {
 
 /* Returns whether to copy rows before they are multiplied. To copy rows of TYPE_F32 that share sets
  * of L1, and to multiply the copies, takes less time than to multiply the rows in place, because L1
- * loses their cache lines. Other rows with gaps between them gain only if they come from memory,
- * because a copy reads one row after the other, each from its beginning to its end. */
+ * loses their cache lines. Other rows are copied only if there are gaps between them and they come
+ * from memory. They gain, because a copy reads one row after the other, each from its beginning to
+ * its end. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;
@@ -325,8 +326,9 @@ static inline bool gains_by_copies(const struct panel *panel)
            (share_sets(k->row) || (apart && panel->far && panel->block->large));
 }
 
-/* Copies the rows of keys from `first` on. The last of `keys` keys is repeated. The function is not
- * inlined, because the code for each number of rows calls this function. */
+/* Copies the rows of a tile whose first key is `first`. After the row of key keys - 1, this row is
+ * repeated. The function is not inlined, because the code for each number of rows calls this
+ * function. */
 static __attribute__((noinline)) void copy_rows(const struct key_rows *k, int first, int keys,
                                                 struct copies *copies)
 {

@@ -26,12 +26,12 @@
  * 2^16 or 2^8, which makes x = b + c with c = 2^16 + 128 or 2^8 + 128. Then x * scale - c * scale
  * is one FMA. Nothing is rounded: b * scale takes 8 + 11 bits, c * scale takes 10 + 11 bits, and
  * both are normal or 0. The result equals the product b * scale, except perhaps in the sign of a
- * zero. A chain that begins at +0 keeps that sign only in a sum that is zero, and the sign of a
- * zero sum does not reach a result (steps 3 and 11 of kernels/README.md). NaN becomes NaN either
- * way. A byte of TYPE_I8 is converted as the uppermost byte of 32 bits, and the scale is divided by
- * 2^24. An infinite scale of TYPE_Q8_0 would make NaN, and a very small scale of TYPE_I8 cannot be
- * divided exactly. A tile that has one of these scales is recomputed: each byte is converted and
- * multiplied by its scale.
+ * zero. In a chain that begins at +0, the sign of a zero element can only change the sign of a sum
+ * that is zero. The sign of a zero sum does not reach a result (steps 3 and 11 of
+ * kernels/README.md). NaN becomes NaN either way. A byte of TYPE_I8 is converted as the uppermost
+ * byte of 32 bits, and the scale is divided by 2^24. An infinite scale of TYPE_Q8_0 would make NaN,
+ * and a very small scale of TYPE_I8 cannot be divided exactly. A tile that has one of these scales
+ * is recomputed: each byte is converted and multiplied by its scale.
  */
 #include "kernels/avx512/steps.h"
 
@@ -358,7 +358,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
     return first;
 }
 
-/* Returns how often the scores of all keys prefetch V. */
+/* Returns how often V is prefetched while the scores of all keys are computed. */
 static inline int64_t asks_of_keys(const enum type type, const struct panel *panel)
 {
     const int keys = MAX_TILE * VECTOR; /* keys of a tile */
@@ -515,9 +515,9 @@ static inline __attribute__((always_inline)) void bring_line_near(struct place p
         _mm_prefetch(place.key[key] + place.at, _MM_HINT_T0);
 }
 
-/* Adds the products of half a line, the elements from d on. Meanwhile transposes the next line of
- * vector `half` of the keys, and prefetches into L1 the line that is transposed during the next
- * half. */
+/* Adds the products of half a line, the elements from d on. A tile has two vectors of keys:
+ * meanwhile transposes the next line of the vector with number `half`, and prefetches into L1 the
+ * line that is transposed during the next half. */
 static inline __attribute__((always_inline)) void add_half(const enum type type,
                                                            const struct lined_tile *tile, int64_t d,
                                                            const int half, __m512 s[][MAX_TILE],

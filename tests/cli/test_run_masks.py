@@ -715,8 +715,8 @@ class Refusals(RunTest):
 
     def test_options_that_exclude_each_other(self):
         self.refuse("both say where", "--causal", "0", "--align", "0", code=2)
-        self.refuse("both add a mask", "--mask", "bias.npy", "--mask-kind", "add", "--bias",
-                    "bias.npy", code=2)
+        self.refuse("both give numbers to add to scores", "--mask", "bias.npy", "--mask-kind", "add",
+                    "--bias", "bias.npy", code=2)
         self.refuse("--integers needs --kv-type i8 or q8_0: --kv-type is f16$", "--integers",
                     "--kv-type", "f16", code=2)
         self.refuse("options --integers and --weights do not go together$", "--integers",

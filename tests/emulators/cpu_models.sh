@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Checks the choice of kernels on processors that this machine does not have. The script runs a probe under qemu's user
-# mode, on one processor model after the other, as `PROBE EXPECTED`. The exit status of the probe is 0 if the library
-# chose this instruction set or unit, and a small attention has the right result. Prints one TAP line for each model.
+# mode, on one processor model after the other, as `PROBE EXPECTED`. EXPECTED is the name of the instruction set or unit
+# that the library has to choose on the model. The exit status of the probe is 0 if the library chose it, and a small
+# attention has the right result. Prints one TAP line for each model.
 set -euo pipefail
 
 readonly usage_error=2 not_available=98
@@ -64,8 +65,8 @@ explain() {
     esac
 }
 
-# Prints the TAP line of one model. If the probe failed, also prints its whole output. The output has qemu's warnings
-# about features that qemu lacks, because a missing feature may be the cause.
+# Prints the TAP line of one model. If the probe failed, also prints the whole output, with qemu's warnings about
+# features that qemu lacks: the probe may have failed because of such a feature.
 check_model() { # RUNNER PROBE MODEL ISA
     local status=0 output
     output=$("$1" "$3" "$2" "$4" 2>&1 </dev/null) || status=$?

@@ -425,8 +425,8 @@ static void scores_have_the_bits_of_the_models(void **state)
 
 /* --- The largest weight ----------------------------------------------------------------------- */
 
-/* What softmax of struct grouped_kernels computes for each lane, and o of a column of V that holds
- * 1, 2, 3, ... */
+/* What softmax of struct grouped_kernels computes for each lane. `o` is the weighted sum of a
+ * column of V that holds 1, 2, 3, ... */
 struct weighed {
     _Alignas(MAX_VECTOR * sizeof(float)) float o[MAX_LANES];
     _Alignas(MAX_VECTOR * sizeof(float)) float max[MAX_LANES], sum[MAX_LANES];

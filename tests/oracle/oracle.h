@@ -43,8 +43,8 @@ struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, 
  * nearly all the weight has a V of 0, the element comes from the other keys. Then S hardly counts
  * the scores of the other keys, and the unit does not count weights that are too small to be kept.
  * element->unit covers this case. In element->unit, u (A + max(A S, sum_j w_j |v_j| S_j)) takes the
- * place of u A (1 + S), where S_j is the part of S in parentheses. The largest loss of the small
- * weights is added. No unit counts the errors of ATTNKIT_INTEGERS. */
+ * place of u A (1 + S), where S_j is the factor of w_j in S (struct oracle_row). The largest loss
+ * of the small weights is added. No unit counts the errors of ATTNKIT_INTEGERS. */
 double oracle_unit(const struct oracle_row *row, const struct oracle_element *element);
 
 /* Returns a result's error divided by its bound. The bound includes the rounding to `type`. The

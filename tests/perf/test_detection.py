@@ -144,7 +144,7 @@ class Detection(unittest.TestCase):
 
     def test_points_that_only_the_first_process_finds(self):
         self.run_tool(RUNS)
-        self.assertIn("confirmed or not: 19.0 % of 21", self.out.getvalue())
+        self.assertIn("confirmed it or not: 19.0 % of 21", self.out.getvalue())
 
     def test_floors_that_hold(self):
         good = {"0": [RUNS["0"][0]] * 3, "3": [RUNS["3"][0]] * 3}
@@ -203,8 +203,8 @@ class Detection(unittest.TestCase):
                 ({"0": [("wrong", "same same")] * 3, "3": RUNS["3"]}, NAMES, "says wrong, but its"),
                 ({"0": RUNS["0"], "3": [("red", "different same same same same")] * 3}, NAMES,
                  "prefill/a: different"),
-                (RUNS, ["decode/d"], "no point of prefill"),
-                (RUNS, NAMES[:2], "nothing but prefill")):
+                (RUNS, ["decode/d"], "no point is of prefill"),
+                (RUNS, NAMES[:2], "all points are of prefill")):
             with self.subTest(message):
                 for log in self.folder.glob("tools/log*"):
                     log.unlink()

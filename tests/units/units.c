@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compares the instructions for bf16 and bytes that this CPU has with their models, bit for bit, on
- * crafted and random numbers. Any NaN equals any NaN. The program reports each instruction that the
- * CPU lacks as skipped. A last test checks for which numbers the model of VDPBF16PS has the bits of
- * the chain of fused multiply-adds that the library uses.
+ * Compares instructions for bf16 and for bytes with C functions that imitate them, the models. The
+ * results must agree bit for bit on crafted and random numbers. Any NaN equals any NaN. The program
+ * reports each instruction that the CPU lacks as skipped. A last test checks for which numbers the
+ * model of VDPBF16PS has the bits of the chain of fused multiply-adds that the library uses.
  *
  *   units [CASES | --list]
  *
@@ -24,8 +24,8 @@ enum {
     CHAIN_CASES = 20000,
     BF16_ONE = 0x3f80,
     BF16_BIAS = 127,
-    LEAST_SUM =
-        -112, /* from this sum of the exponents of q and k on, subnormal numbers change no result */
+    LEAST_SUM = -112, /* If the exponents of q and k add up to at least this, and no element is
+                       * subnormal, no product or sum of a chain is subnormal. */
 };
 
 enum numbers { ANY, NEAR_ONE, NEAR_SMALLEST, NEAR_LARGEST, CRAFTED, CANCELLING, KINDS };

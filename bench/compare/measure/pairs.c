@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Times pairs of calls. Both sides set up the same call in the same memory, and make it directly
- * after each other, in random order. A timing has as many calls as BASE needs to fill 150 us. A
- * disturbance that lasts longer than a pair affects both timings. A timing measures the thread's
- * processor time, which does not grow while other programs have the processor. If a side's calls
- * wait, the timing measures wall clock time.
+ * after each other, in random order. All timings of a point have the same number of calls, with
+ * which BASE takes at least 150 us. A disturbance that lasts longer than a pair affects both
+ * timings. A timing measures the thread's processor time, which does not grow while other programs
+ * have the processor. If a side's calls wait, the timing measures wall clock time.
  */
 #include "bench/compare/measure/pairs.h"
 

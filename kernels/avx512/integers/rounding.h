@@ -42,7 +42,7 @@ struct rounded_weights {
 };
 _Static_assert(PANEL_ROWS *BLOCKS == VECTOR, "the scales are one vector");
 
-/* Sets lines->p to the transposed weights, and lines->seen. */
+/* Sets lines->seen, and sets lines->p to the transposed weights. */
 static inline __attribute__((always_inline)) void
 take_weights(const struct panel *panel, const struct weights *weights, struct weight_lines *lines)
 {
@@ -113,7 +113,7 @@ load_eight(const char *const *row, const struct block_places *places, __m128i x[
     load_scales(row[7], places, x, 7);
 }
 
-/* Returns the scales of the blocks of VECTOR keys from `key` on. */
+/* Sets scales[b] to the scales of block b of VECTOR keys, from `key` on. */
 static inline __attribute__((always_inline)) void
 scales_of_blocks(const struct key_rows *v, const struct block_places *places, int key,
                  __m512 scales[BLOCKS])

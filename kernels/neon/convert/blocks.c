@@ -59,7 +59,7 @@ integers(const enum type type, const char *block, int64_t unit, int half)
     switch (type) {
     case TYPE_Q4_0:
         return vsubq_s8(vreinterpretq_s8_u8(quads(from, half)), vdupq_n_s8(8));
-    case TYPE_Q5_0: /* q - 16 is q with all upper bits set */
+    case TYPE_Q5_0: /* q - 16: the low four bits; if the fifth bit is 0, all upper bits are set */
         q = vorrq_u8(quads(from, half), vbicq_u8(vdupq_n_u8(0xf0), bytes_from_bits(fifth)));
         return vreinterpretq_s8_u8(q);
     case TYPE_Q5_1:

@@ -137,7 +137,7 @@ static bool read_mask(const struct run_options *options, struct run *run)
     if (!strcmp(options->mask.kind, "add")) {
         run->bias = mask_file("--mask", &options->mask);
         return !options->bias.file ||
-               complain("options --bias and --mask-kind add both add a mask");
+               complain("options --bias and --mask-kind=add both give numbers to add to scores");
     }
     run->bytes = mask_file("--mask", &options->mask);
     return read_kind("--mask-kind", options->mask.kind, words, &run->visibility.mask_kind);
