@@ -44,7 +44,7 @@ static inline int64_t integers_at(const enum type type, int64_t unit)
            unit * UNIT * bits_of_integer(type) / 8;
 }
 
-/* The values of the 16 integers of TYPE_IQ4_NL. */
+/* What the integers 0 to 15 of TYPE_IQ4_NL mean. */
 #define IQ4_NL_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 
 /* Returns whether there is a rule to convert binary32 to this type, with or without blocks. */
@@ -68,9 +68,10 @@ static inline float factor_of(float scale)
     return fabsf(factor) < INFINITY ? factor : 0.0f;
 }
 
-/* Returns whether a scale is too large to be multiplied by 2^8. Vector code first turns an element
- * of TYPE_F8_E4M3 into the binary16 number that is 2^-8 times as large, and then multiplies by the
- * scale times 2^8. A scale that is too large needs a separate product with 2^8. */
+/* Returns whether a scale is finite, but too large to be multiplied by 2^8. Vector code first turns
+ * an element of TYPE_F8_E4M3 into the binary16 number that is 2^-8 times as large, and then
+ * multiplies by the scale times 2^8. With a scale that is too large, the element is multiplied by
+ * the scale and by 2^8 one after the other. */
 static inline bool is_too_large_for_e4m3(float scale)
 {
     return fabsf(scale) < INFINITY && !(fabsf(scale) < 0x1p120f);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounding of numbers to integers with a common scale, by steps 16 and 18 of README.md. q is
- * rounded to 16 bits only once for each row, so this code needs no vectors. The tiles round
- * weights, and inputs of linear maps, by code of their own. Only the scalar tiles and the reference
- * round inputs by round_bytes of this file.
+ * Rounding of numbers to integers with a common scale, by steps 16 and 18 of kernels/README.md. q
+ * is rounded to 16 bits only once for each row, so this code needs no vectors. Vector tiles round
+ * weights, and inputs of linear maps, by code of their own. round_bytes rounds inputs of linear
+ * maps for the scalar tiles and the reference.
  */
 #ifndef ATTNKIT_INTEGERS_H
 #define ATTNKIT_INTEGERS_H
@@ -15,13 +15,13 @@
 #define LEAST_LARGEST 0x1p-100f /* if all numbers of a group are smaller, they become 0 */
 
 enum {
-    EVEN_OFFSET = 128, /* what some tiles add to bytes 0 and 2 of each 4 bytes of K or V: the sums
-                        * are unsigned bytes, which are widened by fewer instructions than signed
-                        * bytes */
+    EVEN_OFFSET = 128, /* some tiles add this to bytes 0 and 2 of each 4 bytes of K or V. The
+                        * results are unsigned bytes: widening them takes fewer instructions than
+                        * widening signed bytes */
 };
 
-/* The numbers of a group are their integers times `scale`. An integer is a number times `inverse`,
- * rounded to binary32 and then to the nearest integer, ties to even. */
+/* How the numbers of a group become integers: a number times `inverse` is rounded to binary32, and
+ * then to the nearest integer, ties to even. An integer stands for the number integer * scale. */
 struct integer_scale {
     float scale, inverse;
 };
@@ -49,8 +49,9 @@ static inline int64_t integers_in_row(enum type type, int64_t d)
     return d + (is_i8(type) ? 0 : (d / Q8_BLOCK + 1) * (int64_t)sizeof(uint16_t));
 }
 
-/* Returns the scale by which the largest magnitude of a group becomes the integer `most`. `bits`
- * are the bits of this magnitude. A NaN has larger bits than any number. */
+/* Returns the scale with which the largest magnitude of a group becomes the integer `most`. `bits`
+ * are the bits of this magnitude. Compared as integers, the bits of a NaN are larger than the bits
+ * of any number, so `bits` are a NaN's if the group has one. */
 static inline __attribute__((always_inline)) struct integer_scale scale_of_most(uint32_t bits,
                                                                                 const float most)
 {

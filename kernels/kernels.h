@@ -122,9 +122,9 @@ static inline bool is_built(enum type type)
     return BUILT_TYPES >> type & 1;
 }
 
-/* Ends the program if this build has no rows of K and V of the type. The type is a constant, so
- * that the compiler drops the code after this call. A call with a type that was left out never gets
- * here, because attnkit_check_stored_row refuses the type. */
+/* Ends the program if this build has no rows of K and V of the type. The type is a constant. So if
+ * the build leaves out the type, the compiler drops the code after this call. Such code is never
+ * needed, because attnkit_check_stored_row refuses the type. */
 static inline void require_built(const enum type type)
 {
     if (!is_built(type))
@@ -204,10 +204,10 @@ struct key_row {
 };
 
 /* K or V of a block as they are stored, at any addresses: row[i] is the row of key i. For TYPE_I8
- * scales[i] has the scales of key i. For other types scales is NULL. The row and the scales of the
- * last key that a query row sees are repeated, up to a whole number of vectors of MAX_VECTOR keys.
- * Rows and scales are two lists, because most types need only the list of rows, and filling a list
- * takes time in a decoding step.
+ * scales[i] has the scales of key i. For other types scales is NULL. Both lists repeat the address
+ * for the last key that a query row sees, up to a whole number of vectors of MAX_VECTOR keys. Rows
+ * and scales are two lists, because most types need only the list of rows, and filling a list takes
+ * time in a decoding step.
  *
  * Tiled K has TILE_KEYS keys in a tile: first element 0 of all keys, then element 1 of all keys,
  * and so on. Element d of key i is at d * TILE_KEYS + i in the tile. Scale g of key i is at g *
@@ -226,8 +226,8 @@ struct key_rows {
 };
 
 /* Returns whether rows share one or two sets of L1, because they lie a multiple of 2 KiB apart. The
- * rows of a head in token-major order may lie like this. L1 then loses a cache line of a row before
- * the line has been read to its end. */
+ * rows of a head in token-major order may have this distance. If rows share so few sets, L1 loses a
+ * cache line of a row before the line has been read to its end. */
 static inline bool share_sets(const char *const *row)
 {
     enum { APART = 2048 };
@@ -248,16 +248,16 @@ struct adjust {
     float to_cap, factor;
 };
 
-/* The numbers that are added to the scores of a query row in a block of keys. For key i the number
- * is the sum of these terms, with every operation rounded:
+/* The line that is added to the scores of a query row in a block of keys. Float i of the line is
+ * for key i. It is the sum of these terms, with every operation rounded:
  *   max(f32(number i * unit), least)   if the caller gives numbers, else +0; NaN stays NaN
  *   f32(slope * f32(distance + i))     if there is a slope; the sum is at least -FLT_MAX
- * If the key is not seen, the number is -inf. */
+ * If key i is not seen, float i is -inf. */
 struct bias_line {
     enum type type;      /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
     const void *numbers; /* NULL: none */
     int count;           /* the numbers are for keys 0 .. count - 1; no later key is seen */
-    float unit;          /* includes the factor of the head; any number */
+    float unit;          /* factor of all `numbers`: any float */
     float least;         /* finite */
     bool sloped;
     float slope;
@@ -399,12 +399,12 @@ static inline double inverse_of(double l)
     return fabs(l) >= LEAST_DIVISOR && fabs(l) <= LARGEST_DIVISOR ? 1.0 / l : (double)NAN;
 }
 
-/* Multiply-adds of pairs of bf16. A word holds two neighbours of a row: element 2 i in the high
- * half and element 2 i + 1 in the low half. If a row has an odd number of elements, its last word
- * ends with a 0. An instruction adds the product of the high halves to a sum, then the product of
- * the low halves, each with one rounding, as two steps of the chain over d. But the instruction
- * takes subnormal numbers as 0, so it gives the bits of the chain only if no factor, product or sum
- * is subnormal.
+/* Multiply-adds of pairs of bf16. A word holds two neighbouring elements of a row: element 2 i in
+ * the high half and element 2 i + 1 in the low half. If a row has an odd number of elements, the
+ * low half of the last word is 0. VDPBF16PS adds the product of the high halves to a sum, then the
+ * product of the low halves, each with one rounding, as two steps of the chain over d. But
+ * VDPBF16PS takes subnormal numbers as 0. So it gives the bits of the chain only if no factor,
+ * product or sum is subnormal.
  *
  * The magnitude of a bf16 is its bits without the sign, as an integer. The least magnitude of some
  * numbers is their smallest magnitude other than 0, or NO_MAGNITUDE if all numbers are 0. */
@@ -414,10 +414,10 @@ enum {
 };
 
 /* Returns whether multiplying in pairs gives the bits of the chain. a and b are the least
- * magnitudes of the two factors. A normal bf16 with the exponent field e is a multiple of 2^(e -
- * 134). If two fields sum up to at least 142, products and their sums are multiples of 2^-126, and
- * none of them is subnormal. If the sums continue sums over earlier inputs, the earlier sums must
- * be multiples of 2^-126, too. */
+ * magnitudes of the two operands, for example of q and of K. A normal bf16 with the exponent field
+ * e is a multiple of 2^(e - 134). If two fields sum up to at least 142, products and their sums are
+ * multiples of 2^-126, and none of them is subnormal. If the sums continue sums over earlier
+ * inputs, the earlier sums must be multiples of 2^-126, too. */
 static inline bool keep_bits_as_pairs(uint32_t a, uint32_t b)
 {
     return a >= LEAST_NORMAL && b >= LEAST_NORMAL && (a >> 7) + (b >> 7) >= 142;
@@ -432,7 +432,8 @@ static inline int64_t words_of_pairs(int64_t elements)
  * `pair` and `pair_matrix` return the least magnitude of the elements. */
 struct pair_kernels {
     /* Add the products of MAX_VECTOR words to sums, by the instructions of `scores` and `product`.
-     * add_one multiplies a single word of x by all words of w. dispatch/cpu/probe.c tries both. */
+     * add_one multiplies a single word of x by all words of w. dispatch/cpu/probe.c tries both
+     * functions on the CPU. */
     void (*add)(float *sum, const float *x, const float *w);
     void (*add_one)(float *sum, const float *x, const float *w);
 
@@ -497,7 +498,8 @@ static inline int64_t whole_quads(int64_t n)
     return (n + QUAD_ELEMENTS - 1) / QUAD_ELEMENTS * QUAD_ELEMENTS;
 }
 
-/* Where the parts of weights go. */
+/* Where softmax of struct grouped_kernels writes the largest weights and the words of the weights.
+ */
 struct weight_parts {
     float *largest; /* [lanes] */
     float *words;
@@ -505,9 +507,9 @@ struct weight_parts {
 
 /* Multiplies q and K, and weights and V, in groups of 32 products, by step 17 of README.md. The
  * tiles take words instead of elements. A word is an element as binary32, or, in the tiles of a
- * unit, two bf16 of the same quad. The tiles choose the order of the elements of a quad. Rows of
- * words are whole quads, and end with zeros. In words of q, K and V, elements whose magnitude is
- * less than LEAST_FACTOR are 0. */
+ * unit, two bf16 of the same quad. The tiles choose the order of the elements of a quad. A row
+ * whose elements do not fill whole quads is filled up with zeros. In words of q, K and V, elements
+ * whose magnitude is less than LEAST_FACTOR are 0. */
 struct grouped_kernels {
     int elements; /* elements of a word: 1 or 2 */
 
@@ -540,10 +542,10 @@ struct grouped_kernels {
                     const struct state *st, bool is_short, float *rescale,
                     const struct weight_parts *to);
 
-    /* Computes o[c][lane] = fma(the sum by groups of the parts and v, largest[lane], o[c][lane] *
-     * rescale[lane]). Without rescale, the old o counts as 0. v has the words of pack_group. Its
-     * dim is the number of columns, and the words of group g begin GROUP_PRODUCTS / elements * g
-     * strides after the words of group 0. Key 0 is the first key of a group. */
+    /* Computes o[c][lane] = fma(the sum by groups of the products of `parts` and v, largest[lane],
+     * o[c][lane] * rescale[lane]). If rescale is NULL, the old o counts as 0. v has the words of
+     * pack_group. v->dim is the number of columns. The words of group g begin GROUP_PRODUCTS /
+     * elements * g strides after the words of group 0. Key 0 is the first key of a group. */
     void (*weighted_v)(const float *parts, int lanes, int rows, const float *largest,
                        const float *rescale, const struct rows *v, int keys, bool is_short,
                        float *o);
@@ -576,9 +578,9 @@ struct integer_panel_kernels {
 
     /* Computes o[c][lane] = fma(o[c][lane], rescale[lane], sum_c) with the sum_c of step 16 over
      * `keys` keys, whose weights are p[key][lane]. Key 0 of p is key `first` of the words v.
-     * Without rescale, o is sum_c. A key that a lane does not see has the weight 0. If the scale of
-     * this key is not finite, the lane's columns of the scale become NaN, and the row has to be
-     * computed again. `parts` is scratch of KEY_BLOCK / 2 floats for each lane. */
+     * If rescale is NULL, o is sum_c. A key that a lane does not see has the weight 0. If the scale
+     * of V of such a key is not finite, the lane gets NaN in the columns of this scale, and the
+     * caller computes the row again. `parts` is scratch of KEY_BLOCK / 2 floats for each lane. */
     void (*weighted_v)(const float *p, int lanes, const float *rescale, const float *v, int64_t dim,
                        int first, int keys, float *o, float *parts);
 };
@@ -612,8 +614,8 @@ struct byte_kernels {
     /* Computes sum[i] += the products of bytes 4 i to 4 i + 3. */
     void (*dot)(int32_t *sum, const int8_t *a, const int8_t *b);
 
-    /* Four sums and 16 bytes of each factor are matrices. Computes sum[2][2] += a * transpose of b,
-     * where a and b are [2][8]. */
+    /* Takes four sums as a matrix [2][2], and 16 bytes of a and of b as matrices [2][8]. Computes
+     * sum += a * transpose of b. */
     void (*multiply)(int32_t *sum, const int8_t *a, const int8_t *b);
 };
 
@@ -663,8 +665,8 @@ struct matrix_integer_kernels {
     void (*few_product)(const struct integer_product *part);
 
     /* Computes sum[i] += the products of bytes 4 i to 4 i + 3, for MAX_VECTOR sums, by the
-     * instruction of the unit, so that dispatch/cpu/probe.c can try it. NULL as in struct
-     * integer_kernels. */
+     * instruction of the unit, so that dispatch/cpu/probe.c can try it. NULL if these tiles are not
+     * tiles of a unit, or if struct byte_kernels has the instruction. */
     void (*add)(int32_t *sum, const uint8_t *w, const int8_t *x);
 };
 
@@ -851,8 +853,8 @@ struct kernels {
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 
-    /* Few keys. The lanes of a vector are heads. There are at most `lanes` / `vector` rows (entries
-     * of this table), and head_scores takes at most as many keys in a call. --- */
+    /* Few keys. The lanes of a vector are heads. There are at most lanes / vector rows (fields of
+     * this struct). head_scores takes at most lanes / vector keys in a call. --- */
 
     /* Computes s[key][r][head] = chain over d of fma(k_t[d][key][head], q_t[d][r][head]). */
     void (*head_scores)(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,
@@ -890,9 +892,10 @@ struct kernels {
     const struct grouped_kernels *grouped; /* NULL in a build without the part products */
 };
 
-/* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. The tiles of AVX2 and NEON
- * multiply by the factor 2^(n - POWER_HEADROOM), which needs no comparison: for n = LEAST_POWER - 1
- * the exponent bits of the factor are 0, so the factor is +0. */
+/* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. Let n be x, rounded, but at
+ * least LEAST_POWER - 1. The tiles of AVX2 and NEON multiply by 2^(n - POWER_HEADROOM), and by
+ * 2^POWER_HEADROOM in the polynomial. This needs no comparison of n with LEAST_POWER: for n =
+ * LEAST_POWER - 1 the exponent bits of the first factor are 0, so this factor is +0. */
 enum { LEAST_POWER = -100, POWER_HEADROOM = LEAST_POWER + 126 };
 
 /* log2(e), rounded to binary64, for the scale of scores and for merging. */

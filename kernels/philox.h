@@ -23,9 +23,9 @@ enum {
     PHILOX_ROUNDS = 8, /* rounds after the two rounds of philox_start */
 };
 
-/* The counters of a line differ only in word 0, which counts up from word_0 of the first counter.
- * So in each of the first two rounds, one of the two products is the same for all counters of a
- * line. A counter with word 0 = c gets from the first round
+/* The counters of a line differ only in word 0, which grows by 1 from counter to counter. So in
+ * each of the first two rounds, one of the two products is the same for all counters of a line. A
+ * counter with word 0 = c gets from the first round
  *   word 2 = high(PHILOX_0 * c) ^ first_2, word 3 = low(PHILOX_0 * c),
  * and from these two words in the second round
  *   word 0 = high(PHILOX_1 * word 2) ^ second_0, word 1 = low(PHILOX_1 * word 2),

@@ -65,8 +65,8 @@ struct extras {
     struct adjust adjust;     /* factor is scale_log2 if there is no softcap */
     const float *slopes;      /* [q_heads], or NULL; not multiplied by log2 e */
     const float *bias_scales; /* [q_heads], or NULL; not multiplied by log2 e */
-    bool has_huge_scale; /* whether f32(bias_scale * log2 e) of some head may be infinite; with a
-                          * bias of 0 it gives NaN */
+    bool has_huge_scale; /* whether f32(bias_scale * log2 e) of some head may be infinite; an
+                          * infinite factor times a bias of 0 is NaN */
     const float *sinks;  /* [q_heads], or NULL */
     bool drops;
     uint64_t dropped;      /* a random word of 32 bits below this number drops its key */
@@ -100,8 +100,8 @@ struct attention {
     int64_t first_key;  /* absolute index of key 0, a multiple of CHUNK_KEYS; not used with cells */
     struct cells cells;
     /* Dense states of the query rows, [batch][q_heads][q_room]. `before` is the total over earlier
-     * keys. `after` receives the total of each row in place of a result. If the call does not have
-     * one of these totals, its `out` is NULL. */
+     * keys. `after` receives the total of each row in place of a result. A total that the call does
+     * not have is marked by `out` = NULL. */
     struct total before, after;
     float scale_log2;
     /* K and V, of TYPE_I8 or TYPE_Q8_0, are multiplied as integers. Kernels call has_integers and
@@ -153,8 +153,8 @@ struct work_item {
 int attnkit_most_panel_rows(const struct attention *a, const struct kernels *kernels);
 
 /* Return the number of bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item
- * of the call, attnkit_decode_scratch is for `items` items with `rows` rows each. The number does
- * not grow with kv_len. */
+ * of the call, attnkit_decode_scratch is for `items` items with `rows` rows each. None of the
+ * numbers grows with kv_len. */
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels);
 size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
@@ -178,12 +178,12 @@ size_t attnkit_careful_scratch(const struct attention *a);
 void attnkit_careful_row(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *row, char *scratch);
 
-/* Several threads may work on an item. Each thread takes chunks of the item's keys. Then the states
- * are joined to a total, first chunk first. The bits are the same as with a single thread. The next
- * four functions return how many floats a state has, or how many doubles a total has. States and
- * totals have the alignment of scratch. If an item has panel rows and decode rows, the state of the
- * panel rows comes first in memory, then the state of the decode rows. Totals lie in this order,
- * too. */
+/* Several threads may work on an item. Each thread takes chunks of the item's keys. Afterwards the
+ * states are joined to a total, first chunk first. The result has the same bits as with a single
+ * thread. The next four functions return how many floats a state has, or how many doubles a total
+ * has. States and totals have the alignment of scratch. If an item has panel rows and decode rows,
+ * the state of the panel rows comes first in memory, then the state of the decode rows. Totals lie
+ * in this order, too. */
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_prefill_total(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_decode_state(const struct attention *a, int rows);
@@ -212,9 +212,9 @@ struct chunk_run {
     double *total; /* total over the chunks before this run; after joining, also over the chunks of
                     * this run */
     float *states;
-    int64_t step, first_chunk; /* first_chunk: number of chunks before this run, counted from the
-                                * first chunk that the item needs; so at most the index of the first
-                                * chunk of this run */
+    int64_t step, first_chunk; /* first_chunk: number of chunks before this run, from the first
+                                * chunk that the item needs on. The index of the run's first chunk
+                                * is at least this number */
     int count;
     bool begins; /* this run has the first chunk: the total holds nothing yet */
     bool ends;   /* this run has the last chunk: the result is written, and the total has no meaning

@@ -58,7 +58,7 @@ struct widening {
     const struct attention *a;
     const struct kernels *kernels;
     const struct cache *c;
-    int64_t batch, kv_head, first; /* first: the first key */
+    int64_t batch, kv_head, first; /* first: the key from which other keys are counted */
     float *wide;
     int64_t row_floats; /* number of floats that a row takes in `wide` */
     uint32_t *least;    /* if not NULL, rows become words of pairs, and *least is their least
@@ -125,8 +125,8 @@ static int keys_of_block(struct key_range keys)
 }
 
 /* Returns the number of keys of the next block that are prefetched. Returns 0 if the sequence is
- * small enough to be in L2 or L3. Prefetching would then make calls of few query rows 4 % slower
- * (Zen 3). */
+ * small enough to be in L2 or L3. In such a sequence, prefetching would make calls of few query
+ * rows 4 % slower (Zen 3). */
 static int keys_of_next(const struct widening *w, int64_t row_bytes)
 {
     const int64_t far_bytes = 1 << 20, keys = sequence_keys(w->a, w->batch);
@@ -288,7 +288,8 @@ struct block attnkit_grouped_block(const struct attention *a, const struct kerne
                                    struct key_set keys, struct wide wide)
 {
     if (!HAS_PRODUCTS)
-        __builtin_trap(); /* never called; the compiler leaves out the code after it */
+        __builtin_trap(); /* the function is never called; the compiler leaves out the code after
+                           * this line */
     const int64_t words = wide_dim(a) / kernels->grouped->elements;
     const struct widening k = {a, kernels, &a->k, batch, kv_head, first, wide.k, words, NULL};
     const struct widening v = {a, kernels, &a->v, batch, kv_head, first, wide.v, a->v.dim, NULL};
@@ -804,7 +805,8 @@ struct block attnkit_integer_block(const struct attention *a, const struct kerne
     const struct widening k = {a, kernels, &a->k, batch, kv_head, first, wide.k, 0, NULL};
     const struct widening v = {a, kernels, &a->v, batch, kv_head, first, wide.v, 0, NULL};
     if (!HAS_INTEGERS)
-        __builtin_trap(); /* so that the compiler drops the code after this line */
+        __builtin_trap(); /* the function is never called; the compiler leaves out the code after
+                           * this line */
     if (a->k.tiled)
         pack_tiles(&k, keys, panel->pack_k);
     else

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * K and V of a block of keys in the form that the tiles take. Prefill takes words (see kernels.h),
- * or rows of binary32 at one stride. Rows that lie like this are used in place. Other rows are
- * brought into scratch, once for all query rows of an item: rows that are not binary32, rows in
+ * or rows of binary32 at one stride. Rows of binary32 at one stride are used in place. Other rows
+ * are brought into scratch, once for all query rows of an item: rows that are not binary32, rows in
  * several pages or in cells out of order, tiled K, and rows with unseen rows between them. Decode
- * takes rows of any type, each by its address, and tiled K. For decode, rows go through scratch
- * only if no decode tile reads their type, or if their type is TYPE_I8 and their groups of scales
- * are neither whole rows nor multiples of MAX_VECTOR.
+ * takes tiled K, and rows at any addresses. For decode, rows go through scratch only if no decode
+ * tile reads their type, or if their type is TYPE_I8 and their groups of scales are neither whole
+ * rows nor multiples of MAX_VECTOR.
  */
 #ifndef ATTNKIT_BLOCK_H
 #define ATTNKIT_BLOCK_H
@@ -19,7 +19,8 @@ struct wide {
     float *k, *v;
 };
 
-/* Returns whether a call needs struct wide: for K and V, or for query and output rows that are not
+/* Returns whether a call needs struct wide for another reason than gaps between seen keys: for K
+ * and V that do not lie as binary32 rows at one stride, or for query and output rows that are not
  * binary32. Query and output rows use struct wide only while K and V do not. */
 bool attnkit_needs_wide(const struct attention *a);
 
@@ -28,7 +29,8 @@ bool attnkit_needs_wide(const struct attention *a);
 bool attnkit_may_have_gaps(const struct attention *a);
 
 /* attnkit_wide_floats returns how many floats of scratch struct wide needs. The number is enough
- * for rows with gaps, too. attnkit_take_wide returns a struct wide that points into `scratch`. */
+ * for calls whose rows may have gaps, too. attnkit_take_wide returns a struct wide that points into
+ * `scratch`. */
 int64_t attnkit_wide_floats(const struct attention *a);
 struct wide attnkit_take_wide(const struct attention *a, float *scratch);
 
@@ -84,8 +86,8 @@ struct block attnkit_integer_block(const struct attention *a, const struct kerne
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);
 
-/* The keys first .. end - 1 of a head. If the range is longer than KEY_BLOCK keys, its block is the
- * first KEY_BLOCK keys. The range is empty if first is end. */
+/* The keys first .. end - 1 of a head. Functions that take a block ignore the keys after the first
+ * KEY_BLOCK keys. The range is empty if first is end. */
 struct key_range {
     int64_t batch, kv_head, first, end;
 };
@@ -132,8 +134,9 @@ void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_ro
  * prefetch: V of the block and K of `next`. If room->turns > 1, `next` is a range of keys of the
  * first head among the heads that prefetch together. In that case, if `next` is as long as the
  * block and its keys lie in order, the rows to prefetch are this head's part of K and V of `next`
- * instead. No other row is touched. If K is tiled, keys.first begins a tile, K has all tiles from
- * there on, and V has a row of zeros for each key that is not seen. */
+ * instead. No other row is touched. If K is tiled, keys.first begins a tile, K has a tile for each
+ * TILE_KEYS keys from there on, and V has a row of zeros for each key that is not seen. A tile
+ * without a seen key is replaced by a tile with a seen key. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
                            struct key_range keys, struct key_set seen, struct key_range next,
                            struct row_room *room, struct decode_block *block);

@@ -237,7 +237,7 @@ static void take_mean(const struct careful *w, int64_t first)
 /* --- The row ---------------------------------------------------------------------------------- */
 
 /* Sets w->exact to o of a chunk. Elements that have overflowed become P / W, times the sum of the
- * weights. With integers they stay as they are. */
+ * weights. With integers, or if the sum of the weights is NaN, these elements stay as they are. */
 static void settle(const struct careful *w, int64_t first)
 {
     const double sum = (double)*w->chunk.row_sum;

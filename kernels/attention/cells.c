@@ -73,8 +73,8 @@ static struct ints indices_of(const struct attention *a, int64_t batch)
     return (struct ints){(const char *)all.data + first, all.narrow};
 }
 
-/* Returns the range of indices. `indices.narrow` is a constant in each call. Compared as an
- * unsigned number, the -1 of an empty cell is the largest, so that it is the smallest index only if
+/* Returns the range of indices. Each caller passes a constant as `indices.narrow`. Compared as
+ * unsigned numbers, the -1 of an empty cell is larger than every index, so r.smallest is -1 only if
  * all cells are empty. */
 static inline struct index_range range_of(struct ints indices, int64_t cells)
 {
@@ -90,8 +90,8 @@ static inline struct index_range range_of(struct ints indices, int64_t cells)
     return r;
 }
 
-/* Returns the range of indices of 32 bits. A vector holds twice as many integers of 32 bits as of
- * 64 bits. */
+/* Returns the range of indices of 32 bits. The loop compares integers of 32 bits, because a vector
+ * holds twice as many of them as of integers of 64 bits. */
 static struct index_range narrow_range_of(const int32_t *indices, int64_t cells)
 {
     int32_t least = INT32_MAX, largest = -1;

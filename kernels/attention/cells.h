@@ -2,9 +2,9 @@
  *
  * A cache whose cells hold keys in any order, such as a ring buffer. For each cell the caller gives
  * the absolute index of its key, or says that the cell is empty. The loops walk over the keys in
- * the order of their index, from the beginning of a chunk on. They find the cell of each key in a
- * table. Each thread has its own table, with the keys of the batch entry that the thread works on.
- * Filling the table takes some cycles for each cell.
+ * the order of their index, from the beginning of a chunk on. A table says which cell each key has.
+ * Each thread has its own table, with the keys of the batch entry that the thread works on. Filling
+ * the table takes some cycles for each cell.
  */
 #ifndef ATTNKIT_CELLS_H
 #define ATTNKIT_CELLS_H
@@ -83,9 +83,9 @@ static inline bool are_in_order(const struct attention *a, int64_t first, int co
 int64_t attnkit_most_keys(const struct attention *a);
 
 /* attnkit_cell_bytes returns the number of bytes of a table, a multiple of a cache line. It returns
- * 0 without cells, and SIZE_MAX if the number exceeds 63 bits. attnkit_begin_cells makes a table in
- * that many bytes of memory, aligned to a cache line. The table has the keys of no batch entry yet,
- * and its spans are not set. */
+ * 0 for a call without cells, and SIZE_MAX if the number exceeds 63 bits. attnkit_begin_cells makes
+ * a table in memory of this size, which is aligned to a cache line. The table has the keys of no
+ * batch entry yet, and its spans are not set. */
 size_t attnkit_cell_bytes(const struct attention *a);
 struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory);
 

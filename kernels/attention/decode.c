@@ -29,7 +29,7 @@ struct walk {
     float *lse[MAX_DECODE_ROWS];
     struct place place[MAX_DECODE_ROWS];
     int64_t end[MAX_DECODE_ROWS]; /* end of the keys that a row sees; never falls from row to row */
-    struct visible visible;       /* the keys that any row sees by its position */
+    struct visible visible;       /* the keys that at least one row sees by its position */
     struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
     struct total total; /* the state over the chunks before the latest chunk */
     bool is_used;  /* the walk has come to keys of `chunk`; masks may have hidden all these keys */
@@ -285,8 +285,9 @@ static void look(struct masked_block *m)
  * keys at the beginning of `seen`, as in a causal call. */
 struct run {
     int first, end;        /* rows first .. end - 1 */
-    struct key_set seen;   /* keys that any of the rows sees */
-    struct key_set listed; /* keys that the tile reads: seen keys, or whole tiles with seen keys */
+    struct key_set seen;   /* keys that at least one of the rows sees */
+    struct key_set listed; /* keys that the tile reads: `seen`; with tiled K all keys from the first
+                            * tile with a seen key to the last seen key */
     bool biased;           /* some listed keys are not seen, or something is added to scores */
     bool far;              /* no earlier run of the block has read these keys */
 };
@@ -419,8 +420,8 @@ static bool has_keys(struct key_range keys)
 }
 
 /* Returns the visible keys of the block that is computed after the block at key `first` of walk i.
- * This is the same block of a later walk, or a later block of the chunk, or else the first block of
- * the next chunk. */
+ * This block is the same block of a later walk, or a later block of the chunk, or else the first
+ * block of the next chunk. */
 static struct key_range after_block(const struct walk *walks, int count, int i, int64_t first)
 {
     const int64_t chunk_end = (first / CHUNK_KEYS + 1) * CHUNK_KEYS;
@@ -454,8 +455,8 @@ static bool is_half(enum type type)
  * and in V, and L2 has room for a block of all heads until the last head uses it. If each head
  * prefetches a part of the next block of all heads, memory is read in order. On a Zen 4 with
  * AVX-512, decoding with K and V of 16-bit types then takes 0.6 to 0.7 of the time that it takes if
- * each head prefetches by itself. With other types this saves no time, and with few keys it costs
- * time. */
+ * each head prefetches by itself. With other types, prefetching together saves no time. With few
+ * keys it costs time. */
 static bool can_prefetch_together(const struct attention *a, const struct walk *walks, int count)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
@@ -669,7 +670,7 @@ static void walk_chunk(const struct attention *a, const struct kernels *kernels,
 }
 
 /* Returns the first key of the next chunk to walk over: `first`, or the beginning of a later chunk
- * if no walk sees a key before it. */
+ * if no walk sees a key before this later chunk. */
 static int64_t next_chunk(const struct walk *walks, int count, int64_t first)
 {
     int64_t next = INT64_MAX;

@@ -85,8 +85,8 @@ static inline bool is_in_a_row(struct key_set s)
     return is_equal(s, key_set_of(first_of(s), end_of(s)));
 }
 
-/* Returns the number of keys. In most sets the keys follow one another. Then the number is computed
- * without counting bits, because not every CPU has an instruction to count bits. */
+/* Returns the number of keys. If the keys follow one another, as in most sets, the number is
+ * computed without counting bits, because not every CPU has an instruction to count bits. */
 static inline int count_of(struct key_set s)
 {
     if (is_empty(s))

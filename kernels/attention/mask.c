@@ -26,8 +26,8 @@ static inline __attribute__((always_inline)) void ask_for_rows_after(const struc
     const uintptr_t later = (uintptr_t)row + ROWS * (uintptr_t)m->stride.row;
     for (int at = 0; at < bytes; at += LINE)
         __builtin_prefetch((const void *)(later + (uintptr_t)at));
-    __builtin_prefetch((const void *)(later + (uintptr_t)(bytes - 1))); /* the last line of the
-                                                                         * row */
+    __builtin_prefetch((const void *)(later + (uintptr_t)(bytes - 1))); /* the last cache line of
+                                                                         * the row */
 }
 
 /* --- Columns ----------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ static const char *mask_row(const struct mask *m, const struct place *place)
 /* --- Keys a row sees --------------------------------------------------------------------------
  */
 
-/* Returns the keys that a mask lets through. `said` has the keys whose elements are true. The mask
- * lets these keys through, or, if m->ignores, all other keys. */
+/* Returns those of `keys` that a mask lets through. `said` has the keys whose elements are true. A
+ * mask lets these keys through or, if m->ignores, all other keys. */
 static struct key_set let_through(const struct mask *m, struct key_set said, struct key_set keys)
 {
     if (m->ignores)

@@ -149,8 +149,8 @@ static void finish_lse(const struct kernels *kernels, const struct tile *tile,
     kernels->decode_finish(&st, tile->rows, 0, out, tile->lse);
 }
 
-/* Merges some columns of a tile. Writes lse only with the last columns, because its memory may be
- * the lse of a part, which is read again for each group of columns. */
+/* Merges some columns of a tile. Writes lse only with the last columns: the memory of the result's
+ * lse may be the lse of a part, and the lse of each part is read for all columns. */
 static void merge_columns(const struct merge *m, const struct kernels *kernels,
                           const struct tile *tile, struct columns columns)
 {

@@ -54,7 +54,7 @@ struct prefill {
                              * [KEY_BLOCK / 2][lanes] with integers */
     float *largest;         /* with groups: largest weights of a block, [lanes] */
     float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and [KEY_BLOCK][lanes] */
-    struct visible visible; /* the keys that any row sees by its position */
+    struct visible visible; /* the keys that at least one row sees by its position */
     char *careful_scratch;  /* for rows that are recomputed; the same memory as `wide` */
     struct wide wide;
     bool paired;         /* q_t of all panels has words of pairs; else it has binary32 */
@@ -119,7 +119,7 @@ int attnkit_most_panel_rows(const struct attention *a, const struct kernels *ker
 }
 
 /* Returns how many floats of scratch the parts of weights take, and with groups also the largest
- * weights. Without integers and groups this is 0. */
+ * weights. The number is 0 in a call with neither integers nor groups. */
 static int64_t part_floats(const struct attention *a, int lanes)
 {
     if (has_integers(a))
@@ -149,8 +149,8 @@ size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *
     return item_scratch(a, kernels, rows) + larger(again, wide);
 }
 
-/* Takes `lanes` times `lines` floats from the scratch. They are aligned to a vector, because
- * `lanes` fills whole vectors. */
+/* Takes `lanes` times `lines` floats from the scratch. These floats are aligned to a vector,
+ * because `lanes` fills whole vectors. */
 static float *take(char **scratch, int64_t lines, int lanes)
 {
     float *taken = (float *)*scratch;
@@ -470,8 +470,8 @@ static void attend_block(const struct prefill *w, struct panel *p, int64_t first
 /* --- With masks --------------------------------------------------------------------------------
  */
 
-/* Finds for each row of the item which keys of a block the row sees. Returns the keys that any row
- * sees. */
+/* Finds for each row of the item which keys of a block the row sees. Returns the keys that at least
+ * one row sees. */
 static struct key_set look(const struct prefill *w, int64_t block)
 {
     if (has_no_cells(w->a, block))
@@ -621,8 +621,8 @@ static int64_t last_end(const struct prefill *w)
     return w->panel[w->panels - 1].end;
 }
 
-/* Returns whether an option or an empty cell may hide keys of the block, among the keys before the
- * end of a row's keys. */
+/* Returns whether an option or an empty cell may hide keys of the block that lie before the end of
+ * a row's keys. */
 static bool is_masked(const struct prefill *w, int64_t first)
 {
     if (!has_cells(w->a))
@@ -630,7 +630,7 @@ static bool is_masked(const struct prefill *w, int64_t first)
     return w->a->extras.any || !all_have_cells(w->a, first, visible_in_block(last_end(w), first));
 }
 
-/* Returns the keys of a block that any row sees. */
+/* Returns the keys of a block that at least one row sees. */
 static struct key_set keys_of_block(const struct prefill *w, int64_t first, bool masked)
 {
     const struct key_range keys = visible_part(w->visible, first, KEY_BLOCK);
@@ -865,8 +865,8 @@ static void find_sinks(const struct prefill *w, const struct panel *p, struct si
     }
 }
 
-/* Folds the sinks into M and l of a panel with one chunk, and returns true. The chunk then still
- * holds o of the total. If a sink would raise M, folds nothing and returns false. */
+/* Folds the sinks into M and l of a panel with one chunk, and returns true. o of the total stays in
+ * the chunk. If a sink would raise M, folds nothing and returns false. */
 static bool sink_sums(struct panel *p, const struct sinks *s)
 {
     for (int lane = 0; lane < p->rows; lane++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversion of rows whose blocks have less than a byte for an element: to binary32, to TYPE_Q8_0
- * and, for two types, from binary32. One element is converted at a time. The blocks.c of every
- * other folder must give the same bits.
+ * (types without a minimum), and from binary32 (TYPE_Q4_0 and TYPE_Q5_0). One element is converted
+ * at a time. The blocks.c of every other folder must give the same bits.
  */
 #include "kernels/blocks.h"
 #include "kernels/scalar/scalar.h"

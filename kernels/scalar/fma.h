@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * a * b + c with one rounding. fmaf of the C library computes it, except with mingw-w64, whose fmaf
- * rounds twice because it adds in long double. With mingw-w64 a function in plain C takes the place
- * of fmaf.
+ * a * b + c with one rounding. fmaf of the C library rounds once, except with mingw-w64: there fmaf
+ * adds in long double, so it rounds twice. With mingw-w64 a function in plain C takes the place of
+ * fmaf.
  */
 #ifndef ATTNKIT_SCALAR_FMA_H
 #define ATTNKIT_SCALAR_FMA_H
@@ -43,9 +43,9 @@ static inline float fma_once(float a, float b, float c)
 #endif
 }
 
-/* fma of binary64. The loops call it with a power of two for b. Then the product is exact, or so
- * small that it counts only if c is 0. So a product and a sum give the same result as one fused
- * operation. */
+/* fma of binary64. b is a power of two or 0. So the product a * b is exact, or so small that it
+ * counts only if c is 0. Therefore a product and a sum give the same result as one fused operation.
+ */
 static inline double fma_by_power(double a, double b, double c)
 {
 #if defined(__MINGW32__)

@@ -70,7 +70,7 @@ static float largest_of(const float *p, int lanes, int keys)
     return largest < 1.0f ? largest : 1.0f;
 }
 
-/* Splits a quotient of weights into parts. Returns the sum of the parts. */
+/* Splits p, a weight divided by the largest weight, into parts. Returns the sum of the parts. */
 static float split_weight(float p, bool is_short, float *high, float *low)
 {
     p = p < LEAST_WEIGHT ? 0.0f : p;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract of kernels.h for masks, for lines of numbers and for dropout, in plain C.
+ * The entries of kernels.h for masks, for lines of numbers and for dropout, in plain C, and
+ * fill_pointers and mean.
  */
 #include "kernels/philox.h"
 #include "kernels/scalar/scalar.h"

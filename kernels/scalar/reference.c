@@ -16,7 +16,7 @@
 
 /* The buffers for one row. */
 struct buffers {
-    double *total;      /* [value_dim], o of the total, over the chunks that have been folded in */
+    double *total;      /* [value_dim], o of the total, over the chunks that have been folded */
     double *exact;      /* [value_dim], o of a chunk, as it will be folded into the total */
     float *chunk;       /* [value_dim], o of a chunk */
     float *column_sums; /* [value_dim], sums of the block */
@@ -416,8 +416,9 @@ static int weigh_block(const struct attention *a, int64_t kv_head, struct place 
     return keys;
 }
 
-/* Adds the sum of a block to an o or l of a chunk. `before` is the old o or l. `largest` is the
- * number by which a block's weights were divided in step 17. */
+/* Returns l, or an element of o, of a chunk after a block has been added. `before` is its value
+ * before the block, and `sum` is the sum over the block. `largest` is the number by which the
+ * block's weights were divided in step 17. */
 static float moved_sum(const struct attention *a, float before, float rescale, float sum,
                        float largest)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The three elementary functions of the canonical order in portable C, the conversions of a number
- * to and from 16 bits, and the scalar tiles. exp2 and log have the algorithms, coefficients and
- * order of roundings of SLEEF 3.5.1's xexp2f and xlogf_u1 in their FMA form, so they give the bits
- * of SLEEF. tests/kernels/elementary.c compares the bits.
+ * exp2, log and tanh of the canonical order in portable C, the conversions of a number to and from
+ * 16 bits, and the declarations of the scalar tiles. exp2 and log have the algorithms, coefficients
+ * and order of roundings of SLEEF 3.5.1's xexp2f and xlogf_u1 in their FMA form, so they give the
+ * bits of SLEEF. tests/kernels/elementary.c compares the bits.
  */
 #ifndef ATTNKIT_SCALAR_H
 #define ATTNKIT_SCALAR_H
@@ -143,9 +143,8 @@ static inline float float_from_f16(uint16_t half)
     return float_from_bits(sign | 0x7f800000 | quiet | fraction << 13);
 }
 
-/* Rounds to binary16, to nearest even. A NaN becomes a quiet NaN with the upper bits of its
- * payload.
- */
+/* Rounds x to binary16, to nearest even. A NaN becomes a quiet NaN with the upper bits of its
+ * payload. */
 static inline uint16_t f16_from_float(float x)
 {
     const uint32_t bits = bits_from_float(x), magnitude = bits & 0x7fffffff;
@@ -168,9 +167,8 @@ static inline float float_from_bf16(uint16_t half)
     return float_from_bits((uint32_t)half << 16);
 }
 
-/* Rounds to bfloat16, to nearest even. A NaN becomes a quiet NaN with the upper bits of its
- * payload.
- */
+/* Rounds x to bfloat16, to nearest even. A NaN becomes a quiet NaN with the upper bits of its
+ * payload. */
 static inline uint16_t bf16_from_float(float x)
 {
     const uint32_t bits = bits_from_float(x);

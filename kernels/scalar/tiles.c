@@ -267,7 +267,7 @@ static inline struct key_row row_of(const struct key_rows *rows, int key)
     return (struct key_row){rows->row[key], rows->scales ? rows->scales[key] : NULL};
 }
 
-/* Returns element d of a row of K, tiled or not. */
+/* Returns element d of key `key` of K, tiled or not. */
 static inline float key_element(const enum type type, const struct key_rows *k, int key, int64_t d)
 {
     if (!k->tiled)
@@ -329,7 +329,8 @@ static float weighted_column(const float *p, const struct key_rows *v, int keys,
     }
 }
 
-/* Turns the scores of row r into weights, after dropout. Returns the factor of o. */
+/* Turns the scores of row r into weights, and applies dropout to the weights. Returns the factor by
+ * which o is rescaled. */
 static float weigh_row(const struct decode_block *block, int r, float scale_log2, float *s)
 {
     const int visible = block->visible[r];
