@@ -33,8 +33,8 @@ static inline bool is_i8(enum type type)
     return is_built(TYPE_I8) && (type == TYPE_I8 || !is_built(TYPE_Q8_0));
 }
 
-/* Ends the program if this build has no rows that are multiplied as integers, so that the compiler
- * drops the code after this call. */
+/* Ends the program if this build has no rows that are multiplied as integers. In such a build the
+ * compiler drops the code after this call. */
 static inline void require_built_integers(void)
 {
     if (!is_built(TYPE_I8) && !is_built(TYPE_Q8_0))

@@ -123,8 +123,8 @@ static inline bool is_built(enum type type)
 }
 
 /* Ends the program if this build has no rows of K and V of the type. The type is a constant. So if
- * the build leaves out the type, the compiler drops the code after this call. Such code is never
- * needed, because attnkit_check_stored_row refuses the type. */
+ * the build leaves out the type, the compiler drops the code after this call. No call with such a
+ * type gets here, because attnkit_check_stored_row refuses the type. */
 static inline void require_built(const enum type type)
 {
     if (!is_built(type))
@@ -240,16 +240,16 @@ static inline const float *scales_of_row(const struct key_rows *rows, const char
     return rows->scales[row - rows->row];
 }
 
-/* How a score s becomes t, if this takes more than one multiplication: x = s, or tanh(s * to_cap)
- * if capped; t = fma(x, factor, bias), or x * factor without a bias. If bias is -inf, t is -inf,
+/* How a score s becomes t, if this takes more than one multiplication. x is s, or tanh(s * to_cap)
+ * if capped. t is fma(x, factor, bias), or x * factor without a bias. If bias is -inf, t is -inf,
  * whatever s is. */
 struct adjust {
     bool capped;
     float to_cap, factor;
 };
 
-/* The line that is added to the scores of a query row in a block of keys. Float i of the line is
- * for key i. It is the sum of these terms, with every operation rounded:
+/* The line that is added to the scores of a query row in a block of keys. Float i of the line, for
+ * key i, is the sum of these terms, with every operation rounded:
  *   max(f32(number i * unit), least)   if the caller gives numbers, else +0; NaN stays NaN
  *   f32(slope * f32(distance + i))     if there is a slope; the sum is at least -FLT_MAX
  * If key i is not seen, float i is -inf. */
@@ -261,7 +261,7 @@ struct bias_line {
     float least;         /* finite */
     bool sloped;
     float slope;
-    int64_t distance; /* distance of key 0; distance + i becomes INT64_MAX if it overflows */
+    int64_t distance; /* distance of key 0; if distance + i overflows, INT64_MAX takes its place */
     uint64_t seen[KEY_BLOCK / 64]; /* bit i for key i */
 };
 
@@ -302,9 +302,9 @@ struct decode_block {
     const int32_t *visible;
     struct key_rows k, v;
     const struct state *st;
-    /* If adjust is not NULL, it turns s into t in place of scale_log2. bias has a line of KEY_BLOCK
-     * floats for each row, or is NULL for no bias. If a bias is -inf, the weight is 0, but the row
-     * of V is read. */
+    /* If adjust is not NULL, s becomes t by *adjust, and scale_log2 is not used. bias has a line of
+     * KEY_BLOCK floats for each row, or is NULL for no bias. If a bias is -inf, the weight is 0,
+     * but the row of V is read. */
     const struct adjust *adjust;
     const float *const *bias;
     /* NULL, or a line of KEY_BLOCK factors for each row. Weights are multiplied by these factors
@@ -389,8 +389,9 @@ struct few_product {
     const float *bias; /* [outs], added at the end, or NULL */
 };
 
-/* inverse_of returns 1 / l, by which quotients of totals are computed. It returns NaN for an l with
- * which a quotient might be rounded wrongly. Only a caller's state can have an l like this. */
+/* inverse_of returns 1 / l, by which quotients of totals are computed. If a quotient by this l
+ * might be rounded wrongly, inverse_of returns NaN. Only the l of a caller's state can be too small
+ * or too large in this way. */
 #define LEAST_DIVISOR 0x1p-500
 #define LARGEST_DIVISOR 0x1p500
 
@@ -428,8 +429,8 @@ static inline int64_t words_of_pairs(int64_t elements)
     return (elements + 1) / 2;
 }
 
-/* The tiles of a unit that multiplies pairs. They have words where other tiles have binary32.
- * `pair` and `pair_matrix` return the least magnitude of the elements. */
+/* The tiles of a unit that multiplies pairs. These tiles take words where other tiles take
+ * binary32. `pair` and `pair_matrix` return the least magnitude of the elements. */
 struct pair_kernels {
     /* Add the products of MAX_VECTOR words to sums, by the instructions of `scores` and `product`.
      * add_one multiplies a single word of x by all words of w. dispatch/cpu/probe.c tries both
@@ -536,8 +537,8 @@ struct grouped_kernels {
      * as 0. Makes parts of p: the bf16 p_high nearest to p, and, unless `is_short`, the bf16 p_low
      * nearest to p - p_high. to->words gets words of p_high, [KEY_BLOCK / elements][lanes], and
      * after them as many words of p_low. The last quad of keys is filled up with zeros. No word
-     * after it is written. Updates row_sum: l = fma(chain over keys of p_high + p_low, largest, l *
-     * rescale). Afterwards the numbers in s have no meaning. */
+     * after this quad is written. Updates row_sum: l = fma(chain over keys of p_high + p_low,
+     * largest, l * rescale). Afterwards the numbers in s have no meaning. */
     void (*softmax)(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
                     const struct state *st, bool is_short, float *rescale,
                     const struct weight_parts *to);
@@ -781,9 +782,9 @@ struct kernels {
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
     /* Computes s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. If
-     * `ahead` is not NULL, meanwhile prefetches `keys` rows of *ahead. These rows are V: weighted_v
-     * reads V column by column, in steps that no hardware prefetcher foresees. An instruction set
-     * may leave out the prefetch. */
+     * `ahead` is not NULL, meanwhile prefetches `keys` rows of *ahead. These are rows of V:
+     * weighted_v reads V column by column, in steps that no hardware prefetcher foresees. An
+     * instruction set may leave out the prefetch. */
     void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
                    const struct rows *ahead);
 
@@ -796,7 +797,7 @@ struct kernels {
                     const struct state *st, float *rescale);
 
     /* Turns s[i] into t, see struct adjust. bias has n floats or is NULL. n is any number, and
-     * addresses are aligned to a float. softmax is then called with scale_log2 = 1. */
+     * addresses are aligned to a float. The softmax of these t is called with scale_log2 = 1. */
     void (*adjust)(const struct adjust *how, const float *bias, size_t n, float *s);
 
     /* Computes s[i] *= factors[i], rounded, for dropout after softmax. n is any number, and
@@ -828,11 +829,10 @@ struct kernels {
                        float *const *out, float *const *lse);
 
     /* Finishes a total, as `finish` does with a state. The quotient is binary64 and is rounded to
-     * binary32 before 0 is added. lse takes the log of f32(l). If chunk_out is not NULL, it is o,
-     * as binary32, and total->out is not read. The bit of a row may also be set because
+     * binary32 before 0 is added. lse takes the log of f32(l). If chunk_out is not NULL, chunk_out
+     * has o as binary32, and total->out is not read. The bit of a row may also be set because
      * inverse_of(l) is NaN or o is infinite. If the bit is set, the caller computes the row or its
-     * quotients again.
-     */
+     * quotients again. */
     uint64_t (*finish_total)(const struct total *total, const float *chunk_out, int lanes,
                              int64_t value_dim, int rows, float *const *out, float *const *lse);
 
@@ -901,7 +901,8 @@ enum { LEAST_POWER = -100, POWER_HEADROOM = LEAST_POWER + 126 };
 /* log2(e), rounded to binary64, for the scale of scores and for merging. */
 #define LOG2_E 0x1.71547652b82fep+0
 
-/* ln 2 in two parts, the first rounded down so that both are positive and M = -inf gives -inf. */
+/* ln 2 in two parts. The first part is rounded down so that both parts are positive: if M is -inf,
+ * both products with M are -inf. */
 #define LN2_HI 0x1.62e42ep-1f
 #define LN2_LO 0x1.efa39ep-25f
 

@@ -18,7 +18,8 @@
 #define PHILOX_KEY_1 UINT32_C(0xbb67ae85)
 
 enum {
-    PHILOX_WORDS = 4, /* words of a counter; the rounds turn each into the random word of one key */
+    PHILOX_WORDS = 4, /* words of a counter; the rounds turn each word into the random word of one
+                       * key */
     PHILOX_COUNTERS = KEY_BLOCK / PHILOX_WORDS,
     PHILOX_ROUNDS = 8, /* rounds after the two rounds of philox_start */
 };

@@ -147,8 +147,8 @@ struct work_item {
                       * only in calls of few keys */
 };
 
-/* Returns the most panel rows of an item. The number is ROW_BLOCK, or half of ROW_BLOCK if the
- * queries, states and totals of ROW_BLOCK rows would take too much of L2, rounded down to whole
+/* Returns the most panel rows of an item: ROW_BLOCK, or half of ROW_BLOCK if the queries, states
+ * and totals of ROW_BLOCK rows would take too much of L2. The number is rounded down to whole
  * panels. The more rows an item has, the less each row pays for widening K and V. */
 int attnkit_most_panel_rows(const struct attention *a, const struct kernels *kernels);
 
@@ -160,9 +160,9 @@ size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
 
 /* The loops. attnkit_prefill computes and writes the panel rows of an item. attnkit_decode and
- * attnkit_heads do so for the decode rows. The item must have at least one row for the loop.
- * attnkit_decode takes up to MAX_WALKS items, which take turns at each block of keys. `scratch` is
- * aligned to 64 bytes. */
+ * attnkit_heads compute and write the decode rows. An item of attnkit_prefill must have panel rows,
+ * an item of the other loops must have decode rows. attnkit_decode takes up to MAX_WALKS items,
+ * which take turns at each block of keys. `scratch` is aligned to 64 bytes. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      const struct work_item *item, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels,
@@ -200,7 +200,7 @@ void attnkit_decode_chunk(const struct attention *a, const struct kernels *kerne
                           int64_t step, char *scratch);
 
 /* attnkit_decode_row_chunk computes the state of one item with one row, for careful.c.
- * attnkit_decode_row_scratch returns the number of bytes of scratch for this. */
+ * attnkit_decode_row_scratch returns the number of bytes of scratch for this function. */
 size_t attnkit_decode_row_scratch(const struct attention *a);
 void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *kernels,
                               const struct work_item *row, int64_t first, float *state,

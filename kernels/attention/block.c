@@ -619,10 +619,10 @@ static void prefetch_pages(const char *const *row, int count)
     __builtin_prefetch(row[count - 1], 0, 2);
 }
 
-/* Prefetches the pages of `count` rows, which belong to the keys from key `first` on, unless
- * another head has just done this for the same keys, with rows in the same pages. In that case the
- * TLB has the pages already, and prefetching them again would only delay cache lines that are
- * needed sooner. */
+/* Prefetches the pages of `count` rows, which belong to the keys from key `first` on. Does nothing
+ * if another head has just prefetched the pages of the same keys, and its rows lie in the same
+ * pages. In that case the TLB has the pages already, and a second prefetch would only delay cache
+ * lines that are needed sooner. */
 static void prefetch_new_pages(const char *const *row, int count, int64_t first,
                                struct touched *last)
 {

@@ -87,7 +87,7 @@ struct block attnkit_integer_block(const struct attention *a, const struct kerne
                                    struct key_set keys, struct wide wide);
 
 /* The keys first .. end - 1 of a head. Functions that take a block ignore the keys after the first
- * KEY_BLOCK keys. The range is empty if first is end. */
+ * KEY_BLOCK keys of the range. The range is empty if first is end. */
 struct key_range {
     int64_t batch, kv_head, first, end;
 };
@@ -98,8 +98,8 @@ struct row_list {
     const float *scales[KEY_BLOCK];
 };
 
-/* The rows whose pages of memory have been prefetched most recently: their first key, and the
- * address of this key's row, or NULL if there are no rows. */
+/* The rows whose pages of memory have been prefetched most recently. `first` is their first key.
+ * `row` is the address of this key's row, or NULL if no pages have been prefetched. */
 struct touched {
     int64_t first;
     const char *row;
@@ -133,10 +133,10 @@ void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_ro
  * block, and `seen` counts keys from keys.first. If block->far, also points to the rows to
  * prefetch: V of the block and K of `next`. If room->turns > 1, `next` is a range of keys of the
  * first head among the heads that prefetch together. In that case, if `next` is as long as the
- * block and its keys lie in order, the rows to prefetch are this head's part of K and V of `next`
- * instead. No other row is touched. If K is tiled, keys.first begins a tile, K has a tile for each
- * TILE_KEYS keys from there on, and V has a row of zeros for each key that is not seen. A tile
- * without a seen key is replaced by a tile with a seen key. */
+ * block and the keys of `next` lie in order, the rows to prefetch are this head's part of K and V
+ * of `next` instead. No other row is touched. If K is tiled, keys.first begins a tile, and K has a
+ * tile for each TILE_KEYS keys from there on. A tile without a seen key is replaced by a tile with
+ * a seen key. V has a row of zeros for each key that is not seen. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
                            struct key_range keys, struct key_set seen, struct key_range next,
                            struct row_room *room, struct decode_block *block);

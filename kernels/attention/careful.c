@@ -4,7 +4,7 @@
  * chunk is recomputed in binary64, by step 9 of ../README.md. With integers, sums that have
  * overflowed stay as they are. Rows are computed one at a time. Lanes are keys in scores and
  * columns in fold_row. prefill.c, decode.c and heads.c call this file. With integers or groups of
- * products, prefill.c does not call it. Calls are rare, unless V has infinities or NaN.
+ * products, prefill.c does not call this file. Calls are rare, unless V has infinities or NaN.
  */
 #include <math.h>
 #include <string.h>

@@ -74,8 +74,8 @@ static void place_tile(const struct merge *m, int64_t first, struct tile *tile)
 
 /* Splits t into *row_max = ceil t and the result t - ceil t, for exp2. t is computed in binary64,
  * so that only the rounding of the difference to binary32 matters. For |t| >= 2^24, binary32 cannot
- * hold every integer, so ceil t is rounded. The difference then means nothing, and the result is
- * 0. */
+ * hold every integer, so ceil t is rounded. The difference of t and a rounded ceil t means nothing,
+ * so the result is 0. */
 static float split_lse(float lse, float *row_max)
 {
     const double t = (double)lse * LOG2_E;

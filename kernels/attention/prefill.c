@@ -222,7 +222,7 @@ static int64_t q_steps(const struct prefill *w)
 }
 
 /* Rounds a row of q to integers, into `rounded`. The scratch for K has room for the rounded rows of
- * a panel. After them it has room for a widened row. */
+ * a panel and, after these, for a widened row. */
 static const float *round_q(const struct prefill *w, const void *row, float *rounded)
 {
     const int64_t n = w->a->head_dim;
@@ -641,8 +641,8 @@ static struct key_set keys_of_block(const struct prefill *w, int64_t first, bool
     return key_set_of(0, visible_in_block(last_end(w), first));
 }
 
-/* Returns whether a block follows the block at key `first`, and its rows most likely are one stride
- * apart in memory. */
+/* Returns whether there is a block after the block at key `first`, with rows that most likely are
+ * one stride apart in memory. */
 static bool has_next_block(const struct prefill *w, int64_t first)
 {
     const int64_t next = first + KEY_BLOCK;
@@ -779,8 +779,8 @@ static void redo_row(const struct prefill *w, const struct panel *p, int64_t row
 /* Recomputes the rows whose result is not finite. A sum may have overflowed. A lane that does not
  * see a key may have multiplied V of this key by 0, which gives NaN if V is NaN or infinite. If the
  * sum of a row's weights is NaN, the result is NaN, too, and the row is not recomputed. A call that
- * returns states recomputes the row even then: the caller may have made the state from which the
- * call continues, and in this state o may be a number although the sum is NaN. */
+ * returns states recomputes also rows with a sum that is NaN. Such a call may continue from states
+ * that the caller has made. In a state like this, o may be a number although the sum is NaN. */
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)
