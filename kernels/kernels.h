@@ -389,9 +389,9 @@ struct few_product {
     const float *bias; /* [outs], added at the end, or NULL */
 };
 
-/* inverse_of returns 1 / l, by which quotients of totals are computed. If a quotient by this l
- * might be rounded wrongly, inverse_of returns NaN. Only the l of a caller's state can be too small
- * or too large in this way. */
+/* inverse_of returns 1 / l, by which vector tiles compute quotients of totals. If a quotient by
+ * this l might be rounded wrongly, inverse_of returns NaN. Only the l of a caller's state can be
+ * too small or too large in this way. */
 #define LEAST_DIVISOR 0x1p-500
 #define LARGEST_DIVISOR 0x1p500
 

@@ -54,9 +54,8 @@ static inline double divisor_of(double row_sum)
     return row_sum == 0.0 ? 1.0 : row_sum;
 }
 
-/* Recomputes by division the quotients that are not finite. quotient_row has computed them as
- * products with inverse_of(divisor).
- */
+/* Recomputes by division the quotients that are not finite. In vector tiles, quotient_row has
+ * computed these quotients as products with inverse_of(divisor). */
 static inline void divide_not_finite(const double *o, double divisor, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i++) {
