@@ -65,9 +65,9 @@ struct extras {
     struct adjust adjust;     /* factor is scale_log2 if there is no softcap */
     const float *slopes;      /* [q_heads], or NULL; not multiplied by log2 e */
     const float *bias_scales; /* [q_heads], or NULL; not multiplied by log2 e */
-    bool has_huge_scale; /* whether f32(bias_scale * log2 e) of some head may be infinite; an
-                          * infinite factor times a bias of 0 is NaN */
-    const float *sinks;  /* [q_heads], or NULL */
+    bool has_huge_scale;      /* whether f32(bias_scale * log2 e) of some head may be infinite; an
+                               * infinite factor times a bias of 0 is NaN */
+    const float *sinks;       /* [q_heads], or NULL */
     bool drops;
     uint64_t dropped;      /* a random word of 32 bits below this number drops its key */
     float keep_factor;     /* 1 / (1 - rate) */

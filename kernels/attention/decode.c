@@ -179,8 +179,8 @@ static void begin(const struct attention *a, const struct kernels *kernels,
     }
     w->visible = all_visible(visible_keys(a, item->batch, w->place[0].position),
                              visible_keys(a, item->batch, w->place[w->rows - 1].position));
-    /* If rows of the head came before, they have most likely brought the keys into L2. If there are
-     * few keys, a prefetch would come too late. */
+    /* If earlier rows of this head have been computed, they have most likely brought the keys into
+     * L2. If the head has few keys, a prefetch would come too late. */
     w->far = item->first_row + item->panel_rows == 0 && last_end(w) > FEW_KEYS;
     w->large = last_end(w) > NEAR_BYTES / key_bytes(a);
     reset(&w->chunk, w->rows, a->value_dim);

@@ -176,7 +176,7 @@ static float *row_of(const struct weighing *w, int lane)
     return (float *)(x->weights + place_offset(x->weights_stride, w->place[lane]));
 }
 
-/* Writes the values of a block to the columns of its cells. */
+/* Writes the values of a block to the columns of the block's cells. */
 static void write_cells(const struct weighing *w, int lane, int64_t block, struct key_set any,
                         const float *line)
 {
