@@ -84,9 +84,9 @@ static inline __attribute__((always_inline)) void prefetch_over_rows(struct ahea
 }
 
 /* Prefetches the next cache lines to L2 while rows of `type` are read. The lines need not exist: a
- * prefetch never faults. For TYPE_Q8_0 only the loop of prefetch_over_rows is used, because these
- * rows leave no registers for a second loop. The function is always inlined, because gcc drops
- * calls of a function that does nothing but prefetch. */
+ * prefetch never faults. For TYPE_Q8_0 only the loop of prefetch_over_rows is used, because the
+ * code that reads these rows leaves no registers for a second loop. The function is always inlined,
+ * because gcc drops calls of a function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead,
                                                                  const enum type type)
 {
@@ -99,7 +99,8 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
         _mm_prefetch(ahead->at, _MM_HINT_T1);
 }
 
-/* Returns the rows of V to prefetch while the scores go through `tiles` tiles of K. */
+/* Returns the rows of V to prefetch while the scores of `tiles` tiles of keys are computed, with
+ * `times` calls of prefetch_ahead in each tile. */
 static inline struct ahead v_ahead(const struct panel *panel, int64_t tiles, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;
@@ -109,9 +110,9 @@ static inline struct ahead v_ahead(const struct panel *panel, int64_t tiles, int
 
 /* An addition of integers turns VECTOR adjacent bytes into the floats byte + LARGE. For TYPE_Q8_0,
  * a multiply-add with the scale then subtracts LARGE * scale. LARGE * scale is exact if the scale
- * is finite, because LARGE has 2 bits and the scale 11. The sign of a zero is lost, but no result
- * depends on it. A conversion would take a port that multiplies. The addition takes a different
- * port. */
+ * is finite, because LARGE has 2 significant bits and the scale has 11. The sign of a zero is lost,
+ * but no result depends on this sign. A conversion would take a port that multiplies. The addition
+ * takes a different port. */
 #define LARGE 0x1.8p23f
 
 static inline __m256 add_large(const char *bytes)

@@ -2,7 +2,7 @@
  *
  * Scores of a panel: s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. Lanes are query rows,
  * and K is broadcast from memory. prefill.c calls `scores` for every panel and block of keys.
- * weights.c calls it, too, and so does careful.c, where the lanes are keys.
+ * weights.c and careful.c call `scores`, too. In careful.c the lanes are keys.
  *
  * A register tile has 4 keys x 3 vectors. 12 accumulators, 3 vectors of q and 1 broadcast take all
  * 16 ymm. Each d takes 12 FMA and 7 loads. The two FMA ports limit the speed: they take 6 cycles

@@ -5,10 +5,10 @@
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 32 bytes of each of 16 keys as 8 vectors of 32-bit units, with 1, 2 or 4 elements in a
- * unit. This takes 8 loads, 8 inserts from memory, and 24 shuffles. Then an element of all keys
- * takes the instructions that widen it and an FMA per row. The FMA broadcasts q, because a separate
- * broadcast took a tenth of the time. A tile is 2 vectors of keys, because the sums of one vector
- * are too few to keep the FMA ports busy.
+ * unit. A step takes 8 loads, 8 inserts from memory, and 24 shuffles. In addition, each element of
+ * all keys takes the instructions that widen the element and an FMA for each row. The FMA
+ * broadcasts q, because a separate broadcast took a tenth of the time. A tile is 2 vectors of keys,
+ * because the sums of one vector are too few to keep the FMA ports busy.
  *
  * Shuffles run only on one of the two ports that execute FMAs. If all shuffles of a step came
  * before its FMAs, the other port would be idle during the shuffles. Therefore the shuffles of the
@@ -19,8 +19,8 @@
  * This takes 8 more registers.
  *
  * For few rows of binary32, memory limits the speed. For types of 8 or 16 bits, shuffles and FMA
- * together limit the speed. Prefetches are spread evenly and go through one row after the other. In
- * bursts, or with one cache line of each row in turn, they would delay the loads.
+ * together limit the speed. Prefetches are spread evenly and go through one row after the other.
+ * Prefetches in bursts, or of one cache line of each row in turn, would delay the loads.
  *
  * A byte b of TYPE_Q8_0 becomes b * scale without a conversion: b + 128 is put into the mantissa of
  * 2^16 or 2^8, which makes x = b + c with c = 2^16 + 128 or 2^8 + 128. Then x * scale - c * scale
@@ -218,10 +218,10 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
 }
 
 /* Adds the products of all whole cache lines of rows of TYPE_F32, and reads each line only once.
- * Returns the number of elements that are done. The function is used only for rows that share sets
- * of L1 and are not copied as a whole (gains_by_copies). For other rows that are in L1, this
- * function would take a tenth more time than add_step, because the FMAs wait longer while a whole
- * line is transposed. */
+ * Returns the number of elements of a row that are done. The function is used only for rows that
+ * share sets of L1 and are not copied as a whole (gains_by_copies). For other rows that are in L1,
+ * this function would take a tenth more time than add_step, because the FMAs wait longer while a
+ * whole line is transposed. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct scored_tile *tile,
                                                                __m512 s[][MAX_TILE],
                                                                struct ahead *ahead,
@@ -270,8 +270,8 @@ static __m512 load_any(const struct key_rows *k, const char *const *row, int64_t
     }
 }
 
-/* Continues the chains of the tile's scores from element d on. d is less than STEP bytes from the
- * end of the row, or 0 if the whole tile is recomputed. */
+/* Continues the chains of the tile's scores from element d on. If the whole tile is recomputed, d
+ * is 0. Else element d is less than STEP bytes from the end of the row. */
 static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
                                                     int64_t d, struct scores *scores)
 {
@@ -394,9 +394,9 @@ struct copies {
     const char *row[MAX_TILE * VECTOR];
 };
 
-/* Returns whether to copy rows before they are multiplied. To copy rows of TYPE_F32 that share sets
- * of L1, and to multiply the copies, takes less time than to multiply the rows in place, because L1
- * loses their cache lines. */
+/* Returns whether to copy rows before they are multiplied. If rows of TYPE_F32 share sets of L1,
+ * copies save time: while the rows are multiplied in place, L1 loses their cache lines before all
+ * of a line has been read. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;

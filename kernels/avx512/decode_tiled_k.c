@@ -4,9 +4,9 @@
  * decode.c calls decode_tiled_k.
  *
  * Lanes are keys, in the order of memory. Element d of all keys of a tile takes one load, which
- * widens it, and an FMA for each row. Up to 4 tiles are read side by side. Registers: at most 16
- * sums, 4 vectors of K, their scales and a broadcast take 25 of 32 zmm. FMA or memory limits the
- * speed. A quantised element takes one more multiplication, by its scale.
+ * widens the elements, and an FMA for each row. Up to 4 tiles are read side by side. Registers: at
+ * most 16 sums, 4 vectors of K, their scales and a broadcast take 25 of 32 zmm. FMA or memory
+ * limits the speed. A quantised element takes one more multiplication, by its scale.
  */
 #include "kernels/avx512/decode.h"
 

@@ -59,8 +59,8 @@ widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out
     }
 }
 
-/* Returns max |x| / 127. Compared as integers, magnitudes have the order of the numbers, and NaN
- * comes last. */
+/* Returns max |x| / 127. The bits of magnitudes, compared as integers, have the order of the
+ * magnitudes, and NaN comes last. */
 static float scale_of(const float *x, int64_t n)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);

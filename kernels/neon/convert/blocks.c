@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversion of rows whose blocks have less than a byte for an element: to binary32, to TYPE_Q8_0
- * and, for two types, from binary32. A step takes 32 elements. Their integers become signed bytes
- * in two vectors, by a shift, a table or a test of bits, and then eight vectors of binary32. That
- * takes some 40 instructions. The eight conversions and the eight stores limit the speed. Ten
- * vectors and the constants are live at a time. For TYPE_Q8_0 the signed bytes are stored as they
- * are, in some 10 instructions.
+ * and, for two types, from binary32. A step takes 32 elements and some 40 instructions. A shift, a
+ * table or a test of bits turns the integers of the elements into signed bytes in two vectors. The
+ * bytes then become eight vectors of binary32. The eight conversions and the eight stores limit the
+ * speed. Ten vectors and the constants are live at a time. For TYPE_Q8_0 the signed bytes are
+ * stored as they are, in some 10 instructions.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
@@ -106,10 +106,10 @@ store_integers(const enum type type, const char *block, int64_t unit, char *to)
         vst1q_s8((int8_t *)to + half * UNIT / 2, integers(type, block, unit, half));
 }
 
-/* Returns the element with the largest magnitude, or the first of several. Compared as integers,
- * magnitudes have the order of the numbers, and NaN comes last. In each lane the search goes from
- * the last element to the first, so that it ends with the first of several elements of the same
- * magnitude. */
+/* Returns the element with the largest magnitude. If several elements have this magnitude, returns
+ * the first of them. The bits of magnitudes, compared as integers, have the order of the
+ * magnitudes, and NaN comes last. In each lane the search goes from the last element to the first,
+ * so that the first of several elements with this magnitude is found last and remains. */
 static inline float largest_of(const float *x)
 {
     enum { PARTS = UNIT / VECTOR };

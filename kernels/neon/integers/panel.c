@@ -86,8 +86,8 @@ static inline void store_pair(float *to, float32x4_t low, float32x4_t high)
     vst1q_f32(to, vreinterpretq_f32_s32(vsliq_n_s32(lower, upper, 16)));
 }
 
-/* A tile of scores is smaller, because it holds a score beside each integer sum. A tile of columns
- * holds only integer sums. */
+/* A tile of scores is smaller than a tile of columns, because it holds a score beside each integer
+ * sum. A tile of columns holds only integer sums. */
 static inline int score_height(int vectors)
 {
     (void)vectors;
