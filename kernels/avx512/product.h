@@ -98,8 +98,8 @@ static inline __attribute__((always_inline)) void multiply(const float *x, const
             acc[i][j] = multiply_step_one(x + d * ROW_GROUP + i, w_d[j], acc[i][j]);
 }
 
-/* Computes the group of rows at x, whose first row is `first`, and `vectors` tiles of the matrix
- * from output `out` on. Returns has_nan of the sums. */
+/* Computes the outputs of `vectors` tiles of the matrix, from output `out` on, for the group of
+ * rows at x. The first row of the group is `first`. Returns has_nan of the sums. */
 static inline __attribute__((always_inline)) bool
 product_tile(const struct product *p, const float *x, int first, int64_t out,
              struct requests *requests, const int rows, const int vectors)

@@ -10,7 +10,8 @@
  */
 #include "kernels/neon/neon.h"
 
-/* Adds one key to the sums of `height` columns of V, from row[0] on. 4 columns share a load. */
+/* Adds the products of one key to the sums of `height` columns of V. row[0] is the first of these
+ * columns. 4 columns share a load. */
 static inline __attribute__((always_inline)) void add_key(float32x4_t sum[][VECTORS],
                                                           const float *row, const float *p,
                                                           const int height, const int vectors)

@@ -11,8 +11,9 @@
 
 #include "kernels/kernels.h"
 
-/* Sets x[i] = tanh x[i], with the bits of scalar_tanh, which explains the method. As in
- * exp2_vectors, all n vectors go through a stage before the next stage begins. */
+/* Sets x[i] to tanh x[i]. The bits are the same as in scalar_tanh, whose comment explains the
+ * method. As in exp2_vectors, each stage of the computation runs on all n vectors before the next
+ * stage begins. */
 static inline __attribute__((always_inline)) void tanh_vectors(floats *x, const int n)
 {
     static const float coefficients[] = {0.133888692f, 0.333329290f, 0.666661263f, 1.0f};

@@ -22,8 +22,8 @@ static inline __attribute__((always_inline)) void widen(const enum type type, co
     }
 }
 
-/* Writes the scale and the integers of each unit as a block of TYPE_Q8_0. Returns the place of the
- * next row. */
+/* Writes the scale and the integers of each unit as a block of TYPE_Q8_0. Returns the address after
+ * the last block, where the next row is to be written. */
 static inline __attribute__((always_inline)) char *
 unpack_row(const enum type type, const char *block, int64_t n, char *to)
 {

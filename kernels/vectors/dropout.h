@@ -10,8 +10,8 @@
 
 #include "kernels/philox.h"
 
-/* Computes all four words of the counters after the first two rounds of Philox. At the call, c0
- * holds word 0 of each counter. */
+/* Computes the four words that each counter has after the first two rounds of Philox. At the call,
+ * c0 holds word 0 of each counter. */
 static inline void begin_words(const struct philox_start *start, struct words *w)
 {
     const counters product_0 = products(w->c0, low_words(PHILOX_0));

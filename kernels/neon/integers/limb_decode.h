@@ -20,8 +20,8 @@
 
 /* ------------------------------------------------------------------------------- scores */
 
-/* Adds the products of the block at element d to the scores of FOUR keys from `first` on. The limbs
- * of this block of row r are q->block[r][b]. */
+/* Adds the products of the block at element d to the scores of FOUR keys from `first` on.
+ * q->block[r][b] has the limbs of this block of row r of q. */
 static inline __attribute__((always_inline)) void add_block(const struct panel *panel, int first,
                                                             int64_t d, const struct limb_rows *q,
                                                             int b, float32x4_t s[PANEL_ROWS],

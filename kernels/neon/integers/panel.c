@@ -2,10 +2,10 @@
  *
  * Prefill with integers, by SMLAL of NEON. The loops are in kernels/vectors/integers/panel.h.
  *
- * A word of four lanes is split into its two integers, and each of them is multiplied by an integer
- * of K or V. A register tile of scores has 4 keys x 3 vectors: 12 sums, 12 scores, 6 halves of
- * words and a word of K take 31 of 32 registers. One word for each of the 12 sums takes 24 smlal, 6
- * instructions that split and 7 loads. smlal limits the speed.
+ * In each of four lanes a word is split into its two integers. Each integer is multiplied by an
+ * integer of K or V. A register tile of scores has 4 keys x 3 vectors: 12 sums, 12 scores, 6 halves
+ * of words and a word of K take 31 of 32 registers. One word for each of the 12 sums takes 24
+ * smlal, 6 instructions that split and 7 loads. smlal limits the speed.
  */
 #include "kernels/neon/neon.h"
 

@@ -158,7 +158,7 @@ static inline __attribute__((always_inline)) void add_sums_of_few(const float *s
 }
 
 /* Copies the words of the last columns of V, which are fewer than FEW_LANES, from word `first` on.
- * Zeros follow them. */
+ * Zeros take the place of the missing columns. */
 static inline void copy_columns(const struct rows *v, int64_t c, int first, int words, float *copy)
 {
     for (int w = 0; w < words; w++) {

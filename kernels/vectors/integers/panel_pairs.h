@@ -12,7 +12,7 @@
 
 #include "kernels/vectors/integers/panel.h"
 
-/* The last row may have no partner. Its words then have zeros in place of the partner. */
+/* If `count` is odd, the last row has no partner, and zeros take the place of the partner. */
 static void pack_v(const struct key_rows *v, int first, int count, float *words)
 {
     static const char zeros[Q8_BLOCK];

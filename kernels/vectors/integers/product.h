@@ -21,8 +21,8 @@
  * then add_products and add_stored read any bytes in its place.
  *
  * The integer sums of a block stay in registers. The binary32 sums of a register tile stay in
- * registers if there are enough of them. After the Q8_BLOCK / STEP steps of a block, a vector of
- * sums takes a conversion, a product of scales and an FMA.
+ * registers, too, if there are enough registers. After the Q8_BLOCK / STEP steps of a block, a
+ * vector of sums takes a conversion, a product of scales and an FMA.
  */
 #ifndef ATTNKIT_VECTORS_INTEGER_PRODUCT_H
 #define ATTNKIT_VECTORS_INTEGER_PRODUCT_H
