@@ -20,8 +20,8 @@ struct scores {
 };
 
 /* Rows to prefetch in the course of other work. The struct is used every few dozen cycles and has
- * to stay in registers. Therefore it is a local variable. A struct without rows needs no special
- * case. */
+ * to stay in registers. Therefore the struct is a local variable. A struct without rows needs no
+ * special case. */
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
@@ -66,7 +66,7 @@ static inline void begin_tile(struct ahead *ahead)
     ahead->times_left -= ahead->times;
 }
 
-/* Prefetches the next cache lines to L2. They may lie in several rows. */
+/* Prefetches the next cache lines to L2. These lines may lie in several rows. */
 static inline __attribute__((always_inline)) void prefetch_over_rows(struct ahead *ahead)
 {
     for (int64_t i = 0; i < ahead->lines; i++) {
@@ -130,8 +130,8 @@ static inline __attribute__((always_inline)) __m256 load_bytes(const char *bytes
                       : _mm256_sub_ps(add_large(bytes), _mm256_set1_ps(LARGE));
 }
 
-/* Returns the scale of a block of TYPE_Q8_0 in lane 0, and the next two bytes, elements of the
- * block, in lane 1. These loads and shuffles run on more ports than insertions. */
+/* Returns the scale of a block of TYPE_Q8_0 in lane 0. Lane 1 holds the next two bytes, which are
+ * elements of the block. These loads and shuffles run on more ports than insertions. */
 static inline __m128i scale_bits(const char *block)
 {
     int bits;
@@ -164,7 +164,7 @@ scales_at(const enum type type, const struct key_rows *rows, const char *const *
 }
 
 /* Returns n <= VECTOR elements of a row of any type from element d on, with zeros after them. For
- * TYPE_Q8_0 the elements are in one block, for TYPE_I8 they share a scale. */
+ * TYPE_Q8_0 the elements are in one block. For TYPE_I8 the elements share a scale. */
 static inline __attribute__((always_inline)) __m256
 load_part(const struct key_rows *rows, const char *const *row, int64_t d, int64_t n)
 {

@@ -63,8 +63,8 @@ static inline __attribute__((always_inline)) bool collect_scales(const enum type
 
 /* Returns the address of the columns in a row. The assembly hides where the row's address comes
  * from, so that the compiler uses the offset as the index of loads. Otherwise the compiler would
- * keep, in a register for each vector, the offset plus the vector's distance from the first column,
- * and there are too few registers. */
+ * keep, in a register for each vector, the offset plus the vector's distance from the first column.
+ * There are too few registers for this. */
 static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
     const char *data = *row;

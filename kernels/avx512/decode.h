@@ -14,8 +14,8 @@ enum {
 };
 
 /* Rows to prefetch in the course of other work. The struct is used every few dozen cycles and has
- * to stay in registers. Therefore it is a local variable. A struct without rows needs no special
- * case. */
+ * to stay in registers. Therefore the struct is a local variable. A struct without rows needs no
+ * special case. */
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */

@@ -58,8 +58,8 @@ static inline __attribute__((always_inline)) void take_group(const struct key_ro
 
 /* ------------------------------------------------------------------------------- widening */
 
-/* Returns b + 128 + 2^16 for the byte b that begins at bit 7 of `bits`, by setting the bits around
- * this byte. */
+/* Returns b + 128 + 2^16 for the byte b that begins at bit 7 of `bits`: keeps only this byte, flips
+ * its sign bit, and sets the exponent of 2^16. */
 static inline __m512 add_2_16(__m512i bits)
 {
     return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
@@ -133,7 +133,7 @@ enum hints {
 /* Returns whether to prefetch K into L1. A cache line of binary32 takes half the work of a line of
  * a 16-bit type, so the next line of binary32 is needed sooner. With prefetches into L1, 16-bit
  * types took up to 5 % longer if K was in a cache of the CPU already. So rows of 16-bit types are
- * prefetched only if K and V are larger than L2. Types of bytes gain nothing. */
+ * prefetched into L1 only if K and V are larger than L2. Types of bytes gain nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;
@@ -160,8 +160,8 @@ static inline int asks_of_step(const enum type type)
 /* ---------------------------------------------------------------------------------- tiles */
 
 /* Returns whether a step is transposed during the FMAs of the step before it. binary32 is the
- * exception: with 1 or 2 rows it has more shuffles than FMAs, and the shuffles wait longer for
- * memory. */
+ * exception: with 1 or 2 rows, binary32 has more shuffles than FMAs, and the shuffles wait longer
+ * for memory. */
 static inline bool is_transposed_before(const enum type type)
 {
     return type != TYPE_F32;

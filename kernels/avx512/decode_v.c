@@ -40,7 +40,7 @@ static inline struct columns columns_at(const enum type type, const struct key_r
 
 /* Returns the address of the columns in a row. The assembly hides where the address comes from.
  * Otherwise the compiler would keep, in a register for each vector, the offset plus the vector's
- * distance from the first column, and there are too few registers. */
+ * distance from the first column. There are too few registers for this. */
 static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
     const char *data = *row + columns->offset;
@@ -116,8 +116,8 @@ static inline const float *key_scales(const enum type type, const struct key_row
     return type == TYPE_I8 ? v->scales[key] + columns->scale : widened;
 }
 
-/* Adds the products of a key. If `sees` is NULL, adds them for all rows, else only for the rows
- * that see the key. */
+/* Adds the products of a key. If `sees` is NULL, adds the products for all rows, else only for the
+ * rows that see the key. */
 static inline __attribute__((always_inline)) void
 add_key(const enum type type, const char *const *row, const struct columns *columns,
         const float *scales, const float *weights, const __mmask16 *sees, __m512 sum[][MAX_COLUMNS],

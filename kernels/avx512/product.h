@@ -2,9 +2,9 @@
  *
  * The product of many rows for AVX-512: its register tile of 8 rows x 3 tiles of the matrix, and
  * the order of the register tiles. linear.c of this folder and product.c of kernels/avx512_bf16
- * include this file after they have defined two functions. multiply_step(x, w, sum, is_large)
- * returns sum + x * w. multiply_step_one(x, w, sum) returns sum + *x * w: it reads and broadcasts a
- * single x. A step multiplies an element of each row, or a pair of elements.
+ * define two functions, and then include this file. multiply_step(x, w, sum, is_large) returns sum
+ * + x * w. multiply_step_one(x, w, sum) returns sum + *x * w: it reads and broadcasts a single x. A
+ * step multiplies an element of each row, or a pair of elements.
  */
 #ifndef ATTNKIT_AVX512_PRODUCT_H
 #define ATTNKIT_AVX512_PRODUCT_H

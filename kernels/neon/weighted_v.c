@@ -6,7 +6,7 @@
  *
  * A register tile has 8 columns x 3 vectors. 24 sums, 3 vectors of p and 2 of V take 29 of 32
  * registers. Each key takes 24 fmla, which limit the speed, and 5 loads. The last panel of an item
- * may have only 2 vectors or 1, with tiles of 8 x 2 or 16 x 1.
+ * may have only 2 vectors, with tiles of 8 x 2, or 1 vector, with tiles of 16 x 1.
  */
 #include "kernels/neon/neon.h"
 

@@ -2,8 +2,8 @@
  *
  * The rounds of Philox for AVX2 and AVX-512. A word is the low half of 64 bits. The multiply
  * instruction reads words from low halves and ignores the upper halves. The low half of the product
- * is a word again. The dropout.c of each of the two instruction sets includes this file after it
- * has defined store_factors and the operations on counters.
+ * is a word again. The dropout.c of each of the two instruction sets defines store_factors and the
+ * operations on counters, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_DROPOUT_H
 #define ATTNKIT_VECTORS_DROPOUT_H

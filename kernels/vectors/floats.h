@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small inline functions on vectors of floats. They are the same for all instruction sets. The
- * header of each instruction set includes this file after it has defined the types floats and
- * lane_mask and the operations fma_v, select_v and so on. Sums, differences, products and quotients
- * of vectors are written with the operators of C, each of which rounds once.
+ * Small inline functions on vectors of floats, with the same code for all instruction sets. The
+ * header of each instruction set defines the types floats and lane_mask and the operations fma_v,
+ * select_v and so on, and then includes this file. Sums, differences, products and quotients of
+ * vectors are written with the operators of C, each of which rounds once.
  */
 #ifndef ATTNKIT_FLOATS_H
 #define ATTNKIT_FLOATS_H

@@ -19,8 +19,8 @@ static inline floats half_everywhere(const char *from)
     return _mm256_cvtph_ps(_mm_set1_epi16(half));
 }
 
-/* Returns a vector of bytes. Byte i has all bits set if bit i of the 4 bytes at `from` is set, else
- * it is 0. */
+/* Returns a vector of bytes. If bit i of the 4 bytes at `from` is set, byte i has all bits set.
+ * Else byte i is 0. */
 static inline __m256i bytes_from_bits(const char *from)
 {
     int bits;

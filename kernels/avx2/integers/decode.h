@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tiles of decode that multiply integers (step 16 of ../../README.md), for AVX2 with and
- * without the unit AVX-VNNI. A file includes this header after it has defined dot and MANY_SUMS,
- * and puts `decode` into its table. dot adds two products to each sum of 32 bits. Its parameter
- * `sums` is the number of vectors of sums to which a loop adds in turn. If there are few such
- * vectors, the latency of dot matters. For scores of K in rows, `sums` is MANY_SUMS, because each
- * sum gets only 4 vectors of products before the loop turns to other sums.
+ * without the unit AVX-VNNI. A file defines dot and MANY_SUMS, includes this header, and puts
+ * `decode` into its table. dot adds two products to each sum of 32 bits. Its parameter `sums` is
+ * the number of vectors of sums to which a loop adds in turn. If there are few such vectors, the
+ * latency of dot matters. For scores of K in rows, `sums` is MANY_SUMS, because each sum gets only
+ * 4 vectors of products before the loop turns to other sums.
  *
  * n[r] are the 16-bit integers to which row r is rounded: its elements of q for scores, its weights
  * for weighted V. Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d],
@@ -19,7 +19,7 @@
  *
  * A product is followed by additions that depend on each other. So the next bytes are widened
  * before the current ones are multiplied. Without this order, decoding took 1.1 times as long on a
- * Zen 4. Registers: in scores 4 sums, 4 sums of the pair of keys before, 4 vectors of K and a
+ * Zen 4. Registers: in scores 4 sums, 4 sums of the previous pair of keys, 4 vectors of K and a
  * product take 13 of 16 ymm; integers of q are in memory. In weighted V 8 sums, 4 vectors of V, a
  * broadcast and a product take 14.
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounds the weights of a panel, times the scales of V, to integers (step 16 of ../../README.md),
- * for 4 blocks of columns of V together. Each row and block gets one scale for its integers. The 16
- * scales of 4 rows and 4 blocks fill one vector, and their inverses take one division. A file
- * defines the function dot (see pairs.h), and then includes this header.
+ * Multiplies the weights of a panel by the scales of V, and rounds the products to integers (step
+ * 16 of ../../README.md), for 4 blocks of columns of V together. Each row and block gets one scale
+ * for its integers. The 16 scales of 4 rows and 4 blocks fill one vector, and their inverses take
+ * one division. A file defines the function dot (see pairs.h), and then includes this header.
  *
  * For each row and block, a vector of 16 keys takes 3 instructions for the largest weight, and then
  * 5 instructions for the integers.

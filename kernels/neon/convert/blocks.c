@@ -19,8 +19,8 @@ static inline float half_everywhere(const char *from)
     return vgetq_lane_f32(vcvt_f32_f16(vcreate_f16(half)), 0);
 }
 
-/* Returns a vector of bytes. Byte i has all bits set if bit i of the 2 bytes at `from` is set, else
- * it is 0. */
+/* Returns a vector of bytes. If bit i of the 2 bytes at `from` is set, byte i has all bits set.
+ * Else byte i is 0. */
 static inline uint8x16_t bytes_from_bits(const uint8_t *from)
 {
     const uint8x8_t bit = vcreate_u8(0x8040201008040201);

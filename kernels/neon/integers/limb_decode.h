@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tile of decode that multiplies integers as two limbs (limbs.h), for the units of NEON that
- * multiply bytes. A file includes this header after it has defined
- *   load_block     the bytes of a block of K of FOUR keys, as block_sums needs them
- *   block_sums     the sums of the products of a block of K and of q, for FOUR keys
+ * multiply bytes. A file defines the functions in the list below, includes this header, and puts
+ * `decode` into its table.
+ *   load_block     loads the bytes of a block of K of FOUR keys, as block_sums needs them
+ *   block_sums     returns the sums of the products of a block of K and of q, for FOUR keys
  *   add_keys       adds the products of MANY keys of V and of the rows' weights to a tile's sums
- *   column_sums    the sums of 4 columns of a tile
- * and puts `decode` into its table.
+ *   column_sums    returns the sums of 4 columns of a tile
  *
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]).

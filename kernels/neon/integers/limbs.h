@@ -3,7 +3,7 @@
  * Integers of 16 bits as two bytes, for the units of NEON that multiply bytes (step 16 of
  * ../../README.md). An integer n of at most 127 * 256 in magnitude is 256 * high + low, and both
  * limbs are signed bytes. The limbs of LIMBS integers lie together: first the high, then the low
- * limbs. A file includes this header after it has defined LIMBS, which is 8 or 16.
+ * limbs. A file defines LIMBS, which is 8 or 16, and then includes this header.
  */
 #ifndef ATTNKIT_NEON_LIMBS_H
 #define ATTNKIT_NEON_LIMBS_H

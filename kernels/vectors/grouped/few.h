@@ -7,9 +7,9 @@
  *
  * A register tile has ROWS_AT_ONCE rows x FEW_VECTORS vectors. With AVX2 and AVX-512 it takes 8
  * accumulators, 2 vectors of words and 1 broadcast: 11 of 16 ymm or of 32 zmm registers. The chains
- * over words of even index come first. Their sums wait, in memory or in free registers, until the
- * chains over words of odd index are done. There are 6 loads for 8 multiply-adds, so the
- * multiply-adds limit the speed.
+ * over words of even index come first. The sums of these chains wait, in memory or in free
+ * registers, until the chains over words of odd index are done. There are 6 loads for 8
+ * multiply-adds, so the multiply-adds limit the speed.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_FEW_H
 #define ATTNKIT_VECTORS_GROUPED_FEW_H
@@ -98,7 +98,7 @@ static inline __attribute__((always_inline)) void load_rows(const float *sums, i
 
 /* Stores the words of a group of FEW_LANES keys, from `key` on, as words[word][key]. Keys from
  * `keys` on get the words of the last key. If a row of K ends before the group ends, the words
- * after its end come from the memory after the row. The sums leave these words out. */
+ * after the end of the row come from the memory after the row. The sums leave these words out. */
 static inline __attribute__((always_inline)) void transpose_keys(const struct rows *k, int64_t at,
                                                                  int key, int keys, float *words)
 {

@@ -14,7 +14,7 @@
  *   larger_bits                the larger bits of two vectors, as unsigned integers
  *   score_height, column_height    heights of the register tiles, which depend on their width
  *
- * A lane is a query row. The integers of a word of q or K are elements of a row, the integers of a
+ * A lane is a query row. The integers of a word of q or K are elements of a row. The integers of a
  * word of weights or V belong to several keys. panel_pairs.h has the entries for words of two
  * integers of 16 bits. Words are made once: words of K and V for all rows of an item, words of
  * weights for Q8_BLOCK columns.
