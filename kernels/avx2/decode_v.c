@@ -225,8 +225,8 @@ part_tile(const struct panel *panel, const struct weights *weights, int64_t firs
     }
 }
 
-/* Does the work of part_tile for any number of rows. All types share this function, because in
- * hardly any model value_dim is not a multiple of VECTOR. */
+/* Does the work of part_tile for any number of rows. All types share this function, because
+ * value_dim is a multiple of VECTOR in almost all models. */
 static __attribute__((noinline)) void weigh_part(const struct panel *panel,
                                                  const struct weights *weights, int64_t first)
 {

@@ -8,14 +8,15 @@
  * 4 vectors of products before the loop turns to other sums.
  *
  * n[r] are the 16-bit integers to which row r is rounded: its elements of q for scores, its weights
- * for weighted V. Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d],
- * scale of the block of q * scale of the block of K, s[r][key]). A vector has 8 elements of each of
- * two keys, so K need not be transposed. A block of 8 keys takes 32 instructions that widen bytes,
- * and for each row 16 vpmaddwd and 12 additions. Then 9 more instructions for each row add up the 4
- * sums of each key. Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over
- * keys of n[r][key] * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys
- * take 4 instructions that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and
- * 2 additions.
+ * for weighted V.
+ * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
+ * block of q * scale of the block of K, s[r][key]). A vector has 8 elements of each of two keys, so
+ * K need not be transposed. A block of 8 keys takes 32 instructions that widen bytes, and for each
+ * row 16 vpmaddwd and 12 additions. Then 9 more instructions for each row add up the 4 sums of each
+ * key.
+ * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
+ * * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4 instructions
+ * that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2 additions.
  *
  * A product is followed by additions that depend on each other. So the next bytes are widened
  * before the current ones are multiplied. Without this order, decoding took 1.1 times as long on a
