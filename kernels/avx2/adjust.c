@@ -6,8 +6,8 @@
  *
  * A capped score takes a division and some 25 other operations, 12 of them multiplications or
  * multiply-adds. These operations depend on each other and take some 70 cycles. Four vectors side
- * by side hide this latency. Each vector needs four registers. With the constants this is more than
- * 16 registers, so some values are on the stack.
+ * by side hide this latency. Each vector needs four registers. Four vectors and the constants need
+ * more than 16 registers, so some values are on the stack.
  */
 #include "kernels/avx2/avx2.h"
 

@@ -16,7 +16,7 @@
  * memory. binary32 is the exception (is_transposed_before). Registers: 8 vectors of the next step,
  * 8 sums, 2 scales and 2 elements take 20 of 32 zmm. Constants take the other registers. If rows of
  * a 16-bit type share sets of L1, whole cache lines are transposed (gains_by_lines), half of the
- * keys at a time. This takes 8 more registers.
+ * keys at a time. These transposes take 8 more registers.
  *
  * For few rows of binary32, memory limits the speed. For types of 8 or 16 bits, shuffles and FMA
  * together limit the speed. Prefetches are spread evenly and go through one row after the other.

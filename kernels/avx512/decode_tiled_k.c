@@ -109,8 +109,8 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    /* Elements of 16 bits come from memory faster if only 2 tiles are read at a time. 3 or 4 rows
-     * of 2 tiles have enough sums to keep the FMA ports busy. */
+    /* Elements of 16 bits come from memory faster if only 2 tiles are read at a time. With 3 or 4
+     * rows, 2 tiles have enough sums to keep the FMA ports busy. */
     const int vectors = rows > 2 && (type == TYPE_F16 || type == TYPE_BF16) ? 2 : MAX_VECTORS;
     const int most_keys = vectors * VECTOR;
     const int64_t steps = (panel->block->k.dim + STEP - 1) / STEP;

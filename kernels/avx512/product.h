@@ -76,8 +76,8 @@ static __attribute__((cold, noinline)) void settle_y(const struct product *p)
 }
 
 /* Adds the products of step d, for a group of rows. In large tiles, the FMAs of half of the rows
- * broadcast x anew for each vector. This saves the broadcast instruction, and there are cycles left
- * for the additional loads. */
+ * broadcast x anew for each vector. These rows need no separate broadcast instruction, and there
+ * are cycles left for the additional loads. */
 static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,
                                                            int64_t d, const int rows,
                                                            const int vectors,
@@ -132,7 +132,7 @@ product_tile(const struct product *p, const float *x, int first, int64_t out,
     return has_nan(acc, rows, vectors);
 }
 
-/* Computes all outputs of a group of rows, which stays in L1. Returns whether a sum is NaN. */
+/* Computes all outputs of a group of rows. The group stays in L1. Returns whether a sum is NaN. */
 static inline __attribute__((always_inline)) bool product_group(const struct product *p,
                                                                 const float *x, int first,
                                                                 struct requests *requests,

@@ -107,7 +107,7 @@ product_tile(const struct product *p, const float *x, int first, int64_t out, co
         settle_tile(p, first, rows, out);
 }
 
-/* Computes the outputs of all whole tiles, for a group of rows, which stays in L1. */
+/* Computes the outputs of all whole tiles, for a group of rows. The group stays in L1. */
 static inline __attribute__((always_inline)) void
 whole_tiles_of(const struct product *p, const float *x, int first, const int rows)
 {

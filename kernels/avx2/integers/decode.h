@@ -19,7 +19,7 @@
  * that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2 additions.
  *
  * A product is followed by additions that depend on each other. So the next bytes are widened
- * before the current ones are multiplied. Without this order, decoding took 1.1 times as long on a
+ * before the current bytes are multiplied. Without this order, decoding took 1.1 times as long on a
  * Zen 4. Registers: in scores 4 sums, 4 sums of the previous pair of keys, 4 vectors of K and a
  * product take 13 of 16 ymm; integers of q are in memory. In weighted V 8 sums, 4 vectors of V, a
  * broadcast and a product take 14.
