@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scores of a panel: s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. Lanes are query rows,
- * and K is broadcast from memory. prefill.c calls `scores` for every panel and block of keys.
- * weights.c and careful.c call `scores`, too. In careful.c the lanes are keys.
+ * and K is broadcast from memory. prefill.c calls `scores` with one panel and one block of keys at
+ * a time. weights.c and careful.c call `scores`, too. In careful.c the lanes are keys.
  *
  * A register tile has 4 keys x 3 vectors. 12 accumulators, 3 vectors of q and 1 broadcast take all
  * 16 ymm. Each d takes 12 FMA and 7 loads. The two FMA ports limit the speed: they take 6 cycles

@@ -2,7 +2,7 @@
  *
  * Weighted V of a panel: o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of
  * p[key][lane] * v[key][c]). Lanes are query rows, and V is broadcast from memory. prefill.c calls
- * weighted_v for every panel and block of keys, after softmax.
+ * weighted_v with one panel and one block of keys at a time, after softmax.
  *
  * A register tile has 4 columns x 3 vectors. 12 accumulators, 3 vectors of p and 1 broadcast take
  * all 16 ymm. Each key takes 12 FMA and 7 loads. The two FMA ports limit the speed: they take 6

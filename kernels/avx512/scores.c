@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scores of a panel: s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. Lanes are query rows,
- * and K is broadcast from memory. prefill.c calls `scores` for every panel and block of keys.
- * weights.c and careful.c call `scores`, too. In careful.c the lanes are keys.
+ * and K is broadcast from memory. prefill.c calls `scores` with one panel and one block of keys at
+ * a time. weights.c and careful.c call `scores`, too. In careful.c the lanes are keys.
  *
  * A register tile has 6 keys x 4 vectors. 24 accumulators, 4 vectors of q and 1 broadcast take 29
  * of 32 zmm. Each d takes 24 FMA and 10 loads. The FMA ports limit the speed: they take 12 cycles

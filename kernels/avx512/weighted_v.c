@@ -2,7 +2,7 @@
  *
  * Weighted V of a panel: o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of
  * p[key][lane] * v[key][c]). Lanes are query rows, and V is broadcast from memory. prefill.c calls
- * weighted_v for every panel and block of keys, after softmax.
+ * weighted_v with one panel and one block of keys at a time, after softmax.
  *
  * A register tile has 6 columns x 4 vectors. 24 accumulators, 4 vectors of p and 1 broadcast take
  * 29 of 32 zmm. Each key takes 24 FMA and 10 loads. The FMA ports limit the speed: they take 12
