@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns the scores of a block into weights: s becomes 2^(t - M'), with t = s * scale_log2 and M' =
- * max(M, ceil(max t)). The function also updates row_max and row_sum of the state. Lanes are query
+ * max(M, ceil(max t)). `softmax` also updates row_max and row_sum of the state. Lanes are query
  * rows, so that no operation is horizontal. prefill.c calls `softmax` between scores and weighted
  * V. heads.c and weights.c call `softmax`, too.
  *

@@ -5,7 +5,7 @@
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 32 bytes of each of 16 keys as 8 vectors of 32-bit units, with 1, 2 or 4 elements in a
- * unit. A step takes 8 loads, 8 inserts from memory, and 24 shuffles. In addition, each element of
+ * unit. A step takes 8 loads, 8 inserts from memory, and 24 shuffles. In addition, an element of
  * all keys takes the instructions that widen the element and an FMA for each row. The FMA
  * broadcasts q, because a separate broadcast took a tenth of the time. A tile is 2 vectors of keys,
  * because the sums of one vector are too few to keep the FMA ports busy.
