@@ -17,7 +17,7 @@
 #include "kernels/kernels.h"
 
 enum {
-    FEW_ROWS = VECTOR / 2, /* the largest number of rows that are few */
+    FEW_ROWS = VECTOR / 2, /* a panel with at most this many query rows has few rows */
     ROWS_AT_ONCE = VECTOR < 8 ? 2 : 4,
     FEW_VECTORS = 2,
     FEW_LANES = FEW_VECTORS * VECTOR
@@ -171,7 +171,8 @@ static inline void copy_columns(const struct rows *v, int64_t c, int first, int 
     }
 }
 
-/* Adds the products of the parts and the last columns of V, from c on, to sums[row][lane]. */
+/* Adds the products of the parts of the weights (softmax.h) and the last columns of V, from c on,
+ * to sums[row][lane]. */
 static __attribute__((noinline)) void add_last_columns(const float *parts, int rows,
                                                        const struct rows *v, int64_t c, int words,
                                                        bool is_short, float *sums)
@@ -187,7 +188,8 @@ static __attribute__((noinline)) void add_last_columns(const float *parts, int r
     }
 }
 
-/* Adds the products of the parts and FEW_LANES columns of V, from c on, to sums[row][lane]. */
+/* Adds the products of the parts of the weights (softmax.h) and FEW_LANES columns of V, from c on,
+ * to sums[row][lane]. */
 static inline __attribute__((always_inline)) void add_columns(const float *parts, int rows,
                                                               const struct rows *v, int64_t c,
                                                               int words, bool is_short, float *sums)
