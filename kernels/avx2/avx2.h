@@ -133,8 +133,8 @@ static inline floats split_exponent(floats x, floats *e)
 }
 
 enum {
-    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors: it hides the latency of the
-                         instructions */
+    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors: enough to hide the latency of
+                         the instructions */
 };
 
 /* Returns 2^(n - POWER_HEADROOM), or +0 for n = LEAST_POWER - 1. `rounded` is n + 1.5 * 2^23, so
@@ -147,12 +147,12 @@ static inline __m256 shrunk_power_of_two(__m256 rounded)
 }
 
 /* Sets x[i] to 2^x[i], or to +0 if x[i] rounds to less than LEAST_POWER. x[i] is <= 0 or NaN. NaN
- * stays NaN. The results have the bits of SLEEF's u10 exp2f in its FMA form, which
- * tests/kernels/elementary.c compares. The polynomial in x - round(x) is SLEEF's, times
- * 2^POWER_HEADROOM. This factor changes only exponents. The function is inline, because a call
- * would spill the registers of its caller. All vectors go through a stage before the next stage
- * begins. If each vector went through all stages before the next vector, a core's scheduler would
- * hold only about three sequences of 11 dependent instructions, too few to keep its ports busy. */
+ * stays NaN. The results have the bits of SLEEF's u10 exp2f in its FMA form. The polynomial in x -
+ * round(x) is SLEEF's, times 2^POWER_HEADROOM. This factor changes only exponents. The function is
+ * inline, because a call would spill the registers of its caller. Each stage of the computation
+ * runs on all n vectors before the next stage begins. If one vector after the other went through
+ * all stages, a core's scheduler would hold only about three sequences of 11 dependent
+ * instructions, too few to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m256 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
@@ -236,9 +236,10 @@ static inline __attribute__((always_inline)) void load_line(const enum type type
         x[j] = load_as_f32(type, from, j * VECTOR, VECTOR);
 }
 
-/* Returns the height of a register tile of `vectors` vectors. A tile of 2 or 3 vectors has 12
- * accumulators, which leave room for 3 vectors and a broadcast in 16 ymm. A tile of one vector has
- * 8 accumulators, which keep two ports with a latency of 4 busy. */
+/* Returns the height of a register tile that is `vectors` vectors wide. The height is a number of
+ * keys or value columns. A tile of 2 or 3 vectors has 12 accumulators, which leave room for 3
+ * vectors and a broadcast in 16 ymm. A tile of one vector has 8 accumulators, which keep two ports
+ * with a latency of 4 busy. */
 static inline int full_height(int vectors)
 {
     return vectors == 3 ? 4 : vectors == 2 ? 6 : 8;

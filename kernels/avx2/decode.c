@@ -7,7 +7,7 @@
  */
 #include "kernels/avx2/decode.h"
 
-/* Returns the maximum of the lanes of each vector. No lane is NaN. */
+/* Returns, for each vector, the maximum of its lanes. No lane is NaN. */
 static inline __m128 max_of_each(const __m256 x[PANEL_ROWS])
 {
     __m128 m[PANEL_ROWS];
@@ -17,9 +17,9 @@ static inline __m128 max_of_each(const __m256 x[PANEL_ROWS])
     return _mm_max_ps(_mm_max_ps(m[0], m[1]), _mm_max_ps(m[2], m[3]));
 }
 
-/* Stores the weights of VECTOR keys in `weights`, transposed: p has a vector for each row,
- * `weights` has PANEL_ROWS numbers for each key. Returns `sum` plus these weights, a sum for each
- * row. */
+/* Stores the weights of VECTOR keys in `weights`, transposed: p has a vector of keys for each row,
+ * and `weights` gets PANEL_ROWS numbers for each key. Lane r of `sum` is the sum of row r. Returns
+ * `sum` plus these weights. */
 static inline __m128 store_weights(__m256 p[PANEL_ROWS], float (*weights)[PANEL_ROWS], __m128 sum)
 {
     const __m256 low_01 = _mm256_unpacklo_ps(p[0], p[1]), high_01 = _mm256_unpackhi_ps(p[0], p[1]);
@@ -54,7 +54,7 @@ static inline __m128 first_four(floats x)
     return _mm256_castps256_ps128(x);
 }
 
-/* Returns no rows to prefetch, because the scores have already prefetched V. */
+/* Returns no rows to prefetch, because V was prefetched while the scores were computed. */
 static inline struct ahead ahead_in_softmax(const struct scores *scores)
 {
     (void)scores;

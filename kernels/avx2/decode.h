@@ -20,8 +20,8 @@ struct scores {
 };
 
 /* Rows to prefetch in the course of other work. The struct is used every few dozen cycles and has
- * to stay in registers. Therefore it is a local variable. A struct without rows needs no special
- * case. */
+ * to stay in registers. Therefore the struct is a local variable. A struct without rows needs no
+ * special case. */
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
@@ -66,7 +66,7 @@ static inline void begin_tile(struct ahead *ahead)
     ahead->times_left -= ahead->times;
 }
 
-/* Prefetches the next cache lines to L2. They may lie in several rows. */
+/* Prefetches the next cache lines to L2. These lines may lie in several rows. */
 static inline __attribute__((always_inline)) void prefetch_over_rows(struct ahead *ahead)
 {
     for (int64_t i = 0; i < ahead->lines; i++) {
@@ -84,9 +84,9 @@ static inline __attribute__((always_inline)) void prefetch_over_rows(struct ahea
 }
 
 /* Prefetches the next cache lines to L2 while rows of `type` are read. The lines need not exist: a
- * prefetch never faults. For TYPE_Q8_0 only the loop of prefetch_over_rows is used, because these
- * rows leave no registers for a second loop. The function is always inlined, because gcc drops
- * calls of a function that does nothing but prefetch. */
+ * prefetch never faults. For TYPE_Q8_0 only the loop of prefetch_over_rows is used, because the
+ * code that reads these rows leaves no registers for a second loop. The function is always inlined,
+ * because gcc drops calls of a function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead,
                                                                  const enum type type)
 {
@@ -99,7 +99,8 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
         _mm_prefetch(ahead->at, _MM_HINT_T1);
 }
 
-/* Returns the rows of V to prefetch while the scores go through `tiles` tiles of K. */
+/* Returns the rows of V to prefetch while the scores of `tiles` tiles of keys are computed, with
+ * `times` calls of prefetch_ahead in each tile. */
 static inline struct ahead v_ahead(const struct panel *panel, int64_t tiles, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;
@@ -109,9 +110,9 @@ static inline struct ahead v_ahead(const struct panel *panel, int64_t tiles, int
 
 /* An addition of integers turns VECTOR adjacent bytes into the floats byte + LARGE. For TYPE_Q8_0,
  * a multiply-add with the scale then subtracts LARGE * scale. LARGE * scale is exact if the scale
- * is finite, because LARGE has 2 bits and the scale 11. The sign of a zero is lost, but no result
- * depends on it. A conversion would take a port that multiplies. The addition takes a different
- * port. */
+ * is finite, because LARGE has 2 significant bits and the scale has 11. The sign of a zero is lost,
+ * but no result depends on this sign. A conversion would take a port that multiplies. The addition
+ * takes a different port. */
 #define LARGE 0x1.8p23f
 
 static inline __m256 add_large(const char *bytes)
@@ -129,8 +130,8 @@ static inline __attribute__((always_inline)) __m256 load_bytes(const char *bytes
                       : _mm256_sub_ps(add_large(bytes), _mm256_set1_ps(LARGE));
 }
 
-/* Returns the scale of a block of TYPE_Q8_0 in lane 0, and the next two bytes, elements of the
- * block, in lane 1. These loads and shuffles run on more ports than insertions. */
+/* Returns the scale of a block of TYPE_Q8_0 in lane 0. Lane 1 holds the next two bytes, which are
+ * elements of the block. These loads and shuffles run on more ports than insertions. */
 static inline __m128i scale_bits(const char *block)
 {
     int bits;
@@ -163,7 +164,7 @@ scales_at(const enum type type, const struct key_rows *rows, const char *const *
 }
 
 /* Returns n <= VECTOR elements of a row of any type from element d on, with zeros after them. For
- * TYPE_Q8_0 the elements are in one block, for TYPE_I8 they share a scale. */
+ * TYPE_Q8_0 the elements are in one block. For TYPE_I8 the elements share a scale. */
 static inline __attribute__((always_inline)) __m256
 load_part(const struct key_rows *rows, const char *const *row, int64_t d, int64_t n)
 {

@@ -5,15 +5,15 @@
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 16 bytes of each of 8 keys as 4 vectors of 32-bit units, with 1, 2 or 4 elements in a unit.
- * This takes 4 loads, 4 inserts from memory, and 8 shuffles. Then an element of all keys takes the
- * instructions that widen it (three for a byte) and an FMA per row. A tile is 2 vectors of keys, so
- * that there are enough chains for the FMA ports, and a broadcast of q serves both vectors.
- * Registers: 8 units, at most 8 sums and a broadcast are more than the 16 ymm, so some units are on
- * the stack.
+ * A step takes 4 loads, 4 inserts from memory, and 8 shuffles. In addition, an element of all keys
+ * takes the instructions that widen the element (three for a byte) and an FMA for each row. A tile
+ * is 2 vectors of keys. So there are enough chains for the FMA ports, and a broadcast of q serves
+ * both vectors. Registers: 8 units, at most 8 sums and a broadcast are more than the 16 ymm, so
+ * some units are on the stack.
  *
  * For few rows of binary32, memory limits the speed. For types of 8 or 16 bits, shuffles and FMA
- * together limit the speed. Prefetches are spread evenly and go through one row after the other. In
- * bursts, or with one cache line of each row in turn, they would delay the loads.
+ * together limit the speed. Prefetches are spread evenly and go through one row after the other.
+ * Prefetches in bursts, or of one cache line of each row in turn, would delay the loads.
  */
 #include "kernels/avx2/steps.h"
 
@@ -21,8 +21,8 @@
  * then a second step makes the byte a number. For TYPE_I8 the place is the uppermost byte. A
  * conversion then gives UPPER_BYTE times the number, so the scale is divided by UPPER_BYTE. For
  * TYPE_Q8_0 the place is the second byte. An exclusive or then gives the number + BYTE_ZERO, and a
- * multiply-add with the scale subtracts BYTE_ZERO * scale. That product is exact as in add_large,
- * because BYTE_ZERO has 9 bits. */
+ * multiply-add with the scale subtracts BYTE_ZERO * scale. BYTE_ZERO * scale is exact if the scale
+ * is finite, because BYTE_ZERO has 9 significant bits and the scale has 11. */
 #define UPPER_BYTE 0x1p24f
 #define BYTE_ZERO 0x1.01p15f
 
@@ -77,8 +77,9 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* Adds the products of element d of all keys. `is_large` is passed on to multiply_add. It is false
- * for bytes, because gcc would otherwise spill more registers in the long loop bodies for bytes. */
+/* Adds the products of element d of all keys. `is_large` is passed on to multiply_add. `is_large`
+ * is false for bytes, because gcc would otherwise spill more registers in the long loop bodies for
+ * bytes. */
 static inline __attribute__((always_inline)) void
 add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m256 s[][MAX_TILE],
             const int vectors, const int rows, const bool is_large)
@@ -119,9 +120,9 @@ struct byte_scales {
     __m256 scale[MAX_TILE], zero[MAX_TILE];
 };
 
-/* Takes the scales for element d of vector j. `key` is the first row of the vector. Returns false
- * if scale_number would not be exact, because a scale of TYPE_I8 is too small or a scale of
- * TYPE_Q8_0 is not finite. */
+/* Sets the arguments of scale_number for vector j and the group of elements that begins at element
+ * d. `key` is the first row of the vector. Returns false if scale_number would not be exact,
+ * because a scale of TYPE_I8 is too small or a scale of TYPE_Q8_0 is not finite. */
 static inline __attribute__((always_inline)) bool
 take_scales(const enum type type, const struct key_rows *rows, const char *const *key, int64_t d,
             struct byte_scales *scales, const int j)
@@ -172,8 +173,8 @@ add_bytes(const enum type type, const struct panel *panel, const char *const *ke
     }
 }
 
-/* Continues the chains of the tile's scores from element d on. d is less than STEP bytes from the
- * end of the row, or 0 if the whole tile is recomputed. */
+/* Continues the chains of the tile's scores from element d on. If the whole tile is recomputed, d
+ * is 0. Else element d is less than STEP bytes from the end of the row. */
 static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
                                                     int64_t d, struct scores *scores)
 {
@@ -214,12 +215,13 @@ static inline __attribute__((always_inline)) void take_lines(const char *const *
     }
 }
 
-/* If rows of TYPE_F32 share sets of L1 and are not copied as a whole (gains_by_copies), adds the
- * products of all their whole cache lines, and reads each line only once. Returns the number of
- * elements that are done. The next lines are copied before the current lines are multiplied,
- * because L1 could not keep prefetched lines of so many rows. Other types would gain nothing,
- * because arithmetic limits their speed. The lines of a single vector of keys all fit into a set,
- * so a tile of one vector does not call this function. */
+/* Adds the products of all whole cache lines of rows of TYPE_F32, and reads each line only once.
+ * Does nothing if the rows do not share sets of L1. Rows that are copied as a whole
+ * (gains_by_copies) do not come here. Returns the number of elements of a row that are done. The
+ * next lines are copied before the current lines are multiplied, because L1 could not keep
+ * prefetched lines of so many rows. Other types would gain nothing, because arithmetic limits their
+ * speed. The lines of a single vector of keys all fit into a set, so a tile of one vector does not
+ * call this function. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct panel *panel, int first,
                                                                __m256 s[][MAX_TILE],
                                                                struct ahead *ahead,
@@ -245,8 +247,8 @@ static inline __attribute__((always_inline)) int64_t add_lines(const struct pane
     return whole;
 }
 
-/* Computes the scores of `vectors` vectors of keys from `first` on. If `copied` is not NULL, it has
- * the rows of these keys, else they are among the rows of the block. */
+/* Computes the scores of `vectors` vectors of keys from `first` on. If `copied` is not NULL, it
+ * points to copies of the rows of these keys. Else the rows are read from the block. */
 static inline __attribute__((always_inline)) void
 score_tile(const enum type type, const struct panel *panel, const char *const *copied, int first,
            struct scores *scores, struct ahead *ahead, const int vectors, const int rows)
@@ -312,11 +314,11 @@ struct copies {
     const char *row[MAX_TILE * VECTOR];
 };
 
-/* Returns whether to copy rows before they are multiplied. To copy rows of TYPE_F32 that share sets
- * of L1, and to multiply the copies, takes less time than to multiply the rows in place, because L1
- * loses their cache lines. Other rows are copied only if there are gaps between them and they come
- * from memory. They gain, because a copy reads one row after the other, each from its beginning to
- * its end. */
+/* Returns whether to copy rows before they are multiplied. If rows of TYPE_F32 share sets of L1,
+ * copies save time: while the rows are multiplied in place, L1 loses their cache lines before all
+ * of a line has been read. Other rows of TYPE_F32 are copied only if there are gaps between them
+ * and they come from memory. For these rows, copies save time because copying reads one row after
+ * the other, each from its beginning to its end. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;
@@ -326,9 +328,9 @@ static inline bool gains_by_copies(const struct panel *panel)
            (share_sets(k->row) || (apart && panel->far && panel->block->large));
 }
 
-/* Copies the rows of a tile whose first key is `first`. After the row of key keys - 1, this row is
- * repeated. The function is not inlined, because the code for each number of rows calls this
- * function. */
+/* Copies the rows of a tile whose first key is `first`. The last key is keys - 1. Its row is
+ * repeated until the tile is full. The function is not inlined, so that the code for all numbers of
+ * query rows shares one copy of this function. */
 static __attribute__((noinline)) void copy_rows(const struct key_rows *k, int first, int keys,
                                                 struct copies *copies)
 {

@@ -3,11 +3,11 @@
  * The scores of decode where K lies in tiles: s[r][key] = chain over d of fma(q[r][d], k[key][d]).
  * decode.c calls decode_tiled_k.
  *
- * Lanes are keys, in the order of memory. Each vector of element d takes one load, which widens it,
- * and an FMA for each row. Registers: 8 sums, 2 vectors of K, their scales and a broadcast take 13
- * of 16 ymm. TYPE_Q8_0 also takes 2 vectors of `zero` and not_finite, which makes 16. A tile of 2
- * rows has 4 vectors of K, and some of its scales are on the stack. FMA or memory limits the speed.
- * A quantised element takes one more multiplication, by its scale.
+ * Lanes are keys, in the order of memory. Each vector of element d takes one load, which widens the
+ * elements, and an FMA for each row. Registers: 8 sums, 2 vectors of K, their scales and a
+ * broadcast take 13 of 16 ymm. TYPE_Q8_0 also takes 2 vectors of `zero` and one of not_finite, and
+ * so all 16. A tile of 2 rows has 4 vectors of K, and some of its scales are on the stack. FMA or
+ * memory limits the speed. A quantised element takes one more multiplication, by its scale.
  */
 #include "kernels/avx2/decode.h"
 
@@ -96,7 +96,8 @@ add_element(const enum type type, const float *const q[], int64_t d, struct k_ti
 }
 
 /* Computes the scores of `vectors` vectors of keys from `first` on. Returns false if `exact` is set
- * and a scale of TYPE_Q8_0 is not finite. The scores are then wrong. */
+ * and a scale of TYPE_Q8_0 is not finite. In this case the scores are wrong, and the caller has to
+ * compute them again without `exact`. */
 static inline __attribute__((always_inline)) bool
 score_tiles(const enum type type, const struct panel *panel, int first, struct scores *scores,
             struct ahead *ahead, const bool exact, const int vectors, const int rows)
@@ -123,8 +124,8 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
             for (int i = 0; i < STEP; i++)
                 add_element(type, panel->q, d + i, tile, &scales, s, exact, vectors, rows);
         }
-        /* For TYPE_Q8_0 the compiler may copy the body of this loop, because without the copies gcc
-         * spills more in the loop above. */
+        /* For TYPE_Q8_0 the compiler may unroll this loop, because gcc spills more registers in the
+         * loop above if this loop is not unrolled. */
         for (const int64_t rest = type == TYPE_Q8_0 ? end : unbounded(end); d < rest; d++)
             add_element(type, panel->q, d, tile, &scales, s, exact, vectors, rows);
     }

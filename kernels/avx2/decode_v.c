@@ -40,8 +40,8 @@ struct group_scales {
 };
 
 /* Collects the scales of column c of all keys. Returns false if a scale of TYPE_Q8_0 is not finite.
- * This is done once for all tiles of the group, because scales lie far from each other and have to
- * be widened. */
+ * The scales are collected once for all tiles of the group, because they lie far from each other
+ * and have to be widened. */
 static inline __attribute__((always_inline)) bool collect_scales(const enum type type,
                                                                  const struct panel *panel,
                                                                  int64_t c,
@@ -62,9 +62,9 @@ static inline __attribute__((always_inline)) bool collect_scales(const enum type
 }
 
 /* Returns the address of the columns in a row. The assembly hides where the row's address comes
- * from, so that the compiler uses the offset as the index of loads. Otherwise it would keep, in a
- * register for each vector, the offset plus the vector's distance from the first column, and there
- * are too few registers. */
+ * from, so that the compiler uses the offset as the index of loads. Otherwise the compiler would
+ * keep, in a register for each vector, the offset plus the vector's distance from the first column.
+ * There are too few registers for this. */
 static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
     const char *data = *row;
@@ -82,8 +82,8 @@ load_scale(const enum type type, const struct key_rows *v, int key, const char *
     return _mm256_cvtph_ps(_mm_broadcastw_epi16(scale_bits(data + place)));
 }
 
-/* Loads pairs of vectors of TYPE_BF16: the first of a pair has the even columns, the second the odd
- * columns. */
+/* Loads pairs of vectors of TYPE_BF16: the first vector of a pair has the even columns, the second
+ * vector has the odd columns. */
 static inline __attribute__((always_inline)) void load_even_odd(const char *data, __m256 x[],
                                                                 const int vectors)
 {
@@ -225,8 +225,8 @@ part_tile(const struct panel *panel, const struct weights *weights, int64_t firs
     }
 }
 
-/* Does the work of part_tile for any number of rows. All types share this function, because the
- * value_dim of hardly any model leaves columns that fill less than a vector. */
+/* Does the work of part_tile for any number of rows. All types share this function, because
+ * value_dim is a multiple of VECTOR in almost all models. */
 static __attribute__((noinline)) void weigh_part(const struct panel *panel,
                                                  const struct weights *weights, int64_t first)
 {

@@ -39,8 +39,8 @@ static inline counters next_key(counters key, uint32_t step)
     return _mm256_add_epi32(key, low_words(step));
 }
 
-/* Returns the first words of some counters. The words are in an order from which store_factors
- * unpacks factors in the order of keys. */
+/* Returns word 0 of COUNTERS counters: `first` and the numbers after it. They are in an order from
+ * which store_factors unpacks factors in the order of keys. */
 static inline counters counters_from(uint32_t first)
 {
     return _mm256_add_epi64(low_words(first), _mm256_setr_epi64x(0, 2, 1, 3));

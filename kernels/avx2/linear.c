@@ -6,9 +6,9 @@
  *
  * A register tile has 4 rows x 3 vectors. 12 accumulators, 3 vectors of w and 1 broadcast take all
  * 16 ymm. Each d takes 12 FMA and 7 loads. The FMA ports limit the speed: they take 6 cycles for
- * each d. There are few other instructions, because a thread executes only 3 instructions in a
- * cycle while the other thread of its core is busy. A product of few rows reads each tile of the
- * matrix once for each register tile of rows, and memory limits the speed of the product.
+ * each d. Other instructions are kept few, because a thread executes only 3 instructions in a cycle
+ * while the other thread of its core is busy. A product of few rows reads each tile of the matrix
+ * once for each register tile of rows, and memory limits the speed of the product.
  */
 #include "kernels/linear/ahead.h"
 #include "kernels/avx2/avx2.h"
@@ -19,7 +19,7 @@ enum {
     WIDTH = 3,     /* vectors of outputs of a register tile */
     FEW_ROWS = 4,  /* rows of a register tile of few_product */
     FEW_TILES = 4, /* tiles of the matrix that a register tile of a single row reads side by side */
-    AHEAD = 384,   /* bytes by which prefetches are ahead in a tile; more bytes were slower */
+    AHEAD = 384,   /* bytes by which prefetches are ahead in a tile; more were slower */
     SHORT_TILE = 8192, /* bytes; in a tile of at most this size, prefetches come too late */
 };
 

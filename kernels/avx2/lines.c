@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Lines of numbers, one number for each key of a block: lines that are added to scores, lines
- * reduced to some of the keys, and the mean of several rows. kernels/attention calls bias_line for
- * each query row and block that has a bias. The number of instructions limits the speed: a vector
- * of a bias with a slope takes a dozen instructions.
+ * reduced to some of the keys, and the mean of several rows. mask.c of kernels/attention calls
+ * bias_line to make the line of a query row for a block. The number of instructions limits the
+ * speed: a vector of a bias with a slope takes a dozen instructions.
  */
 #include "kernels/avx2/avx2.h"
 
-/* Returns lanes of all ones where the bit of the lane is set, and 0 elsewhere. Lane i has bit i. */
+/* Returns a vector: all bits of lane i are set if bit i of `bits` is set, else lane i is 0. */
 static inline __m256 lanes_of(uint64_t bits)
 {
     const __m256i own = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -33,7 +33,8 @@ static inline floats numbers_from(int first)
 void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
 {
     enum { QUAD = 4 };
-    /* For each set of the 4 keys of a quad: the lanes of the keys in the set, a byte for each. */
+    /* For each set of the 4 keys of a quad: the lanes of the keys in the set, a byte for each lane.
+     */
     static const uint32_t places[1 << QUAD] = {0x0,   0x0,     0x1,     0x100,    0x2,   0x200,
                                                0x201, 0x20100, 0x3,     0x300,    0x301, 0x30100,
                                                0x302, 0x30200, 0x30201, 0x3020100};

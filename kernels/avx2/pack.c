@@ -2,13 +2,13 @@
  *
  * Transposes rows: q_t[d][lane] = rows[lane][d], by 8x8 transposes in registers. The loops call
  * pack_q for the query rows of a panel, for groups of rows of x (linear.c), and for other rows and
- * lines that become lanes. A transpose takes 8 loads, 24 shuffles and 8 stores. The shuffles limit
- * the speed.
+ * lines of numbers whose elements have to lie in lanes. A transpose takes 8 loads, 24 shuffles and
+ * 8 stores. The shuffles limit the speed.
  */
 #include "kernels/avx2/avx2.h"
 
 /* Packs eight lanes from dimension d on. `left` is the number of dimensions to pack, at most
- * VECTOR. For whole vectors it is a constant. */
+ * VECTOR. For whole vectors `left` is a constant. */
 static inline __attribute__((always_inline)) void
 pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, float *q_t)
 {

@@ -45,8 +45,8 @@ static inline __attribute__((always_inline)) void transpose_pairs(__m256 x[4])
 }
 
 /* Loads STEP bytes of VECTOR keys, `at` bytes from the beginnings of their rows. unit[i] becomes
- * unit i of all keys. For TYPE_F16 each 128 bits hold the first element of 4 keys, then the
- * second. */
+ * unit i of all keys. For TYPE_F16 each 128 bits hold the first elements of 4 keys, then the second
+ * elements of these keys. */
 static inline __attribute__((always_inline)) void
 load_units(const enum type type, const char *const *key, int64_t at, __m256 unit[UNITS])
 {

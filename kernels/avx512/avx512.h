@@ -132,17 +132,16 @@ static inline floats split_exponent(floats x, floats *e)
 }
 
 enum {
-    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors: it hides the latency of the
-                         instructions */
+    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors: enough to hide the latency of
+                         the instructions */
 };
 
 /* Sets x[i] to 2^x[i], or to +0 if x[i] rounds to less than LEAST_POWER. x[i] is <= 0 or NaN. NaN
- * stays NaN. The results have the bits of SLEEF's u10 exp2f in its FMA form, which
- * tests/kernels/elementary.c compares. The polynomial in x - round(x) is SLEEF's. The function is
- * inline, because a call would spill the registers of its caller. All vectors go through a stage
- * before the next stage begins. If each vector went through all stages before the next vector, a
- * core's scheduler would hold too few sequences of 9 dependent instructions to keep its ports
- * busy. */
+ * stays NaN. The results have the bits of SLEEF's u10 exp2f in its FMA form. The polynomial in x -
+ * round(x) is SLEEF's. The function is inline, because a call would spill the registers of its
+ * caller. Each stage of the computation runs on all n vectors before the next stage begins. If one
+ * vector after the other went through all stages, a core's scheduler would hold too few sequences
+ * of 9 dependent instructions to keep its ports busy. */
 static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
@@ -221,9 +220,10 @@ static inline __attribute__((always_inline)) void load_line(const enum type type
         x[j] = load_as_f32(type, from, j * VECTOR, VECTOR);
 }
 
-/* Returns the height of a register tile of `vectors` vectors. A tile of 4 vectors has 24
- * accumulators, which leave room for 4 vectors and a broadcast in 32 zmm. Tiles of fewer vectors
- * have at least 8 accumulators, which keep two ports with a latency of 4 busy. */
+/* Returns the height of a register tile that is `vectors` vectors wide. The height is a number of
+ * keys or value columns. A tile of 4 vectors has 24 accumulators, which leave room for 4 vectors
+ * and a broadcast in 32 zmm. Tiles of fewer vectors have at least 8 accumulators, which keep two
+ * ports with a latency of 4 busy. */
 static inline int full_height(int vectors)
 {
     return vectors == 4 ? 6 : 8;

@@ -7,7 +7,7 @@
  */
 #include "kernels/avx512/decode.h"
 
-/* Returns the maximum of the lanes of each vector. No lane is NaN. */
+/* Returns, for each vector, the maximum of its lanes. No lane is NaN. */
 static inline __m128 max_of_each(const __m512 x[PANEL_ROWS])
 {
     __m128 m[PANEL_ROWS];
@@ -20,16 +20,17 @@ static inline __m128 max_of_each(const __m512 x[PANEL_ROWS])
     return _mm_max_ps(_mm_max_ps(m[0], m[1]), _mm_max_ps(m[2], m[3]));
 }
 
-/* Stores the weights of VECTOR keys in `weights`, transposed: p has a vector for each row,
- * `weights` has PANEL_ROWS numbers for each key. Returns `sum` plus these weights, a sum for each
- * row. */
+/* Stores the weights of VECTOR keys in `weights`, transposed: p has a vector of keys for each row,
+ * and `weights` gets PANEL_ROWS numbers for each key. Lane r of `sum` is the sum of row r. Returns
+ * `sum` plus these weights. */
 static inline __m128 store_weights(const __m512 p[PANEL_ROWS], float (*weights)[PANEL_ROWS],
                                    __m128 sum)
 {
     const __m512 low_01 = _mm512_unpacklo_ps(p[0], p[1]), high_01 = _mm512_unpackhi_ps(p[0], p[1]);
     const __m512 low_23 = _mm512_unpacklo_ps(p[2], p[3]), high_23 = _mm512_unpackhi_ps(p[2], p[3]);
-    /* key_i holds the weights of keys i, i + 4, i + 8 and i + 12. first_ij holds the first two of
-     * these keys for key_i and key_j, last_ij the last two. */
+    /* key_i holds the weights of keys i, i + 4, i + 8 and i + 12. first_ij holds the weights of the
+     * first two keys of key_i and of key_j. last_ij holds the weights of the last two keys of key_i
+     * and of key_j. */
     const __m512 key_0 = _mm512_shuffle_ps(low_01, low_23, 0x44);
     const __m512 key_1 = _mm512_shuffle_ps(low_01, low_23, 0xee);
     const __m512 key_2 = _mm512_shuffle_ps(high_01, high_23, 0x44);
@@ -63,7 +64,7 @@ static inline __m128 first_four(floats x)
     return _mm512_castps512_ps128(x);
 }
 
-/* Returns the rows of V that the scores have not prefetched. */
+/* Returns the rows of V that were not prefetched while the scores were computed. */
 static inline struct ahead ahead_in_softmax(const struct scores *scores)
 {
     return scores->v;

@@ -14,8 +14,8 @@ enum {
 };
 
 /* Rows to prefetch in the course of other work. The struct is used every few dozen cycles and has
- * to stay in registers. Therefore it is a local variable. A struct without rows needs no special
- * case. */
+ * to stay in registers. Therefore the struct is a local variable. A struct without rows needs no
+ * special case. */
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
@@ -72,9 +72,9 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
     }
 }
 
-/* Returns whether to prefetch the rows into L1. Rows of 16-bit types with gaps between them then
- * take 0.9 of the time that they take with prefetches into L2. With prefetches into L1, all other
- * rows take longer. */
+/* Returns whether to prefetch the rows into L1. With prefetches into L1, rows of 16-bit types with
+ * gaps between them take 0.9 of the time that they take with prefetches into L2. All other rows
+ * take longer with prefetches into L1. */
 static inline bool gains_by_first(const enum type type, const struct ahead *ahead)
 {
     return (type == TYPE_F16 || type == TYPE_BF16) && ahead->apart;
@@ -88,8 +88,8 @@ struct scores {
     float scale_log2;
 };
 
-/* Returns the rows of V to prefetch. While the scores go through K, they call prefetch_ahead
- * `times` times. Softmax then calls it once for each vector of keys. */
+/* Returns the rows of V to prefetch. The code of the scores calls prefetch_ahead `times` times.
+ * Then softmax calls prefetch_ahead once for each vector of keys. */
 static inline struct ahead v_ahead(const struct panel *panel, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;

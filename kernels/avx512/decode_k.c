@@ -5,22 +5,22 @@
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 32 bytes of each of 16 keys as 8 vectors of 32-bit units, with 1, 2 or 4 elements in a
- * unit. This takes 8 loads, 8 inserts from memory, and 24 shuffles. Then an element of all keys
- * takes the instructions that widen it and an FMA per row. The FMA broadcasts q, because a separate
- * broadcast took a tenth of the time. A tile is 2 vectors of keys, because the sums of one vector
- * are too few to keep the FMA ports busy.
+ * unit. A step takes 8 loads, 8 inserts from memory, and 24 shuffles. In addition, an element of
+ * all keys takes the instructions that widen the element and an FMA for each row. The FMA
+ * broadcasts q, because a separate broadcast took a tenth of the time. A tile is 2 vectors of keys,
+ * because the sums of one vector are too few to keep the FMA ports busy.
  *
  * Shuffles run only on one of the two ports that execute FMAs. If all shuffles of a step came
  * before its FMAs, the other port would be idle during the shuffles. Therefore the shuffles of the
- * next step are placed among the FMAs of a step, and their results are stored in memory. binary32
- * is the exception (is_transposed_before). Registers: 8 vectors of the next step, 8 sums, 2 scales
- * and 2 elements take 20 of 32 zmm. Constants take the other registers. If rows of a 16-bit type
- * share sets of L1, whole cache lines are transposed (gains_by_lines), half of the keys at a time.
- * This takes 8 more registers.
+ * next step are placed among the FMAs of a step, and the results of the shuffles are stored in
+ * memory. binary32 is the exception (is_transposed_before). Registers: 8 vectors of the next step,
+ * 8 sums, 2 scales and 2 elements take 20 of 32 zmm. Constants take the other registers. If rows of
+ * a 16-bit type share sets of L1, whole cache lines are transposed (gains_by_lines), half of the
+ * keys at a time. These transposes take 8 more registers.
  *
  * For few rows of binary32, memory limits the speed. For types of 8 or 16 bits, shuffles and FMA
- * together limit the speed. Prefetches are spread evenly and go through one row after the other. In
- * bursts, or with one cache line of each row in turn, they would delay the loads.
+ * together limit the speed. Prefetches are spread evenly and go through one row after the other.
+ * Prefetches in bursts, or of one cache line of each row in turn, would delay the loads.
  *
  * A byte b of TYPE_Q8_0 becomes b * scale without a conversion: b + 128 is put into the mantissa of
  * 2^16 or 2^8, which makes x = b + c with c = 2^16 + 128 or 2^8 + 128. Then x * scale - c * scale
@@ -39,7 +39,7 @@
 
 /* --------------------------------------------------------------------------------- scales */
 
-/* Takes the scales of the TYPE_I8 group at element d. */
+/* Sets the scales to those of the TYPE_I8 group at element d, divided by UPPER_BYTE. */
 static inline __attribute__((always_inline)) void take_group(const struct key_rows *k,
                                                              const char *const *key, int64_t d,
                                                              struct scales *scales,
@@ -58,8 +58,8 @@ static inline __attribute__((always_inline)) void take_group(const struct key_ro
 
 /* ------------------------------------------------------------------------------- widening */
 
-/* Returns b + 128 + 2^16 for the byte b that begins at bit 7 of `bits`, by setting the exponent
- * bits around it. */
+/* Returns b + 128 + 2^16 for the byte b that begins at bit 7 of `bits`: keeps only this byte, flips
+ * its sign bit, and sets the exponent of 2^16. */
 static inline __m512 add_2_16(__m512i bits)
 {
     return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
@@ -86,7 +86,7 @@ static inline __attribute__((always_inline)) __m512 widen_block(__m512i bits, co
 }
 
 /* Returns byte i of a unit of TYPE_I8 times UPPER_BYTE * scale; the caller has divided the scale by
- * UPPER_BYTE. Different ports move the four bytes. */
+ * UPPER_BYTE. The instructions that move the four bytes run on different ports. */
 static inline __attribute__((always_inline)) __m512 widen_byte(__m512i bits, const int i,
                                                                __m512 scale)
 {
@@ -122,7 +122,7 @@ static inline __attribute__((always_inline)) __m512 widen_element(const enum typ
 /* ------------------------------------------------------------------------------ prefetches */
 
 /* The rows that are prefetched into L1. K_COPIED: none, because the rows of K are copies, which are
- * there already. */
+ * in L1 already. */
 enum hints {
     NOTHING_NEAR,
     K_NEAR,
@@ -131,9 +131,9 @@ enum hints {
 };
 
 /* Returns whether to prefetch K into L1. A cache line of binary32 takes half the work of a line of
- * a 16-bit type, so the next line of binary32 is needed sooner. With these prefetches, 16-bit types
- * took up to 5 % longer if K was in a cache of the CPU already, so they are prefetched only if K
- * and V are larger than L2. Bytes gain nothing. */
+ * a 16-bit type, so the next line of binary32 is needed sooner. With prefetches into L1, 16-bit
+ * types took up to 5 % longer if K was in a cache of the CPU already. So rows of 16-bit types are
+ * prefetched into L1 only if K and V are larger than L2. Types of bytes gain nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;
@@ -160,8 +160,8 @@ static inline int asks_of_step(const enum type type)
 /* ---------------------------------------------------------------------------------- tiles */
 
 /* Returns whether a step is transposed during the FMAs of the step before it. binary32 is the
- * exception: with 1 or 2 rows it has more shuffles than FMAs, and the shuffles wait longer for
- * memory. */
+ * exception: with 1 or 2 rows, binary32 has more shuffles than FMAs, and the shuffles wait longer
+ * for memory. */
 static inline bool is_transposed_before(const enum type type)
 {
     return type != TYPE_F32;
@@ -218,10 +218,10 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
 }
 
 /* Adds the products of all whole cache lines of rows of TYPE_F32, and reads each line only once.
- * Returns the number of elements that are done. The function is used only for rows that share sets
- * of L1 and are not copied as a whole (gains_by_copies). For other rows that are in L1, this
- * function would take a tenth more time than add_step, because the FMAs wait longer while a whole
- * line is transposed. */
+ * Returns the number of elements of a row that are done. The function is used only for rows that
+ * share sets of L1 and are not copied as a whole (gains_by_copies). For other rows that are in L1,
+ * this function would take a tenth more time than add_step, because the FMAs wait longer while a
+ * whole line is transposed. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct scored_tile *tile,
                                                                __m512 s[][MAX_TILE],
                                                                struct ahead *ahead,
@@ -270,8 +270,8 @@ static __m512 load_any(const struct key_rows *k, const char *const *row, int64_t
     }
 }
 
-/* Continues the chains of the tile's scores from element d on. d is less than STEP bytes from the
- * end of the row, or 0 if the whole tile is recomputed. */
+/* Continues the chains of the tile's scores from element d on. If the whole tile is recomputed, d
+ * is 0. Else element d is less than STEP bytes from the end of the row. */
 static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
                                                     int64_t d, struct scores *scores)
 {
@@ -349,7 +349,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
             load_blocks(place, k->dim, &blocks, vectors);
     }
     for (; first < last; first += keys) {
-        /* After the last tile there is no next tile, and any keys may stand for it. */
+        /* After the last tile there is no next tile, and any keys may take its place. */
         const char *const *const next = k->row + first + (first + keys < last ? keys : 0);
         const struct scored_tile tile = {panel,  panel->block->k.row + first, next, first, &steps,
                                          &blocks};
@@ -394,9 +394,9 @@ struct copies {
     const char *row[MAX_TILE * VECTOR];
 };
 
-/* Returns whether to copy rows before they are multiplied. To copy rows of TYPE_F32 that share sets
- * of L1, and to multiply the copies, takes less time than to multiply the rows in place, because L1
- * loses their cache lines. */
+/* Returns whether to copy rows before they are multiplied. If rows of TYPE_F32 share sets of L1,
+ * copies save time: while the rows are multiplied in place, L1 loses their cache lines before all
+ * of a line has been read. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;
@@ -515,9 +515,9 @@ static inline __attribute__((always_inline)) void bring_line_near(struct place p
         _mm_prefetch(place.key[key] + place.at, _MM_HINT_T0);
 }
 
-/* Adds the products of half a line, the elements from d on. A tile has two vectors of keys:
- * meanwhile transposes the next line of the vector with number `half`, and prefetches into L1 the
- * line that is transposed during the next half. */
+/* Adds the products of half a line, the elements from d on. A tile has two vectors of keys.
+ * Meanwhile the next line of one of these vectors is transposed: of the first vector if `half` is
+ * 0, else of the second. The line that is transposed during the next half is prefetched into L1. */
 static inline __attribute__((always_inline)) void add_half(const enum type type,
                                                            const struct lined_tile *tile, int64_t d,
                                                            const int half, __m512 s[][MAX_TILE],
@@ -588,7 +588,7 @@ static inline __attribute__((always_inline)) void score_lined_rows(const enum ty
     for (int half = 0; half < 2; half++)
         transpose_step(type, (struct place){row, half * STEP}, &tile.now->half[half], MAX_TILE);
     for (; tile.first + VECTOR < panel->most; tile.first += keys, tile.key += keys) {
-        /* After the last tile there is no next tile, and any keys may stand for it. */
+        /* After the last tile there is no next tile, and any keys may take its place. */
         tile.next = tile.first + keys + VECTOR < panel->most ? tile.key + keys : row;
         score_lined_tile(type, &tile, scores, &ahead, rows);
     }

@@ -4,9 +4,9 @@
  * decode.c calls decode_tiled_k.
  *
  * Lanes are keys, in the order of memory. Element d of all keys of a tile takes one load, which
- * widens it, and an FMA for each row. Up to 4 tiles are read side by side. Registers: at most 16
- * sums, 4 vectors of K, their scales and a broadcast take 25 of 32 zmm. FMA or memory limits the
- * speed. A quantised element takes one more multiplication, by its scale.
+ * widens the elements, and an FMA for each row. Up to 4 tiles are read side by side. Registers: at
+ * most 16 sums, 4 vectors of K, their scales and a broadcast take 25 of 32 zmm. FMA or memory
+ * limits the speed. A quantised element takes one more multiplication, by its scale.
  */
 #include "kernels/avx512/decode.h"
 
@@ -109,8 +109,8 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
-    /* Elements of 16 bits come from memory faster if only 2 tiles are read at a time. 3 or 4 rows
-     * of 2 tiles have enough sums to keep the FMA ports busy. */
+    /* Elements of 16 bits come from memory faster if only 2 tiles are read at a time. With 3 or 4
+     * rows, 2 tiles have enough sums to keep the FMA ports busy. */
     const int vectors = rows > 2 && (type == TYPE_F16 || type == TYPE_BF16) ? 2 : MAX_VECTORS;
     const int most_keys = vectors * VECTOR;
     const int64_t steps = (panel->block->k.dim + STEP - 1) / STEP;

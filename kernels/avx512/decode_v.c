@@ -40,7 +40,7 @@ static inline struct columns columns_at(const enum type type, const struct key_r
 
 /* Returns the address of the columns in a row. The assembly hides where the address comes from.
  * Otherwise the compiler would keep, in a register for each vector, the offset plus the vector's
- * distance from the first column, and there are too few registers. */
+ * distance from the first column. There are too few registers for this. */
 static inline const char *columns_of(const char *const *row, const struct columns *columns)
 {
     const char *data = *row + columns->offset;
@@ -50,8 +50,8 @@ static inline const char *columns_of(const char *const *row, const struct column
 
 /* The scales of TYPE_Q8_0: as binary32 for the keys of a step, and as binary16 for the keys of the
  * next step. The next scales are collected in memory, because moving a binary16 number into a
- * vector takes an FMA port. They are collected long before they are needed, because the load of all
- * scales waits until each store has reached the cache. */
+ * vector takes an FMA port. The next scales are collected long before they are needed, because the
+ * load of all scales waits until each store has reached the cache. */
 struct scales {
     _Alignas(32) float of[MAX_STEP][MAX_SCALES];
     _Alignas(16) uint16_t next[MAX_STEP][MAX_SCALES];
@@ -116,8 +116,8 @@ static inline const float *key_scales(const enum type type, const struct key_row
     return type == TYPE_I8 ? v->scales[key] + columns->scale : widened;
 }
 
-/* Adds the products of a key. If `sees` is NULL, adds them for all rows, else only for the rows
- * that see the key. */
+/* Adds the products of a key. If `sees` is NULL, adds the products for all rows, else only for the
+ * rows that see the key. */
 static inline __attribute__((always_inline)) void
 add_key(const enum type type, const char *const *row, const struct columns *columns,
         const float *scales, const float *weights, const __mmask16 *sees, __m512 sum[][MAX_COLUMNS],
@@ -141,9 +141,9 @@ add_key(const enum type type, const char *const *row, const struct columns *colu
     }
 }
 
-/* Returns whether to prefetch V into L1. The CPU does not foresee loads of rows with gaps between
- * them, and a load from L2 waits behind cache lines that come from memory. Only rows of 16-bit
- * types gain. */
+/* Returns whether to prefetch V into L1. The hardware prefetcher does not foresee loads of rows
+ * with gaps between them, and a load from L2 waits behind cache lines that come from memory. Only
+ * rows of 16-bit types gain. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const struct key_rows *const v = &panel->block->v;

@@ -2,7 +2,7 @@
  *
  * Linear maps: y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]. Lanes are outputs, and
  * x is broadcast. kernels/linear/linear.c calls `product` for each panel of the outputs and each
- * cut of the inputs, which is a range of at most 512 inputs.
+ * cut of the inputs. A cut is a range of at most 512 inputs.
  *
  * A register tile has 8 rows x 3 tiles of the matrix. 24 accumulators, 3 vectors of w and 1
  * broadcast take 28 of 32 zmm. Each d takes 24 FMA and 19 loads. The FMA ports limit the speed:
@@ -19,7 +19,7 @@
 enum {
     FEW_ROWS = 6,      /* rows of a register tile of few_product */
     FEW_TILES = 4,     /* tiles of the matrix that few rows read side by side */
-    AHEAD = 384,       /* bytes by which prefetches are ahead in a tile; more bytes were slower */
+    AHEAD = 384,       /* bytes by which prefetches are ahead in a tile; more were slower */
     SHORT_TILE = 8192, /* bytes; in a tile of at most this size, prefetches come too late */
 };
 

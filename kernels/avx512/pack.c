@@ -2,14 +2,15 @@
  *
  * Transposes rows: q_t[d][lane] = rows[lane][d], by 16x16 transposes in registers. The loops call
  * pack_q for the query rows of a panel, for groups of rows of x (linear.c), and for other rows and
- * lines that become lanes. A 16x16 transpose takes 16 loads, 64 shuffles and 16 stores. The
- * shuffles limit its speed. A group of rows fills half a vector. Its transpose takes 40 loads, 16
- * shuffles and 40 stores. The stores limit its speed.
+ * lines of numbers whose elements have to lie in lanes. A 16x16 transpose takes 16 loads, 64
+ * shuffles and 16 stores, and the shuffles limit the speed. A group of rows fills half a vector.
+ * The transpose of a group takes 40 loads, 16 shuffles and 40 stores, and the stores limit the
+ * speed.
  */
 #include "kernels/avx512/avx512.h"
 
 /* Packs sixteen lanes from dimension d on. `left` is the number of dimensions to pack, at most
- * VECTOR. For whole vectors it is a constant. */
+ * VECTOR. For whole vectors `left` is a constant. */
 static inline __attribute__((always_inline)) void
 pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, float *q_t)
 {
@@ -22,7 +23,7 @@ pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, fl
             _mm512_store_ps(q_t + i * lanes, r[i]);
 }
 
-/* Packs a group of rows. Each quarter of a vector transposes 4 elements of 4 rows. */
+/* Packs a group of rows. In each quarter of a vector, 4 elements of 4 rows are transposed. */
 static void pack_group(const float *const *rows, int64_t left, int64_t d, float *q_t)
 {
     _Alignas(64) float t[4][VECTOR];

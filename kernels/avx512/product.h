@@ -2,9 +2,9 @@
  *
  * The product of many rows for AVX-512: its register tile of 8 rows x 3 tiles of the matrix, and
  * the order of the register tiles. linear.c of this folder and product.c of kernels/avx512_bf16
- * include this file after they have defined two functions. multiply_step(x, w, sum, is_large)
- * returns sum + x * w. multiply_step_one(x, w, sum) returns sum + *x * w: it reads and broadcasts a
- * single x. A step multiplies an element of each row, or a pair of elements.
+ * define two functions, and then include this file. multiply_step(x, w, sum, is_large) returns sum
+ * + x * w. multiply_step_one(x, w, sum) returns sum + *x * w: it reads and broadcasts a single x. A
+ * step multiplies an element of each row, or a pair of elements.
  */
 #ifndef ATTNKIT_AVX512_PRODUCT_H
 #define ATTNKIT_AVX512_PRODUCT_H
@@ -76,8 +76,8 @@ static __attribute__((cold, noinline)) void settle_y(const struct product *p)
 }
 
 /* Adds the products of step d, for a group of rows. In large tiles, the FMAs of half of the rows
- * broadcast x anew for each vector. This saves the broadcast instruction, and there are cycles left
- * for the additional loads. */
+ * broadcast x anew for each vector. These rows need no separate broadcast instruction, and there
+ * are cycles left for the additional loads. */
 static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,
                                                            int64_t d, const int rows,
                                                            const int vectors,
@@ -98,8 +98,8 @@ static inline __attribute__((always_inline)) void multiply(const float *x, const
             acc[i][j] = multiply_step_one(x + d * ROW_GROUP + i, w_d[j], acc[i][j]);
 }
 
-/* Computes the group of rows at x, whose first row is `first`, and `vectors` tiles of the matrix
- * from output `out` on. Returns has_nan of the sums. */
+/* Computes the outputs of `vectors` tiles of the matrix, from output `out` on, for the group of
+ * rows at x. The first row of the group is `first`. Returns has_nan of the sums. */
 static inline __attribute__((always_inline)) bool
 product_tile(const struct product *p, const float *x, int first, int64_t out,
              struct requests *requests, const int rows, const int vectors)
@@ -132,7 +132,7 @@ product_tile(const struct product *p, const float *x, int first, int64_t out,
     return has_nan(acc, rows, vectors);
 }
 
-/* Computes all outputs of a group of rows, which stays in L1. Returns whether a sum is NaN. */
+/* Computes all outputs of a group of rows. The group stays in L1. Returns whether a sum is NaN. */
 static inline __attribute__((always_inline)) bool product_group(const struct product *p,
                                                                 const float *x, int first,
                                                                 struct requests *requests,

@@ -50,8 +50,8 @@ static inline __m512i load_two(const char *const *low, const char *const *high, 
         _mm256_loadu_si256((const __m256i *)(*high + at)), 1);
 }
 
-/* Interleaves, in each 128 bits, pieces of a and b of `bits` bits. The first half of the result
- * goes to a, the second half to b. */
+/* Interleaves pieces of a with pieces of b, in each 128 bits. A piece has `bits` bits. The first
+ * half of the result of each 128 bits goes to a, the second half to b. */
 static inline __attribute__((always_inline)) void interleave(const int bits, __m512i *a, __m512i *b)
 {
     const __m512i x = *a, y = *b;
@@ -142,7 +142,7 @@ struct scales {
 };
 
 /* Scales of the next blocks of TYPE_Q8_0, as binary16. The scales are collected in memory, because
- * moving a binary16 number into a vector takes an FMA port. They are collected a step or more
+ * moving a binary16 number into a vector takes an FMA port. The scales are collected a step or more
  * before they are needed, because the load of all scales waits until each store has reached the
  * cache. */
 struct next_blocks {
@@ -169,7 +169,8 @@ load_blocks(struct place place, int64_t elements, struct next_blocks *next, cons
             copy_blocks(place, next->scale + b, vectors * VECTOR, 1);
 }
 
-/* Takes the scales of the TYPE_Q8_0 block at element d. The next block is at `place`. */
+/* Sets the scales to those of the TYPE_Q8_0 block at element d. The next block is at `place`. If
+ * `next` has no more scales, loads scales from `place` on. */
 static inline __attribute__((always_inline)) void
 take_block(int64_t d, int64_t dim, struct place place, struct next_blocks *next,
            struct scales *scales, const int vectors)

@@ -15,8 +15,8 @@ struct scores {
     float scale_log2;
 };
 
-/* Returns the place of the scale of the 4 elements from `at` on: its index for TYPE_I8, the offset
- * of the block in bytes for TYPE_Q8_0. */
+/* Returns the place of the scale of the 4 elements from `at` on. For TYPE_I8 the place is the index
+ * of the scale, for TYPE_Q8_0 the offset of the block in bytes. */
 static inline int64_t scale_place(const enum type type, int64_t group, int64_t at)
 {
     if (type == TYPE_I8)

@@ -48,8 +48,8 @@ static inline __attribute__((always_inline)) void add_bias(const float *bias, co
             sum[i][j] = vaddq_f32(sum[i][j], vld1q_f32(bias + j * VECTOR));
 }
 
-/* Returns whether a sum is NaN, in rows of `vectors` vectors. If a sum is NaN, the caller goes
- * through y again and makes every NaN the same. The maximum of a NaN and any number is NaN. */
+/* Returns whether a sum is NaN. Each row has `vectors` vectors of sums. If a sum is NaN, the caller
+ * goes through y again and makes every NaN the same. The maximum of a NaN and any number is NaN. */
 static inline __attribute__((always_inline)) bool has_nan(const float32x4_t *sum, const int rows,
                                                           const int vectors)
 {
@@ -84,8 +84,8 @@ multiply(const float *x, const float *w, const int rows, float32x4_t sum[ROW_GRO
             sum[i][j] = vfmaq_n_f32(sum[i][j], w_d[j], x_d[i / VECTOR][i % VECTOR]);
 }
 
-/* Computes the group of rows at x, whose first row is `first`, and WIDTH vectors of outputs from
- * output `out` on. */
+/* Computes WIDTH vectors of outputs, from output `out` on, for the group of rows at x. The first
+ * row of the group is `first`. */
 static inline __attribute__((always_inline)) void
 product_tile(const struct product *p, const float *x, int first, int64_t out, const int rows)
 {
@@ -107,7 +107,7 @@ product_tile(const struct product *p, const float *x, int first, int64_t out, co
         settle_tile(p, first, rows, out);
 }
 
-/* Computes the outputs of all whole tiles, for a group of rows, which stays in L1. */
+/* Computes the outputs of all whole tiles, for a group of rows. The group stays in L1. */
 static inline __attribute__((always_inline)) void
 whole_tiles_of(const struct product *p, const float *x, int first, const int rows)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Lines of numbers, one number for each key of a block: lines that are added to scores, lines
- * reduced to some of the keys, and the mean of several rows. kernels/attention calls bias_line for
- * each query row and block that has a bias. The number of instructions limits the speed: a vector
- * of a bias with a slope takes a dozen instructions.
+ * reduced to some of the keys, and the mean of several rows. mask.c of kernels/attention calls
+ * bias_line to make the line of a query row for a block. The number of instructions limits the
+ * speed: a vector of a bias with a slope takes a dozen instructions.
  */
 #include "kernels/neon/neon.h"
 
@@ -13,7 +13,7 @@ static inline uint32_t bits_at(const uint64_t words[KEY_BLOCK / 64], int key)
     return words[key / 64] >> key % 64 & 0xf;
 }
 
-/* Returns lanes of all ones where the bit of the lane is set, and 0 elsewhere. Lane i has bit i. */
+/* Returns a vector: all bits of lane i are set if bit i of `bits` is set, else lane i is 0. */
 static inline uint32x4_t lanes_of(uint32_t bits)
 {
     static const uint32_t own_bits[VECTOR] = {1, 2, 4, 8};
@@ -47,7 +47,8 @@ static inline float32x4_t permute(float32x4_t x, uint32_t places)
 
 void attnkit_neon_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
 {
-    /* For each set of the 4 keys of a vector: the lanes of the keys in the set, a byte for each. */
+    /* For each set of the 4 keys of a vector: the lanes of the keys in the set, a byte for each
+     * lane. */
     static const uint32_t places[1 << VECTOR] = {0x0,   0x0,     0x1,     0x100,    0x2,   0x200,
                                                  0x201, 0x20100, 0x3,     0x300,    0x301, 0x30100,
                                                  0x302, 0x30200, 0x30201, 0x3020100};

@@ -132,8 +132,8 @@ static inline floats split_exponent(floats x, floats *e)
 }
 
 enum {
-    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors: it hides the latency of the
-                         instructions */
+    SIDE_BY_SIDE = 4, /* the best number of vectors for exp2_vectors: enough to hide the latency of
+                         the instructions */
 };
 
 /* Returns 2^(n - POWER_HEADROOM), or +0 for n = LEAST_POWER - 1. */
@@ -143,12 +143,11 @@ static inline float32x4_t shrunk_power_of_two(int32x4_t n)
 }
 
 /* Sets x[i] to 2^x[i], or to +0 if x[i] rounds to less than LEAST_POWER. x[i] is <= 0 or NaN. NaN
- * stays NaN. The results have the bits of SLEEF's u10 exp2f in its FMA form, which
- * tests/kernels/elementary.c compares. The polynomial in x - round(x) is SLEEF's, times
- * 2^POWER_HEADROOM. This factor changes only exponents. The function is inline, because a call
- * would spill the vectors of its caller. All vectors go through a stage before the next stage
- * begins. If each vector went through all stages before the next vector, the pipes would wait for
- * results. */
+ * stays NaN. The results have the bits of SLEEF's u10 exp2f in its FMA form. The polynomial in x -
+ * round(x) is SLEEF's, times 2^POWER_HEADROOM. This factor changes only exponents. The function is
+ * inline, because a call would spill the vectors of its caller. Each stage of the computation runs
+ * on all n vectors before the next stage begins. If one vector after the other went through all
+ * stages, the pipes would wait for results. */
 static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,

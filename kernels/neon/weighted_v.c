@@ -2,15 +2,16 @@
  *
  * Weighted V of a panel: o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of
  * fma(p[key][lane], v[key][c])). Lanes are query rows, and V is read from memory. prefill.c calls
- * weighted_v for every panel and block of keys, after softmax.
+ * weighted_v with one panel and one block of keys at a time, after softmax.
  *
  * A register tile has 8 columns x 3 vectors. 24 sums, 3 vectors of p and 2 of V take 29 of 32
  * registers. Each key takes 24 fmla, which limit the speed, and 5 loads. The last panel of an item
- * may have only 2 vectors or 1, with tiles of 8 x 2 or 16 x 1.
+ * may have only 2 vectors, with tiles of 8 x 2, or 1 vector, with tiles of 16 x 1.
  */
 #include "kernels/neon/neon.h"
 
-/* Adds one key to the sums of `height` columns of V, from row[0] on. 4 columns share a load. */
+/* Adds the products of one key to the sums of `height` columns of V. row[0] is the first of these
+ * columns. 4 columns share a load. */
 static inline __attribute__((always_inline)) void add_key(float32x4_t sum[][VECTORS],
                                                           const float *row, const float *p,
                                                           const int height, const int vectors)

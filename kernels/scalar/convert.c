@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts rows of 16-bit types, of byte types and of TYPE_Q8_0 to binary32 and back, and tiles of
- * K to binary32, an element at a time. The convert.c of every other folder must give the same bits.
- * blocks.c has the other types of blocks.
+ * Converts rows of 16-bit types, byte types and TYPE_Q8_0 to binary32 and, except for TYPE_F8_E4M3,
+ * from binary32, an element at a time. Converts tiles of K to binary32. The convert.c of every
+ * other folder must give the same bits. blocks.c has the other types of blocks.
  */
 #include "kernels/scalar/scalar.h"
 
@@ -132,8 +132,8 @@ static void narrow_bf16(const float *x, int64_t n, uint16_t *row)
         row[i] = bf16_from_float(x[i]);
 }
 
-/* Returns max |x| / 127. Compared as integers, magnitudes have the order of the numbers, and NaN
- * comes last. */
+/* Returns max |x| / 127. The bits of magnitudes, compared as integers, have the order of the
+ * magnitudes, and NaN comes last. */
 static float scale_of(const float *x, int64_t n)
 {
     uint32_t largest = 0;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * If there is a softcap or a bias or both, turns scores into t, which struct adjust of kernels.h
- * defines. prefill.c, careful.c and weights.c of kernels/attention call `adjust` after the scores,
- * and the decode tile calls it for each of its rows. The adjust.c of an instruction set includes
- * this file after it has defined magnitude, with_sign_of, min_with_nan, power_of_two and
- * unless_masked.
+ * defines. prefill.c, careful.c and weights.c of kernels/attention call `adjust` after the scores.
+ * The decode tile calls `adjust` for each of its rows. The adjust.c of an instruction set defines
+ * magnitude, with_sign_of, min_with_nan, power_of_two and unless_masked, and then includes this
+ * file.
  */
 #ifndef ATTNKIT_VECTORS_ADJUST_H
 #define ATTNKIT_VECTORS_ADJUST_H
 
 #include "kernels/kernels.h"
 
-/* Sets x[i] = tanh x[i], with the bits of scalar_tanh, which explains the method. As in
- * exp2_vectors, all n vectors go through a stage before the next stage begins. */
+/* Sets x[i] to tanh x[i]. The bits are the same as in scalar_tanh, whose comment explains the
+ * method. As in exp2_vectors, each stage of the computation runs on all n vectors before the next
+ * stage begins. */
 static inline __attribute__((always_inline)) void tanh_vectors(floats *x, const int n)
 {
     static const float coefficients[] = {0.133888692f, 0.333329290f, 0.666661263f, 1.0f};

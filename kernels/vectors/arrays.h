@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two functions of whole arrays. exp2, y = 2^x, is for merge.c, careful.c and mask.c of
+ * Two functions of whole arrays. exp2 computes y = 2^x for merge.c, careful.c and mask.c of
  * kernels/attention and for tests. The softmax and decode tiles contain the same operation.
- * multiply, which multiplies weights by the factors of dropout, is for prefill.c and careful.c.
+ * multiply multiplies weights by the factors of dropout, for prefill.c and careful.c.
  */
 #ifndef ATTNKIT_VECTORS_ARRAYS_H
 #define ATTNKIT_VECTORS_ARRAYS_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversion of rows whose blocks have less than a byte for an element, UNIT elements at a time.
- * The blocks.c of an instruction set includes this file after it has defined unit_scale,
- * half_everywhere, widen_unit, narrow_block and store_integers. store_integers stores the integers
- * of a unit as signed bytes.
+ * The blocks.c of an instruction set defines unit_scale, half_everywhere, widen_unit, narrow_block
+ * and store_integers, and then includes this file. store_integers stores the integers of a unit as
+ * signed bytes.
  */
 #ifndef ATTNKIT_VECTORS_BLOCKS_H
 #define ATTNKIT_VECTORS_BLOCKS_H
@@ -22,8 +22,8 @@ static inline __attribute__((always_inline)) void widen(const enum type type, co
     }
 }
 
-/* Writes the scale and the integers of each unit as a block of TYPE_Q8_0. Returns the place of the
- * next row. */
+/* Writes the scale and the integers of each unit as a block of TYPE_Q8_0. Returns the address after
+ * the last block, where the next row is to be written. */
 static inline __attribute__((always_inline)) char *
 unpack_row(const enum type type, const char *block, int64_t n, char *to)
 {

@@ -2,16 +2,16 @@
  *
  * The rounds of Philox for AVX2 and AVX-512. A word is the low half of 64 bits. The multiply
  * instruction reads words from low halves and ignores the upper halves. The low half of the product
- * is a word again. The dropout.c of each of the two instruction sets includes this file after it
- * has defined store_factors and the operations on counters.
+ * is a word again. The dropout.c of each of the two instruction sets defines store_factors and the
+ * operations on counters, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_DROPOUT_H
 #define ATTNKIT_VECTORS_DROPOUT_H
 
 #include "kernels/philox.h"
 
-/* Computes all four words of the counters after the first two rounds of Philox. At the call, c0
- * holds word 0 of each counter. */
+/* Computes the four words that each counter has after the first two rounds of Philox. At the call,
+ * c0 holds word 0 of each counter. */
 static inline void begin_words(const struct philox_start *start, struct words *w)
 {
     const counters product_0 = products(w->c0, low_words(PHILOX_0));

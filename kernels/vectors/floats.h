@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Small inline functions on vectors of floats. They are the same for all instruction sets. The
- * header of each instruction set includes this file after it has defined the types floats and
- * lane_mask and the operations fma_v, select_v and so on. Sums, differences, products and quotients
- * of vectors are written with the operators of C, each of which rounds once.
+ * Small inline functions on vectors of floats, with the same code for all instruction sets. The
+ * header of each instruction set defines the types floats and lane_mask and the operations fma_v,
+ * select_v and so on, and then includes this file. Sums, differences, products and quotients of
+ * vectors are written with the operators of C, each of which rounds once.
  */
 #ifndef ATTNKIT_FLOATS_H
 #define ATTNKIT_FLOATS_H
@@ -22,7 +22,8 @@ static inline floats minus_infinity(void)
 }
 
 /* Returns log x for x = 0, NaN, +inf or a normal x > 0. The bits are the same as in scalar_log,
- * which explains the method, and in SLEEF's Sleef_finz_logf*_u10 with FMA. */
+ * whose comment explains the method. They are also the bits of SLEEF's Sleef_finz_logf*_u10 with
+ * FMA. */
 static inline floats log_v(floats x)
 {
     const floats one = broadcast(1.0f);
@@ -56,9 +57,9 @@ static inline floats log_v(floats x)
 }
 
 /* Returns n, and hides from the compiler which values n can have. If gcc knows that a loop has few
- * iterations, it writes out the body for each iteration, and makes a copy of the whole loop for
- * either outcome of a comparison in it. For the last keys or elements of a tile, this is too much
- * code. */
+ * iterations, gcc writes out the body for each iteration. In addition, gcc copies the whole loop
+ * for each outcome of a comparison inside the loop. For the last keys or elements of a tile, these
+ * copies are too much code. */
 static inline int64_t unbounded(int64_t n)
 {
     __asm__("" : "+r"(n));

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Lines of the numbers that are added to scores, one number for each key of a block, and the mean
- * of several rows. mask.c of kernels/attention calls bias_line for each query row and block that
- * needs a line. weights.c calls mean. The lines.c of an instruction set includes this file after it
- * has defined mask_of_keys and numbers_from.
+ * of several rows. mask.c of kernels/attention calls bias_line to make the line of a query row for
+ * a block. weights.c calls mean. The lines.c of an instruction set defines mask_of_keys and
+ * numbers_from, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_LINES_H
 #define ATTNKIT_VECTORS_LINES_H

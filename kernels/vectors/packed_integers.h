@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The integers of ggml's blocks as signed bytes in a ymm, for AVX2 and AVX-512. A unit is UNIT
- * elements of a block (kernels/blocks.h). The blocks.c of each of the two instruction sets includes
- * this file after it has defined subtract_16_if_clear, add_16_if_set and one_if_set. These
+ * elements of a block (kernels/blocks.h). The blocks.c of each of the two instruction sets defines
+ * subtract_16_if_clear, add_16_if_set and one_if_set, and then includes this file. The three
  * functions change or make each byte according to the byte's bit in the block.
  */
 #ifndef ATTNKIT_VECTORS_PACKED_INTEGERS_H

@@ -2,8 +2,8 @@
  *
  * Rotation of pairs whose elements are `pairs` apart. A step rotates as many pairs as a vector has
  * lanes, with the first elements in one vector and the second elements in another. The rope.c of an
- * instruction set includes this file after it has defined rotate_interleaved, which rotates pairs
- * of neighbours.
+ * instruction set defines rotate_interleaved, which rotates pairs of neighbours, and then includes
+ * this file.
  */
 #ifndef ATTNKIT_VECTORS_ROPE_H
 #define ATTNKIT_VECTORS_ROPE_H

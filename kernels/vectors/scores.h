@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scores of a panel: s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. This file chooses the
- * heights of the register tiles and their order. prefill.c calls `scores` for every panel and block
- * of keys. The scores.c of an instruction set includes this file after it has defined scores_tile.
+ * heights of the register tiles and their order. prefill.c calls `scores` with one panel and one
+ * block of keys at a time. The scores.c of an instruction set defines scores_tile, and then
+ * includes this file.
  */
 #ifndef ATTNKIT_VECTORS_SCORES_H
 #define ATTNKIT_VECTORS_SCORES_H

@@ -3,8 +3,8 @@
  * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, and
  * the states of later chunks are folded into the total. A state or a total becomes the result: out
  * = o / l + 0 and lse = M ln 2 + log l. In panels the lanes are rows. In decode the elements of a
- * row's o lie side by side in memory. The state.c of an instruction set includes this file after it
- * has defined the operations on struct wide, which holds VECTOR numbers of binary64.
+ * row's o lie side by side in memory. The state.c of an instruction set defines the operations on
+ * struct wide, which holds VECTOR numbers of binary64, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_STATE_H
 #define ATTNKIT_VECTORS_STATE_H
@@ -168,9 +168,9 @@ static inline __attribute__((always_inline)) floats quotients(const enum numbers
                             : result(load_aligned(o), p->divisor);
 }
 
-/* Computes up to VECTOR columns from `column` on. Transposes them so that a register holds a row,
- * and stores the rows. Returns `spoilt`, in which a lane becomes NaN or infinite if a value of
- * this lane is NaN or infinite. */
+/* Computes up to VECTOR columns from `column` on. Transposes these columns so that a register holds
+ * a row, and stores the rows. Returns `spoilt`, in which a lane becomes NaN or infinite if a value
+ * of this lane is NaN or infinite. */
 static inline __attribute__((always_inline)) floats finish_tile(const enum numbers numbers,
                                                                 const struct part *p,
                                                                 int64_t column, int64_t columns,

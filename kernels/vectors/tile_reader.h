@@ -51,7 +51,8 @@ static inline __attribute__((always_inline)) void next_scales(const enum type ty
     }
 }
 
-/* Loads the next element of all keys, and multiplies it by its scale. */
+/* Loads the next element of all keys. If the type has scales, multiplies each element by its scale.
+ */
 static inline __attribute__((always_inline)) void
 next_line(const enum type type, struct tile_reader *tile, floats x[TILE_VECTORS])
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversion of tiles of K to binary32, for AVX2 and AVX-512. A step loads one element of all keys.
- * VECTOR elements of VECTOR keys are then transposed into rows. The convert.c of each of the two
- * instruction sets includes this file.
+ * After VECTOR steps, the elements are transposed into rows, VECTOR keys at a time. The convert.c
+ * of each of the two instruction sets includes this file.
  */
 #ifndef ATTNKIT_VECTORS_WIDEN_TILE_H
 #define ATTNKIT_VECTORS_WIDEN_TILE_H

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversion of rows whose blocks have less than a byte for an element: to binary32, to TYPE_Q8_0
- * and, for two types, from binary32. A step takes 32 elements. Their integers become signed bytes
- * in a ymm, by a shift, a table or a comparison of bits, and then four ymm of binary32. That takes
- * some 25 instructions. The four conversions, each of which needs a shuffle, and the four stores
- * limit the speed. Four ymm and the constants are live at a time. For TYPE_Q8_0 the signed bytes
- * are stored as they are, in some 9 instructions.
+ * (types without a minimum), and from binary32 (TYPE_Q4_0 and TYPE_Q5_0). A step converts 32
+ * elements in some 25 instructions. A shift, a table or a comparison of bits turns the integers of
+ * the elements into signed bytes in a ymm. The bytes then become four ymm of binary32. The four
+ * conversions, each of which needs a shuffle, and the four stores limit the speed. Four ymm and the
+ * constants are live at a time. For TYPE_Q8_0 the signed bytes are stored as they are, in some 9
+ * instructions.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/blocks.h"
@@ -19,8 +20,8 @@ static inline floats half_everywhere(const char *from)
     return _mm256_cvtph_ps(_mm_set1_epi16(half));
 }
 
-/* Returns a vector of bytes. Byte i has all bits set if bit i of the 4 bytes at `from` is set, else
- * it is 0. */
+/* Returns a vector of bytes. If bit i of the 4 bytes at `from` is set, byte i has all bits set.
+ * Else byte i is 0. */
 static inline __m256i bytes_from_bits(const char *from)
 {
     int bits;
@@ -44,7 +45,7 @@ static inline __m256i add_16_if_set(__m256i q, const char *bits)
     return _mm256_or_si256(q, _mm256_and_si256(bytes_from_bits(bits), _mm256_set1_epi8(16)));
 }
 
-/* Returns bytes of 1 where the bit is set, and of -1 elsewhere. */
+/* Returns a byte for each bit: 1 if the bit is set, else -1. */
 static inline __m256i one_if_set(const char *bits)
 {
     return _mm256_or_si256(_mm256_andnot_si256(bytes_from_bits(bits), _mm256_set1_epi8(-1)),
@@ -70,8 +71,9 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* Returns the element with the largest magnitude, or the first of several. Compared as integers,
- * magnitudes have the order of the numbers, and NaN comes last. */
+/* Returns the element with the largest magnitude. If several elements have this magnitude, returns
+ * the first of them. The bits of magnitudes, compared as integers, have the order of the
+ * magnitudes, and NaN comes last. */
 static inline float largest_of(const float *x)
 {
     enum { PARTS = UNIT / VECTOR };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to and from binary32, 8 elements at
- * a time. Loads and stores limit the speed, except in narrowing to bytes, which takes a division
- * for each element. Types with scales have functions of their own, so that the functions for other
- * types need not save registers.
+ * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to binary32 and, except for
+ * TYPE_F8_E4M3, from binary32, 8 elements at a time. Loads and stores limit the speed, except in
+ * narrowing to bytes, which takes a division for each element. Types with scales have functions of
+ * their own, so that the functions for other types need not save registers.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/blocks.h"
@@ -59,8 +59,8 @@ widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out
     }
 }
 
-/* Returns max |x| / 127. Compared as integers, magnitudes have the order of the numbers, and NaN
- * comes last. */
+/* Returns max |x| / 127. The bits of magnitudes, compared as integers, have the order of the
+ * magnitudes, and NaN comes last. */
 static float scale_of(const float *x, int64_t n)
 {
     const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tiles of decode that multiply integers (step 16 of ../../README.md), for AVX2 with and
- * without the unit AVX-VNNI. A file includes this header after it has defined dot and MANY_SUMS,
- * and puts `decode` into its table. dot adds two products to each sum of 32 bits. Its parameter
- * `sums` is the number of vectors of sums to which a loop adds in turn. If they are few, the
- * latency of dot matters. Scores of K in rows pass MANY_SUMS, because their loop soon turns to
- * other sums: a sum gets only 4 vectors of products.
+ * without the unit AVX-VNNI. A file defines dot and MANY_SUMS, includes this header, and puts
+ * `decode` into its table. dot adds two products to each sum of 32 bits. Its parameter `sums` is
+ * the number of vectors of sums to which a loop adds in turn. If there are few such vectors, the
+ * latency of dot matters. For scores of K in rows, `sums` is MANY_SUMS, because each sum gets only
+ * 4 vectors of products before the loop turns to other sums.
  *
- * n[r] are the 16-bit integers of row r: of q for scores, of the weights for weighted V.
+ * n[r] are the 16-bit integers to which row r is rounded: its elements of q for scores, its weights
+ * for weighted V.
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]). A vector has 8 elements of each of two keys, so
- * K need not be transposed. 8 keys and a block take 32 instructions that widen bytes, and for each
+ * K need not be transposed. A block of 8 keys takes 32 instructions that widen bytes, and for each
  * row 16 vpmaddwd and 12 additions. Then 9 more instructions for each row add up the 4 sums of each
- * key. Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of
- * n[r][key] * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4
- * instructions that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2
- * additions.
+ * key.
+ * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
+ * * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4 instructions
+ * that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2 additions.
  *
  * A product is followed by additions that depend on each other. So the next bytes are widened
- * before the current ones are multiplied. Without this order, decoding took 1.1 times as long on a
- * Zen 4. Registers: in scores 4 sums, 4 sums of the pair of keys before, 4 vectors of K and a
+ * before the current bytes are multiplied. Without this order, decoding took 1.1 times as long on a
+ * Zen 4. Registers: in scores 4 sums, 4 sums of the previous pair of keys, 4 vectors of K and a
  * product take 13 of 16 ymm; integers of q are in memory. In weighted V 8 sums, 4 vectors of V, a
  * broadcast and a product take 14.
  */
@@ -58,7 +59,7 @@ enum {
     EIGHT = 8,                  /* elements of a key in a vector */
     EIGHTS = Q8_BLOCK / EIGHT,  /* vectors of a block and a pair of keys */
     PAIRS = VECTOR / 2,         /* pairs of keys of a vector of scores: keys i and i + 4 */
-    STEPS = PAIRS * EIGHTS / 2, /* steps of a block; a step is HALF_BLOCK bytes of a pair */
+    STEPS = PAIRS * EIGHTS / 2, /* steps of a block; a step is HALF_BLOCK bytes of a pair of keys */
     HALF_STEPS = STEPS / 2,     /* steps of two pairs */
     STEPS_OF_PAIR = STEPS / PAIRS,
 };
@@ -234,7 +235,7 @@ struct scale_lines {
 
 /* The weights of each row of a panel and the scales of each block of V, in lines: a number for each
  * key. Each STEP_KEYS keys are in the order 0 to 3, 8 to 11, 4 to 7 and 12 to 15, so that the
- * instruction that packs them restores their order. */
+ * instruction that packs their integers restores the order of the keys. */
 struct weight_lines {
     _Alignas(32) float p[PANEL_ROWS][KEY_BLOCK];
     struct scale_lines scales[BLOCKS];
@@ -254,7 +255,7 @@ static inline int whole_steps(const struct panel *panel)
 }
 
 /* Returns the weights of two keys that lie VECTOR keys apart. A vector whose keys all come after
- * panel->most has no computed weights, so zeros take their place. */
+ * panel->most has no computed weights, so the function takes zeros instead. */
 static inline __m256 two_weights(const struct panel *panel, const struct weights *weights, int key)
 {
     const bool has_second = key / VECTOR * VECTOR + VECTOR < panel->most;
@@ -293,7 +294,7 @@ scales_apart(const enum type type, const struct key_rows *v, int key, int64_t c)
     return _mm256_cvtph_ps(_mm_unpacklo_epi64(four_scales(row, at), four_scales(row + VECTOR, at)));
 }
 
-/* Returns whether all scales are finite. */
+/* Sets the lines to the scales of the block at `column`. Returns whether all scales are finite. */
 static inline __attribute__((always_inline)) bool take_scales_of(const enum type type,
                                                                  const struct panel *panel,
                                                                  int64_t column,
@@ -410,8 +411,8 @@ round_row_of_block(const struct panel *panel, const struct weight_lines *lines, 
     }
 }
 
-/* Rounds the weights for the blocks of columns from column c on. If only one block is left, it is
- * repeated. */
+/* Rounds the weights for the blocks of columns from column c on. If only one block is left, this
+ * block is repeated. */
 static inline __attribute__((always_inline)) void
 round_weights(const struct panel *panel, int64_t c, struct weight_lines *lines,
               struct rounded_weights *w, const int rows)
@@ -477,7 +478,7 @@ add_pair(const struct column_words *v, const int16_t *n, __m256i sum[][SUMS], co
     }
 }
 
-/* Computes HALF_BLOCK columns from column `first` on, which are in block b of w. */
+/* Computes HALF_BLOCK columns from column `first` on. Their rounded weights are in block b of w. */
 static inline __attribute__((always_inline)) void weigh_half(const struct panel *panel,
                                                              const struct weights *weights,
                                                              const struct rounded_weights *w, int b,

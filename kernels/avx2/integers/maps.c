@@ -5,8 +5,8 @@
  *
  * A register tile has 3 rows x 4 vectors. 12 integer sums, a broadcast and a product take 14 of 16
  * ymm; the sums of binary32 are in L1. A step of 2 inputs takes 12 VPMADDWD, 12 additions and 3
- * broadcasts. The number of instructions limits the speed. VPMADDUBSW would need the same number,
- * because its sums of 16 bits have room for two products only.
+ * broadcasts. The number of instructions limits the speed. VPMADDUBSW would need the same number of
+ * instructions, because its sums of 16 bits have room for two products only.
  */
 #include "kernels/avx2/integers/bytes.h"
 
@@ -54,8 +54,8 @@ static inline __m256i add_products(__m256i sum, __m256i w, const int16_t *x)
     return _mm256_add_epi32(sum, _mm256_madd_epi16(w, broadcast_pair(x)));
 }
 
-/* VPMADDWD reads the words from memory. The compiler would load them by separate instructions into
- * registers, of which there are too few. */
+/* VPMADDWD reads the words from memory. Without the assembly, the compiler would load the words
+ * into registers by separate instructions, and there are too few registers. */
 static inline __m256i add_stored(__m256i sum, const char *w, const int16_t *x)
 {
     __m256i products;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversion of rows whose blocks have less than a byte for an element: to binary32, to TYPE_Q8_0
- * and, for two types, from binary32. 32 elements are converted at a time: their integers become
- * signed bytes in a ymm, by a shift, a table or masks of bits, and then two zmm of binary32. That
- * takes some 17 instructions for 32 elements. The two conversions and the two stores limit the
- * speed. Two zmm and the constants are live at a time. For TYPE_Q8_0 the signed bytes are stored as
- * they are, in some 9 instructions.
+ * (types without a minimum), and from binary32 (TYPE_Q4_0 and TYPE_Q5_0). A step converts 32
+ * elements in some 17 instructions. A shift, a table or masks of bits turn the integers of the
+ * elements into signed bytes in a ymm. The bytes then become two zmm of binary32. The two
+ * conversions and the two stores limit the speed. Two zmm and the constants are live at a time. For
+ * TYPE_Q8_0 the signed bytes are stored as they are, in some 9 instructions.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/blocks.h"
@@ -37,7 +37,7 @@ static inline __m256i add_16_if_set(__m256i q, const char *bits)
     return _mm256_mask_add_epi8(q, mask_at(bits), q, _mm256_set1_epi8(16));
 }
 
-/* Returns bytes of 1 where the bit is set, and of -1 elsewhere. */
+/* Returns a byte for each bit: 1 if the bit is set, else -1. */
 static inline __m256i one_if_set(const char *bits)
 {
     return _mm256_mask_blend_epi8(mask_at(bits), _mm256_set1_epi8(-1), _mm256_set1_epi8(1));
@@ -60,8 +60,9 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* Returns the element with the largest magnitude, or the first of several. Compared as integers,
- * magnitudes have the order of the numbers, and NaN comes last. */
+/* Returns the element with the largest magnitude. If several elements have this magnitude, returns
+ * the first of them. The bits of magnitudes, compared as integers, have the order of the
+ * magnitudes, and NaN comes last. */
 static inline float largest_of(const float *x)
 {
     __m512i magnitude[UNIT / VECTOR];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The entry pack_row of struct grouped_kernels, for words of two bf16. The grouped.c of a unit
- * includes this file after it has defined order_words.
+ * defines order_words, and then includes this file.
  */
 #ifndef ATTNKIT_AVX512_GROUPED_ROW_H
 #define ATTNKIT_AVX512_GROUPED_ROW_H

@@ -38,8 +38,8 @@ static inline __m512i words_of_rows(const uint16_t *high, const uint16_t *low, i
     return without_small(_mm512_or_si512(_mm512_slli_epi32(highs, 16), lows));
 }
 
-/* Rounds the elements of two vectors to bf16. Stores their words, and returns the bf16 as binary32
- * in *high and *low. */
+/* Rounds the elements of two vectors to bf16. Stores the words of the rounded elements, and returns
+ * the rounded elements as binary32 in *high and *low. */
 static inline void round_pair(floats *high, floats *low, float *words)
 {
     const __m512i halves = (__m512i)_mm512_cvtne2ps_pbh(*high, *low);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Pairs of integers for the tiles of decode that multiply integers (step 16 of ../../README.md).
- * The file that includes the tiles defines a function dot(sum, a, b). It multiplies the 16-bit
+ * The file that includes the tiles defines a function dot(sum, a, b). dot multiplies the 16-bit
  * integers of a and b, and adds the two products of each 32 bits to the 32-bit integers of sum.
  * AVX-512 BW takes two instructions for dot, and the unit VNNI takes one instruction.
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounds the weights of a panel, times the scales of V, to integers (step 16 of ../../README.md),
- * for 4 blocks of columns of V together. Each row and block gets one scale for its integers. The 16
- * scales of 4 rows and 4 blocks fill one vector, and their inverses take one division. A file
- * defines the function dot (see pairs.h), and then includes this header.
+ * Multiplies the weights of a panel by the scales of V, and rounds the products to integers (step
+ * 16 of ../../README.md), for 4 blocks of columns of V together. Each row and block gets one scale
+ * for its integers. The 16 scales of 4 rows and 4 blocks fill one vector, and their inverses take
+ * one division. A file defines the function dot (see pairs.h), and then includes this header.
  *
  * For each row and block, a vector of 16 keys takes 3 instructions for the largest weight, and then
  * 5 instructions for the integers.
@@ -32,8 +32,8 @@ struct weight_lines {
 /* For each tile, row and four keys, `n` has first the integers for the first block of the tile,
  * then the integers for the second block. The integers of four keys are in the order of keys 0, 2,
  * 1 and 3. The scale of row r and block b is at BLOCKS * r + b. `beginnings` has two numbers for
- * each tile and row, at index 0 and 2. The sums of the two blocks begin with them, which takes back
- * the EVEN_OFFSET that even_bytes adds. */
+ * each tile and row, at index 0 and 2. The sums of the two blocks of the tile begin with these
+ * numbers, which take back the EVEN_OFFSET that even_bytes adds. */
 struct rounded_weights {
     _Alignas(64) int16_t n[TILES][PANEL_ROWS][KEY_BLOCK / FOUR][2][FOUR];
     _Alignas(64) float scale[VECTOR];
@@ -98,8 +98,8 @@ load_scales(const char *key, const struct block_places *places, __m128i x[BLOCKS
 }
 
 /* Sets x[b] to the scales of block b of 8 keys. The loads write straight into vectors, on ports
- * that are idle here. This is not a loop, because gcc -O1 unrolls loops too late for the index of
- * _mm_insert_epi16 to be constant. */
+ * that are idle here. The eight calls are not a loop, because gcc -O1 unrolls loops too late for
+ * the index of _mm_insert_epi16 to be constant. */
 static inline __attribute__((always_inline)) void
 load_eight(const char *const *row, const struct block_places *places, __m128i x[BLOCKS])
 {

@@ -29,7 +29,7 @@ static inline struct place block_after(const struct key_rows *k, const char *con
     return (struct place){next, integers_in_row(k->type, 0)};
 }
 
-/* Takes the scales of the group of TYPE_I8 at element d. */
+/* Sets the scales to those of the TYPE_I8 group at element d. */
 static inline __attribute__((always_inline)) void take_group(const struct key_rows *k,
                                                              const char *const *key, int64_t d,
                                                              struct scales *scales,
@@ -133,7 +133,7 @@ score_integer_tiles(const struct panel *panel, int first, struct scores *scores,
             load_blocks(place, k->dim, &blocks, vectors);
     }
     for (; first < last; first += keys) {
-        /* After the last tile there is no next tile, and any keys may stand for it. */
+        /* After the last tile there is no next tile, and any keys may take its place. */
         const char *const *const next = k->row + first + (first + keys < last ? keys : 0);
         const struct scored_tile tile = {panel, k->row + first, next, first, &steps, &blocks};
         score_integer_tile(&tile, scores, ahead, vectors, rows);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores of decode with integers where K lies in tiles: scores.h has the formula. A file includes
- * this header after it has defined dot (pairs.h).
+ * Scores of decode with integers where K lies in tiles: scores.h has the formula. A file defines
+ * dot (pairs.h), and then includes this header.
  *
  * A unit is 4 elements of the 16 keys of a tile, which are 64 adjacent bytes. 2 shuffles bring the
  * bytes of a key together, 2 instructions make pairs, and each row takes 2 broadcasts and 2 dot. A

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversion of rows whose blocks have less than a byte for an element: to binary32, to TYPE_Q8_0
- * and, for two types, from binary32. A step takes 32 elements. Their integers become signed bytes
- * in two vectors, by a shift, a table or a test of bits, and then eight vectors of binary32. That
- * takes some 40 instructions. The eight conversions and the eight stores limit the speed. Ten
- * vectors and the constants are live at a time. For TYPE_Q8_0 the signed bytes are stored as they
- * are, in some 10 instructions.
+ * (types without a minimum), and from binary32 (TYPE_Q4_0 and TYPE_Q5_0). A step converts 32
+ * elements in some 40 instructions. A shift, a table or a test of bits turns the integers of the
+ * elements into signed bytes in two vectors. The bytes then become eight vectors of binary32. The
+ * eight conversions and the eight stores limit the speed. Ten vectors and the constants are live at
+ * a time. For TYPE_Q8_0 the signed bytes are stored as they are, in some 10 instructions.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
@@ -19,8 +19,8 @@ static inline float half_everywhere(const char *from)
     return vgetq_lane_f32(vcvt_f32_f16(vcreate_f16(half)), 0);
 }
 
-/* Returns a vector of bytes. Byte i has all bits set if bit i of the 2 bytes at `from` is set, else
- * it is 0. */
+/* Returns a vector of bytes. If bit i of the 2 bytes at `from` is set, byte i has all bits set.
+ * Else byte i is 0. */
 static inline uint8x16_t bytes_from_bits(const uint8_t *from)
 {
     const uint8x8_t bit = vcreate_u8(0x8040201008040201);
@@ -106,10 +106,10 @@ store_integers(const enum type type, const char *block, int64_t unit, char *to)
         vst1q_s8((int8_t *)to + half * UNIT / 2, integers(type, block, unit, half));
 }
 
-/* Returns the element with the largest magnitude, or the first of several. Compared as integers,
- * magnitudes have the order of the numbers, and NaN comes last. In each lane the search goes from
- * the last element to the first, so that it ends with the first of several elements of the same
- * magnitude. */
+/* Returns the element with the largest magnitude. If several elements have this magnitude, returns
+ * the first of them. The bits of magnitudes, compared as integers, have the order of the
+ * magnitudes, and NaN comes last. In each lane the search goes from the last element to the first,
+ * so that the first of several elements with this magnitude is found last and remains. */
 static inline float largest_of(const float *x)
 {
     enum { PARTS = UNIT / VECTOR };
@@ -166,7 +166,7 @@ static inline __attribute__((always_inline)) void narrow_block(const enum type t
     const float scale = largest_of(x) / (float)-zero_integer(type), factor = factor_of(scale);
     const uint8x16_t low = bytes_from(type, x, factor);
     const uint8x16_t high = bytes_from(type, x + UNIT / 2, factor);
-    const uint8x16_t packed = vsliq_n_u8(low, high, 4); /* low's lower halves stay */
+    const uint8x16_t packed = vsliq_n_u8(low, high, 4); /* each byte keeps its lower 4 bits */
     const float plain = isnan(scale) ? NAN : scale;
     const uint16x4_t halves = vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(plain)));
     const uint16_t bits = vget_lane_u16(halves, 0);

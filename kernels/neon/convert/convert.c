@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to and from binary32, 4 elements at
- * a time, and of tiles of K to binary32, 4 elements of 4 keys at a time. Loads and stores limit the
- * speed, except in narrowing to bytes, which takes a division for each element. Types with scales
- * have functions of their own, so that the functions for other types need not save registers.
+ * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to binary32 and, except for
+ * TYPE_F8_E4M3, from binary32, 4 elements at a time. Tiles of K are converted to binary32, 4
+ * elements of 4 keys at a time. Loads and stores limit the speed, except in narrowing to bytes,
+ * which takes a division for each element. Types with scales have functions of their own, so that
+ * the functions for other types need not save registers.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
@@ -104,8 +105,8 @@ static inline __attribute__((always_inline)) void widen_tile(const enum type typ
     }
 }
 
-/* Returns max |x| / 127. Compared as integers, magnitudes have the order of the numbers, and NaN
- * comes last. */
+/* Returns max |x| / 127. The bits of magnitudes, compared as integers, have the order of the
+ * magnitudes, and NaN comes last. */
 static float scale_of(const float *x, int64_t n)
 {
     uint32x4_t most = vdupq_n_u32(0);
@@ -131,7 +132,7 @@ static inline int8x8_t bytes_from_f32(float32x4_t x)
     return vmax_s8(vqmovn_s16(vcombine_s16(i16, i16)), vdup_n_s8(-127));
 }
 
-/* Returns the elements of all lanes in the low bytes. */
+/* Returns the narrowed elements of all lanes, in the low bytes of 64 bits. */
 static inline uint64x1_t narrowed(const enum type type, float32x4_t x, float scale)
 {
     switch (type) {

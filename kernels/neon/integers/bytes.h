@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rounds inputs of linear maps to bytes, and makes words of 8 inputs, for NEON with and without
- * units. A file includes this header after it has defined ROWS_OF_SUMS
- * (kernels/vectors/integers/product.h).
+ * units. A file defines ROWS_OF_SUMS (kernels/vectors/integers/product.h), and then includes this
+ * header.
  */
 #ifndef ATTNKIT_NEON_BYTES_H
 #define ATTNKIT_NEON_BYTES_H

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tile of decode that multiplies integers as two limbs (limbs.h), for the units of NEON that
- * multiply bytes. A file includes this header after it has defined
- *   load_block     the bytes of a block of K of FOUR keys, as block_sums needs them
- *   block_sums     the sums of the products of a block of K and of q, for FOUR keys
+ * multiply bytes. A file defines the functions in the list below, includes this header, and puts
+ * `decode` into its table.
+ *   load_block     loads the bytes of a block of K of FOUR keys, as block_sums needs them
+ *   block_sums     returns the sums of the products of a block of K and of q, for FOUR keys
  *   add_keys       adds the products of MANY keys of V and of the rows' weights to a tile's sums
- *   column_sums    the sums of 4 columns of a tile
- * and puts `decode` into its table.
+ *   column_sums    returns the sums of 4 columns of a tile
  *
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]).
@@ -20,8 +20,8 @@
 
 /* ------------------------------------------------------------------------------- scores */
 
-/* Adds the products of the block at element d to the scores of FOUR keys from `first` on. The limbs
- * of this block of row r are q->block[r][b]. */
+/* Adds the products of the block at element d to the scores of FOUR keys from `first` on.
+ * q->block[r][b] has the limbs of this block of row r of q. */
 static inline __attribute__((always_inline)) void add_block(const struct panel *panel, int first,
                                                             int64_t d, const struct limb_rows *q,
                                                             int b, float32x4_t s[PANEL_ROWS],

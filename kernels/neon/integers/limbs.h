@@ -3,7 +3,7 @@
  * Integers of 16 bits as two bytes, for the units of NEON that multiply bytes (step 16 of
  * ../../README.md). An integer n of at most 127 * 256 in magnitude is 256 * high + low, and both
  * limbs are signed bytes. The limbs of LIMBS integers lie together: first the high, then the low
- * limbs. A file includes this header after it has defined LIMBS, which is 8 or 16.
+ * limbs. A file defines LIMBS, which is 8 or 16, and then includes this header.
  */
 #ifndef ATTNKIT_NEON_LIMBS_H
 #define ATTNKIT_NEON_LIMBS_H
@@ -25,8 +25,8 @@ static inline void store_limbs(int8_t *to, int16x8_t first, int16x8_t second)
     vst1q_s8(to + 16, vreinterpretq_s8_s64(vzip2q_s64(halves[0], halves[1])));
 }
 
-/* Returns sums of products of integers: 256 * high + low. `high` and `low` have the sums of the
- * products of their high limbs and of their low limbs. */
+/* Returns sums of products of integers: 256 * high + low. `high` has the sums of the products of
+ * the high limbs of the integers. `low` has the sums of the products of the low limbs. */
 static inline int32x4_t join_limbs(int32x4_t high, int32x4_t low)
 {
     return vaddq_s32(vshlq_n_s32(high, 8), low);
@@ -124,7 +124,8 @@ static inline float32x4_t scales_of_four(const struct key_rows *rows, int first,
     return vcvt_f32_f16(vreinterpret_f16_u16(bits));
 }
 
-/* x has VECTOR keys from `key` on. Returns x with 0 in place of the keys from key `visible` on. */
+/* x has a number for each of VECTOR keys, from `key` on. Returns x with 0 as the number of every
+ * key from key `visible` on. */
 static inline float32x4_t seen_only(float32x4_t x, int key, int visible)
 {
     const int32x4_t count = {0, 1, 2, 3};

@@ -3,7 +3,7 @@
  * One block of keys for some query rows: scores, softmax, and weighted V. Row r sees the first
  * visible[r] keys of the block. Rows are split into panels of at most 4 rows. The rows of a panel
  * share the loads of K and V. decode.c of kernels/attention calls `decode`. The decode.c of an
- * instruction set includes this file after it has defined softmax_rows.
+ * instruction set defines softmax_rows, and then includes this file.
  */
 #ifndef ATTNKIT_DECODE_ROWS_H
 #define ATTNKIT_DECODE_ROWS_H
@@ -64,8 +64,8 @@ static void keep_weights(const struct panel *panel, struct weights *weights)
     }
 }
 
-/* Computes all panels of a block. KERNEL(decode) passes constants as `parts`, so that in its copy
- * of this function the parts are called directly. */
+/* Computes all panels of a block. KERNEL(decode) passes constants as `parts`. The copy of this
+ * function that is inlined there calls the parts directly. */
 static inline __attribute__((always_inline)) void decode_panels(const struct decode_parts parts,
                                                                 const struct decode_block *block,
                                                                 int rows, float scale_log2)

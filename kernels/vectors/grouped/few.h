@@ -7,9 +7,9 @@
  *
  * A register tile has ROWS_AT_ONCE rows x FEW_VECTORS vectors. With AVX2 and AVX-512 it takes 8
  * accumulators, 2 vectors of words and 1 broadcast: 11 of 16 ymm or of 32 zmm registers. The chains
- * over words of even index come first. Their sums wait, in memory or in free registers, until the
- * chains over words of odd index are done. There are 6 loads for 8 multiply-adds, so the
- * multiply-adds limit the speed.
+ * over words of even index come first. The sums of these chains wait, in memory or in free
+ * registers, until the chains over words of odd index are done. There are 6 loads for 8
+ * multiply-adds, so the multiply-adds limit the speed.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_FEW_H
 #define ATTNKIT_VECTORS_GROUPED_FEW_H
@@ -17,7 +17,7 @@
 #include "kernels/kernels.h"
 
 enum {
-    FEW_ROWS = VECTOR / 2, /* the largest number of rows that are few */
+    FEW_ROWS = VECTOR / 2, /* a panel with at most this many query rows has few rows */
     ROWS_AT_ONCE = VECTOR < 8 ? 2 : 4,
     FEW_VECTORS = 2,
     FEW_LANES = FEW_VECTORS * VECTOR
@@ -98,7 +98,7 @@ static inline __attribute__((always_inline)) void load_rows(const float *sums, i
 
 /* Stores the words of a group of FEW_LANES keys, from `key` on, as words[word][key]. Keys from
  * `keys` on get the words of the last key. If a row of K ends before the group ends, the words
- * after its end come from the memory after the row. The sums leave these words out. */
+ * after the end of the row come from the memory after the row. The sums leave these words out. */
 static inline __attribute__((always_inline)) void transpose_keys(const struct rows *k, int64_t at,
                                                                  int key, int keys, float *words)
 {
@@ -158,7 +158,7 @@ static inline __attribute__((always_inline)) void add_sums_of_few(const float *s
 }
 
 /* Copies the words of the last columns of V, which are fewer than FEW_LANES, from word `first` on.
- * Zeros follow them. */
+ * Zeros take the place of the missing columns. */
 static inline void copy_columns(const struct rows *v, int64_t c, int first, int words, float *copy)
 {
     for (int w = 0; w < words; w++) {
@@ -171,7 +171,8 @@ static inline void copy_columns(const struct rows *v, int64_t c, int first, int 
     }
 }
 
-/* Adds the products of the parts and the last columns of V, from c on, to sums[row][lane]. */
+/* Adds the products of the parts of the weights (softmax.h) and the last columns of V, from c on,
+ * to sums[row][lane]. */
 static __attribute__((noinline)) void add_last_columns(const float *parts, int rows,
                                                        const struct rows *v, int64_t c, int words,
                                                        bool is_short, float *sums)
@@ -187,7 +188,8 @@ static __attribute__((noinline)) void add_last_columns(const float *parts, int r
     }
 }
 
-/* Adds the products of the parts and FEW_LANES columns of V, from c on, to sums[row][lane]. */
+/* Adds the products of the parts of the weights (softmax.h) and FEW_LANES columns of V, from c on,
+ * to sums[row][lane]. */
 static inline __attribute__((always_inline)) void add_columns(const float *parts, int rows,
                                                               const struct rows *v, int64_t c,
                                                               int words, bool is_short, float *sums)

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The entry softmax of struct grouped_kernels: turns the scores of a block into weights, divides
- * the weights of each row by the largest weight of the row in the block, and splits the quotients
- * into bf16. The grouped.c of an instruction set or unit includes this file, itself or by tiles.h,
- * after it has defined ELEMENTS and round_quad. exp2 and the rounding limit the speed.
+ * the weights of each row by the largest weight of the row in the block, and splits each quotient
+ * into its parts, which are one or two bf16. The grouped.c of an instruction set or unit defines
+ * ELEMENTS and round_quad, and then includes this file, directly or by tiles.h. exp2 and the
+ * rounding limit the speed.
  *
- * The largest weight must be known before the first weight is divided. It is almost always the
- * weight of the largest score: exp2 rounds, so a smaller score may get a weight that is larger by
- * one unit in the last place. The weights are therefore divided by the weight of the largest score,
- * and are computed again in the rare case that one of them is larger.
+ * The largest weight must be known before the first weight is divided. The largest weight is almost
+ * always the weight of the largest score. But exp2 rounds, so a smaller score may get a weight that
+ * is larger by one unit in the last place. The weights are therefore divided by the weight of the
+ * largest score, and are computed again in the rare case that one of them is larger.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_SOFTMAX_H
 #define ATTNKIT_VECTORS_GROUPED_SOFTMAX_H

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scores and weighted V of a panel in groups of 32 products, and the table of struct
- * grouped_kernels. The grouped.c of an instruction set includes this file after it has defined
- * pack_row, pack_group, ELEMENTS, SUMS, grouped_step and round_quad.
+ * grouped_kernels. The grouped.c of an instruction set defines pack_row, pack_group, ELEMENTS,
+ * SUMS, grouped_step and round_quad, and then includes this file.
  *
- * A register tile has up to SUMS pairs of accumulators. One accumulator of a pair takes the words
- * of even index of a group, the other the words of odd index. After each group the sum of both
- * accumulators is added to a sum in memory, because a third accumulator would make the tile
- * smaller.
+ * A register tile has up to SUMS pairs of accumulators. In each group, one accumulator of a pair
+ * takes the words of even index, and the other accumulator takes the words of odd index. After each
+ * group the sum of both accumulators is added to a sum in memory, because a third accumulator would
+ * make the tile smaller.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_TILES_H
 #define ATTNKIT_VECTORS_GROUPED_TILES_H

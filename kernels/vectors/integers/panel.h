@@ -14,7 +14,7 @@
  *   larger_bits                the larger bits of two vectors, as unsigned integers
  *   score_height, column_height    heights of the register tiles, which depend on their width
  *
- * A lane is a query row. The integers of a word of q or K are elements of a row, the integers of a
+ * A lane is a query row. The integers of a word of q or K are elements of a row. The integers of a
  * word of weights or V belong to several keys. panel_pairs.h has the entries for words of two
  * integers of 16 bits. Words are made once: words of K and V for all rows of an item, words of
  * weights for Q8_BLOCK columns.
@@ -48,7 +48,7 @@ static inline void pack_q(const float *const *rounded, int lanes, int64_t dim, f
 }
 
 /* The words of a key begin with the scales of its blocks. As many unused floats follow, so that the
- * places are the same as in a row of round_row. */
+ * words have the same places as the integers in a row of round_row. */
 static void pack_k(const struct key_rows *k, int first, int count, float *words)
 {
     const int64_t blocks = k->dim / Q8_BLOCK;
@@ -61,8 +61,8 @@ static void pack_k(const struct key_rows *k, int first, int count, float *words)
         }
 }
 
-/* Returns the scales of a block of columns in the words of V: KEY_BLOCK scales, and then their
- * magnitudes. The words of PAIRS pairs of keys come first. */
+/* Returns the address, in the words of V, of the scales of a block of columns: KEY_BLOCK scales,
+ * and then their magnitudes. The words of PAIRS pairs of keys come before all scales. */
 static inline float *scales_of_columns(float *v, int64_t dim, int64_t c)
 {
     return v + PAIRS * dim + c / Q8_BLOCK * (2 * KEY_BLOCK);
@@ -265,8 +265,8 @@ struct weighing {
 typedef int rounding(const struct scaled_keys *keys, const floats inverse[VECTORS], float *parts,
                      const int vectors);
 
-/* Each `group` keys have group / 2 words in a lane. The index of the first of these keys is a
- * multiple of `group`. */
+/* In a lane, each group of `group` keys has group / 2 words. The index of the first key of a group
+ * is a multiple of `group`. */
 static inline __attribute__((always_inline)) void
 weigh_columns(const struct weighing *w, const int vectors, rounding *const round, const int group)
 {

@@ -2,8 +2,8 @@
  *
  * The entries of struct integer_panel_kernels for words of two integers of 16 bits: panel.h has the
  * loops. The two integers of a word of q or K are elements of a row, in the order of round_row. The
- * two integers of a word of weights or V belong to two keys. A file of an instruction set includes
- * this header after it has defined the names that panel.h lists, pair_block and store_pair.
+ * two integers of a word of weights or V belong to two keys. A file of an instruction set defines
+ * pair_block, store_pair and the names that panel.h lists, and then includes this header.
  * pair_block makes the Q8_BLOCK words of a block of columns of two keys. store_pair rounds the
  * weights of two keys to integers, and stores their words.
  */
@@ -12,7 +12,7 @@
 
 #include "kernels/vectors/integers/panel.h"
 
-/* The last row may have no partner. Its words then have zeros in place of the partner. */
+/* If `count` is odd, the last row has no partner, and zeros take the place of the partner. */
 static void pack_v(const struct key_rows *v, int first, int count, float *words)
 {
     static const char zeros[Q8_BLOCK];
@@ -31,7 +31,7 @@ static void pack_v(const struct key_rows *v, int first, int count, float *words)
     }
 }
 
-/* Makes the words of all pairs of keys of which at least one is among `keys`. A key that is not
+/* Makes the words of all pairs of keys in which at least one key is among `keys`. A key that is not
  * among `keys` has the weight 0. Returns the number of pairs. */
 static inline __attribute__((always_inline)) int round_weights(const struct scaled_keys *keys,
                                                                const floats inverse[VECTORS],

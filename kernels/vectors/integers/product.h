@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Linear maps in integers: the entries of struct matrix_integer_kernels that several instruction
- * sets share. A file of an instruction set includes this header after it has defined
+ * sets share. A file of an instruction set defines the shapes of the register tiles and the names
+ * in the list below, and then includes this header.
  *   input            the integer type of x in a block
  *   sums_v           the integer sums of VECTOR outputs, for ROWS_OF_SUMS rows
  *   words_v          STEP inputs of VECTOR outputs
@@ -14,15 +15,16 @@
  *   add_stored       does the work of add_products for words in memory
  *   sums_as_floats   converts the sums of one of the ROWS_OF_SUMS rows to binary32; `packed` says
  *                    whether add_products or add_stored made the sums
- * and the shapes of the register tiles. A register tile for many rows has at most ROWS x WIDTH
- * vectors. A register tile for few rows has 1 x ONE_WIDTH or at most FEW_ROWS x FEW_WIDTH vectors.
- * FEW_MOST is the largest number of rows that few_product gets. ROWS_OF_SUMS is 1 or 2. With 2,
- * sums begin with 0, and ROWS and FEW_ROWS are 2. The second row of the last sums may be missing:
- * then add_products and add_stored read any bytes in its place.
+ *
+ * A register tile for many rows has at most ROWS x WIDTH vectors. A register tile for few rows has
+ * 1 x ONE_WIDTH or at most FEW_ROWS x FEW_WIDTH vectors. FEW_MOST is the largest number of rows
+ * that few_product gets. ROWS_OF_SUMS is 1 or 2. If ROWS_OF_SUMS is 2, sums begin with 0, and ROWS
+ * and FEW_ROWS are 2. If the second row of the last sums is missing, add_products and add_stored
+ * read any bytes in place of this row.
  *
  * The integer sums of a block stay in registers. The binary32 sums of a register tile stay in
- * registers if there are enough of them. After the Q8_BLOCK / STEP steps of a block, a vector of
- * sums takes a conversion, a product of scales and an FMA.
+ * registers, too, if there are enough registers. After the Q8_BLOCK / STEP steps of a block, a
+ * vector of sums takes a conversion, a product of scales and an FMA.
  */
 #ifndef ATTNKIT_VECTORS_INTEGER_PRODUCT_H
 #define ATTNKIT_VECTORS_INTEGER_PRODUCT_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The second pass of softmax over the scores t of a panel. It computes the weights of one vector of
- * lanes, some keys at a time, and updates the state. exp2 limits the speed of this pass. The first
- * pass, which takes the maximum, is in scale.h, or in the softmax.c of NEON.
+ * The second pass of softmax over the scores t of a panel. The pass computes the weights of one
+ * vector of lanes, some keys at a time, and updates the state. exp2 limits the speed of this pass.
+ * The first pass, which takes the maximum, is in scale.h, or in the softmax.c of NEON.
  */
 #ifndef ATTNKIT_VECTORS_SOFTMAX_LANES_H
 #define ATTNKIT_VECTORS_SOFTMAX_LANES_H
