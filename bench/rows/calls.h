@@ -67,9 +67,9 @@ struct row_call {
     size_t out_bytes;
 };
 
-/* Makes the call. result->work is the work of a call. There are three such functions. In
- * attnkit-bench (measure_calls.c), it makes the call again and again, and compares it with the
- * multiply-adds of its instruction set or, if the call has no FLOPs, with reading memory. In a
+/* Makes the call. result->work is the work of a call. Three programs define this function. In
+ * attnkit-bench (measure_calls.c), it makes the call again and again, and compares the speed with
+ * the multiply-adds of its instruction set or, if the call has no FLOPs, with reading memory. In a
  * worker (worker.c), it hands the call to attnkit-compare, which compares two builds. In
  * attnkit-counts (counts.c), it makes the call twice, and callgrind counts the second call. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,

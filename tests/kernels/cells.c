@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A cache whose cells hold keys in any order gives the bits of a dense cache in which each key lies
- * at its index. This holds with every kind of mask, and with K and V of F32, F16, BF16, I8 and
- * Q8_0. Some keys have no cell, cells without a key may lie in unmapped memory, and several
- * sequences may share a cache. The tests run on every instruction set, or on the instruction set
- * that the first argument names.
+ * at its index. The tests have every kind of mask, and K and V of F32, F16, BF16, I8 and Q8_0. Some
+ * keys have no cell, cells without a key may lie in unmapped memory, and several sequences may
+ * share a cache. The tests run on every instruction set, or on the instruction set that the first
+ * argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,8 +40,8 @@ enum {
     KIND_LENGTHS = 3,
 };
 
-/* Numbers of query rows of a query head. A KV head has two query heads, so it has 2, 6 or 70 rows.
- * 70 rows are more than a panel of any instruction set. */
+/* Numbers of query rows of a query head. A KV head has two query heads, so a KV head has 2, 6 or 70
+ * rows. No instruction set has a panel of 70 or more rows. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 static int case_step(void)
@@ -172,7 +172,8 @@ static char *row_of(const attnkit_tensor *t, int64_t b, int64_t h, int64_t i)
     return (char *)(uintptr_t)t->data + b * t->strides[0] + h * t->strides[1] + i * t->strides[2];
 }
 
-/* Masks the keys of a call that have no cell. The mask is in a field that the kind does not use. */
+/* Adds a mask that hides the keys without a cell. The mask is in a field that the kind does not
+ * use. */
 static void mask_absent(struct call *c, const struct kind *kind, const struct cells *cells)
 {
     attnkit_visibility *const v = &c->groups.visibility;
@@ -458,8 +459,9 @@ static void weights_are_by_cell(void **state)
 /* --- Several sequences in one cache ------------------------------------------------------------
  */
 
-/* Sequence b of the dense cache has lens[b] keys. The cache of cells has a single entry. In it, the
- * keys of both sequences alternate with cells of a third sequence, which no call reads. */
+/* Sequence b of the dense cache has lens[b] keys. The cache of cells has a single entry. In this
+ * cache, the keys of both sequences alternate with cells of a third sequence. No call reads the
+ * third sequence. */
 static const int64_t lens[BATCH] = {300, 190};
 
 static struct call *in_one_cache(const struct call *dense)
@@ -682,7 +684,8 @@ static void threads_at_once_change_no_bit(void **state)
     }
 }
 
-/* Runs the call by a plan that was made for more batch entries, cells and threads. */
+/* Runs the call by a plan that was made for more batch entries, cells and threads than the call
+ * has. */
 static void run_by_plan(struct call *c, const char *isa)
 {
     static _Alignas(16) char plan[1 << 14];

@@ -240,7 +240,8 @@ static void draw_options(struct sample *s)
 
 /* --- Drawing rows ----------------------------------------------------------------------------- */
 
-/* A source of random elements. If the data has special elements, one in `one_in` is special. */
+/* A source of random elements. If the data has special elements, one of `one_in` elements is
+ * special. */
 struct source {
     uint64_t *random;
     enum data data;
@@ -463,7 +464,7 @@ static char *row_in(const struct call *c, enum tensor_index t, int64_t b, int64_
 }
 
 /* Draws the block table. A page occurs in one entry of the table, or once for each batch entry if
- * they share K and V. Entries without keys hold no page. */
+ * the batch entries share K and V. Entries without keys hold no page. */
 static void draw_pages(struct call *c, int64_t page_size)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -784,8 +785,8 @@ static void check_parts(const struct call *c)
 
 /* --- Tests ------------------------------------------------------------------------------------ */
 
-/* The numbers of a test's cases. They are `step` apart. If the user requested a case, the only
- * number is the number of this case. */
+/* The numbers of a test's cases, `step` apart. If the user requested a case, the only number is the
+ * number of this case. */
 struct numbers {
     int first, end, step;
 };
