@@ -56,7 +56,8 @@ char *copies_next(struct copies *copies);
 double copies_memory_bytes(const struct copies *copies);
 
 /* Returns whether `bytes` bytes are less than three quarters of this machine's memory. The check is
- * needed because Linux allocates more memory than there is, and kills processes that use it. */
+ * needed because Linux lets a program allocate more memory than the machine has, and kills the
+ * program when it uses this memory. */
 bool memory_has(double bytes);
 
 /* The call of a row, and its result. */

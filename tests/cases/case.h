@@ -85,7 +85,7 @@ void case_print(const struct test_case *c);
 /* ------------------------------------------------------------------------------------------- */
 
 /* The tensors of a case in memory, and the arguments that describe them. There is only one setting
- * at a time: the next setting takes over its memory. */
+ * at a time: a new setting takes over the memory of the previous setting. */
 struct setting {
     attnkit_attention_args args;
     struct groups groups; /* all groups of args */

@@ -88,7 +88,8 @@ static double cost(const struct drawn *c)
            (double)(a->head_dim + a->value_dim + 24);
 }
 
-/* Draws the types of K and V for ATTNKIT_INTEGERS. In a quarter of the calls they differ. */
+/* Draws the types of K and V for ATTNKIT_INTEGERS. In a quarter of the calls, the two types
+ * differ. */
 static void draw_types_of_integers(struct drawn *c)
 {
     c->args.k.type = one_in(c, 2) ? ATTNKIT_I8 : ATTNKIT_Q8_0;
@@ -283,7 +284,8 @@ static int64_t draw_columns(struct drawn *c)
     return one_in(c, 4) && kv_len > 1 ? 1 + below(c, kv_len - 1) : kv_len;
 }
 
-/* Allocates random bytes, in regions that are all true, all false, or mixed. */
+/* Allocates and draws the bytes of a mask. In some regions all bytes are true, in other regions all
+ * are false or mixed. */
 static void *draw_bytes(struct drawn *c, size_t size)
 {
     unsigned char *const bytes = take(c, size);
@@ -505,7 +507,7 @@ static void take_store(struct drawn *c, const struct store *s, int *slot)
         s->scales->data = take_filled(c, rows * (p->dim / group) * (int64_t)sizeof(float));
 }
 
-/* Sets the strides of the tensors of query rows explicitly. They are the strides of dense
+/* Sets the strides of the tensors of query rows explicitly. These strides are the strides of dense
  * tensors. */
 static void set_strides(struct drawn *c)
 {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures calls of attnkit.distributed on 1, 2 and 4 ranks of this machine, over gloo and MPI, and computes their
-times by the cost model. Prints the table of docs/distributed.md.
+"""Measures calls of attnkit.distributed on 1, 2 and 4 ranks of this machine, over gloo and MPI, and computes the times
+of the same calls by the cost model. Prints the table of docs/distributed.md.
 
     measure.py [gloo|mpi]
 

@@ -131,9 +131,9 @@ def task_disagree(transport):
 
 def task_die(transport, how, what, timeout):
     """Makes one call that works. In the next calls, rank 1 is killed or stopped just before it sends or receives a
-    message of the kind `what`. The other ranks print their error and how long they waited. They stay alive, so that
-    each of them has to notice by itself that rank 1 is gone. A rank may have its result before rank 1 ends, and then
-    meets the error in its next call."""
+    message of the kind `what`. The other ranks print their error and how long they waited. They stay alive after the
+    error, so that each rank has to notice by itself that rank 1 is gone. A rank may have its result before rank 1 ends,
+    and then meets the error in its next call."""
     group = begin(transport, float(timeout))
     function = tree_attention if what == "part" else chain_attention
     call(group, function)

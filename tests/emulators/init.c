@@ -37,7 +37,7 @@ static void give_up(const char *what)
         pause();
 }
 
-/* Reads a file of NUL-terminated strings. Returns them as a list that ends with NULL. */
+/* Reads a file of NUL-terminated strings. Returns the strings as a list that ends with NULL. */
 static char **read_strings(const char *path)
 {
     char *bytes = malloc(MAX_BYTES);

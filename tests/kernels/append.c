@@ -111,8 +111,8 @@ static void give(struct call *c, attnkit_ints *ints, const struct numbers *numbe
     ints->type = narrow ? ATTNKIT_INT32 : ATTNKIT_INT64;
 }
 
-/* Sets a number in both arrays. memcpy is needed because gcc 12 for 64-bit ARM otherwise loses the
- * 32-bit integers when it vectorises. */
+/* Sets a number in both arrays. memcpy is needed because gcc 12 for 64-bit ARM otherwise vectorises
+ * the code and loses the 32-bit integers. */
 static void set_number(struct numbers *numbers, int b, int64_t value)
 {
     const int32_t narrow = (int32_t)value;
@@ -271,7 +271,7 @@ static void place_tensors(struct call *c, const struct kind *k)
     set_strided(&a->dst_scales, c->scales.strides);
 }
 
-/* Makes a new call. It takes over the memory of the previous call. */
+/* Makes a new call. The new call takes over the memory of the previous call. */
 static struct call *make_call(const struct kind *k, uint64_t seed)
 {
     struct call *c = calloc(1, sizeof *c);

@@ -7,8 +7,9 @@
  * attention can reach, 0 and below. tanh gets all arguments.
  *
  * By default the test takes every 61st argument, which takes 8 seconds natively. In emulators and
- * with sanitizers it takes every 613th. With ATTNKIT_TEST_LONG in the environment it takes all
- * arguments, 1.1e9 for exp2, 3.5e8 for log and 2.1e9 for tanh, in 8 minutes on one core with FMA.
+ * with sanitizers it takes every 613th argument. With ATTNKIT_TEST_LONG in the environment it takes
+ * all arguments, 1.1e9 for exp2, 3.5e8 for log and 2.1e9 for tanh, in 8 minutes on one core with
+ * FMA.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -456,7 +456,7 @@ static struct guarded new_numbers(uint64_t *random, int count)
     return memory;
 }
 
-/* Checks n results, and that no byte outside them was written. Frees the memory. */
+/* Checks n results, and that no byte outside the results was written. Frees the memory. */
 static void end_result(const char *what, struct guarded *memory, const float *expected, int n)
 {
     expect_floats(what, (const float *)memory->data, expected, n);

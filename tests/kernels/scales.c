@@ -91,7 +91,7 @@ static uint32_t scale_of(enum type type, const struct scale *scale, int key)
     return key % 12 == 1 ? scale->bits : bits;
 }
 
-/* Draws a key. Stores it as a row, in its tile, and widened to binary32. */
+/* Draws a key. Stores the key as a row, in its tile, and widened to binary32. */
 static void draw_key(uint64_t *random, enum type type, const struct scale *scale, int dim, int key)
 {
     char *const row = rows + key * bytes_of(type, dim);

@@ -2,9 +2,9 @@
  *
  * Attention on tiled K. The same keys, appended as rows and as tiles, give the bits of the scalar
  * reference. The number of a case decides types, scale groups, dims, lengths, pages, strides and
- * threads. A case runs over all keys at once. If its tiles can be cut between two chunks, it also
- * runs over the keys in two parts. Tiles are NaN past the last key, and lie next to unmapped
- * pages.
+ * threads. A case runs over all keys at once. If the tiles of a case can be cut between two chunks,
+ * the case also runs over the keys in two parts. Tiles are NaN past the last key, and lie next to
+ * unmapped pages.
  *
  * Usage: tiled [ISA [CASE]]. With ATTNKIT_TEST_LONG in the environment, the test runs ten times as
  * many cases.
@@ -85,8 +85,8 @@ static int64_t keys_of(const struct drawn *c, int64_t b)
 
 /* --- Drawing a case --------------------------------------------------------------------------- */
 
-/* Draws a dim. Sets *group to the number of elements that share a scale, or leaves it 0 for the
- * whole row. */
+/* Draws a dim. Sets *group to the number of elements that share a scale, or leaves *group 0 if the
+ * whole row shares a scale. */
 static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
 {
     static const int64_t groups[] = {1, 3, 8, 16, 20, 32, 64};

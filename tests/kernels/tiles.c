@@ -226,7 +226,7 @@ static float draw(struct round *w)
 }
 
 /* Draws `count` values, which lie `step` floats apart. If the data is SPECIAL, one call in four
- * puts one special value at random places. */
+ * puts the same special value at several random places. */
 static void draw_line(struct round *w, float *x, int64_t count, int64_t step)
 {
     static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 3e38f, 1e-45f};
@@ -721,7 +721,7 @@ static struct adjust draw_adjust(struct round *w)
     return how;
 }
 
-/* Draws scores or a bias. Half of the calls put special numbers among them. Each of these calls
+/* Draws scores or a bias. In half of the calls some of the numbers are special. Each of these calls
  * first draws the share of the special numbers. */
 static void draw_scores(struct round *w, float *x, int count)
 {
@@ -809,8 +809,8 @@ static void check_begin_total(struct round *w)
     expect_total(w, &got, &expected);
 }
 
-/* Makes some maxima equal to the maxima in `other`, or so different from them that a rescale factor
- * is the least power of 2 above 0, or is 0. */
+/* Makes some maxima equal to the maxima in `other`, or so different from these maxima that a
+ * rescale factor is 0, or the smallest factor that is not 0. */
 static void draw_distances(struct round *w, float *row_max, const float *other)
 {
     for (int r = 0; r < w->lanes; r++)
@@ -998,8 +998,8 @@ static int64_t draw_group(struct round *w, int64_t dim)
 }
 
 /* Draws the elements of a row. TYPE_I8 and TYPE_Q8_0 get random bytes. Other types get numbers of
- * the round's kind of data. With SPECIAL data, a quarter of the rows have random bits, in all
- * elements of a 16-bit type or in all scales of TYPE_Q8_0. */
+ * the round's kind of data. With SPECIAL data, a quarter of the rows have random bits: in all
+ * elements of a 16-bit type, or in all scales of TYPE_Q8_0. */
 static void draw_row(struct round *w, const struct key_rows *rows, char *data, float *scales)
 {
     const int64_t bytes = bytes_of(rows->type, rows->dim);
@@ -1385,7 +1385,7 @@ static void check_head_out(struct round *w)
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* Checks rows of w->value_dim values, and that no byte outside them was written. */
+/* Checks rows of w->value_dim values, and that no byte outside these rows was written. */
 static void expect_rows(struct round *w, struct rows got, const float *expected)
 {
     for (int i = 0; i < w->rows; i++) {

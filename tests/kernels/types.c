@@ -181,8 +181,8 @@ static int64_t below(struct sample *s, int64_t n)
     return random_below(&s->random, n);
 }
 
-/* Draws a dim. Sets *group to the number of elements that share a scale, or leaves it 0 for the
- * whole row. */
+/* Draws a dim. Sets *group to the number of elements that share a scale, or leaves *group 0 if the
+ * whole row shares a scale. */
 static int64_t draw_dim(struct sample *s, attnkit_type type, int64_t *group)
 {
     static const int64_t groups[] = {1, 3, 8, 20, 32, 64, 100};
@@ -633,8 +633,8 @@ static bool fits_slots(const struct sample *s, int64_t page_size)
     return 3 * a->batch * a->q_heads * a->q_len + 4 * kv_rows <= MOST_GUARDED;
 }
 
-/* Lays the case out in the given layout, or in layout GAPS if the case does not allow it. A
- * page_size of 0 means no pages. */
+/* Lays the case out in the given layout, or in layout GAPS if the case does not allow the given
+ * layout. A page_size of 0 means no pages. */
 static struct call *lay_out(const struct sample *s, enum rows_layout layout, int64_t page_size)
 {
     struct call *c = &call;

@@ -299,7 +299,8 @@ static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
     return (struct value){x, isfinite(x) ? s->chain * p + s->loss + lost : 0};
 }
 
-/* Computes the bias times the factor of its head. If in_log2 is true, divides it by ln 2. */
+/* Computes the bias times the factor of its head. If in_log2 is true, divides the result by ln
+ * 2. */
 static struct value given_bias(const struct query *q, int64_t key, bool in_log2)
 {
     const float *const scales = q->groups.scores.bias_scales;
@@ -334,7 +335,7 @@ static struct value bias_of(const struct query *q, int64_t key, bool in_log2)
     return rounded(sum(given_bias(q, key, in_log2), alibi(q, key, in_log2)));
 }
 
-/* Computes the score of a key after a step. If in_log2 is true, divides it by ln 2. */
+/* Computes the score of a key after a step. If in_log2 is true, divides the score by ln 2. */
 static struct value score(const struct scoring *s, struct value dot_product, int64_t key,
                           enum step step, bool in_log2)
 {
@@ -411,7 +412,7 @@ struct row {
     real lost_by_sums;         /* the largest loss of the sums l or o */
     bool is_folded; /* whether l is a sum in binary64: of more than one chunk, or of a chunk and a
                        sink */
-    real loss_unit; /* an upper bound of 1 in units of W, for losses */
+    real loss_unit; /* the factor of losses: at least exp(h u) / W for h_o and h_l */
     real lost_l;
     real l_low, l_high; /* l^ is between l_low and l_high */
     bool is_nan;
