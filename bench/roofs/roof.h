@@ -13,8 +13,7 @@
 
 #include "bench/measure/pool.h"
 
-/* The loops of an instruction set, in roof_<isa>.c, compiled with the flags of the instruction set.
- * ------------------- */
+/* The loops of an instruction set, in roof_<isa>.c, compiled for this instruction set. --------- */
 
 enum { READ_STEP = 4096 }; /* bytes; the address and the size of a buffer are multiples of it */
 

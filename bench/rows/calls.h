@@ -69,9 +69,9 @@ struct row_call {
 };
 
 /* Makes the call. result->work is the work of a call. Three programs define this function. In
- * attnkit-bench (measure_calls.c), it makes the call again and again, and compares the speed with
- * the multiply-adds of its instruction set or, if the call has no FLOPs, with reading memory. In a
- * worker (worker.c), it hands the call to attnkit-compare, which compares two builds. In
+ * attnkit-bench (measure_calls.c), it makes the call again and again, and compares its speed with
+ * the roof: multiply-adds of the instruction set or, if the call has no FLOPs, reads of memory. In
+ * a worker (worker.c), it hands the call to attnkit-compare, which compares two builds. In
  * attnkit-counts (counts.c), it makes the call twice, and callgrind counts the second call. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result);

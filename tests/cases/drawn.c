@@ -186,8 +186,8 @@ static bool can_have_cells(const struct drawn *c)
            !c->groups.storage.cu_seqlens_kv.data;
 }
 
-/* Draws the index of the key in each cell of an entry, as a ring or in random order. The indices
- * begin at `first`, and are -1 for empty cells. */
+/* Draws the index of the key in each cell of a batch entry, as a ring or in random order. The
+ * indices begin at `first`, and are -1 for empty cells. */
 static void draw_order(int64_t cells, int64_t first, uint64_t *random, int64_t *index)
 {
     const int64_t turn = random_below(random, cells), empty = random_below(random, 4);

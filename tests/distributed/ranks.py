@@ -110,8 +110,8 @@ def call(group, function=chain_attention, rows=200, **options):
 
 
 def task_disagree(transport):
-    """If rank 1 has another shape, option or function than the other ranks, or a number of threads that is refused,
-    every rank gets an error. Afterwards the group works."""
+    """Rank 1 has another shape, option or function than the other ranks, or a number of threads that is refused. Every
+    rank must then get an error, and afterwards the group must work."""
     group, failed = begin(transport), []
     for text, other in {"disagree on q: float32 [1, 4, 200, 16] on rank 0, float32 [1, 4, 9, 16]": {"rows": 9},
                         "disagree on scale": {"scale": 0.5}, "disagree on causal": {"causal": "upper-left"},

@@ -57,7 +57,8 @@ static bool is_left_out(int n)
 
 /* --- Orders ------------------------------------------------------------------------------------
  *
- * Each function returns the index of the key in a cell of entry b, or -1 if the cell is empty.
+ * Each function returns the index of the key in a cell of batch entry b, or -1 if the cell is
+ * empty.
  */
 
 /* The cells are a ring of the last CELLS keys: the key of index i lies in cell i % CELLS. */
@@ -68,7 +69,8 @@ static int64_t ring(int64_t b, int64_t cell)
                                  : (FIRST / CELLS + 1) * CELLS + cell;
 }
 
-/* The ring is not full yet, so the cells are in the order of the keys. Entry 1 has fewer keys. */
+/* The ring is not full yet, so the cells are in the order of the keys. Batch entry 1 has fewer
+ * keys. */
 static int64_t filling(int64_t b, int64_t cell)
 {
     return cell < CELLS - 100 - 3 * b ? FIRST + cell : -1;
@@ -86,8 +88,8 @@ static int64_t shuffled(int64_t b, int64_t cell)
     return place % 10 == 3 ? -1 : FIRST - 7 * b + place;
 }
 
-/* An entry has runs of 50 cells, with gaps between the keys of different runs. The cells between
- * the runs belong to other sequences. */
+/* A batch entry has runs of 50 cells, with gaps between the keys of different runs. The cells
+ * between the runs belong to other sequences. */
 static int64_t one_of_several(int64_t b, int64_t cell)
 {
     return cell / 50 % 3 == b ? FIRST - 31 * b + cell + cell / 150 : -1;
@@ -150,7 +152,7 @@ static struct call *new_call(int k, int64_t rows)
     return c;
 }
 
-/* The cell of each key of each entry, or -1. */
+/* The cell of each key of each batch entry, or -1. */
 struct cells {
     int64_t of_key[BATCH][KEYS];
 };
@@ -459,9 +461,9 @@ static void weights_are_by_cell(void **state)
 /* --- Several sequences in one cache ------------------------------------------------------------
  */
 
-/* Sequence b of the dense cache has lens[b] keys. The cache of cells has a single entry. In this
- * cache, the keys of both sequences alternate with cells of a third sequence. No call reads the
- * third sequence. */
+/* Sequence b of the dense cache has lens[b] keys. The cache of cells has a single batch entry. In
+ * this cache, the keys of both sequences alternate with cells of a third sequence. No call reads
+ * the third sequence. */
 static const int64_t lens[BATCH] = {300, 190};
 
 static struct call *in_one_cache(const struct call *dense)
@@ -657,8 +659,8 @@ static void at_once(void *pool, int64_t n, void (*run)(void *arg, int64_t i), vo
         pthread_join(threads[i], NULL);
 }
 
-/* Each thread lists the keys of its entries in its own memory, so threads that run at once do not
- * disturb each other. */
+/* Each thread lists the keys of its batch entries in its own memory, so threads that run at once do
+ * not disturb each other. */
 static void threads_at_once_change_no_bit(void **state)
 {
     static struct cells cells;

@@ -4,7 +4,7 @@
  * log are defined by functions of SLEEF. If SLEEF is installed, exp2 and log in plain C are
  * compared with these functions. The functions of every instruction set are compared with plain C,
  * and plain C with binary64. The fma in plain C is compared with fmaf. exp2 gets the arguments that
- * attention can reach, 0 and below. tanh gets all arguments.
+ * attention can reach, 0 and below. tanh gets arguments of any magnitude.
  *
  * By default the test takes every 61st argument, which takes 8 seconds natively. In emulators and
  * with sanitizers it takes every 613th argument. With ATTNKIT_TEST_LONG in the environment it takes

@@ -66,7 +66,7 @@ static double cost(struct linear_shape s)
 }
 
 /* Draws a shape from the lists of sizes. The shape costs at most CASE_COST multiply-adds. If the
- * type has blocks, the rows of the matrix are whole blocks. */
+ * type has blocks, the rows of the matrix consist of whole blocks. */
 static struct linear_shape draw_shape(const struct linear_kind *k, uint64_t *random)
 {
     struct linear_shape s;

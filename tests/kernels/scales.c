@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention on K with extreme scales: subnormal, zero, largest, infinite, NaN. Kernels that fold a
- * scale into other arithmetic would round, overflow or turn an infinity into a NaN. In rows and in
- * tiles, every instruction set has the bits of the scalar kernels on K widened to binary32. All
- * bytes of some keys have the same sign, so that an infinite scale also makes scores of -inf, not
- * only NaN. With small scales, the scale of the call is so large that the scores are about 1.
+ * Attention on K with extreme scales: subnormal, zero, largest, infinite, NaN. Kernels that
+ * combined a scale with other factors would round, overflow, or turn an infinity into a NaN. In
+ * rows and in tiles, every instruction set has the bits of the scalar kernels on K widened to
+ * binary32. All bytes of some keys have the same sign, so that an infinite scale also makes scores
+ * of -inf, not only NaN. With small scales, the scale of the call is so large that the scores are
+ * about 1.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -138,7 +138,8 @@ static void draw_options(struct drawn *c)
         a->q_offsets.data = c->q_offsets;
 }
 
-/* Makes a block table with the pages in descending order. Entries without keys hold no page. */
+/* Makes a block table with the pages in descending order. Batch entries without keys have no
+ * page. */
 static void draw_pages(struct drawn *c)
 {
     static const int64_t sizes[] = {16, 32, 48, 128, 208};
@@ -193,7 +194,8 @@ static int64_t row_bytes(const struct drawn *c, enum tensor_index t)
 }
 
 /* Returns how many rows or tiles of a head are in memory. If the case has only one head and no
- * pages, the memory ends after the last row or tile with a key, although kv_len may be larger. */
+ * pages, the memory ends after the last row or tile with a key, although the kv_len of the call may
+ * be larger. */
 static int64_t rows_there(const struct drawn *c, enum tensor_index t)
 {
     const bool is_one = c->args.batch == 1 && c->args.kv_heads == 1 && !c->groups.pages.block_table;
@@ -294,7 +296,7 @@ static struct drawn *new_case(int number)
     a->k.type = number % TYPES;
     a->v.type =
         number / TYPES % (TYPES + 1) %
-        TYPES; /* a third of the cases have V of type 0, binary32, which prefill takes as it is */
+        TYPES; /* a third of the cases have V of type 0, binary32, which prefill need not convert */
     a->head_dim = draw_dim(c, a->k.type, &c->groups.storage.k_scale_group);
     a->value_dim = draw_dim(c, a->v.type, &c->groups.storage.v_scale_group);
     draw_lengths(c);

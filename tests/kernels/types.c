@@ -51,7 +51,7 @@ enum rows_layout {
     TOKENS_OUTSIDE,
     GAPS, /* gaps after rows, and before the first row */
     BACKWARDS,
-    REPEATED,   /* strides of 0 over entries and heads, which are then all the same */
+    REPEATED,   /* strides of 0 over batch entries and heads, which are then all the same */
     GUARD_NEXT, /* each row ends at an unmapped page */
     GUARD_LAST, /* each row begins after an unmapped page */
     ROWS_LAYOUTS,
@@ -464,7 +464,7 @@ static char *row_in(const struct call *c, enum tensor_index t, int64_t b, int64_
 }
 
 /* Draws the block table. A page occurs in one entry of the table, or once for each batch entry if
- * the batch entries share K and V. Entries without keys hold no page. */
+ * the batch entries share K and V. Batch entries without keys have no page. */
 static void draw_pages(struct call *c, int64_t page_size)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -665,7 +665,7 @@ static struct call *lay_out(const struct sample *s, enum rows_layout layout, int
 
 /* --- Running and comparing -------------------------------------------------------------------- */
 
-/* A range of rows in every batch entry and head. In entry b, only rows before compared[b] are
+/* A range of rows in every batch entry and head. In batch entry b, only rows before compared[b] are
  * compared. */
 struct row_run {
     int64_t first, count;
