@@ -69,7 +69,7 @@ static attnkit_type draw_type(struct drawn *c, int types)
 }
 
 /* row_entries returns the number of batch entries in the tensors of query rows. key_entries returns
- * the number of batch entries in the tensors of keys. Packed tensors have one entry. */
+ * the number of batch entries in the tensors of keys. Packed tensors have one batch entry. */
 static int64_t row_entries(const struct drawn *c)
 {
     return c->groups.storage.cu_seqlens_q.data ? 1 : c->args.batch;

@@ -1105,7 +1105,7 @@ static struct key_row row_of_tile(const struct key_rows *k, struct key_row tile,
     return tile;
 }
 
-/* Draws the tile that begins with key `first`. Keys from `count` on are NaN. */
+/* Draws the tile that begins with key `first`. In the tile, keys from `count` on are NaN. */
 static void draw_tile(struct round *w, struct stored *s, int index, int first, int count)
 {
     const struct key_rows *const k = &s->rows;
