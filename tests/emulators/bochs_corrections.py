@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Corrections of wrong results and missing CPUID bits of Bochs 3.0. bochs.py applies the corrections to the source
-before it builds Bochs. A correction names a file, a place in the file by two regular expressions, the words to replace
-there, their replacement, and how many times the words occur. If the count differs, the build ends, so that no
-correction is applied only in part."""
+"""Corrections of wrong results and missing CPUID bits of Bochs 3.0. bochs.py applies them to the source before it
+builds Bochs. A correction names a file, a place in the file by two regular expressions, the words to replace there,
+their replacement, and how many times the words occur. If the count differs, the build ends, so that no correction is
+applied only in part."""
 
 import re
 from typing import NamedTuple
