@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of the machine's roofs themselves: fma/avx2, and read/L1 .. read/dram by the best
- * instruction set. They are measured like all rows, so the measured burst lies between two other
- * bursts. The distance of their percentages from 100 shows how exact percentages currently are.
+ * Rows that measure the machine's roofs themselves: multiply-adds of each instruction set, such as
+ * fma/avx2, and read/L1 .. read/dram by the best instruction set. These rows are measured like all
+ * rows, so a measured burst lies between two other bursts. The distance of their percentages from
+ * 100 shows how exact the percentages of all rows currently are.
  */
 #include <string.h>
 

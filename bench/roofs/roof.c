@@ -13,7 +13,8 @@
 
 extern const struct roof_loops roof_scalar, roof_avx2, roof_avx512, roof_neon;
 
-/* ROOF_* is the address of the loops of an instruction set, or NULL if they are not built. */
+/* ROOF_* is the address of the loops of an instruction set, or NULL if these loops are not
+ * built. */
 static const struct roof_loops *const all_loops[] = {ROOF_SCALAR, ROOF_AVX2, ROOF_AVX512,
                                                      ROOF_NEON};
 
@@ -127,8 +128,8 @@ bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t siz
     *roof = (struct roof){.loops = find_loops(isa), .pool = pool};
     roof->size = size / READ_STEP * READ_STEP;
     roof->piece = (size < MAX_PIECE ? size : MAX_PIECE) / step * step;
-    /* The number of pieces is odd. Otherwise every second burst would always read the same half of
-     * the pieces.
+    /* The number of pieces is odd. If it were even, bursts 0, 2, 4, ... would never read pieces 1,
+     * 3, 5, ...
      */
     if (roof->size / roof->piece % 2 == 0)
         roof->size -= roof->piece;

@@ -2,7 +2,7 @@
  *
  * The roofs of this machine. A roof is the speed of an instruction set with only fused
  * multiply-adds, or with only loads from a level of the memory hierarchy. A roof is measured in
- * bursts that are short enough to alternate with the calls that are compared with it.
+ * bursts that are short enough to alternate with the calls that are compared with the roof.
  */
 #ifndef ATTNKIT_ROOF_H
 #define ATTNKIT_ROOF_H
@@ -13,7 +13,7 @@
 
 #include "bench/measure/pool.h"
 
-/* The loops of an instruction set, in roof_<isa>.c, compiled with its flags. ------------------- */
+/* The loops of an instruction set, in roof_<isa>.c, compiled for this instruction set. --------- */
 
 enum { READ_STEP = 4096 }; /* bytes; the address and the size of a buffer are multiples of it */
 
@@ -55,8 +55,8 @@ bool roof_fma(struct roof *roof, const char *isa, struct pool *pool);
  * have no loops for the instruction set, or if there is no memory. */
 bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t size);
 
-/* Runs one burst, which takes about 0.3 ms on each thread. Returns its processor time in seconds,
- * summed over all threads, without the time in which they wait for each other. */
+/* Runs one burst, which takes about 0.3 ms on each thread. Returns the processor time of the burst
+ * in seconds, summed over all threads, without the time in which threads wait for each other. */
 double roof_burst(struct roof *roof);
 
 /* Returns the FLOP/s or byte/s of a burst that took `seconds` of processor time. */

@@ -289,7 +289,7 @@ static double intensity_of(const struct row *row)
     return shape_flops(s) / (rows_in_and_out + shape_kv_bytes(s, row->type));
 }
 
-/* Returns the work of a row. The work of decode is the bytes of K and V, unless they may be in a
+/* Returns the work of a row. The work of decode is the bytes of K and V, unless K and V may be in a
  * cache. All other work is counted in FLOPs. */
 static struct work work_of_row(const struct row *row)
 {

@@ -157,7 +157,7 @@ static void call_scores(void *argument)
 }
 
 /* Calls softmax. The tile works in place, so the weights of one call are the scores of the next
- * call. They stay between 0 and 1, so all calls take the same time. */
+ * call. The scores stay between 0 and 1, so all calls take the same time. */
 static void call_softmax(void *argument)
 {
     const struct operands *const o = argument;

@@ -56,7 +56,8 @@ char *copies_next(struct copies *copies);
 double copies_memory_bytes(const struct copies *copies);
 
 /* Returns whether `bytes` bytes are less than three quarters of this machine's memory. The check is
- * needed because Linux allocates more memory than there is, and kills processes that use it. */
+ * needed because Linux lets a program allocate more memory than the machine has, and kills the
+ * program when it uses this memory. */
 bool memory_has(double bytes);
 
 /* The call of a row, and its result. */
@@ -67,10 +68,10 @@ struct row_call {
     size_t out_bytes;
 };
 
-/* Makes the call. result->work is the work of a call. There are three such functions. In
- * attnkit-bench (measure_calls.c), it makes the call again and again, and compares it with the
- * multiply-adds of its instruction set or, if the call has no FLOPs, with reading memory. In a
- * worker (worker.c), it hands the call to attnkit-compare, which compares two builds. In
+/* Makes the call. result->work is the work of a call. Three programs define this function. In
+ * attnkit-bench (measure_calls.c), it makes the call again and again, and compares its speed with
+ * the roof: multiply-adds of the instruction set or, if the call has no FLOPs, reads of memory. In
+ * a worker (worker.c), it hands the call to attnkit-compare, which compares two builds. In
  * attnkit-counts (counts.c), it makes the call twice, and callgrind counts the second call. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result);

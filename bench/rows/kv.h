@@ -35,8 +35,8 @@ double kv_memory_bytes(const struct row *row, const struct kv *kv);
 bool kv_make(const struct row *row, struct kv *kv, struct result *result);
 
 /* kv_append_args returns the arguments of the append that fills K or V of the first copy from f32
- * rows [batch][heads][keys][dim]. kv_append_workspace returns the size of its workspace on one
- * thread, in bytes. */
+ * rows [batch][heads][keys][dim]. kv_append_workspace returns the bytes of the workspace that this
+ * append needs on one thread. */
 attnkit_append_args kv_append_args(const struct row *row, const struct kv *kv,
                                    const struct kv_part *part, const float *source);
 size_t kv_append_workspace(const struct kv_part *part);

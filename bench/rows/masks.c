@@ -2,9 +2,9 @@
  *
  * Makes the groups of options for the call of a row of the benches. The name of the row says which
  * options the call has. With _dense or _half in the name, a mask lets query rows see the same keys
- * as the causal flag of a row with _causal. With _padmask, a mask lets them see the same keys as
- * the lengths of a row with _pad. So the cost of a mask can be compared with the cost of the flag
- * or of the lengths.
+ * as the causal flag of a row with _causal. With _padmask, a mask lets query rows see the same keys
+ * as the lengths of a row with _pad. So the cost of a mask can be compared with the cost of the
+ * flag or of the lengths.
  */
 #include "bench/rows/masks.h"
 

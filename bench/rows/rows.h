@@ -58,8 +58,8 @@ struct row_list {
 __attribute__((format(printf, 2, 3))) struct row *rows_add(struct row_list *rows,
                                                            const char *format, ...);
 
-/* Keeps the rows whose names match the extended regular expression, or all rows if it is NULL.
- * Prints an error and returns false if the expression is invalid or no row is left. */
+/* Keeps the rows whose names match the extended regular expression, or all rows if `expression` is
+ * NULL. Prints an error and returns false if the expression is invalid or no row is left. */
 bool rows_filter(struct row_list *rows, const char *expression);
 
 void add_roof_rows(struct row_list *rows);

@@ -114,9 +114,9 @@ const char *type_text(attnkit_type type);
 bool types_parse(const char *text, attnkit_type *type, attnkit_type *input);
 const char *input_text(attnkit_type input); /* "bf16_" if the input is bf16, else "" */
 
-/* type_row_bytes returns the bytes of a row of K or V. type_scale_bytes returns the bytes of its
- * separate scale: ATTNKIT_I8 and F8_E4M3 have one scale for the whole row, other types have
- * none. */
+/* type_row_bytes returns the bytes of a row of K or V. type_scale_bytes returns the bytes of the
+ * scale that lies outside the row: ATTNKIT_I8 and F8_E4M3 have one scale for the whole row, other
+ * types have none. */
 int64_t type_row_bytes(attnkit_type type, int64_t dim);
 int64_t type_scale_bytes(attnkit_type type);
 

@@ -158,8 +158,8 @@ static void place_in_slots(struct placed *p, int *slot, bool at_end)
     p->size = 0;
     p->first = p->memory + (at_end ? SLOT_BYTES - p->row_bytes : 0);
     p->slot = *slot;
-    /* A hidden slot separates the tensors. Without it, a row after a tensor's last row would be the
-     * first row of the next tensor. */
+    /* A hidden slot separates the tensors. Without this slot, a row after a tensor's last row would
+     * be the first row of the next tensor. */
     memory_hide_slots(*slot + (int)rows, 1);
     *slot += (int)rows + 1;
 }

@@ -16,8 +16,8 @@
 #include "tests/support/groups.h"
 #include "tests/support/random.h"
 
-/* The layout of rows. It is the same for all tensors of a case, except that with BROADCAST q and
- * the outputs are PADDED. */
+/* The layout of rows. All tensors of a case have the same layout, with one exception: with
+ * BROADCAST, q and the outputs are PADDED. */
 enum layout_kind {
     DENSE,        /* [batch][head][row] */
     TOKEN_MAJOR,  /* [batch][row][head] */
@@ -85,7 +85,7 @@ void case_print(const struct test_case *c);
 /* ------------------------------------------------------------------------------------------- */
 
 /* The tensors of a case in memory, and the arguments that describe them. There is only one setting
- * at a time: the next setting takes over its memory. */
+ * at a time: a new setting takes over the memory of the previous setting. */
 struct setting {
     attnkit_attention_args args;
     struct groups groups; /* all groups of args */
@@ -148,9 +148,9 @@ struct runner {
 void run_attention(const attnkit_attention_args *args, struct runner runner);
 
 /* check_layout lays out and runs a case, and compares the result with `expected`. If `expected` is
- * NULL, it compares the hash of the result with `hash`. If the result is right, and `then` is not
- * NULL, calls `then` for further checks of the setting and the result. check_layout and `then`
- * return NULL, or a message that describes the fault. */
+ * NULL, check_layout compares the hash of the result with `hash`. If the result is right, and
+ * `then` is not NULL, check_layout calls `then` for further checks of the setting and the result.
+ * check_layout and `then` return NULL, or a message that describes the fault. */
 typedef const char *(*further_check)(const struct setting *s, const struct result *got,
                                      const struct test_case *c, struct runner runner);
 

@@ -69,7 +69,7 @@ static attnkit_type draw_type(struct drawn *c, int types)
 }
 
 /* row_entries returns the number of batch entries in the tensors of query rows. key_entries returns
- * the number of batch entries in the tensors of keys. Packed tensors have one entry. */
+ * the number of batch entries in the tensors of keys. Packed tensors have one batch entry. */
 static int64_t row_entries(const struct drawn *c)
 {
     return c->groups.storage.cu_seqlens_q.data ? 1 : c->args.batch;
@@ -88,7 +88,8 @@ static double cost(const struct drawn *c)
            (double)(a->head_dim + a->value_dim + 24);
 }
 
-/* Draws the types of K and V for ATTNKIT_INTEGERS. In a quarter of the calls they differ. */
+/* Draws the types of K and V for ATTNKIT_INTEGERS. In a quarter of the calls, the two types
+ * differ. */
 static void draw_types_of_integers(struct drawn *c)
 {
     c->args.k.type = one_in(c, 2) ? ATTNKIT_I8 : ATTNKIT_Q8_0;
@@ -185,8 +186,8 @@ static bool can_have_cells(const struct drawn *c)
            !c->groups.storage.cu_seqlens_kv.data;
 }
 
-/* Draws the index of the key in each cell of an entry, as a ring or in random order. The indices
- * begin at `first`, and are -1 for empty cells. */
+/* Draws the index of the key in each cell of a batch entry, as a ring or in random order. The
+ * indices begin at `first`, and are -1 for empty cells. */
 static void draw_order(int64_t cells, int64_t first, uint64_t *random, int64_t *index)
 {
     const int64_t turn = random_below(random, cells), empty = random_below(random, 4);
@@ -283,7 +284,8 @@ static int64_t draw_columns(struct drawn *c)
     return one_in(c, 4) && kv_len > 1 ? 1 + below(c, kv_len - 1) : kv_len;
 }
 
-/* Allocates random bytes, in regions that are all true, all false, or mixed. */
+/* Allocates and draws the bytes of a mask. In some regions all bytes are true, in other regions all
+ * are false or mixed. */
 static void *draw_bytes(struct drawn *c, size_t size)
 {
     unsigned char *const bytes = take(c, size);
@@ -505,7 +507,7 @@ static void take_store(struct drawn *c, const struct store *s, int *slot)
         s->scales->data = take_filled(c, rows * (p->dim / group) * (int64_t)sizeof(float));
 }
 
-/* Sets the strides of the tensors of query rows explicitly. They are the strides of dense
+/* Sets the strides of the tensors of query rows explicitly. These strides are the strides of dense
  * tensors. */
 static void set_strides(struct drawn *c)
 {

@@ -2,9 +2,9 @@
  *
  * An attention call drawn from a number. The number decides shapes, types, tiles, pages, packed
  * sequences, options and their values, and threads. V of a key that no row of the KV head sees is
- * NaN or lies in unmapped memory. The same holds for its K, unless the call returns scores of all
- * keys (ATTNKIT_WEIGHTS_CAPPED or ATTNKIT_WEIGHTS_SCALED). A number gives the same call, bit for
- * bit, on every machine.
+ * NaN or lies in unmapped memory. K of such a key is NaN or unmapped, too, unless the call returns
+ * scores of all keys (ATTNKIT_WEIGHTS_CAPPED or ATTNKIT_WEIGHTS_SCALED). A number gives the same
+ * call, bit for bit, on every machine.
  */
 #ifndef ATTNKIT_TEST_DRAWN_H
 #define ATTNKIT_TEST_DRAWN_H

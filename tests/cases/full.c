@@ -103,7 +103,7 @@ static struct call *new_bare_call(int64_t rows)
     return c;
 }
 
-/* Makes a call with keys in cells. Their order differs from sequence to sequence. */
+/* Makes a call with keys in cells. The order of the keys differs from sequence to sequence. */
 static struct call *new_call_of_cells(int64_t rows)
 {
     struct call *const c = new_call(rows);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts the ranks of a test: as processes that meet over gloo, or by mpiexec. After a time-out, the processes are
-killed."""
+"""Starts the ranks of a test: as processes that meet over gloo, or by mpiexec. Ranks that have not ended after a time
+limit are killed."""
 
 import json
 import os

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures calls of attnkit.distributed on 1, 2 and 4 ranks of this machine, over gloo and MPI, and computes their
-times by the cost model. Prints the table of docs/distributed.md.
+"""Measures calls of attnkit.distributed on 1, 2 and 4 ranks of this machine, over gloo and MPI, and computes the times
+of the same calls by the cost model. Prints the table of docs/distributed.md.
 
     measure.py [gloo|mpi]
 
-Without an argument this program starts the ranks. With an argument it is a rank. Between two calls of all ranks, rank 0
-makes the same call alone, so that both times are measured in the same minutes. Ranks of one machine share its cores and
-its memory. So if there are more ranks than cores, the model gets the time of one process times ranks / cores."""
+Without an argument this program starts the ranks. With an argument it runs as one rank. Between two calls of all ranks,
+rank 0 makes the same call alone, so that both times are measured in the same minutes. Ranks of one machine share its
+cores and its memory. So if there are more ranks than cores, the model gets the time of one process times ranks /
+cores."""
 
 import json
 import os
@@ -38,7 +39,7 @@ def seconds_of(work):
 
 def measure_call(group, function, shape, kv_heads, keys):
     """Returns the time of the slowest rank and the time of rank 0 alone, in seconds. Each time is the shortest of
-    several calls, because other programs only make a call slower. The first call, in new memory, does not count."""
+    several calls, because other programs can only make a call slower. The first call, in new memory, does not count."""
     import attnkit
     from attnkit import distributed
 

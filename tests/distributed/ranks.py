@@ -110,8 +110,8 @@ def call(group, function=chain_attention, rows=200, **options):
 
 
 def task_disagree(transport):
-    """If rank 1 has another shape, option or function than the other ranks, or a number of threads that is refused,
-    every rank gets an error. Afterwards the group works."""
+    """Rank 1 has another shape, option or function than the other ranks, or a number of threads that is refused. Every
+    rank must then get an error, and afterwards the group must work."""
     group, failed = begin(transport), []
     for text, other in {"disagree on q: float32 [1, 4, 200, 16] on rank 0, float32 [1, 4, 9, 16]": {"rows": 9},
                         "disagree on scale": {"scale": 0.5}, "disagree on causal": {"causal": "upper-left"},
@@ -131,9 +131,9 @@ def task_disagree(transport):
 
 def task_die(transport, how, what, timeout):
     """Makes one call that works. In the next calls, rank 1 is killed or stopped just before it sends or receives a
-    message of the kind `what`. The other ranks print their error and how long they waited. They stay alive, so that
-    each of them has to notice by itself that rank 1 is gone. A rank may have its result before rank 1 ends, and then
-    meets the error in its next call."""
+    message of the kind `what`. The other ranks print their error and how long they waited. They stay alive after the
+    error, so that each rank has to notice by itself that rank 1 is gone. A rank may have its result before rank 1 ends,
+    and then meets the error in its next call."""
     group = begin(transport, float(timeout))
     function = tree_attention if what == "part" else chain_attention
     call(group, function)

@@ -54,7 +54,7 @@ def build(folder, target):
 
 
 def get_bochs():
-    """Returns the path of the program. Builds it first if it is missing."""
+    """Returns the path of Bochs. Builds Bochs first if it is missing."""
     target = path_of_bochs()
     if target.exists():
         return target

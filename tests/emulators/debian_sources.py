@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gets sources of Debian that are built once for tests. They are kept in the user's cache, which is ~/.cache/attnkit or
-lies under $XDG_CACHE_HOME. The sources come from the pool of a mirror, and their hashes are checked."""
+"""Gets sources of Debian that are built once for tests. The built programs are kept in the user's cache, which is
+~/.cache/attnkit or lies under $XDG_CACHE_HOME. The sources come from the pool of a mirror, and their hashes are
+checked."""
 
 import contextlib
 import fcntl

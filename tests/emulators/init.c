@@ -37,7 +37,7 @@ static void give_up(const char *what)
         pause();
 }
 
-/* Reads a file of NUL-terminated strings. Returns them as a list that ends with NULL. */
+/* Reads a file of NUL-terminated strings. Returns the strings as a list that ends with NULL. */
 static char **read_strings(const char *path)
 {
     char *bytes = malloc(MAX_BYTES);
@@ -84,8 +84,9 @@ static void check_avx512(void)
         give_up("AVX-512 F, BW, DQ, VL");
 }
 
-/* Gives programs permission to use the tiles of AMX. The kernel would refuse permission, because
- * Bochs lacks XFD, although tiles work (bochs_corrections.py). */
+/* A program asks for permission to use the tiles of AMX by a system call. From here on this system
+ * call returns 0. The kernel would refuse permission, because Bochs lacks XFD. Tiles work without
+ * permission (bochs_corrections.py). */
 static void grant_tiles(void)
 {
     enum { REQ_XCOMP_PERM = 0x1023 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A product of a linear map prefetches the cache lines of the next tiles in order and evenly over
- * its work. Only the last line may be left out, and no line after the tiles is prefetched. This
- * holds for all sizes of the product and of the tiles.
+ * A product of a linear map prefetches the cache lines of the next tiles in order, and spreads the
+ * prefetches evenly over its work. Only the last cache line may be left out, and no cache line
+ * after the tiles is prefetched. These rules hold for all sizes of the product and of the tiles.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,8 +58,8 @@ static void nothing_is_prefetched_without_tiles_or_work(void **state)
     assert_ptr_equal(without_work.line, matrix);
 }
 
-/* Makes the prefetch calls of a product, which prefetches after every PACE inputs of each register
- * tile of 4 rows x 24 outputs. */
+/* Makes the prefetch calls of products. A product prefetches after every PACE inputs of each
+ * register tile of 4 rows x 24 outputs. */
 static void a_product_has_prefetched_all_lines_at_its_end(void **state)
 {
     (void)state;

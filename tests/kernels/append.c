@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests attnkit_append. On every instruction set, for every type, rotation and layout, in rows and
- * in tiles, all the memory that dst lies in must equal the result of a plain loop. cos and sin are
- * compared with long double. The result is the same however a call is split, threaded or laid out.
+ * Tests attnkit_append. After an append, all the memory that dst lies in must equal the result of a
+ * plain loop: on every instruction set, for every type, rotation and layout, in rows and in tiles.
+ * The cos and sin of the rotation are compared with functions of long double. The result must be
+ * the same however a call is split, threaded or laid out.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -110,8 +111,8 @@ static void give(struct call *c, attnkit_ints *ints, const struct numbers *numbe
     ints->type = narrow ? ATTNKIT_INT32 : ATTNKIT_INT64;
 }
 
-/* Sets a number in both arrays. memcpy is needed because gcc 12 for 64-bit ARM otherwise loses the
- * 32-bit integers when it vectorises. */
+/* Sets a number in both arrays. memcpy is needed because gcc 12 for 64-bit ARM otherwise vectorises
+ * the code and loses the 32-bit integers. */
 static void set_number(struct numbers *numbers, int b, int64_t value)
 {
     const int32_t narrow = (int32_t)value;
@@ -203,8 +204,8 @@ static int64_t rope_dim(const struct call *c)
     return c->rotation.dim ? c->rotation.dim : c->args.dim;
 }
 
-/* Draws a base, or tables of random numbers that are just long enough for the positions. At
- * positions that no row has, the tables hold NaN.
+/* If the call has a rotation, draws the base of its angles, or tables of random cos and sin that
+ * are just long enough for the positions. At positions that no row has, the tables hold NaN.
  */
 static void draw_rope(struct call *c)
 {
@@ -270,7 +271,7 @@ static void place_tensors(struct call *c, const struct kind *k)
     set_strided(&a->dst_scales, c->scales.strides);
 }
 
-/* Makes a new call. It takes over the memory of the previous call. */
+/* Makes a new call. The new call takes over the memory of the previous call. */
 static struct call *make_call(const struct kind *k, uint64_t seed)
 {
     struct call *c = calloc(1, sizeof *c);
@@ -302,7 +303,7 @@ static void free_call(struct call *c)
 
 /* --- Running a call ----------------------------------------------------------------------- */
 
-/* Runs tasks backwards, because no order is promised. */
+/* A parallel-for that runs the last task first, because the library may not rely on any order. */
 static void run_backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     (void)pool;
@@ -371,7 +372,8 @@ static void expected_row(const struct call *c, const char *src, int64_t position
                    scales);
 }
 
-/* Writes the expected row of a key into a tile, and its scales into the scales of the tile. */
+/* Writes the expected row of a key into a tile, and the scales of the row into the scales of the
+ * tile. */
 static void expected_in_tile(const struct call *c, const char *src, int64_t position, int64_t key,
                              char *tile, char *scales)
 {
@@ -594,10 +596,10 @@ static void rotation_keeps_lengths(void **state)
 /* --- cos and sin -------------------------------------------------------------------------- */
 
 /* Returns whether a cos or sin is within its bound: half an ulp of binary32 plus the error of the
- * angle. Let u = 2^-53. The exponent -i / pairs * log2(base) has two roundings and the error of
- * log2, 6 u: 8 u in all. The error of the exponent times ln 2 is a relative error of the power.
- * exp2 adds 3 u. The conversion of the position adds u, and so does the product of position and
- * power. cos and sin have 5 u. The code rounds the 5 u of cos and sin up to 8 u. */
+ * angle. Let u = 2^-53. The exponent -i / pairs * log2(base) is off by 8 u: two roundings, and the
+ * 6 u of log2. This error times ln 2 is a relative error of the power. exp2 adds 3 u. The
+ * conversion of the position adds u, and the product of position and power adds another u. cos and
+ * sin have 5 u. The code rounds the 5 u of cos and sin up to 8 u. */
 static bool is_near(float got, long double truth, double angle, double log2_base)
 {
     const double exponent_off = log2_base * 0x1p-50;

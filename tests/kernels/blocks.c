@@ -2,9 +2,9 @@
  *
  * Conversions to binary32 from blocks with less than a byte per element, and from 8-bit floating
  * point. For types that the library writes, conversions from binary32 are also tested. The tests
- * run on every instruction set, or on the instruction set that the first argument names. They
- * compare with the definitions of the formats (tests/support/blocks.h), with the bytes and numbers
- * of ggml's reference, and, by memcmp, with the scalar conversions.
+ * run on every instruction set, or on the instruction set that the first argument names. The
+ * results are compared with the definitions of the formats (tests/support/blocks.h), with the bytes
+ * and numbers of ggml's reference, and, by memcmp, with the scalar conversions.
  *
  * Usage: blocks [ISA]
  */
@@ -139,8 +139,8 @@ static void groups_of_e4m3_have_their_scales(const struct kernels *kernels)
     }
 }
 
-/* Unpacks blocks to blocks of TYPE_Q8_0. The unpacked blocks must widen to the same numbers, and no
- * byte after these blocks may be written.
+/* Unpacks blocks to blocks of TYPE_Q8_0. The unpacked blocks must widen to the same numbers as the
+ * original blocks. No byte after the unpacked blocks may be written.
  */
 static void blocks_are_unpacked(const struct kernels *kernels)
 {
@@ -231,8 +231,8 @@ static void rows_are_written_as_in_ggml(const struct kernels *kernels)
 
 /* --- Writing ---------------------------------------------------------------------------------- */
 
-/* Returns the integer that x has in a block, by the contract of `narrow`. `largest` is the block's
- * element of largest magnitude. */
+/* Returns the integer by which a block stores x, by the contract of `narrow`. `largest` is the
+ * block's element of largest magnitude. */
 static int model_integer(const struct block_format *f, float x, float largest)
 {
     const float factor = 1.0f / (largest / (float)-f->zero);

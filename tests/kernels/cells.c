@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A cache whose cells hold keys in any order gives the bits of a dense cache in which each key lies
- * at its index. This holds with every kind of mask, and with K and V of F32, F16, BF16, I8 and
- * Q8_0. Some keys have no cell, cells without a key may lie in unmapped memory, and several
- * sequences may share a cache. The tests run on every instruction set, or on the instruction set
- * that the first argument names.
+ * at its index. The tests have every kind of mask, and K and V of F32, F16, BF16, I8 and Q8_0. Some
+ * keys have no cell, cells without a key may lie in unmapped memory, and several sequences may
+ * share a cache. The tests run on every instruction set, or on the instruction set that the first
+ * argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,8 +40,8 @@ enum {
     KIND_LENGTHS = 3,
 };
 
-/* Numbers of query rows of a query head. A KV head has two query heads, so it has 2, 6 or 70 rows.
- * 70 rows are more than a panel of any instruction set. */
+/* Numbers of query rows of a query head. A KV head has two query heads, so a KV head has 2, 6 or 70
+ * rows. No instruction set has a panel of 70 or more rows. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 35};
 
 static int case_step(void)
@@ -57,7 +57,8 @@ static bool is_left_out(int n)
 
 /* --- Orders ------------------------------------------------------------------------------------
  *
- * Each function returns the index of the key in a cell of entry b, or -1 if the cell is empty.
+ * Each function returns the index of the key in a cell of batch entry b, or -1 if the cell is
+ * empty.
  */
 
 /* The cells are a ring of the last CELLS keys: the key of index i lies in cell i % CELLS. */
@@ -68,7 +69,8 @@ static int64_t ring(int64_t b, int64_t cell)
                                  : (FIRST / CELLS + 1) * CELLS + cell;
 }
 
-/* The ring is not full yet, so the cells are in the order of the keys. Entry 1 has fewer keys. */
+/* The ring is not full yet, so the cells are in the order of the keys. Batch entry 1 has fewer
+ * keys. */
 static int64_t filling(int64_t b, int64_t cell)
 {
     return cell < CELLS - 100 - 3 * b ? FIRST + cell : -1;
@@ -86,8 +88,8 @@ static int64_t shuffled(int64_t b, int64_t cell)
     return place % 10 == 3 ? -1 : FIRST - 7 * b + place;
 }
 
-/* An entry has runs of 50 cells, with gaps between the keys of different runs. The cells between
- * the runs belong to other sequences. */
+/* A batch entry has runs of 50 cells, with gaps between the keys of different runs. The cells
+ * between the runs belong to other sequences. */
 static int64_t one_of_several(int64_t b, int64_t cell)
 {
     return cell / 50 % 3 == b ? FIRST - 31 * b + cell + cell / 150 : -1;
@@ -150,7 +152,7 @@ static struct call *new_call(int k, int64_t rows)
     return c;
 }
 
-/* The cell of each key of each entry, or -1. */
+/* The cell of each key of each batch entry, or -1. */
 struct cells {
     int64_t of_key[BATCH][KEYS];
 };
@@ -172,7 +174,8 @@ static char *row_of(const attnkit_tensor *t, int64_t b, int64_t h, int64_t i)
     return (char *)(uintptr_t)t->data + b * t->strides[0] + h * t->strides[1] + i * t->strides[2];
 }
 
-/* Masks the keys of a call that have no cell. The mask is in a field that the kind does not use. */
+/* Adds a mask that hides the keys without a cell. The mask is in a field that the kind does not
+ * use. */
 static void mask_absent(struct call *c, const struct kind *kind, const struct cells *cells)
 {
     attnkit_visibility *const v = &c->groups.visibility;
@@ -458,8 +461,9 @@ static void weights_are_by_cell(void **state)
 /* --- Several sequences in one cache ------------------------------------------------------------
  */
 
-/* Sequence b of the dense cache has lens[b] keys. The cache of cells has a single entry. In it, the
- * keys of both sequences alternate with cells of a third sequence, which no call reads. */
+/* Sequence b of the dense cache has lens[b] keys. The cache of cells has a single batch entry. In
+ * this cache, the keys of both sequences alternate with cells of a third sequence. No call reads
+ * the third sequence. */
 static const int64_t lens[BATCH] = {300, 190};
 
 static struct call *in_one_cache(const struct call *dense)
@@ -655,8 +659,8 @@ static void at_once(void *pool, int64_t n, void (*run)(void *arg, int64_t i), vo
         pthread_join(threads[i], NULL);
 }
 
-/* Each thread lists the keys of its entries in its own memory, so threads that run at once do not
- * disturb each other. */
+/* Each thread lists the keys of its batch entries in its own memory, so threads that run at once do
+ * not disturb each other. */
 static void threads_at_once_change_no_bit(void **state)
 {
     static struct cells cells;
@@ -682,7 +686,8 @@ static void threads_at_once_change_no_bit(void **state)
     }
 }
 
-/* Runs the call by a plan that was made for more batch entries, cells and threads. */
+/* Runs the call by a plan that was made for more batch entries, cells and threads than the call
+ * has. */
 static void run_by_plan(struct call *c, const char *isa)
 {
     static _Alignas(16) char plan[1 << 14];

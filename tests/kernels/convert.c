@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversions of rows of binary32, binary16, bfloat16, bytes and Q8_0 to binary32 and back, and of
- * tiles of K. The tests run on every instruction set, or on the instruction set that the first
- * argument names. They compare with the scalar conversions by memcmp, and with the definitions of
- * the formats (tests/support/formats.h).
+ * Conversions of rows of binary32, binary16, bfloat16, bytes and Q8_0 to binary32 and back, and
+ * conversions of tiles of K to binary32. The tests run on every instruction set, or on the
+ * instruction set that the first argument names. The results are compared with the scalar
+ * conversions by memcmp, and with the definitions of the formats (tests/support/formats.h).
  *
  * `convert [ISA [few]]` narrows every 1021st of the 2^32 bit patterns of binary32. With
  * ATTNKIT_TEST_LONG in the environment it narrows every pattern, which takes minutes. With `few` it
- * narrows every 100,003rd pattern, because a whole emulated machine is slow.
+ * narrows every 100,003rd pattern: this is for emulated machines, which are slow.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -178,8 +178,8 @@ static void known_values_are_known(const struct kernels *kernels)
 
 /* --- Every binary32 number, or a sample ------------------------------------------------------- */
 
-/* Takes the next patterns from *next on. Returns how many it has taken, 0 after the last
- * pattern. */
+/* Stores the next patterns, from *next on, in x. Returns the number of patterns, which is 0 after
+ * the last pattern. */
 static int64_t take(uint64_t *next, float x[BATCH])
 {
     int64_t n = 0;
@@ -295,8 +295,8 @@ static float model_scale(const float *x, int64_t n)
     float most = 0.0f;
     for (int64_t i = 0; i < n; i++)
         most = isnan(x[i]) || isnan(most) ? NAN : fmaxf(most, fabsf(x[i]));
-    return (float)((double)most / 127.0); /* rounds twice with the result of one rounding, because
-                                             53 > 2 * 24 + 1 */
+    return (float)((double)most / 127.0); /* two roundings that give the same result as one
+                                             rounding, because 53 > 2 * 24 + 1 */
 }
 
 static int model_byte(float x, float scale)
@@ -378,7 +378,7 @@ static void random_rows_are_quantised(const struct kernels *kernels)
     }
 }
 
-/* The NaN in a group have various signs, payloads and places. The scale is always the same NaN. */
+/* The NaNs in a group have various signs, payloads and places. The scale is always the same NaN. */
 static void every_nan_scale_has_the_same_bits(const struct kernels *kernels)
 {
     static const uint32_t nans[] = {0x7fc00000, 0xffc00000, 0x7f800001, 0xff800001,

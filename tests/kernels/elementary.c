@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The three elementary functions of the canonical order: exp2, log and tanh. If SLEEF is installed,
- * exp2 and log in plain C are compared with the functions of SLEEF, which define their bits. The
- * functions of every instruction set are compared with plain C, and plain C with binary64. The fma
- * in plain C is compared with fmaf. exp2 gets the arguments that attention can reach, 0 and below.
- * tanh gets all arguments.
+ * The three elementary functions of the canonical order: exp2, log and tanh. The bits of exp2 and
+ * log are defined by functions of SLEEF. If SLEEF is installed, exp2 and log in plain C are
+ * compared with these functions. The functions of every instruction set are compared with plain C,
+ * and plain C with binary64. The fma in plain C is compared with fmaf. exp2 gets the arguments that
+ * attention can reach, 0 and below. tanh gets arguments of any magnitude.
  *
  * By default the test takes every 61st argument, which takes 8 seconds natively. In emulators and
- * with sanitizers it takes every 613th. With ATTNKIT_TEST_LONG in the environment it takes all
- * arguments, 1.1e9 for exp2, 3.5e8 for log and 2.1e9 for tanh, in 8 minutes on one core with FMA.
+ * with sanitizers it takes every 613th argument. With ATTNKIT_TEST_LONG in the environment it takes
+ * all arguments, 1.1e9 for exp2, 3.5e8 for log and 2.1e9 for tanh, in 8 minutes on one core with
+ * FMA.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,8 +72,8 @@ static uint32_t default_stride(void)
     return IS_SLOW ? 613 : 61;
 }
 
-/* The least x whose 2^x is above 0. It is a tie between two integers, and rounds to LEAST_POWER,
- * which is even. */
+/* The smallest x for which exp2 returns more than 0. This x is halfway between two integers, and
+ * rounds to LEAST_POWER, which is even. */
 static const float least_exponent = (float)LEAST_POWER - 0.5f;
 
 /* Returns the arguments from -0 to least_exponent. */
@@ -93,8 +94,8 @@ static struct walk around_the_least_exponent(void)
     return (struct walk){bits_of(least_exponent) - 9999, bits_of(least_exponent) + 10000, 1};
 }
 
-/* Returns a range with all usual denominators of a softmax. They are over 1/2, because the largest
- * term of a denominator is over 1/2. */
+/* Returns a range with all usual denominators of a softmax. A denominator is over 1/2, because its
+ * largest term is over 1/2. */
 static struct walk denominators(void)
 {
     return (struct walk){bits_of(0.25f), bits_of(0x1p40f), default_stride()};
@@ -116,15 +117,15 @@ static struct walk negative_numbers(void)
     return (struct walk){bits_of(-0.0f), bits_of(-INFINITY) + 1, default_stride()};
 }
 
-/* Returns a walk over the same range with fewer arguments than w, for checks that already follow
- * from comparisons with scalar_tanh or SLEEF. */
+/* Returns a walk over the same range with fewer arguments than w, for checks that must succeed if
+ * the comparisons with scalar_tanh or SLEEF succeed. */
 static struct walk sparse(struct walk w)
 {
     w.stride = w.stride == 1 ? 13 : 997;
     return w;
 }
 
-/* Takes the next arguments. Returns how many it has taken, 0 at the end. */
+/* Stores the next arguments in x. Returns the number of arguments, which is 0 at the end. */
 static size_t take(struct walk *w, float x[BATCH])
 {
     size_t n = 0;
@@ -189,7 +190,7 @@ static void assert_same_function(const char *name, struct walk w, function *expe
     assert_int_equal(different, 0);
 }
 
-/* SLEEF's functions are compiled for FMA, and would end the process on a CPU without it. */
+/* SLEEF's functions are compiled for FMA, and would end the process on a CPU without FMA. */
 static void skip_without_fma(void)
 {
     const struct isa *isas;
@@ -354,8 +355,8 @@ static void log_is_within_an_ulp(void **state)
     assert_true(isnan(scalar_log(NAN)));
 }
 
-/* Arguments go from 0 to infinity. Below 2^-25, tanh x is x. From 9.011 on, tanh x is 1. tanh is
- * increasing but for roundings: no result is more than 2 ulp below an earlier result. */
+/* Arguments go from 0 to infinity. Below 2^-25, tanh x is x. From 9.011 on, tanh x is 1. Apart from
+ * roundings, tanh is increasing: no result is more than 2 ulp below an earlier result. */
 static void tanh_is_within_three_ulp(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Calls with few keys, few rows and many heads: several heads share a vector. The results have the
- * bits of the reference in every layout, with rows that see different numbers of keys, or none. A
+ * bits of the reference in every layout, with rows that see different numbers of keys, or no key. A
  * case is drawn from its number.
  *
  * `few_keys [ISA]`

@@ -5,11 +5,11 @@
  * must have the bits of the scalar reference, with one thread and with several, and in every
  * rounding mode of the caller. Every third call is also compared with the oracle if it has no
  * cells: each element of the reference must be inside the bound that tests/oracle/oracle.c derives.
- * Calls with strange numbers, which are infinities, NaN and numbers that count as 0, are compared
- * with the reference and with the oracle. Scores are also compared with C functions that imitate
- * the instructions for bf16 (tests/units/models.h). Before the library uses a unit that a program
- * has to enable, it tries the unit's tiles (dispatch/cpu/probe_groups.c). This trial must find a
- * single wrong bit.
+ * Strange numbers are infinities, NaN and numbers that count as 0. Calls with strange numbers are
+ * compared with the reference and with the oracle. Scores are also compared with C functions that
+ * imitate the instructions for bf16 (tests/units/models.h). If a program has to enable a unit, the
+ * library tries the unit's tiles before it uses the unit (dispatch/cpu/probe_groups.c). The tests
+ * check that this trial finds a single wrong bit.
  *
  *   grouped [--isa NAME [--every N]]
  *
@@ -43,7 +43,7 @@
 
 enum { CASES = 600, LONGER = 10, BOUND_EVERY = 3, MOST_NAMES = 12 };
 
-/* The tests compute one case in `every`. */
+/* The tests compute every case whose number is a multiple of this number. */
 static int every = 1;
 
 /* The names of instruction sets and units that run here. */
@@ -158,8 +158,8 @@ static double judge(struct judged *j, const struct oracle_element *truth, attnki
     return oracle_judge(truth, type, (double)result);
 }
 
-/* An element of out is not judged if its mean of |v| is this large, because the weighted sum of a
- * chunk may then overflow. */
+/* An element of out is judged only if its weighted mean of |v|, sum_j w_j |v_j|, is below this
+ * limit. With a larger mean, the weighted sum of a chunk may overflow. */
 static const double LARGEST_MEAN = 0x1p117;
 
 static void judge_row(const struct drawn *c, const struct expected *e, const int64_t index[3],
@@ -236,8 +236,8 @@ struct strange {
     float out[STRANGE_ROWS * STRANGE_DIM], lse[STRANGE_ROWS];
 };
 
-/* Draws rows of numbers, with a size drawn for each row. Some sizes are around 2^-56, below which a
- * number counts as 0, and one makes most numbers subnormal. */
+/* Draws rows of numbers, with a magnitude that is drawn for each row. Some magnitudes are around
+ * 2^-56, below which a number counts as 0. One magnitude makes most numbers subnormal. */
 static void draw_numbers(uint16_t *numbers, int64_t rows, int64_t dim, uint64_t *random)
 {
     static const float sizes[] = {1.0f,     1e-3f,    10.0f,     0x1p-55f,
@@ -471,8 +471,8 @@ static void weigh(const struct kernels *kernels, bool is_short, const float *sco
     weigh_column(kernels->grouped, lanes, keys, is_short, &to, of->o);
 }
 
-/* exp2 rounds, so a smaller score may have a larger weight than the next larger score. This happens
- * at some 80,000 of a billion scores. */
+/* exp2 rounds, so a score may have a larger weight than the next larger score. This happens for
+ * some 80,000 of a billion scores. */
 static void the_largest_weight_may_be_of_another_score_than_the_largest(void **state)
 {
     (void)state;

@@ -5,12 +5,12 @@
  * one thread and with several, and in every rounding mode of the caller. Every third call is also
  * compared with the oracle if it has no cells and V is not huge: each element of the reference must
  * be inside the bound that tests/oracle/oracle.c derives. Calls with strange numbers are compared
- * with the reference and with the oracle. Their scales may be NaN, infinite, 0 or negative, and
- * their groups of q so small that they become 0.
+ * with the reference and with the oracle. In these calls, scales may be NaN, infinite, 0 or
+ * negative, and groups of q may be so small that they become 0.
  *
  * The instructions of each unit are also compared with C functions that imitate them
  * (tests/units/models.h). Before the library uses a unit for products of signed bytes, it tries the
- * instructions (dispatch/cpu/probe.h). This trial must notice wrong instructions.
+ * instructions (dispatch/cpu/probe.h). The tests check that this trial notices wrong instructions.
  *
  *   integers [--isa NAME]
  */
@@ -397,7 +397,8 @@ static void put_block(char *block, uint16_t scale, int integer)
     memset(block + sizeof scale, integer, Q8_BLOCK);
 }
 
-/* The second block of keys has one key. Its weight times the scale of its V is below 2^-100. */
+/* The second block of keys has one key. The weight of this key times the scale of its V is below
+ * 2^-100. */
 static void small_weights_become_0_inside_the_bound(void **state)
 {
     (void)state;

@@ -45,7 +45,8 @@ static void draw(uint64_t *random, float *x, int count)
         x[i] = (float)(random_below(random, 255) - 127) / 64.0f;
 }
 
-/* Stores rows x [HEADS][KEYS] in a type. They are stored as [HEADS][KEYS] or as [KEYS][HEADS]. */
+/* Converts rows x [HEADS][KEYS] to a type. Stores the converted rows as [KEYS][HEADS] if by_token,
+ * else as [HEADS][KEYS]. */
 static void store(const struct kernels *kernels, enum type type, const float *x, int dim,
                   bool by_token, float *stored)
 {

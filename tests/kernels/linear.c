@@ -65,8 +65,8 @@ static double cost(struct linear_shape s)
     return (double)s.rows * (double)s.in_dim * (double)s.out_dim;
 }
 
-/* Draws a shape from the lists of sizes. It costs at most CASE_COST, and has whole blocks for types
- * in blocks. */
+/* Draws a shape from the lists of sizes. The shape costs at most CASE_COST multiply-adds. If the
+ * type has blocks, the rows of the matrix consist of whole blocks. */
 static struct linear_shape draw_shape(const struct linear_kind *k, uint64_t *random)
 {
     struct linear_shape s;

@@ -2,8 +2,8 @@
  *
  * Tests the entries of kernel tables that work on lines (masks, bias, slopes, dropout), or on rows
  * of numbers. A line has one number for each key of a block. The entries are compared with plain
- * loops, on every instruction set, or on the instruction set that the first argument names. Their
- * operands lie at the edge of an unmapped page, or some elements from it.
+ * loops, on every instruction set, or on the instruction set that the first argument names. The
+ * operands of the entries lie at the edge of an unmapped page, or some elements away from the edge.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,8 +48,8 @@ static void expect_floats(const char *what, const float *got, const float *expec
     fail();
 }
 
-/* Allocates memory for `count` elements of `bytes` bytes. In half of the cases it lies up to 15
- * elements from the unmapped page, and is aligned only to an element. */
+/* Allocates memory for `count` elements of `bytes` bytes. In half of the cases the memory lies up
+ * to 15 elements from the unmapped page, and is aligned only to an element. */
 static struct guarded new_elements(uint64_t *random, size_t count, size_t bytes)
 {
     const size_t apart = random_below(random, 2) ? bytes * (size_t)random_below(random, 16) : 0;
@@ -65,8 +65,8 @@ static struct guarded new_line(uint64_t *random)
     return new_elements(random, KEY_BLOCK, sizeof(float));
 }
 
-/* Returns whether only the first `bytes` bytes of the data have been written. Overwrites them with
- * the pattern. */
+/* Returns whether only the first `bytes` bytes of the data have been written. Overwrites these
+ * bytes with the pattern. */
 static bool is_all_else_untouched(struct guarded *memory, size_t bytes)
 {
     const char *const first = memory->mapping + SLOT_BYTES;
@@ -144,9 +144,9 @@ static void bits_are_the_keys_with_the_id_of_the_row(void **state)
     }
 }
 
-/* Draws the bits of a number: -inf, its neighbours, NaN, infinity, 1, the smallest positive number,
- * and zeros. -inf and zeros of either sign are more frequent. A bfloat16 has the upper 16 bits of a
- * binary32. */
+/* Draws the bits of a number: -inf, the neighbours of -inf, NaN, infinity, 1, the smallest positive
+ * number, and zeros. -inf and zeros of either sign are more frequent. A bfloat16 has the upper 16
+ * bits of a binary32. */
 static uint32_t draw_number(uint64_t *random, enum type type)
 {
     static const uint32_t f32[] = {0,          0x80000000, 0xff800000, 0xff800000, 0x7f800000,
@@ -456,7 +456,7 @@ static struct guarded new_numbers(uint64_t *random, int count)
     return memory;
 }
 
-/* Checks n results, and that no byte outside them was written. Frees the memory. */
+/* Checks n results, and that no byte outside the results was written. Frees the memory. */
 static void end_result(const char *what, struct guarded *memory, const float *expected, int n)
 {
     expect_floats(what, (const float *)memory->data, expected, n);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention on K with extreme scales: subnormal, zero, largest, infinite, NaN. Kernels that fold a
- * scale into other arithmetic would round, overflow or turn an infinity into a NaN. In rows and in
- * tiles, every instruction set has the bits of the scalar kernels on K widened to binary32. All
- * bytes of some keys have the same sign, so that an infinite scale also makes scores of -inf, not
- * only NaN. With small scales, the scale of the call is so large that the scores are about 1.
+ * Attention on K with extreme scales: subnormal, zero, largest, infinite, NaN. Kernels that
+ * combined a scale with other factors would round, overflow, or turn an infinity into a NaN. In
+ * rows and in tiles, every instruction set has the bits of the scalar kernels on K widened to
+ * binary32. All bytes of some keys have the same sign, so that an infinite scale also makes scores
+ * of -inf, not only NaN. With small scales, the scale of the call is so large that the scores are
+ * about 1.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,9 +80,9 @@ static void draw_bytes(uint64_t *random, int key, int n, char *bytes)
 }
 
 /* Returns the scale of a key. Some keys whose bytes are negative have the tested scale. If this
- * scale is infinite, it makes scores of -inf for row 0 or, if it is negative, for row 1. All other
- * rows become NaN. For the other keys of TYPE_I8, the product of the scale and scale->factor is
- * 2^-17. */
+ * scale is +infinity, row 0 gets scores of -inf. If this scale is -infinity, row 1 gets scores of
+ * -inf. All other rows become NaN. For the other keys of TYPE_I8, the product of the scale and
+ * scale->factor is 2^-17. */
 static uint32_t scale_of(enum type type, const struct scale *scale, int key)
 {
     const float ordinary = 0x1p-17f / scale->factor;
@@ -91,7 +92,7 @@ static uint32_t scale_of(enum type type, const struct scale *scale, int key)
     return key % 12 == 1 ? scale->bits : bits;
 }
 
-/* Draws a key. Stores it as a row, in its tile, and widened to binary32. */
+/* Draws a key. Stores the key as a row, in its tile, and widened to binary32. */
 static void draw_key(uint64_t *random, enum type type, const struct scale *scale, int dim, int key)
 {
     char *const row = rows + key * bytes_of(type, dim);

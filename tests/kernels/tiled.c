@@ -2,9 +2,9 @@
  *
  * Attention on tiled K. The same keys, appended as rows and as tiles, give the bits of the scalar
  * reference. The number of a case decides types, scale groups, dims, lengths, pages, strides and
- * threads. A case runs over all keys at once. If its tiles can be cut between two chunks, it also
- * runs over the keys in two parts. Tiles are NaN past the last key, and lie next to unmapped
- * pages.
+ * threads. A case runs over all keys at once. If the tiles of a case can be cut between two chunks,
+ * the case also runs over the keys in two parts. Tiles are NaN past the last key, and lie next to
+ * unmapped pages.
  *
  * Usage: tiled [ISA [CASE]]. With ATTNKIT_TEST_LONG in the environment, the test runs ten times as
  * many cases.
@@ -85,8 +85,8 @@ static int64_t keys_of(const struct drawn *c, int64_t b)
 
 /* --- Drawing a case --------------------------------------------------------------------------- */
 
-/* Draws a dim. Sets *group to the number of elements that share a scale, or leaves it 0 for the
- * whole row. */
+/* Draws a dim. Sets *group to the number of elements that share a scale, or leaves *group 0 if the
+ * whole row shares a scale. */
 static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
 {
     static const int64_t groups[] = {1, 3, 8, 16, 20, 32, 64};
@@ -138,7 +138,8 @@ static void draw_options(struct drawn *c)
         a->q_offsets.data = c->q_offsets;
 }
 
-/* Makes a block table with the pages in descending order. Entries without keys hold no page. */
+/* Makes a block table with the pages in descending order. Batch entries without keys have no
+ * page. */
 static void draw_pages(struct drawn *c)
 {
     static const int64_t sizes[] = {16, 32, 48, 128, 208};
@@ -193,7 +194,8 @@ static int64_t row_bytes(const struct drawn *c, enum tensor_index t)
 }
 
 /* Returns how many rows or tiles of a head are in memory. If the case has only one head and no
- * pages, the memory ends after the last row or tile with a key, although kv_len may be larger. */
+ * pages, the memory ends after the last row or tile with a key, although the kv_len of the call may
+ * be larger. */
 static int64_t rows_there(const struct drawn *c, enum tensor_index t)
 {
     const bool is_one = c->args.batch == 1 && c->args.kv_heads == 1 && !c->groups.pages.block_table;
@@ -294,7 +296,7 @@ static struct drawn *new_case(int number)
     a->k.type = number % TYPES;
     a->v.type =
         number / TYPES % (TYPES + 1) %
-        TYPES; /* a third of the cases have V of type 0, binary32, which prefill takes as it is */
+        TYPES; /* a third of the cases have V of type 0, binary32, which prefill need not convert */
     a->head_dim = draw_dim(c, a->k.type, &c->groups.storage.k_scale_group);
     a->value_dim = draw_dim(c, a->v.type, &c->groups.storage.v_scale_group);
     draw_lengths(c);

@@ -226,7 +226,7 @@ static float draw(struct round *w)
 }
 
 /* Draws `count` values, which lie `step` floats apart. If the data is SPECIAL, one call in four
- * puts one special value at random places. */
+ * puts the same special value at several random places. */
 static void draw_line(struct round *w, float *x, int64_t count, int64_t step)
 {
     static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f, 3e38f, 1e-45f};
@@ -260,7 +260,7 @@ static float draw_scale(struct round *w)
 
 /* --- States ----------------------------------------------------------------------------------- */
 
-/* The states of a panel or of decode. In o of row `row`, element `column` lies at st.out[row *
+/* The states of a panel or of decode. Element `column` of the o of row `row` lies at st.out[row *
  * row_step + column * column_step]. */
 struct states {
     struct state st;
@@ -429,8 +429,9 @@ static struct total draw_total(struct round *w)
 /* --- Comparing -------------------------------------------------------------------------------- */
 
 /* The ways to compare numbers. With ANY_ZEROS, the sign of a zero does not count. Maxima are
- * compared with ANY_ZEROS, and so is o where finish drops the sign of a zero. Results are compared
- * with EXACT_BITS: every bit counts, even of a NaN. Otherwise any NaN equals any NaN. */
+ * compared with ANY_ZEROS. o is compared with ANY_ZEROS where finish drops the sign of a zero. out
+ * and the lse are compared with EXACT_BITS: every bit counts, even of a NaN. With EXACT_ZEROS and
+ * ANY_ZEROS, any NaN equals any NaN. */
 enum zeros { EXACT_ZEROS, ANY_ZEROS, EXACT_BITS };
 
 static void expect(struct round *w, const char *what, const float *got, const float *expected,
@@ -720,7 +721,7 @@ static struct adjust draw_adjust(struct round *w)
     return how;
 }
 
-/* Draws scores or a bias. Half of the calls put special numbers among them. Each of these calls
+/* Draws scores or a bias. In half of the calls some of the numbers are special. Each of these calls
  * first draws the share of the special numbers. */
 static void draw_scores(struct round *w, float *x, int count)
 {
@@ -808,8 +809,8 @@ static void check_begin_total(struct round *w)
     expect_total(w, &got, &expected);
 }
 
-/* Makes some maxima equal to the maxima in `other`, or so different from them that a rescale factor
- * is the least power of 2 above 0, or is 0. */
+/* Makes some maxima equal to the maxima in `other`, or so different from these maxima that a
+ * rescale factor is 0, or the smallest factor that is not 0. */
 static void draw_distances(struct round *w, float *row_max, const float *other)
 {
     for (int r = 0; r < w->lanes; r++)
@@ -975,7 +976,7 @@ static void set_row(struct stored *s, int key, struct key_row row)
     s->scales[key] = row.scales;
 }
 
-/* Makes entry `key` a copy of entry `from`. */
+/* Gives key `key` the row and the scales of key `from`. */
 static void repeat_row(struct stored *s, int key, int from)
 {
     set_row(s, key, (struct key_row){s->row[from], s->scales[from]});
@@ -997,8 +998,8 @@ static int64_t draw_group(struct round *w, int64_t dim)
 }
 
 /* Draws the elements of a row. TYPE_I8 and TYPE_Q8_0 get random bytes. Other types get numbers of
- * the round's kind of data. With SPECIAL data, a quarter of the rows have random bits, in all
- * elements of a 16-bit type or in all scales of TYPE_Q8_0. */
+ * the round's kind of data. With SPECIAL data, a quarter of the rows have random bits: in all
+ * elements of a 16-bit type, or in all scales of TYPE_Q8_0. */
 static void draw_row(struct round *w, const struct key_rows *rows, char *data, float *scales)
 {
     const int64_t bytes = bytes_of(rows->type, rows->dim);
@@ -1029,8 +1030,8 @@ static void draw_row(struct round *w, const struct key_rows *rows, char *data, f
     }
 }
 
-/* Draws `count` rows in slots, in shuffled order. Spare entries follow up to the end of the last
- * vector of keys, because the kernel may read them. */
+/* Draws `count` rows in slots, in shuffled order. The last row is repeated up to the end of the
+ * last vector of keys, because the kernel may read whole vectors. */
 static void draw_stored(struct round *w, struct stored *s, enum region region,
                         enum region scale_region, int count, int64_t dim)
 {
@@ -1104,7 +1105,7 @@ static struct key_row row_of_tile(const struct key_rows *k, struct key_row tile,
     return tile;
 }
 
-/* Draws the tile that begins with key `first`. Keys from `count` on are NaN. */
+/* Draws the tile that begins with key `first`. In the tile, keys from `count` on are NaN. */
 static void draw_tile(struct round *w, struct stored *s, int index, int first, int count)
 {
     const struct key_rows *const k = &s->rows;
@@ -1325,7 +1326,8 @@ static void check_quotient_row(struct round *w)
     assert_true(is_all_else_untouched(out, w->value_dim));
 }
 
-/* In this entry a lane is a head, and each row has a vector of heads. */
+/* In this entry a lane is a head. Each element of a query row or of a key is a vector with a number
+ * for each head. */
 static void check_head_scores(struct round *w)
 {
     const int vector = w->kernels->vector, lanes = w->rows * vector, key_lanes = w->keys * vector;
@@ -1383,7 +1385,7 @@ static void check_head_out(struct round *w)
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* Checks rows of w->value_dim values, and that no byte outside them was written. */
+/* Checks rows of w->value_dim values, and that no byte outside these rows was written. */
 static void expect_rows(struct round *w, struct rows got, const float *expected)
 {
     for (int i = 0; i < w->rows; i++) {
@@ -1598,9 +1600,9 @@ static int whole_blocks(int dim)
 }
 
 /* Draws the shape of a round. The dims go through all values. In decode, head_dim and value_dim
- * both cost time. So only one of them goes through all values, and the other one is small. In a
- * quarter of the rounds of decode, both dims are whole blocks, so that TYPE_Q8_0 is possible. For a
- * matrix, head_dim is the number of inputs and value_dim the number of outputs. */
+ * both cost time. So only one of the two dims goes through all values, and the other dim is small.
+ * In a quarter of the rounds of decode, both dims are whole blocks, so that TYPE_Q8_0 is possible.
+ * For a matrix, head_dim is the number of inputs and value_dim the number of outputs. */
 static void draw_shape(struct round *w, const struct entry *entry)
 {
     const int *dims;
@@ -1650,8 +1652,8 @@ static void entry_keeps_the_contract(void **state)
            (unsigned long long)s->seed, (long long)s->round.compared);
 }
 
-/* Prints the round that failed. It runs after every test, even after a test that ended in a
- * signal. */
+/* Prints the round that failed. This function runs after every test, even after a test that ended
+ * in a signal. */
 static int print_failed_round(void **state)
 {
     const struct subject *s = *state;

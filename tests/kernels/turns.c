@@ -3,9 +3,9 @@
  * Heads whose 16-bit rows lie side by side take turns at the blocks of long caches: all heads work
  * on a block before any head works on the next. Each head prefetches a part of the next block for
  * all heads. Together the parts cover the next block once, in the order of memory. The results have
- * the bits of the same heads computed one after the other. Some instruction sets copy rows of
- * binary32 that do not lie together, and transpose rows of 16-bit types, before they multiply them.
- * Neither changes the bits.
+ * the bits of the same heads computed one after the other. Before the multiplication, some
+ * instruction sets copy rows of binary32 that do not lie together, and transpose rows of 16-bit
+ * types. Neither the copies nor the transposed rows change the bits.
  *
  * Usage: turns [ISA]
  */

@@ -51,7 +51,7 @@ enum rows_layout {
     TOKENS_OUTSIDE,
     GAPS, /* gaps after rows, and before the first row */
     BACKWARDS,
-    REPEATED,   /* strides of 0 over entries and heads, which are then all the same */
+    REPEATED,   /* strides of 0 over batch entries and heads, which are then all the same */
     GUARD_NEXT, /* each row ends at an unmapped page */
     GUARD_LAST, /* each row begins after an unmapped page */
     ROWS_LAYOUTS,
@@ -181,8 +181,8 @@ static int64_t below(struct sample *s, int64_t n)
     return random_below(&s->random, n);
 }
 
-/* Draws a dim. Sets *group to the number of elements that share a scale, or leaves it 0 for the
- * whole row. */
+/* Draws a dim. Sets *group to the number of elements that share a scale, or leaves *group 0 if the
+ * whole row shares a scale. */
 static int64_t draw_dim(struct sample *s, attnkit_type type, int64_t *group)
 {
     static const int64_t groups[] = {1, 3, 8, 20, 32, 64, 100};
@@ -240,7 +240,8 @@ static void draw_options(struct sample *s)
 
 /* --- Drawing rows ----------------------------------------------------------------------------- */
 
-/* A source of random elements. If the data has special elements, one in `one_in` is special. */
+/* A source of random elements. If the data has special elements, one of `one_in` elements is
+ * special. */
 struct source {
     uint64_t *random;
     enum data data;
@@ -463,7 +464,7 @@ static char *row_in(const struct call *c, enum tensor_index t, int64_t b, int64_
 }
 
 /* Draws the block table. A page occurs in one entry of the table, or once for each batch entry if
- * they share K and V. Entries without keys hold no page. */
+ * the batch entries share K and V. Batch entries without keys have no page. */
 static void draw_pages(struct call *c, int64_t page_size)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -632,8 +633,8 @@ static bool fits_slots(const struct sample *s, int64_t page_size)
     return 3 * a->batch * a->q_heads * a->q_len + 4 * kv_rows <= MOST_GUARDED;
 }
 
-/* Lays the case out in the given layout, or in layout GAPS if the case does not allow it. A
- * page_size of 0 means no pages. */
+/* Lays the case out in the given layout, or in layout GAPS if the case does not allow the given
+ * layout. A page_size of 0 means no pages. */
 static struct call *lay_out(const struct sample *s, enum rows_layout layout, int64_t page_size)
 {
     struct call *c = &call;
@@ -664,7 +665,7 @@ static struct call *lay_out(const struct sample *s, enum rows_layout layout, int
 
 /* --- Running and comparing -------------------------------------------------------------------- */
 
-/* A range of rows in every batch entry and head. In entry b, only rows before compared[b] are
+/* A range of rows in every batch entry and head. In batch entry b, only rows before compared[b] are
  * compared. */
 struct row_run {
     int64_t first, count;
@@ -784,8 +785,8 @@ static void check_parts(const struct call *c)
 
 /* --- Tests ------------------------------------------------------------------------------------ */
 
-/* The numbers of a test's cases. They are `step` apart. If the user requested a case, the only
- * number is the number of this case. */
+/* The numbers of a test's cases, `step` apart. If the user requested a case, the only number is the
+ * number of this case. */
 struct numbers {
     int first, end, step;
 };

@@ -23,7 +23,7 @@ static int64_t position_of_row_0(const struct query *q, int64_t rows)
     }
 }
 
-/* Returns the number of rows of entry b by its cu_seqlens. */
+/* Returns the number of rows of batch entry b by its cu_seqlens. */
 static int64_t length_of(attnkit_ints cu_seqlens, int64_t b)
 {
     return ints_at(cu_seqlens, b + 1) - ints_at(cu_seqlens, b);

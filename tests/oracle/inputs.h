@@ -21,7 +21,7 @@ struct query {
     int64_t outer,
         row; /* indices in tensors of query rows; if packed, 0 and the row's index among all rows */
     int64_t keys;        /* number of keys of the entry, seen or not */
-    int64_t value_dim;   /* the value_dim of args, or head_dim if it is 0 */
+    int64_t value_dim;   /* value_dim of args, or head_dim if value_dim of args is 0 */
     __int128_t position; /* the row's position, if it has one */
 };
 

@@ -11,14 +11,14 @@
  * c|, and is rounded once. With a softcap, c is scale / cap, and this product is y. Then z = tanh y
  * has two errors. The error of y moves z at most to tanh(|y| +- |y^ - y|), because tanh is
  * increasing. tanh itself is off by TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u,
- * or 2 e. z is multiplied by a constant with the error of c, cap / ln 2. A bias is multiplied by
- * its unit 1 / ln 2 times its head's factor. This constant has a relative error of u, and is
- * infinite beyond binary32. Its product with the bias is rounded once. The maximum of the product
- * and the least bias adds no further error. The least bias times log2 e also has an error of u.
- * ALiBi's slope is rounded once. The distance is rounded once if it is beyond 2^24, and the product
- * of slope and distance once. If there are a bias and a slope, their sum is rounded once. A fused
- * multiply-add adds this sum to the product of score and factor, so the product has no rounding of
- * its own. dt_j is the largest error of t_j after all these steps.
+ * or 2 e. z is multiplied by the constant cap / ln 2, which has the same error as c. A bias is
+ * multiplied by a constant, 1 / ln 2 times the factor of the head. This constant has a relative
+ * error of u, and is infinite beyond binary32. Its product with the bias is rounded once. The
+ * maximum of the product and the least bias adds no further error. The least bias times log2 e also
+ * has an error of u. ALiBi's slope is rounded once. The distance is rounded once if it is beyond
+ * 2^24, and the product of slope and distance once. If there are a bias and a slope, their sum is
+ * rounded once. A fused multiply-add adds this sum to the product of score and factor, so the
+ * product has no rounding of its own. dt_j is the largest error of t_j after all these steps.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
  * dt_j). No earlier maximum is larger. So for each maximum M', t^_j - M' is off by at most u (top +
@@ -47,9 +47,9 @@
  * is rescaled again and again can become subnormal and lose 2^-1075 with each chunk and the sink.
  *
  * If an element of a chunk's o is not finite although the chunk's l is finite, the element is l P /
- * W. P and W are the sums in binary64 of step 9. They take the same weights, so the element has the
- * h_l roundings of l, and fewer than 4 * 512 roundings of 2^-53. h_o also counts a rounding for the
- * product with v, which covers these smaller roundings.
+ * W. P and W are sums in binary64, by step 9 of the canonical order. They take the same weights as
+ * l, so the element has the h_l roundings of l, and fewer than 4 * 512 roundings of 2^-53. h_o also
+ * counts a rounding for the product with v, which covers these smaller roundings.
  *
  * Dropout. On its way into o, a weight is multiplied by a factor, which is at least 1 and has a
  * relative error of u. The product is rounded. The effect is the same as if v were multiplied by
@@ -75,9 +75,10 @@
  * each number loses |x|.
  *
  * Scores of integers. The scale of a block of K is S_k, and n_k are its integers. The sum of n n_k
- * over a block is exact, and is then rounded to binary32. The product S^ S_k is rounded. It is so
- * small that it can lose e, and the sum multiplies this loss by at most 32512 sum |n_k|. A fused
- * multiply-add for each of the D / 32 blocks has one rounding. So with h = 6 + D / 32,
+ * over a block is exact, and is then rounded to binary32. The product S^ S_k is rounded, and can be
+ * so small that it loses e. The product with the sum of integers multiplies this loss by at most
+ * 32512 sum |n_k|. A fused multiply-add for each of the D / 32 blocks has one rounding. So with h =
+ * 6 + D / 32,
  *     |s^ - s| <= (exp(hu) - 1) sum_d |q_d k_d|
  *                 + exp(hu) (sum_d |y_d k_d| + 32512 e sum_d |n_kd| + h e).
  * An infinite product S^ S_k makes the score infinite, or NaN if the sum of integers is 0. A number
@@ -87,9 +88,9 @@
  * key times the scale d_j of its v, rounded. If x_j is subnormal, the loss e is so far below S that
  * OWN_ERROR covers it. The sum over the keys is rounded once, and its product with S^ once. Neither
  * of them is subnormal. Together with the 4 roundings above, h_o thus counts 7 roundings instead of
- * the additions within a block and the product with v. For ATTNKIT_I8 it counts one more, because
- * the oracle rounds d_j times a byte to v_jc, which the attention does not do. The y_j add at most
- * exp(h_o u) L / 65024 sum_j |n_jc| to lost_o, over the keys with an x_j other than 0. If L <
+ * the additions within a block and the product with v. For ATTNKIT_I8, h_o counts one more: the
+ * oracle rounds the product of d_j and a byte to v_jc, but the attention does not. The y_j add at
+ * most exp(h_o u) L / 65024 sum_j |n_jc| to lost_o, over the keys with an x_j other than 0. If L <
  * 2^-100, at most 2^-100 sum_j |n_jc| is lost. This limit is in units of the maximum at the block,
  * and later rescales only make the loss smaller. So nothing is lost if L is above the limit in
  * units of the last maximum. A d_j that is NaN or infinite makes its 32 columns NaN, even if the
@@ -109,11 +110,11 @@
  * rest: p' is a factor of 1 +- 2^-8 or 1 +- 2^-16 from p. These factors are a part of a_j, because
  * o and l take the same p'. p' is a number of binary32, so that the sum of the parts in l has no
  * rounding. A p below 2^-40 becomes 0. The sums of a block are multiplied by L where they go into o
- * and l, in the same fused multiply-add. The product of o or l and r may lose e. On its way into o,
- * a product of a part and v has the roundings of a product of q and k with the groups of a block:
- * 17 and one for each sum of a group but the first. There are up to 4 groups, with 1 or 2 parts.
- * The magnitudes of the two parts are at most p' (1 + 2^-6). The products with elements of v below
- * 2^-56 are lost.
+ * and l, in the same fused multiply-add. The product of o or l and its rescale factor may lose e.
+ * On its way into o, a product of a part and v has the roundings of a product of q and k with the
+ * groups of a block: 17 and one for each sum of a group but the first. There are up to 4 groups,
+ * with 1 or 2 parts. The magnitudes of the two parts are at most p' (1 + 2^-6). The products with
+ * elements of v below 2^-56 are lost.
  *
  * Logarithm. If l^ is a sum in binary64, it is first rounded to binary32. ln l^ has the error of
  * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI
@@ -212,7 +213,8 @@ static bool has_groups(const struct query *q)
     return q->args->flags & ATTNKIT_BF16_PRODUCTS;
 }
 
-/* Returns the product of two elements. Adds it to *lost if one of them counts as 0. */
+/* Returns the product of two elements. If one of the elements counts as 0, adds the magnitude of
+ * the product to *lost. */
 static real product_of(const struct scoring *s, float q, float k, real *lost)
 {
     const real product = (real)q * k;
@@ -297,7 +299,8 @@ static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
     return (struct value){x, isfinite(x) ? s->chain * p + s->loss + lost : 0};
 }
 
-/* Computes the bias times the factor of its head. If in_log2 is true, divides it by ln 2. */
+/* Computes the bias times the factor of its head. If in_log2 is true, divides the result by ln
+ * 2. */
 static struct value given_bias(const struct query *q, int64_t key, bool in_log2)
 {
     const float *const scales = q->groups.scores.bias_scales;
@@ -332,7 +335,7 @@ static struct value bias_of(const struct query *q, int64_t key, bool in_log2)
     return rounded(sum(given_bias(q, key, in_log2), alibi(q, key, in_log2)));
 }
 
-/* Computes the score of a key after a step. If in_log2 is true, divides it by ln 2. */
+/* Computes the score of a key after a step. If in_log2 is true, divides the score by ln 2. */
 static struct value score(const struct scoring *s, struct value dot_product, int64_t key,
                           enum step step, bool in_log2)
 {
@@ -409,7 +412,7 @@ struct row {
     real lost_by_sums;         /* the largest loss of the sums l or o */
     bool is_folded; /* whether l is a sum in binary64: of more than one chunk, or of a chunk and a
                        sink */
-    real loss_unit; /* an upper bound of 1 in units of W, for losses */
+    real loss_unit; /* the factor of losses: at least exp(h u) / W for h_o and h_l */
     real lost_l;
     real l_low, l_high; /* l^ is between l_low and l_high */
     bool is_nan;

@@ -31,8 +31,8 @@ struct oracle_row {
 
 /* Computes row `row` of query head `head` of batch entry `batch`. `out` has value_dim elements, not
  * yet rounded to the type of out. `weights` is NULL or has kv_len elements, of the kind that args
- * ask for. Each key takes 0.2 us plus 4 ns for each element of head_dim and value_dim. It also
- * takes 200 bytes of memory plus 4 bytes for each element of value_dim. */
+ * ask for. Each key takes 0.2 us plus 4 ns for each element of head_dim and value_dim. Each key
+ * also takes 200 bytes of memory, plus 4 bytes for each element of value_dim. */
 struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, int64_t head,
                              int64_t row, struct oracle_element *out,
                              struct oracle_element *weights);

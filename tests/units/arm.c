@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * NEON's instructions for bf16 and bytes, from the extensions BF16, DotProd and I8MM. Linux reports
- * whether the CPU has them. BFDOT and BFMMLA run in the mode without EBF16, because the test leaves
- * the bit EBF of FPCR at 0.
+ * whether the CPU has these extensions. BFDOT and BFMMLA run in the mode without EBF16, because the
+ * test leaves the bit EBF of FPCR at 0.
  */
 #include <arm_neon.h>
 #include <stddef.h>

@@ -2,8 +2,9 @@
  *
  * Compares instructions for bf16 and for bytes with C functions that imitate them, the models. The
  * results must agree bit for bit on crafted and random numbers. Any NaN equals any NaN. The program
- * reports each instruction that the CPU lacks as skipped. A last test checks for which numbers the
- * model of VDPBF16PS has the bits of the chain of fused multiply-adds that the library uses.
+ * reports each instruction that the CPU lacks as skipped. The library computes sums by chains of
+ * fused multiply-adds, and by VDPBF16PS where the bits are the same. A last test checks for which
+ * numbers the model of VDPBF16PS has the bits of the chain.
  *
  *   units [CASES | --list]
  *

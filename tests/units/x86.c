@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Vector instructions of AVX512_BF16, AVX512_VNNI and AVX-VNNI, and tile instructions of AMX. CPUID
- * tells whether the CPU has them. A program needs Linux's permission to use tiles. Under Bochs,
- * Linux cannot give this permission, but tiles work without it.
+ * tells whether the CPU has these instructions. A program needs Linux's permission to use tiles.
+ * Under Bochs, Linux cannot give this permission, but tiles work without it.
  */
 #include <cpuid.h>
 #include <immintrin.h>

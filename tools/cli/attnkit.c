@@ -71,7 +71,7 @@ static int dispatch(int argc, char **argv)
  * that a full disk is noticed only here. */
 int main(int argc, char **argv)
 {
-    attnkit_enable("avx512+amx", NULL); /* attnkit info says if it cannot be used, and why */
+    attnkit_enable("avx512+amx", NULL); /* if the unit cannot be used, `attnkit info` says why */
     const int code = dispatch(argc, argv);
     if (!ferror(stdout) && !fflush(stdout))
         return code;

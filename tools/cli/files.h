@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks of the options that name files: a result must not replace an input or another result. The
- * files are checked before anything is read, because the work may take long. A function that
- * returns false has printed an error.
+ * files are checked before anything is read, so that a mistake is reported before work that may
+ * take long. A function that returns false has printed an error.
  */
 #ifndef ATTNKIT_FILES_H
 #define ATTNKIT_FILES_H

@@ -36,8 +36,8 @@ struct option {
     const char *name;     /* "--threads" */
     const char *argument; /* the name of its argument in the help, such as "N"; NULL for none */
     const char *help;     /* options_print_help indents all lines but the first */
-    const char **value;   /* set to the argument, or to name if there is none; NULL if the option is
-                           * not given */
+    const char **value;   /* set to the argument, or to `name` if the option takes none; NULL if the
+                           * option is not given */
 };
 
 /* Reads `--name argument` and `--name=argument` into the values. On an error, prints it and returns

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of `attnkit layer`. A struct layer is filled step by step from the options, in the
- * order of the functions below. A function that returns false has printed an error. The layer's
- * attention is described by the struct run of `attnkit run`.
+ * The parts of `attnkit layer`. The functions below fill a struct layer step by step from the
+ * options. run_with in layer.c shows the order of the steps. A function that returns false has
+ * printed an error. The layer's attention is described by the struct run of `attnkit run`.
  */
 #ifndef ATTNKIT_TOOLS_LAYER_H
 #define ATTNKIT_TOOLS_LAYER_H

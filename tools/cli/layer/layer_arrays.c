@@ -91,8 +91,8 @@ bool layer_read_arrays(const struct layer_options *options, struct layer *layer)
 
 /* ----------------------------------------------------------------------------------- results */
 
-/* Makes an array [batch][heads][rows][last]. It has no batch dimension if x has none. A negative
- * number of heads or a negative `last` leaves out this dimension. */
+/* Makes an array [batch][heads][rows][last]. The array has no batch dimension if x has none. If
+ * `heads` or `last` is negative, the array lacks this dimension. */
 static bool make_result(const char *name, enum npy_type type, int64_t heads, int64_t last,
                         const struct layer *layer, struct npy *array)
 {

@@ -31,7 +31,7 @@ static const char *const role_names[ROLES][NAMES] = {
 /* ------------------------------------------------------------------------------------ prefix */
 
 /* If the name ends with the name of a Q or QKV matrix as a whole word, returns the length of the
- * prefix before it, else -1. */
+ * prefix before this word, else -1. */
 static int prefix_length(const char *name)
 {
     static const enum role roles[] = {W_Q, W_QKV};
@@ -147,8 +147,8 @@ static bool read_role(struct weights_file *file, enum role role, struct layer *l
     return ok && check_tensor(&layer->tensors[role], role < B_Q ? 2 : 1);
 }
 
-/* Refuses a layer that has one of the tensors in `others`. `attnkit layer` would leave the tensor
- * out, and the result would be wrong. */
+/* Refuses a layer that has one of the tensors in `others`. `attnkit layer` would ignore the tensor,
+ * and the result would be wrong. */
 static bool check_others(const struct weights_file *file, const char *prefix)
 {
     static const char *const others[] = {"bias_k",

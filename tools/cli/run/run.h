@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of `attnkit run`. `attnkit layer` also uses most of them. A struct run is filled step
- * by step from the options, by the functions below in their order. A function that returns false
- * has printed an error.
+ * The parts of `attnkit run`. `attnkit layer` also uses most of these parts. The functions below
+ * fill a struct run step by step from the options. run_with in run.c shows the order of the steps.
+ * A function that returns false has printed an error.
  */
 #ifndef ATTNKIT_RUN_H
 #define ATTNKIT_RUN_H

@@ -84,8 +84,8 @@ static bool fits_int32(const char *name, const struct npy *array)
     return true;
 }
 
-/* Returns whether an array has a number for each row or key. It may have these numbers once for all
- * batch entries, or separately for each entry. */
+/* Returns whether an array has a number for each row or key. The array may have these numbers once
+ * for all batch entries, or separately for each entry. */
 static bool check_entry_shape(const char *name, const struct npy *docs, int64_t batch, int64_t len)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -95,8 +95,8 @@ static bool check_entry_shape(const char *name, const struct npy *docs, int64_t 
                     (long long)len, (long long)batch, (long long)len);
 }
 
-/* Converts the numbers of the file to int32. If the file has them once for all batch entries,
- * repeats them for each entry. */
+/* Converts the numbers of the file to int32. If the file has the numbers once for all batch
+ * entries, repeats the numbers for each entry. */
 static bool spread_docs(const char *name, const struct npy *file, int64_t batch, int64_t len,
                         struct npy *docs)
 {

@@ -53,8 +53,8 @@ static bool check_sizes(const struct run_mask *mask, const attnkit_attention_arg
     return true;
 }
 
-/* Returns whether the last size is 1 .. `most`, or 0 if `most` is 0. A mask that is shorter than
- * `most` hides the keys after its end. */
+/* Returns whether the last size is from 1 to `most`. If `most` is 0, the last size must be 0. A
+ * mask that is shorter than `most` hides the keys after its end. */
 static bool check_last(const struct run_mask *mask, const char *what, int64_t most)
 {
     char shape[NPY_SHAPE_TEXT];

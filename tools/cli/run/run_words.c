@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `attnkit run` that are numbers or words. Also checks that an option which needs
- * another option has it. The options are read before any file, so that their mistakes are reported
- * first.
+ * The options of `attnkit run` that are numbers or words. Also checks options that need another
+ * option: the other option must be given, too. The options are read before any file, so that their
+ * mistakes are reported first.
  */
 #include "tools/cli/run/run.h"
 
