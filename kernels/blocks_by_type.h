@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Selects code by the type of blocks: the entries widen_blocks, unpack and narrow_blocks. The
- * blocks.c of every instruction set defines its inline functions, which take the type as a
- * constant, and after these includes this file.
+ * Selects code by the type of blocks: the entry unpack, and widen_blocks and narrow_blocks, which
+ * the entries widen and narrow call. The blocks.c of every instruction set defines its inline
+ * functions, which take the type as a constant, and after these includes this file.
  */
 #ifndef ATTNKIT_BLOCKS_BY_TYPE_H
 #define ATTNKIT_BLOCKS_BY_TYPE_H

@@ -72,9 +72,8 @@ static inline int64_t wide_dim(const struct attention *a)
 /* Returns K and V of `keys`, which are a part of the block at key `first`, as words of struct
  * grouped_kernels in `wide`. Row i of K has the words of key i. The words of group i of V begin at
  * row i * (GROUP_PRODUCTS / kernels->grouped->elements). Keys, rows and groups are counted from the
- * beginning of the block. Keys that are not in `keys` have words of 0. K and V begin with the group
- * of the first of `keys`, and end with the quad of the last of `keys`. The words of earlier groups
- * are not written. */
+ * beginning of the block. Words are written only from the group of the first of `keys` to the quad
+ * of the last of `keys`. In this range, keys that are not in `keys` have words of 0. */
 struct block attnkit_grouped_block(const struct attention *a, const struct kernels *kernels,
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention for few query rows of a KV head, above all for a decoding step. A walk goes over the
- * keys once, with one call of the decode tile for each block. dispatch/attention/schedule.c calls
- * this file for whole work items, dispatch/attention/steal.c for a chunk of an item's keys, and
- * careful.c for a chunk of a row's keys. With integers, prefill.c calls this file for rows whose
- * results are not finite.
+ * keys once, block by block. It calls the decode tile once for each block, or, with masks and other
+ * options of struct extras or with empty cells, once for each run of rows (struct run) that see
+ * keys of the block. dispatch/attention/schedule.c calls this file for whole work items,
+ * dispatch/attention/steal.c for a chunk of an item's keys, and careful.c for a chunk of a row's
+ * keys. With integers, prefill.c calls this file for rows whose results are not finite.
  */
 #include <math.h>
 #include <string.h>
@@ -420,8 +421,8 @@ static bool has_keys(struct key_range keys)
 }
 
 /* Returns the visible keys of the block that is computed after the block at key `first` of walk i.
- * This block is the same block of a later walk, or a later block of the chunk, or else the first
- * block of the next chunk. */
+ * The next block is the block of a later walk at the same key, or a later block of the chunk, or
+ * else the first block of the next chunk. */
 static struct key_range after_block(const struct walk *walks, int count, int i, int64_t first)
 {
     const int64_t chunk_end = (first / CHUNK_KEYS + 1) * CHUNK_KEYS;

@@ -50,9 +50,9 @@ struct prefill {
     int rows;               /* rows of the item that go through panels */
     float *scores;          /* [KEY_BLOCK][lanes] of a panel */
     float *rescale;         /* [lanes] */
-    float *parts;           /* parts of weights: 2 times [KEY_BLOCK][lanes] with groups,
-                             * [KEY_BLOCK / 2][lanes] with integers */
-    float *largest;         /* with groups: largest weights of a block, [lanes] */
+    float *parts;           /* parts of weights: 2 times [KEY_BLOCK][lanes] with groups of
+                             * products, [KEY_BLOCK / 2][lanes] with integers */
+    float *largest;         /* with groups of products: largest weights of a block, [lanes] */
     float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and [KEY_BLOCK][lanes] */
     struct visible visible; /* the keys that at least one row sees by its position */
     char *careful_scratch;  /* for rows that are recomputed; the same memory as `wide` */
@@ -621,8 +621,8 @@ static int64_t last_end(const struct prefill *w)
     return w->panel[w->panels - 1].end;
 }
 
-/* Returns whether an option or an empty cell may hide keys of the block that lie before the end of
- * a row's keys. */
+/* Returns whether an option or an empty cell may hide keys of the block from a row that would see
+ * them by its position. */
 static bool is_masked(const struct prefill *w, int64_t first)
 {
     if (!has_cells(w->a))
@@ -672,7 +672,8 @@ static struct block find_block(struct prefill *w, int64_t first, struct key_set 
     return block;
 }
 
-/* Begins or ends calls of the tiles for groups. */
+/* begin_groups must be called before calls of the tiles for groups of products, end_groups after
+ * these calls. */
 static void begin_groups(const struct prefill *w)
 {
     if (is_grouped(w->a) && w->kernels->grouped->begin)

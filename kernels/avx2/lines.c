@@ -33,8 +33,8 @@ static inline floats numbers_from(int first)
 void attnkit_avx2_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
 {
     enum { QUAD = 4 };
-    /* For each set of the 4 keys of a quad: the lanes of the keys in the set, a byte for each lane.
-     */
+    /* For each subset of the 4 keys of a quad: the lanes of the keys in the subset, a byte for each
+     * lane. */
     static const uint32_t places[1 << QUAD] = {0x0,   0x0,     0x1,     0x100,    0x2,   0x200,
                                                0x201, 0x20100, 0x3,     0x300,    0x301, 0x30100,
                                                0x302, 0x30200, 0x30201, 0x3020100};

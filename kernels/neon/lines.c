@@ -47,8 +47,8 @@ static inline float32x4_t permute(float32x4_t x, uint32_t places)
 
 void attnkit_neon_compact_line(const uint64_t keys[KEY_BLOCK / 64], float *line)
 {
-    /* For each set of the 4 keys of a vector: the lanes of the keys in the set, a byte for each
-     * lane. */
+    /* For each subset of the 4 keys of a vector: the lanes of the keys in the subset, a byte for
+     * each lane. */
     static const uint32_t places[1 << VECTOR] = {0x0,   0x0,     0x1,     0x100,    0x2,   0x200,
                                                  0x201, 0x20100, 0x3,     0x300,    0x301, 0x30100,
                                                  0x302, 0x30200, 0x30201, 0x3020100};

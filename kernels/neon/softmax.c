@@ -9,8 +9,8 @@
  */
 #include "kernels/neon/neon.h"
 
-/* Replaces s by t = s * scale_log2, or -inf where a lane does not see the key. Returns max t, where
- * max ignores NaN. */
+/* Replaces each score s by t = s * scale_log2, or by -inf where the lane does not see the key.
+ * Returns the maximum of t, which ignores NaN. */
 static float32x4_t scale_and_mask(float *s, int lanes, int keys, int32x4_t visible,
                                   float scale_log2)
 {

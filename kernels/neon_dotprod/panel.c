@@ -3,11 +3,13 @@
  * Prefill with integers, by SDOT of the unit DotProd. The loops are in
  * kernels/vectors/integers/panel.h.
  *
- * Four integers of 16 bits of a lane are two words of four bytes: their high limbs, and then their
- * low limbs (kernels/neon/integers/limbs.h). Both are multiplied by the same four bytes of K or V,
- * so each word of K or V is stored twice. A register tile of scores has 4 keys x 3 vectors: 24
- * sums, half of them of low limbs, 3 vectors of words of lanes and a word of K take 28 of 32
- * registers; scores are in L1. One word of each lane and key takes 12 SDOT and 7 loads.
+ * In each lane, four 16-bit integers are stored as two words of four bytes: the first word has the
+ * high limbs of the integers, the second word has the low limbs (kernels/neon/integers/limbs.h).
+ * Both words are multiplied by the same four bytes of K or V, so each word of K or V is stored
+ * twice. A register tile of scores has 4 keys x 3 vectors. 12 sums of high limbs, 12 sums of low
+ * limbs, 3 vectors of words of q and a word of K take 28 of 32 registers. So the binary32 scores,
+ * to which the integer sums are added, are in L1. One word of each lane and key takes 12 SDOT and 7
+ * loads.
  */
 #include "kernels/neon/neon.h"
 

@@ -43,9 +43,9 @@ static inline float fma_once(float a, float b, float c)
 #endif
 }
 
-/* fma of binary64. b is a power of two or 0. So the product a * b is exact, or so small that it
- * counts only if c is 0. Therefore a product and a sum give the same result as one fused operation.
- */
+/* fma of binary64. b is a power of two or 0. So the product a * b is exact or subnormal. A
+ * subnormal product changes the sum only if c is 0, because any other c is far larger. Therefore a
+ * product and a sum give the same result as one fused operation. */
 static inline double fma_by_power(double a, double b, double c)
 {
 #if defined(__MINGW32__)

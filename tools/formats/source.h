@@ -16,7 +16,7 @@ struct source {
     const char *name;
     const char *kind; /* the kind of file in messages, such as ".npy" */
     FILE *file;
-    int64_t left; /* bytes from the place that source_take reads next to the end of the file */
+    int64_t left; /* bytes from the byte that source_take takes next, up to the end of the file */
 };
 
 /* Opens a regular file for reading from its first byte. */

@@ -4,9 +4,10 @@
  * two products of an output are added at once. kernels/vectors/integers/product.h has the loops.
  *
  * A register tile has 3 rows x 4 vectors. 12 integer sums, a broadcast and a product take 14 of 16
- * ymm; the sums of binary32 are in L1. A step of 2 inputs takes 12 VPMADDWD, 12 additions and 3
- * broadcasts. The number of instructions limits the speed. VPMADDUBSW would need the same number of
- * instructions, because its sums of 16 bits have room for two products only.
+ * ymm. So the binary32 sums, to which the integer sums are added, are in L1. A step of 2 inputs
+ * takes 12 VPMADDWD, 12 additions and 3 broadcasts. The number of instructions limits the speed.
+ * VPMADDUBSW would need the same number of instructions, because its sums of 16 bits have room for
+ * two products only.
  */
 #include "kernels/avx2/integers/bytes.h"
 

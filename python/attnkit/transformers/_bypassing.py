@@ -20,10 +20,10 @@ REPLACED = (bloom.BloomPreTrainedModel, falcon.FalconPreTrainedModel, mpt.MptPre
 
 
 class FalconAttention(falcon.FalconAttention):
-    """Falcon's attention, with the meaning that it has for "sdpa": the mask holds the biases of ALiBi.
+    """The same attention as Falcon's with "sdpa": the mask holds the biases of ALiBi.
 
     transformers repeats each KV head for all of its query heads, and a cache then keeps the copies. Here, a cache keeps
-    only the KV heads of the weights."""
+    each KV head of the model once."""
 
     def _split_heads(self, fused_qkv):
         if not self.new_decoder_architecture:
