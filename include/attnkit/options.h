@@ -23,9 +23,10 @@ extern "C" {
 typedef struct attnkit_pages {
     size_t size; /* sizeof(attnkit_pages) */
 
-    /* A row of page numbers for each batch entry, each number one of 0 .. pages - 1. The call reads
-     * only the numbers for keys below kv_len (or kv_lens[b]), and only the pages that these numbers
-     * name. All other pages may be unmapped. NULL: no pages, and the other fields are 0. */
+    /* block_table: a row of page numbers for each batch entry, each number one of 0 .. pages - 1.
+     * The call reads only the numbers for keys below kv_len (or kv_lens[b]), and only the pages
+     * that these numbers name. All other pages may be unmapped. NULL: no pages, and the other
+     * fields are 0. */
     const int32_t *block_table;
     int64_t block_table_stride; /* numbers from one row of the table to the next; if batch > 1, at
                                  * least the number of pages of a batch entry */
