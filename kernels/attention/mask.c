@@ -129,8 +129,8 @@ static const char *mask_row(const struct mask *m, const struct place *place)
 /* --- Keys a row sees --------------------------------------------------------------------------
  */
 
-/* Returns those of `keys` that a mask lets through. `said` has the keys whose elements are true. A
- * mask lets these keys through or, if m->ignores, all other keys. */
+/* Returns the keys that a mask lets through, among `keys`. `said` has the keys whose elements are
+ * true. A mask lets the keys of `said` through or, if m->ignores, all other keys. */
 static struct key_set let_through(const struct mask *m, struct key_set said, struct key_set keys)
 {
     if (m->ignores)

@@ -39,7 +39,7 @@
 
 /* --------------------------------------------------------------------------------- scales */
 
-/* Sets the scales to those of the TYPE_I8 group at element d, divided by UPPER_BYTE. */
+/* Sets the scales to the scales of the TYPE_I8 group at element d, divided by UPPER_BYTE. */
 static inline __attribute__((always_inline)) void take_group(const struct key_rows *k,
                                                              const char *const *key, int64_t d,
                                                              struct scales *scales,

@@ -169,8 +169,8 @@ load_blocks(struct place place, int64_t elements, struct next_blocks *next, cons
             copy_blocks(place, next->scale + b, vectors * VECTOR, 1);
 }
 
-/* Sets the scales to those of the TYPE_Q8_0 block at element d. The next block is at `place`. If
- * `next` has no more scales, loads scales from `place` on. */
+/* Sets the scales to the scales of the TYPE_Q8_0 block at element d. The next block is at `place`.
+ * If `next` has no more scales, loads scales from `place` on. */
 static inline __attribute__((always_inline)) void
 take_block(int64_t d, int64_t dim, struct place place, struct next_blocks *next,
            struct scales *scales, const int vectors)

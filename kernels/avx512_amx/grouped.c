@@ -7,7 +7,8 @@
  * A rectangle of sums has up to 2 x 2 tile registers: 32 lanes, and 32 keys or 32 columns of V.
  * Each group takes 4 TDPBF16PS and 4 loads of a register. With both parts of weights a group takes
  * 8 TDPBF16PS and 6 loads. TDPBF16PS limits the speed: Sapphire Rapids starts one TDPBF16PS in 16
- * cycles, and one load in 8 cycles. */
+ * cycles, and one load in 8 cycles.
+ */
 #include "kernels/avx512/avx512.h"
 
 #undef KERNEL

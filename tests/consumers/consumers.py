@@ -295,7 +295,7 @@ def same_commands():
 
 
 def refused():
-    """Unknown instruction sets, parts and types are errors, and so are parts and types without those that they need"""
+    """Unknown instruction sets, parts and types are errors. So are parts and types whose needs are left out"""
     for options, said in ((["-DATTNKIT_ISAS=sse9"], "no instruction set sse9"),
                           (["-DATTNKIT_PARTS=tail"], "no part tail"),
                           (["-DATTNKIT_PARTS=layer"], "layer is made of append and linear"),

@@ -55,8 +55,7 @@ def objects_of(build):
 
 
 def without(command, flags, target):
-    """Returns the command with `target` as its object, and with those of the `flags` that leave out a part or a
-    type."""
+    """Returns the command with `target` as its object. Adds the `flags` that leave out a part or a type."""
     words = [word for word in command if word != "-MD"]
     words[words.index("-o") + 1] = str(target)
     for option in ("-MQ", "-MF"):

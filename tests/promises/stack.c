@@ -29,6 +29,7 @@
 #include "tests/support/layer/sequences.h"
 #include "tests/cases/planned.h"
 #include "tests/support/sample.h"
+#include "tests/support/units.h"
 
 enum { STACK = 64 * 1024 }; /* bytes */
 
@@ -249,12 +250,28 @@ static void attention_with_cells_needs_64_kb(void **state)
     print_used(*state, "attention with cells, drawn");
 }
 
+/* Makes the call without units of the instruction set, and with each unit that can run here. So
+ * this machine tests the tiles that other CPUs use. */
+static void attend_with_units(const attnkit_attention_args *args, const char *isa, int64_t threads)
+{
+    const struct isa *isas;
+    const struct unit *units;
+    attnkit_isas(&isas);
+    const int unit_count = attnkit_units(&units);
+    struct isa_choice choice;
+    assert_int_equal(attnkit_isa_pick(isa, &choice, NULL), ATTNKIT_OK);
+    attend(args, name_without_units(choice.isa), threads);
+    for (int i = 0; i < unit_count; i++)
+        if (units[i].isa == choice.isa && attnkit_unit_can_run(&units[i]))
+            attend(args, units[i].name, threads);
+}
+
 static void attention_with_integers_needs_64_kb(void **state)
 {
     begin_measuring();
     for (int i = 0; i < sampled(CASES, 4); i++) {
         struct drawn *const c = drawn_with_integers(i);
-        attend(&c->args, *state, c->threads);
+        attend_with_units(&c->args, *state, c->threads);
         drawn_free(c);
     }
     print_used(*state, "attention with integers, drawn");
@@ -265,7 +282,7 @@ static void attention_with_bf16_products_needs_64_kb(void **state)
     begin_measuring();
     for (int i = 0; i < sampled(CASES, 4); i++) {
         struct drawn *const c = drawn_with_bf16_products(i);
-        attend(&c->args, *state, c->threads);
+        attend_with_units(&c->args, *state, c->threads);
         drawn_free(c);
     }
     print_used(*state, "attention with products of bf16, drawn");
@@ -797,6 +814,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(trials_of_units_need_64_kb),
     };
     make_stack();
+    enable_units();
     const int failed =
         promises_main("stack", promises, sizeof promises / sizeof promises[0], argc, argv);
     memory_end();
