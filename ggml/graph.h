@@ -57,7 +57,8 @@ class computer
     void set_attention(attention &made, const ggml_tensor *op);
     void run(attention &of, int threads);
 
-    // Functions of the CPU backend. They are looked up, because a program may load it as a library.
+    // Functions of the CPU backend. They are looked up by name, because a program may load the CPU
+    // backend as a library.
     decltype(&ggml_threadpool_new) new_pool_;
     decltype(&ggml_threadpool_free) free_pool_;
     decltype(&ggml_backend_cpu_set_threadpool) set_pool_;

@@ -9,8 +9,8 @@ namespace attnkit_ggml
 {
 
 // Asks ggml to make an op, reads the op's fields by the headers, and compares them with their known
-// values. The program compares GGML_BACKEND_API_VERSION itself, but this version does not cover the
-// numbers of ops and types or the fields of a tensor.
+// values. ggml itself compares GGML_BACKEND_API_VERSION when it loads the backend, but this version
+// does not cover the numbers of ops and types or the fields of a tensor.
 bool is_built_for_this_ggml();
 
 } // namespace attnkit_ggml

@@ -14,7 +14,7 @@
 static inline __attribute__((always_inline)) __m256i dot(__m256i sum, __m256i x, __m256i w,
                                                          const int part)
 {
-    (void)part; /* all words are alike */
+    (void)part; /* every word is multiplied in the same way */
     __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(x), "x"(w));
     return sum;
 }

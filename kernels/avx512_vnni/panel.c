@@ -13,7 +13,7 @@
 static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i x, __m512i w,
                                                          const int part)
 {
-    (void)part; /* all words are alike */
+    (void)part; /* every word is multiplied in the same way */
     __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
     return sum;
 }

@@ -12,7 +12,8 @@
 
 struct linear {
     int64_t rows, in_dim, out_dim;
-    bool integers; /* round x and multiply integers, step 18 of README.md; w_type is TYPE_Q8_0 */
+    bool integers; /* round x and multiply integers (step 18 of kernels/README.md); w_type is
+                    * TYPE_Q8_0 */
     enum type x_type, w_type, y_type;
     const char *x;
     ptrdiff_t x_stride;

@@ -20,7 +20,7 @@ template <class type> type value_of(word value)
     return result;
 }
 
-// Returns the word that an optional value points to, and frees it.
+// Returns the word that an optional value points to, and frees the memory of this word.
 word unwrap(word value)
 {
     word *const address = value_of<word *>(value);

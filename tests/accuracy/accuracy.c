@@ -89,8 +89,8 @@ static float v_third(float normal)
     return 1.0f / 3.0f;
 }
 
-/* All roundings of these sums have the same sign. E may then exceed 4, so the test checks only the
- * derived bound. */
+/* If V is constant and all scores are equal, all roundings of the sum over the keys have the same
+ * sign. E may then exceed 4, so the test checks only the derived bound. */
 static void constant_v_of_equal_logits_is_inside_the_bound(void **state)
 {
     (void)state;
@@ -241,8 +241,7 @@ static void storage_is_accurate(void **state)
     assert_inside_bound(as->name, w);
 }
 
-/* --- Attentions with a fault, which must be outside the bound
- * -------------------------------------------- */
+/* --- Attentions with a fault, which must be outside the bound --------------------------------- */
 
 /* An attention with one fault. */
 struct mutant {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// attnkit.hpp, included first and alone, compiles without a warning. Its functions return the
-// results of the C functions, and throw an exception if the C function refuses the arguments.
+// attnkit.hpp, included before any other header, compiles without a warning. Its functions return
+// the results of the C functions, and throw an exception if the C function refuses the arguments.
 #include <attnkit.hpp>
 
 #include <cstdio>
@@ -138,7 +138,8 @@ void test_plan()
                  [&] { plan.run(data, attnkit::make<attnkit_exec>()); });
 }
 
-// Appends rows 1 and 3 of a tensor [heads][4][dim], with 32-bit or 64-bit integers.
+// Appends two rows to a cache [heads][4][dim], where they become rows 1 and 2. The starts are
+// 32-bit or 64-bit integers.
 template <class Int> void test_append()
 {
     const Int starts[] = {1};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Four calls that together have nearly every option of a call. None of them has a scale or one of
- * the flags ATTNKIT_INTEGERS and ATTNKIT_BF16_PRODUCTS. The second call reads and writes states.
- * The third call has only q, k, v and out. The keys of the fourth call lie in cells.
+ * Four calls that together have nearly every option of a call. None of them has the flag
+ * ATTNKIT_SCALE_GIVEN, ATTNKIT_INTEGERS or ATTNKIT_BF16_PRODUCTS. The second call reads and writes
+ * states. The third call has only q, k, v and out. The keys of the fourth call lie in cells.
  */
 #ifndef ATTNKIT_TEST_FULL_H
 #define ATTNKIT_TEST_FULL_H

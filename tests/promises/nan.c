@@ -79,7 +79,7 @@ static void put_into_rows(const struct tensor *t, enum type type, int64_t dim, i
 }
 
 /* Puts NaN and infinities into weights of few or many outputs, and into the bias. In half of the
- * calls it also puts them into some rows of x. Each such row makes a whole row of y NaN. */
+ * calls it also puts them into some rows of x. A NaN in a row of x makes the whole row of y NaN. */
 static void put_into_linear(const struct linear_call *c, uint64_t *random)
 {
     const int64_t dim = c->args.in_dim, apart = random_below(random, 2) ? 4 : 40;

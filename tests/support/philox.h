@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Philox4x32-10 as Salmon, Moraes, Dror and Shaw (2011) define it, for tests of dropout. A round
- * multiplies c0 by M0, which gives the words high0 and low0, and c2 by M1, which gives high1 and
- * low1. The words (c0, c1, c2, c3) then become (high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0).
+ * multiplies the words c0 and c2 of the counter by two constants. The product of c0 has the words
+ * high0 and low0, the product of c2 has the words high1 and low1. With the key (k0, k1), the words
+ * (c0, c1, c2, c3) then become (high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0).
  */
 #ifndef ATTNKIT_TEST_PHILOX_H
 #define ATTNKIT_TEST_PHILOX_H

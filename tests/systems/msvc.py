@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests attnkit for Windows with Microsoft's ABI and C library. clang-cl builds the library from the list of files, by
-meson and by CMake; lld-link links it. Debian has no headers of Microsoft. The headers and import libraries of Wine take
-their place, because Wine follows the same ABI."""
+"""Tests attnkit for Windows with Microsoft's ABI and C library. clang-cl builds the library in three ways: from the
+list that tools/sources prints, by meson, and by CMake. lld-link links the library. Debian has no headers of Microsoft.
+The headers and import libraries of Wine take their place, because Wine follows the same ABI."""
 
 import glob
 import re
@@ -153,7 +153,7 @@ def check_libraries(tools, dll, of_dll, static, isas=None):
 
 
 def by_list():
-    """Windows x86-64 by clang-cl, with Microsoft's ABI, from the list of files: builds, runs under Wine"""
+    """Windows x86-64 by clang-cl, with Microsoft's ABI, from the list of tools/sources: builds, runs under Wine"""
     tools, folder = Tools(), ROOM / "clang_cl"
     for kind in ("static", "dll"):
         (folder / kind).mkdir(exist_ok=True)

@@ -38,8 +38,8 @@ def is_timed(entry):
 
 
 def lead(columns, entry):
-    """Returns the speed of the fastest attnkit divided by the speed of the best other library, or None if one of these
-    speeds is missing."""
+    """Returns the speed of the fastest column of attnkit divided by the speed of the fastest other library, or None if
+    one of these speeds is missing."""
     times = {ours: [entry["results"][title].get("seconds") for title, column in columns.items()
                     if bool(column["isa"]) == ours] for ours in (True, False)}
     best = {ours: min(filter(None, of_them), default=None) for ours, of_them in times.items()}

@@ -13,7 +13,7 @@
 
 static inline __m256i dot(__m256i sum, __m256i x, __m256i w, const int part)
 {
-    (void)part; /* all words are alike */
+    (void)part; /* every word is multiplied in the same way */
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(x, w));
     __asm__("" : "+x"(sum)); /* otherwise gcc adds products first, and spills them */
     return sum;

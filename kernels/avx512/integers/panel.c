@@ -12,7 +12,7 @@
 
 static inline __m512i dot(__m512i sum, __m512i x, __m512i w, const int part)
 {
-    (void)part; /* all words are alike */
+    (void)part; /* every word is multiplied in the same way */
     sum = _mm512_add_epi32(sum, _mm512_madd_epi16(x, w));
     __asm__("" : "+v"(sum)); /* otherwise gcc adds products first, and spills them */
     return sum;

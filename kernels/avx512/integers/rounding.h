@@ -237,7 +237,7 @@ round_weights(const struct panel *panel, const struct block_places *places,
             round_row_of_tile(panel, lines, tile, r, w, ahead);
 }
 
-/* Returns how often round_weights prefetches. */
+/* Returns how often round_weights prefetches if it rounds for TILES tiles. */
 static inline int64_t asks_of_rounding(const struct panel *panel, int rows)
 {
     const int vectors = (panel->most + VECTOR - 1) / VECTOR;

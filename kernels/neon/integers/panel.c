@@ -44,7 +44,7 @@ static inline int16x4_t load_word(const float *from)
 static inline __attribute__((always_inline)) int32x4_t dot(int32x4_t sum, lane_words x, int16x4_t w,
                                                            const int part)
 {
-    (void)part; /* all words are alike */
+    (void)part; /* every word is multiplied in the same way */
     return vmlal_lane_s16(vmlal_lane_s16(sum, x.low, w, 0), x.high, w, 1);
 }
 

@@ -11,7 +11,8 @@
  *                              the number of the word modulo 2, for tiles whose words differ
  *   widen_block                makes the Q8_BLOCK / 2 words of a block of K
  *   half_as_float
- *   larger_bits                the larger bits of two vectors, as unsigned integers
+ *   larger_bits                in each lane, the larger bits of two vectors, compared as unsigned
+ *                              integers
  *   score_height, column_height    heights of the register tiles, which depend on their width
  *
  * A lane is a query row. The integers of a word of q or K are elements of a row. The integers of a

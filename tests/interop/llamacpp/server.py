@@ -126,7 +126,7 @@ def main():
     ok &= check(4, "the answers with and without the backend agree",
                 len(ours["tokens"]) == len(stock["tokens"]) == TOKENS and difference(ours, stock) < CLOSE,
                 f"{ours}\n{stock}"[:3000])
-    print(f"# server: probabilities differ by {difference(ours, stock):.2e}, tokens are "
+    print(f"# server: log probabilities differ by {difference(ours, stock):.2e}, tokens are "
           f"{'the same' if ours['tokens'] == stock['tokens'] else 'different'}")
     return 0 if ok else 1
 
