@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A function that turns the arguments of an attention call into struct attention. Only tests call
- * it. They call internal functions, such as the scalar reference, with the struct.
+ * this function, to pass the struct to internal functions such as the scalar reference.
  */
 #ifndef ATTNKIT_DISPATCH_ATTENTION_H
 #define ATTNKIT_DISPATCH_ATTENTION_H
