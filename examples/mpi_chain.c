@@ -2,8 +2,8 @@
  *
  * A prompt whose keys lie on several machines, with MPI. Each rank has the keys of its part of the
  * prompt. A block of query rows goes along the ranks: each rank continues the softmax state of the
- * block over its own keys, and sends it to the next rank while it computes the next block. The last
- * rank has the result, with the bits of one call over all keys.
+ * block over its own keys, and sends the state to the next rank while computing the next block. The
+ * last rank has the result, with the bits of one call over all keys.
  *
  *   mpiexec -n 4 mpi_chain
  *

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo reads handwritten digits by attention, then prints speed and error of every instruction set.
 
-Usage: demo.py ATTNKIT. ATTNKIT is the path of the command. The demo needs NumPy; tools/demo calls it.
+Usage: demo.py ATTNKIT. ATTNKIT is the path of the command. The demo needs NumPy. tools/demo runs this script.
 
 Attention is kernel regression. With keys [x, -|x|^2 / 2] and queries [y, 1], a score is
 x.y - |x|^2 / 2 = (|y|^2 - |x - y|^2) / 2. Therefore the softmax weights the known digits x by a Gaussian of their

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * K and V of a row of the benches that measures attention or a layer, in any type and layout. If a
- * call has few query rows, there are several copies of K and V, so that no call finds its copy in a
- * cache.
+ * K and V of a row of the benches that measures attention, a layer or an append, in any type and
+ * layout. If K and V must be in no cache, there are so many copies of them that no call finds its
+ * copy in a cache.
  */
 #ifndef ATTNKIT_KV_H
 #define ATTNKIT_KV_H
@@ -24,14 +24,15 @@ struct kv {
     int32_t *index;             /* key_index of cells, to be freed; or NULL */
 };
 
-/* Sets all fields except the memory. cold: K and V must be in no cache. */
+/* Plans the copies of K and V, and the places of K and V in a copy. Allocates nothing. cold: K and
+ * V must be in no cache. */
 void kv_plan(const struct row *row, bool cold, struct kv *kv);
 
 /* Returns the memory that kv_make needs, in bytes. */
 double kv_memory_bytes(const struct row *row, const struct kv *kv);
 
-/* Allocates K and V, and fills them with converted random values. On an error, sets result->problem
- * and returns false. */
+/* Allocates K and V, and fills them with random values. On an error, sets result->problem and
+ * returns false. */
 bool kv_make(const struct row *row, struct kv *kv, struct result *result);
 
 /* kv_append_args returns the arguments of the append that fills K or V of the first copy from f32

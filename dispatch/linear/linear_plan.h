@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The steps of a linear map: planning its shape, types and strides, binding memory to the plan, and
- * running. The public calls do all three steps. A layer plans once and binds all its parts before
- * it runs the first part. The runs of the parts make no checks.
+ * running. attnkit_linear does all three steps, attnkit_linear_plan the first step, and
+ * attnkit_linear_run the other two. A layer plans once and binds all its parts before it runs the
+ * first part. The runs of the parts make no checks.
  */
 #ifndef ATTNKIT_LINEAR_PLAN_H
 #define ATTNKIT_LINEAR_PLAN_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loop of an append. For each row it finds the place in dst and the cos and sin of the
- * position. Then it converts head after head from src to binary32, and from binary32 to dst. A row
- * for a tile is made in scratch, and its elements are then copied to their places in the tile.
+ * position. Then it converts head after head from src to binary32, and from binary32 to dst. If src
+ * and dst have the same type and nothing is rotated, it copies the bytes instead. A row for a tile
+ * is made in scratch, and its elements are then copied to their places in the tile.
  */
 #include "kernels/cache/append.h"
 

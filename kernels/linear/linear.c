@@ -6,7 +6,8 @@
  * multiplies all groups by the panel. The sums stay in scratch from cut to cut, which rounds
  * nothing. If x and the matrix are bf16 and the kernels have a unit for pairs, scratch has words of
  * pairs in place of binary32. Few rows: `few_product` reads the tiles of the packed matrix,
- * whatever their type. dispatch/linear/ calls both loops.
+ * whatever their type. With integers, integers.c does the work of both loops. dispatch/linear/
+ * calls attnkit_linear_run_parts, which chooses the loop.
  */
 #include "kernels/linear/linear.h"
 

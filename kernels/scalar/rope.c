@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotates the pairs of elements of a row, one pair at a time. The rope.c of every other folder must
- * give the same bits.
+ * Rotates the pairs of elements of a row, one pair at a time. The rope.c of every other instruction
+ * set must give the same bits.
  */
 #include "kernels/scalar/scalar.h"
 

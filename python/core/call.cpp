@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tensors of an attention, its outputs and its run. Shapes follow torch: [..., heads, rows,
-// elements], where all dimensions before the heads are the batch.
+// The tensors of a call of attention, its outputs and its run. Shapes follow torch: [..., heads,
+// rows, elements], where all dimensions before the heads are the batch.
 #include "python/core/call.h"
 
 #include <cstring>

@@ -715,7 +715,7 @@ static void set_data(struct call *c, int tensor, const char *data)
     tensor_of(c, tensor)->data = data;
 }
 
-/* The alignment of each type's elements in bytes. */
+/* The types that the tests of alignment use, and the alignment of their elements in bytes. */
 static const struct {
     attnkit_type type;
     int bytes;
@@ -1297,7 +1297,7 @@ static void elements_of_a_tile_without_a_key_change_no_bit(void **state)
     expect_result(c);
 }
 
-/* The whole last tile counts as part of K, although half of it has no keys. */
+/* The whole last tile counts as part of K, although it has fewer keys than a tile holds. */
 static void outputs_and_workspaces_that_overlap_tiles_are_refused(void **state)
 {
     (void)state;
@@ -1545,8 +1545,8 @@ static void make_last_value_nan(struct call *c, char *v)
                    sizeof nan_half);
 }
 
-/* Makes a call that uses all its scratch. The call has a second chunk of keys. A call with many
- * rows also has a NaN, which makes the library compute rows again. */
+/* Makes a call that uses all its scratch. The call has a second chunk of keys. A NaN in V makes the
+ * library compute rows again, except with integers of ATTNKIT_Q8_0. */
 static struct call *call_that_uses_all_scratch(maker make, int q_len)
 {
     enum { KEYS = 608 };

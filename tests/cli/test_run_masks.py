@@ -3,7 +3,8 @@
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_run_masks.py
 
-test_tools.py describes ATTNKIT_COMMAND, and tests the other parts of the command. The tests need NumPy."""
+test_tools.py describes ATTNKIT_COMMAND. That file and the other test_*.py of this folder test the other parts of the
+command. The tests need NumPy."""
 
 import re
 import unittest

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program on a library that was built without the parts integers and products. It checks that
- * calls with a flag of these parts are refused, and that the message names the part.
+ * A program that uses a library built without the parts integers and products. The program checks
+ * that calls with a flag of these parts are refused, and that the message names the part.
  */
 #include <attnkit.h>
 #include <stdint.h>

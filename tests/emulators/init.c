@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The first and only system process of the machine that avx512_machine boots. It runs one program
- * on the serial line and reports how the program ended. avx512_machine writes the command to
- * /machine, in three files of NUL-terminated strings: `mark` (one string), `argv` and `envp`.
+ * The init process of the machine that avx512_machine boots. It runs one program on the serial line
+ * and reports how the program ended. avx512_machine writes the command to /machine, in three files
+ * of NUL-terminated strings: `mark` (one string), `argv` and `envp`.
  *
  * This process writes MARK "begin\n" on the serial line before the output of the program, and MARK
  * "end STATUS\n" after the output. The mark is random, so that no output of the program can look

@@ -193,9 +193,9 @@ static int64_t row_bytes(const struct drawn *c, enum tensor_index t)
     }
 }
 
-/* Returns how many rows or tiles of a head are in memory. If the case has only one head and no
- * pages, the memory ends after the last row or tile with a key, although the kv_len of the call may
- * be larger. */
+/* Returns how many rows or tiles of a head are in memory. If the case has one batch entry, one KV
+ * head and no pages, the memory ends after the last row or tile with a key, although the kv_len of
+ * the call may be larger. */
 static int64_t rows_there(const struct drawn *c, enum tensor_index t)
 {
     const bool is_one = c->args.batch == 1 && c->args.kv_heads == 1 && !c->groups.pages.block_table;

@@ -33,8 +33,8 @@ static struct point outcome(enum outcome outcome)
 
 static const struct point none; /* a point that the second process did not measure */
 
-/* Returns the verdict on a comparison of two points. One point did not change. The two processes
- * measured the other point as `first` and `second`. */
+/* Returns the verdict on a job with two points. One point did not change. `first` and `second` are
+ * the measurements of the other point by the two processes of the job. */
 static enum verdict verdict_of(struct point first, struct point second,
                                const struct control *control)
 {

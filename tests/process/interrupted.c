@@ -214,7 +214,7 @@ static void a_child_may_call_though_another_thread_was_in_a_call(void **state)
     ready_free(&ours);
 }
 
-/* Is a parallel-for that forks before the second task. Both processes finish the call. */
+/* A parallel-for that forks before the second task. Both processes finish the call. */
 static void fork_between_tasks(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -585,7 +585,7 @@ static void fail_with(const char *what, const char *isa, const struct shape *s, 
 }
 
 /* The shape, the data, the layout, which outputs are in place, the number of threads and the way to
- * run a call are drawn. In guarded layouts, an access to a byte beside a row faults. */
+ * run a call are drawn at random. In guarded layouts, an access to a byte beside a row faults. */
 static void bits_are_those_of_the_stated_order(void **state)
 {
     enum { ROUNDS = 1000 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned attention: a run has the bits of a single call, for drawn cases (drawn.h). Runs have
- * fewer entries, rows, keys and threads than planned, use a copy of the plan, or run on many
- * threads at once. Planning reads through no pointer, and a run writes nothing to the plan. The
+ * Planned attention: a run has the bits of a single call, for cases drawn at random (drawn.h). Runs
+ * have fewer entries, rows, keys and threads than planned, use a copy of the plan, or run on many
+ * threads at once. Planning reads no tensor and no array, and a run writes nothing to the plan. The
  * tests run on every instruction set, or on the instruction set that the first argument names.
  */
 #include <setjmp.h>

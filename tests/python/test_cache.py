@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that attention with KVCache and State has the bits of attention over all keys at once, in every type and
-layout."""
+"""Tests that attention with KVCache and State has the bits of attention over all keys at once. In every type, all
+layouts of a cache give the same bits."""
 
 import unittest
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gets and builds llama.cpp in the user's cache folder: the sdist of llama-cpp-python, and stock builds of llama.cpp's
-libraries. The sdist has all sources of llama.cpp and is pinned by its hash in requirements.txt. If two programs need
-these files at the same time, one waits for the other.
+"""Gets and builds llama.cpp in the user's cache folder: the sdist of llama-cpp-python, and builds of llama.cpp's
+libraries and llama-server, stock or with other options. The sdist has all sources of llama.cpp and is pinned by its
+hash in requirements.txt. If two programs need these files at the same time, one waits for the other.
 """
 
 import contextlib

@@ -29,7 +29,7 @@ def say(text):
 
 
 class Contest:
-    """All candidates, and the workloads that they can do."""
+    """All candidates, with the processes in which they run, and the settings of the measurement."""
 
     def __init__(self, columns, options, library, roofs):
         self.columns, self.options, self.roofs = columns, options, roofs

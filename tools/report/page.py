@@ -255,8 +255,8 @@ def of_peers(measured):
     threads = measured.get("threads", 1)
     return (f"<p class=\"muted\">{escape(measured['machine']['cpu'])}, {count(threads, 'thread')}, "
             f"{escape(measured['date'][:10])}, by <code>tools/peers.py</code>: percent of the roof; for the "
-            "smallest call, its time. The number at the right is the speed of the faster attnkit, divided by the "
-            f"speed of the best other library.</p><div class=\"cards\">{''.join(cards)}</div>")
+            "smallest call, its time. The number at the right is the speed of the fastest bar of attnkit, divided by "
+            f"the speed of the fastest other library.</p><div class=\"cards\">{''.join(cards)}</div>")
 
 
 def peer_card(columns, entry):

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Assigns addresses to blocks. Equal blocks of all copies share one address. A block is temporary
- * if the set-up frees it before the call is ready. A temporary block never shares an address with a
- * block of the other side, whatever its content. If the n-th block of a set-up is temporary, it has
- * the same address in all set-ups of the same side.
+ * Assigns addresses to the blocks of memory that the set-ups of a call allocate (arena.h). Equal
+ * blocks of all copies of the libraries share one address. A block is temporary if the set-up frees
+ * it before the call is ready. A temporary block never shares an address with a block of the other
+ * side, whatever its content. If the n-th block of a set-up is temporary, it has the same address
+ * in all set-ups of the same side.
  */
 #include "bench/compare/measure/arena.h"
 

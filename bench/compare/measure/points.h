@@ -19,7 +19,7 @@ struct choice {
 };
 
 /* Lists the names of the chosen points in the order of measurement. The sides must be loaded.
- * Returns their number. On an error, prints it and returns 0. */
+ * Returns the number of points. On an error, prints it and returns 0. */
 int points_choose(const struct choice *choice, char (*list)[POINT_NAME], int max);
 
 #endif

@@ -156,7 +156,7 @@ __attribute__((noreturn)) static void run_task(const struct task *task)
 /* ------------------------------------------------------------------------- in the parent process
  */
 
-/* Reads reports until the child ends. Kills it if it hangs or if a signal has come, and then
+/* Reads reports until the child ends. If the child hangs or a signal has come, kills the child and
  * returns false. */
 static bool follow(const struct task *task, pid_t child, int reports,
                    void (*tell)(const struct shared *shared, int process, int point))
