@@ -83,8 +83,8 @@ class Served(Registered):
             self.assert_as_eager("Falcon", inputs_of("Falcon", padded=True), **changes)
 
     def test_cache_of_falcon(self):
-        """With attnkit, the cache has each KV head once. With "sdpa", the cache has a copy of a KV head for each query head
-        that shares it."""
+        """With attnkit, the cache has each KV head once. With "sdpa", the cache has a copy of a KV head for each of its
+        query heads."""
         for name, heads in (("sdpa", 4), ("attnkit", 2)):
             with torch.no_grad():
                 cache = model_of("Falcon", name)(**inputs_of("Falcon"), use_cache=True).past_key_values
