@@ -26,7 +26,7 @@ enum { PROMPT = 37, TOKENS = 47 }; /* PROMPT: tokens of the prompt; TOKENS: of p
 
 /* ----------------------------------------------------------------------- errors and memory */
 
-/* Every call of attnkit returns a status and, for an error, writes a message. */
+/* A call of attnkit that can fail returns a status and, for an error, writes a message. */
 static void expect_ok(attnkit_status status, const char *message)
 {
     if (status == ATTNKIT_OK)

@@ -385,7 +385,7 @@ def suite_tiles():
 
 
 def note_units(output, where):
-    """Records which instructions gave the bits of their models, and how many bits were compared."""
+    """Records which instructions gave the bits of the C functions that imitate them, and how many bits were tested."""
     for name, bits in re.findall(r"^# unit (.+): (\d+) bits in \d+ lanes, 0 differ$", output, re.MULTILINE):
         ran_where.setdefault(name, f"{where}, {int(bits):,} bits")
 
@@ -400,7 +400,7 @@ def names_of_units():
 
 
 def emulate_units(name, where, machine, folder):
-    """Compares the instructions of an emulated CPU with their models."""
+    """Compares the instructions of an emulated CPU with C functions that imitate them."""
     program = folder / "tests" / "test_units"
     if not program.exists():
         say(f"    no {name} machine: {folder.name}/ has no test_units")
@@ -414,7 +414,7 @@ def emulate_units(name, where, machine, folder):
 
 
 def suite_units():
-    """Instructions for bf16 and bytes compared with their models. Instructions that this CPU lacks are emulated."""
+    """Instructions for bf16 and bytes compared with C functions that imitate them; emulated if this CPU lacks them."""
     if platform.machine() == "x86_64" and any(name not in ran_where for name in names_of_units()):
         emulate_units("avx512", "emulated (Bochs)", [EMULATORS / "avx512_machine"], BUILD)
     if platform.machine() != "aarch64":

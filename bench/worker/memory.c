@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The malloc, calloc, aligned_alloc and free that the rows call. The linker redirects the rows'
- * calls to these functions (--wrap). So `attnkit compare` decides where the operands of a call lie.
+ * The malloc, calloc, aligned_alloc and free that the code of bench/rows calls in a worker. The
+ * linker redirects the calls to these functions (--wrap). So `attnkit compare` decides where the
+ * operands of a measured call lie.
  */
 #include "bench/worker/memory.h"
 

@@ -40,8 +40,8 @@ static int most_rows(const struct attention *a, const struct kernels *kernels, i
 }
 
 /* Returns how many rows an item of a head has. The last item of a head may have fewer rows. The
- * rows of a head are divided into as few items as possible. Items of panels have about the same
- * number of rows. */
+ * rows of a head are divided into as few items as possible. If there are several items, they have
+ * about the same number of rows, and all but the last have whole panels. */
 static int rows_per_item(const struct kernels *kernels, int64_t rows, int most)
 {
     if (rows <= most)

@@ -3,10 +3,11 @@
  * Work stealing. A thread that has finished its share of the items takes items from the shares of
  * other threads, because cores may differ in speed or be busy with other programs. If a call has
  * fewer than 8 items for each thread, and keys for more than one chunk, the last items are in no
- * share. These are about one item for each thread, or all items if shares of whole items would
- * differ much in cost. All threads work on the items outside the shares, one chunk of the keys at a
- * time. The states of the chunks are joined in index order, so the bits are the same as on one
- * thread. There may be more threads than items.
+ * share. The items outside the shares are one group (struct group of schedule.h, usually one item)
+ * for each thread, or all items if shares of whole items would differ much in cost. All threads
+ * work on the items outside the shares, one chunk of the keys at a time. The states of the chunks
+ * are joined in index order, so the bits are the same as on one thread. There may be more threads
+ * than items.
  */
 #ifndef ATTNKIT_STEAL_H
 #define ATTNKIT_STEAL_H
@@ -15,8 +16,8 @@
 
 struct steal {
     int64_t threads; /* threads with something to do, at most one for each chunk of an item */
-    size_t bytes;    /* bytes of the memory that all threads share; grows with rows and keys; 0 if
-                      * there is one thread */
+    size_t bytes;    /* bytes of the memory that all threads share; never smaller for more rows or
+                      * keys; 0 if there is one thread */
     bool splits;     /* whether the last items are worked on chunk by chunk */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tries the tiles of a unit for groups of products with crafted numbers. isa.c does not use the
+ * Tries, with crafted numbers, the tiles of a unit for groups of products. isa.c does not use the
  * unit if a score, an element of o or a number of the softmax has other bits than with the scalar
  * tiles. A trial takes some milliseconds, so only units that a program has to enable are tried.
  */

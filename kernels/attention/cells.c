@@ -73,7 +73,7 @@ static struct ints indices_of(const struct attention *a, int64_t batch)
     return (struct ints){(const char *)all.data + first, all.narrow};
 }
 
-/* Returns the range of indices. Each caller passes a constant as `indices.narrow`. Compared as
+/* Returns the range of indices. The caller passes a constant as `indices.narrow`. Compared as
  * unsigned numbers, the -1 of an empty cell is larger than every index, so r.smallest is -1 only if
  * all cells are empty. */
 static inline struct index_range range_of(struct ints indices, int64_t cells)

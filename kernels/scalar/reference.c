@@ -21,11 +21,12 @@ struct buffers {
     float *chunk;       /* [value_dim], o of a chunk */
     float *column_sums; /* [value_dim], sums of the block */
     float *q, *k, *v;   /* one row of each */
-    float *halves;      /* [2][value_dim], with groups: sums over keys of even and of odd index */
+    float *halves; /* [2][value_dim], with groups of products: sums over keys of even index, and
+                    * over keys of odd index */
     int64_t key[KEY_BLOCK];  /* the seen keys of the block */
     float p[KEY_BLOCK];      /* the weights of these keys, before dropout: the terms of l */
     float weight[KEY_BLOCK]; /* the weights of these keys, after dropout: the factors of V; with
-                                groups the high parts of p */
+                                groups of products the high parts of p */
 };
 
 static void new_buffers(const struct attention *a, struct buffers *b)

@@ -3,8 +3,8 @@
  * Weighted V of a panel: o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of
  * p[key][lane] * v[key][c]). This file chooses the heights of the register tiles and their order.
  * prefill.c calls weighted_v with one panel and one block of keys at a time, after softmax. The
- * weighted_v.c of an instruction set defines weighted_tile and prefetch_rows, and then includes
- * this file.
+ * weighted_v.c of an instruction set defines weighted_tile and prefetch_rows, or takes both from
+ * weighted_tile.h, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_WEIGHTED_V_H
 #define ATTNKIT_VECTORS_WEIGHTED_V_H

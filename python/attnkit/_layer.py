@@ -116,9 +116,9 @@ class Layer:
         """Runs the layer on x [batch, rows, d_model], of float32, float16 or bfloat16.
 
         For cross-attention, give key [batch, keys, d_key], and value [batch, keys, d_value] if it is not the same as
-        key. With a cache, the new keys and values are appended to it, and causal is 'bottom-right' by default. Options
-        have the meaning that they have in attention(): mask, bias, causal, q_offsets, kv_lens (not with a cache),
-        window, softcap, sinks, alibi_slopes, scale, out and threads.
+        key. With a cache, the new keys and values are appended to it, and causal is 'bottom-right' by default, or True
+        with q_offsets. Options have the meaning that they have in attention(): mask, bias, causal, q_offsets, kv_lens
+        (not with a cache), window, softcap, sinks, alibi_slopes, scale, out and threads.
 
         Returns [batch, rows, d_out] in the type of x, or out. Raises the exceptions of attention(). After an exception
         the cache has the keys that it had before."""

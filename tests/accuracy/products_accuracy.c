@@ -4,9 +4,9 @@
  * bf16. A weight is the sum of two bf16, or one bf16 (a short weight). Every element must be inside
  * its derived bound. With short weights, the largest error must be outside the bound for weights of
  * two bf16, and the root mean square of the errors must be at least 100 times as large as with two
- * bf16. This mean error of short weights must not be larger than if the weights were rounded to
- * bf16 in PyTorch's way. Errors are differences from the oracle. In the comparison with PyTorch's
- * rounding, errors are differences from sums in binary64.
+ * bf16. The root mean square with short weights must not be larger than if the weights were rounded
+ * to bf16 in PyTorch's way. Errors are differences from the oracle. In the comparison with
+ * PyTorch's rounding, errors are differences from sums in binary64.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -138,9 +138,10 @@ static double from_bf16(const void *data, int64_t i)
     return (double)x;
 }
 
-/* Computes row i in binary64, twice. The second time, each weight 2^(t - max t) is rounded to the
- * nearest bf16. The sum of the weights takes the weights before this rounding. PyTorch rounds its
- * weights in this way. Adds the squares of the errors of the rounded row and of out. */
+/* Computes row i in binary64, twice. The second time, each weight exp(x - max x), for scores x, is
+ * rounded to the nearest bf16. The sum of the weights takes the weights before this rounding.
+ * PyTorch rounds its weights in this way. Adds the squares of the errors of the rounded row and of
+ * out. */
 static void add_squares(const struct products *p, int64_t i, double *rounded, double *own)
 {
     const int64_t dim = p->args.head_dim, keys = p->args.kv_len;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Passes the state file of examples/portable_state.c between two builds. One build writes the file, with each of its
-instruction sets. The other build continues from it, with each of its own instruction sets. All results must be the
-same. Files that are cut off, changed or from another kind of machine must be refused.
+"""Passes the state file of examples/portable_state.c between two builds, in both directions. One build writes the file,
+with each of its instruction sets. The other build continues from it, with each of its own instruction sets. All results
+must be the same. Files that are cut off, changed or from another kind of machine must be refused.
 
     tests/interop/portable.py EXAMPLE [WRAPPER... EXAMPLE]
 

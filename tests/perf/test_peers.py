@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/peers.py as a user runs it, but without network or virtual environment. They run the smallest workload
-with attnkit and NumPy, and check libraries that are missing, that crash, and that Ctrl-C interrupts.
+"""Tests of tools/peers.py as a user runs it, but without network or virtual environment. They run some workloads with
+attnkit and NumPy, and check what happens if libraries are missing or crash, and if Ctrl-C interrupts the script. Other
+tests check its oracles and tensors.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_peers.py
 

@@ -332,8 +332,8 @@ document.getElementById("look").textContent = JSON.stringify({
 
 
 def browse(page, folder, width, height, picture=None):
-    """Opens a page in the browser and returns its layout. The picture, if any, shows the first `height` pixels of the
-    page."""
+    """Opens a page in the browser and returns its layout. With `picture`, the function instead writes a picture of the
+    first `height` pixels of the page to this file, and returns None."""
     command = [BROWSER, "--headless", "--disable-gpu", "--no-sandbox", "--disable-dev-shm-usage",
                "--hide-scrollbars", "--force-device-scale-factor=1", f"--user-data-dir={folder / 'profile'}",
                f"--window-size={width},{height}", "--virtual-time-budget=2000"]

@@ -21,7 +21,7 @@ struct block_format {
         bits; /* `bits` is the number of bits of an integer, without its fifth bit */
     int minimum_at, fifth_at; /* offsets in the block, in bytes; 0 if the block has no such field */
     int integers_at;
-    int zero; /* the integer that stands for 0 */
+    int zero; /* the integer that stands for 0; not used for TYPE_IQ4_NL and TYPE_Q1_0 */
 };
 
 enum { BLOCK_FORMATS = 7 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the tokens of JSON. Most of the code is for strings, which may have escapes. A character
- * beyond U+FFFF needs two escapes of the form \uXXXX.
+ * Reads the tokens of JSON. Most of the code is for strings, which may have escapes. If a character
+ * beyond U+FFFF is escaped, it takes two escapes of the form \uXXXX.
  */
 #include "tools/formats/json.h"
 

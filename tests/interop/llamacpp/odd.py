@@ -3,8 +3,7 @@
 """Tests the backend for ggml in unusual cases. odd_ops.cpp runs odd ops. The backend must compute an op with a result
 close to the CPU backend's result, or leave the op to the CPU backend and log the reason. graphs.cpp computes graphs
 with attention and other ops. Both programs run with a ggml that uses OpenMP, and with a ggml that has its own pool of
-threads. Further tests load a backend that was built
-with headers of another version of ggml.
+threads. Further tests load a backend that was built with headers of another version of ggml.
 
     tests/interop/llamacpp/odd.py [BUILD]     prints TAP
 """

@@ -33,8 +33,8 @@ struct tensor {
     void *data; /* dense elements, with the last dimension innermost; NULL if there is no tensor */
 };
 
-/* Parses a message. Returns NULL, or an error message. If it returns NULL, the caller frees the
- * tensor by tensor_free. */
+/* Parses a TensorProto message. Returns NULL, or an error message. If tensor_parse returns NULL,
+ * the caller frees the tensor by tensor_free. */
 const char *tensor_parse(struct bytes message, struct tensor *tensor);
 
 /* Reads a file and parses it like tensor_parse. */

@@ -112,7 +112,7 @@ class Case:
     # ------------------------------------------------------------------------ the layers in PyTorch
 
     def make_module(self, **options):
-        """Makes an nn.MultiheadAttention with these weights."""
+        """Makes an nn.MultiheadAttention with the weights of the case."""
         theirs = torch.nn.MultiheadAttention(
             self.d_model, self.q_heads, bias="b_q" in self.weights, kdim=self.d_key, vdim=self.d_value,
             batch_first=True, dtype=torch.float64, **options)

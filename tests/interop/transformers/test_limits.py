@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests requests of models besides a plain run: masks of the caller, gradients, torch.compile. A request that attnkit
-does not support is refused by an error that names it."""
+"""Tests what a caller may ask of a model besides a plain run: masks of the caller, gradients, torch.compile. A request
+that attnkit does not support is refused by an error that names the request."""
 
 import subprocess
 import sys
@@ -83,8 +83,8 @@ class Served(Registered):
             self.assert_as_eager("Falcon", inputs_of("Falcon", padded=True), **changes)
 
     def test_cache_of_falcon(self):
-        """With attnkit, the cache has the KV heads of the weights. With "sdpa", the cache has a copy for each query
-        head."""
+        """With attnkit, the cache has each KV head once. With "sdpa", the cache has a copy of a KV head for each of its
+        query heads."""
         for name, heads in (("sdpa", 4), ("attnkit", 2)):
             with torch.no_grad():
                 cache = model_of("Falcon", name)(**inputs_of("Falcon"), use_cache=True).past_key_values

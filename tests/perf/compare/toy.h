@@ -2,7 +2,7 @@
  *
  * The functions of a library that is not attnkit. `attnkit compare` can compare this library, too,
  * because the command calls a library only through the library's worker. -DLAYOUT=2 puts the
- * members of struct toy_args in another order.
+ * members of struct toy_args in another order, and adds a member.
  */
 #ifndef ATTNKIT_TEST_TOY_H
 #define ATTNKIT_TEST_TOY_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The masks of `attnkit run`. Mask files broadcast like NumPy's arrays: dimensions of size 1 and
- * missing dimensions are repeated. A mask may have fewer keys than the call.
+ * The masks of `attnkit run` and `attnkit layer`. Mask files broadcast like NumPy's arrays:
+ * dimensions of size 1 and missing dimensions are repeated. A mask may have fewer keys than the
+ * call.
  */
 #include "tools/cli/run/run.h"
 
