@@ -100,9 +100,9 @@ typedef struct attnkit_layer_args {
     attnkit_tensor value;
     attnkit_tensor out;
 
-    /* Rotation of q and of new keys, or NULL. Not allowed with key. Row i of entry b, of q and of
-     * the new keys, is at position positions[b] + i. Without positions, row i is at cached[b] + i,
-     * or at i if there is no cache. */
+    /* Rotation of q and of new keys, or NULL. Not allowed if `key` is given. Row i of entry b, of q
+     * and of the new keys, is at position positions[b] + i. Without positions, row i is at
+     * cached[b] + i, or at i if there is no cache. */
     const attnkit_rotation *rotation;
 
     /* All other arguments of attention: flags, align, scale, lse and the groups, with their shapes
