@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all rows of whole public calls share: threads, operands in memory, and the choice of a roof.
+ * What all rows of the benches that measure whole public calls share: threads, operands in memory,
+ * and the choice of a roof.
  */
 #ifndef ATTNKIT_CALLS_H
 #define ATTNKIT_CALLS_H

@@ -132,7 +132,8 @@ enum {
 
 static const double MOST_GROWTH = 1.25;
 
-/* The errors of each row and constant, in units of u |V|, which equals u A. */
+/* The errors of each row and constant, in units of u |V|, which equals u A (tests/oracle/oracle.h).
+ */
 struct errors {
     double of[CONSTANT_ROWS][CONSTANTS];
 };
