@@ -2,7 +2,8 @@
  *
  * Selects code by the type of blocks: the entry unpack, and widen_blocks and narrow_blocks, which
  * the entries widen and narrow call. The blocks.c of every instruction set defines its inline
- * functions, which take the type as a constant, and after these includes this file.
+ * functions, which take the type as a constant, and after these includes this file, directly or by
+ * kernels/vectors/blocks.h.
  */
 #ifndef ATTNKIT_BLOCKS_BY_TYPE_H
 #define ATTNKIT_BLOCKS_BY_TYPE_H

@@ -170,9 +170,9 @@ static inline bool is_unpacked(enum type type)
 }
 
 /* The softmax state of some query rows over some keys: M, l and o of the canonical order. In
- * prefill each lane of a panel is a row: out[value_dim][lanes], and all three arrays are aligned to
- * a vector. In decode o of a row lies in one piece: out[rows][value_dim], aligned to a float. In
- * decode row_max and row_sum have room for MAX_DECODE_ROWS numbers, so that tiles can use whole
+ * prefill, each lane of a panel is a row: out[value_dim][lanes], and all three arrays are aligned
+ * to a vector. In decode, o of a row lies in one piece: out[rows][value_dim], aligned to a float.
+ * In decode, row_max and row_sum have room for MAX_DECODE_ROWS numbers, so that tiles can use whole
  * vectors of them. */
 struct state {
     float *row_max; /* M, an integer value or -inf */
@@ -615,8 +615,8 @@ struct byte_kernels {
     /* Computes sum[i] += the products of bytes 4 i to 4 i + 3. */
     void (*dot)(int32_t *sum, const int8_t *a, const int8_t *b);
 
-    /* Takes four sums as a matrix [2][2], and 16 bytes of a and of b as matrices [2][8]. Computes
-     * sum += a * transpose of b. */
+    /* Takes every four sums as a matrix [2][2], and the 16 bytes of a and the 16 bytes of b that
+     * belong to them as matrices [2][8]. Computes sum += a * transpose of b for each matrix. */
     void (*multiply)(int32_t *sum, const int8_t *a, const int8_t *b);
 };
 

@@ -20,8 +20,8 @@ struct subject {
     struct pool *pool; /* threads of a call; NULL: only the caller's */
 };
 
-/* The length of a measurement: at least `seconds` and 5 rounds. After `limit` seconds, 3 rounds are
- * enough. */
+/* The length of a measurement: at least `seconds` and 5 rounds, but at most 1,000 rounds. After
+ * `limit` seconds, 3 rounds are enough. */
 struct patience {
     double seconds, limit;
 };
@@ -30,7 +30,7 @@ struct figures {
     double seconds;     /* time of a call */
     double cpu_seconds; /* processor time of a call, summed over all threads */
     double roof_pct;
-    double roof_speed; /* FLOP/s or byte/s of processor time */
+    double roof_speed; /* FLOP/s or byte/s of all threads together, by processor time */
     int rounds;
 };
 

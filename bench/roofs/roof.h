@@ -59,7 +59,8 @@ bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t siz
  * in seconds, summed over all threads, without the time in which threads wait for each other. */
 double roof_burst(struct roof *roof);
 
-/* Returns the FLOP/s or byte/s of a burst that took `seconds` of processor time. */
+/* Returns the FLOP/s or byte/s of all threads together, in a burst that took `seconds` of processor
+ * time, summed over all threads. */
 double roof_speed(const struct roof *roof, double seconds);
 
 void roof_free(struct roof *roof);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all rows of whole public calls share: threads, operands in memory, and the choice of a roof.
+ * What all rows of the benches that measure whole public calls share: threads, operands in memory,
+ * and the choice of a roof.
  */
 #ifndef ATTNKIT_CALLS_H
 #define ATTNKIT_CALLS_H
@@ -40,8 +41,8 @@ struct copies {
     int64_t count, next;
 };
 
-/* Sets all fields except the memory. There is a single copy if `cold` is false, and for a row with
- * /warm. */
+/* Sets all fields except the memory. There is a single copy if `cold` is false, or if the name of
+ * the row ends with /warm. */
 struct copies copies_plan(const struct row *row, size_t bytes, bool cold);
 
 /* Allocates the memory, which the caller frees. Returns false if there is no memory. */

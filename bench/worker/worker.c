@@ -23,7 +23,7 @@ static const char *note;
 
 /* ------------------------------------------------------------------------ the instruction sets */
 
-/* Lists the instruction sets that can run here. Rows need only their names. */
+/* Lists the instruction sets that can run here, by name only. Rows need nothing else. */
 int attnkit_isas(const struct isa **list)
 {
     static struct isa isas[MAX_ISAS];

@@ -100,21 +100,23 @@ typedef struct attnkit_layer_args {
     attnkit_tensor value;
     attnkit_tensor out;
 
-    /* Rotation of q and of new keys, or NULL. Not allowed with key. Row i of entry b, of q and of
-     * the new keys, is at position positions[b] + i. Without positions, row i is at cached[b] + i,
-     * or at i if there is no cache. */
+    /* Rotation of q and of new keys, or NULL. Not allowed if `key` is given. Row i of entry b, of q
+     * and of the new keys, is at position positions[b] + i. Without positions, row i is at
+     * cached[b] + i, or at i if there is no cache. */
     const attnkit_rotation *rotation;
 
     /* All other arguments of attention: flags, align, scale, lse and the groups, with their shapes
      * and strides. NULL stands for arguments that are all 0. Fields that the layer sets itself must
-     * be 0: batch, heads, dims, q_len, kv_len (except with a cache), q and out.
+     * be 0: batch, heads, dims, q_len, kv_len (except with a cache), q and out. first_key,
+     * state_in, state_out, ATTNKIT_INTEGERS and ATTNKIT_BF16_PRODUCTS are not supported.
      *
      * Cache: with `cached`, k, v and storage of attention are the cache, and kv_len of attention is
      * the room in the cache. The call computes new keys and values from x or key and appends them
      * after the first cached[b] keys, as attnkit_append does. With ATTNKIT_NO_APPEND the call
      * appends no keys: it does not use W_K and W_V, and key must be none. A row can see the
      * cached[b] old keys and the new keys. kv_lens must be none. A cache is not allowed with packed
-     * sequences. Without `cached`, k and v of attention must be none. */
+     * sequences. Without `cached`, attention must have no k, no v, no scales of them and no pages.
+     */
     const attnkit_attention_args *attention;
     attnkit_ints cached; /* [batch], keys in the cache; none: no cache */
 
@@ -126,11 +128,12 @@ typedef struct attnkit_layer_args {
 } attnkit_layer_args;
 
 /* Sets *bytes to the workspace that attnkit_layer needs for these args and this exec (NULL: one
- * thread). Reads the struct `attention`, and shapes and types from `packed`; for all other pointers
- * it only matters whether they are NULL. The size is about the sum of three terms. The first term
- * is 4 bytes for each element of q, k, v and the result of attention. The second term is 4 bytes
- * for each weight of each head, if mean_weights is given and attention asks for no weights. The
- * third term is the workspace of the part that needs the most. */
+ * thread). Reads the struct `attention` with its groups, the struct `rotation`, and shapes and
+ * types from `packed`; for all other pointers it only matters whether they are NULL. The size is
+ * about the sum of three terms. The first term is 4 bytes for each element of q, k, v and the
+ * result of attention. The second term is 4 bytes for each weight of each head, if mean_weights is
+ * given and attention asks for no weights. The third term is the workspace of the part that needs
+ * the most. */
 ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *args,
                                                    const attnkit_exec *exec, size_t *bytes,
                                                    char *message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode: s[r][key] = chain over d of fma(q[r][d], k[key][d]), for K of any type,
- * which is widened in registers. decode.c calls decode_k.
+ * which is widened in registers. decode.c of this folder calls decode_k.
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 32 bytes of each of 16 keys as 8 vectors of 32-bit units, with 1, 2 or 4 elements in a
@@ -160,8 +160,8 @@ static inline int asks_of_step(const enum type type)
 /* ---------------------------------------------------------------------------------- tiles */
 
 /* Returns whether a step is transposed during the FMAs of the step before it. binary32 is the
- * exception: with 1 or 2 rows, binary32 has more shuffles than FMAs, and the shuffles wait longer
- * for memory. */
+ * exception: with 1 or 2 rows, binary32 has more shuffles than FMAs, and its shuffles wait longer
+ * for memory than the shuffles of smaller types. */
 static inline bool is_transposed_before(const enum type type)
 {
     return type != TYPE_F32;

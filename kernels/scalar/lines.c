@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The entries of kernels.h for masks, for lines of numbers and for dropout, in plain C, and
+ * In plain C: the entries of kernels.h for masks, lines of numbers and dropout, and the entries
  * fill_pointers and mean.
  */
 #include "kernels/philox.h"

@@ -362,7 +362,7 @@ static void decode(const struct decode_block *block, int rows, float scale_log2)
         decode_row(block, r, scale_log2);
 }
 
-/* --- Integers: step 16 of README.md ---------------------------------------------------------- */
+/* --- Integers: step 16 of kernels/README.md -------------------------------------------------- */
 
 /* Returns the scale of the block at element i of a key's row. Sets *bytes to the block's integers.
  */

@@ -109,8 +109,8 @@ class KVCache:
 
         k [batch, kv_heads, rows, head_dim] and v [batch, kv_heads, rows, value_dim] are float32, float16 or
         bfloat16. lens, an int for each sequence, says how many of its rows are added: all by default. Raises
-        ValueError if the capacity is not enough, MemoryError if no pages are left, and TypeError for other types. After
-        an exception no key has been added."""
+        ValueError if the capacity is not enough, MemoryError if too few pages are free, and TypeError for other types.
+        After an exception no key has been added."""
         rows = k.shape[-2] if getattr(k, "ndim", 0) >= 2 else 0
         more = numpy.full(self._batch, rows, numpy.int64)
         if lens is not None:
@@ -143,8 +143,8 @@ class KVCache:
         own key: causal is 'bottom-right'. With q_offsets, causal is True by default. Options, result and exceptions are
         as for attention(), without kv_lens and return_weights: mask, bias, causal, q_offsets, window, softcap, sinks,
         alibi_slopes, scale, dropout, seeds, bf16_products and short_weights (in a cache of bfloat16 that is not tiled),
-        return_lse, out and threads. A mask may have fewer columns than the capacity: keys after them are masked. A mask
-        of one column is repeated for all keys.
+        return_lse, out and threads. A mask may have fewer columns than the capacity: keys after its last column are
+        masked. A mask of one column is repeated for all keys.
 
         integers=True multiplies the integers of keys and values. q and the weights are then rounded to integers of 16
         bits, so the result has other bits. The cache must be of q8_0, or of int8 with head_dim and value_dim that are

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The op inside scaled_dot_product_attention. torch's own backward op reads its results. A call
-// that attnkit does not compute goes to torch's own function with all its arguments.
+// The op inside scaled_dot_product_attention. torch's own backward op reads the results of this op.
+// A call that attnkit does not compute goes to torch's own function with all its arguments.
 #include "python/torch/mask.h"
 #include "python/torch/ops.h"
 #include "python/torch/run.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The error of a row does not grow with the number of its keys. The tests take up to 2^20 keys, or
- * 2^22 with ATTNKIT_TEST_LONG in the environment. E is at most 4 on the twelve distributions, with
- * few dimensions and K and V of F32, F16, BF16, I8 and Q8_0. If all scores are equal and V is
+ * 2^22 with ATTNKIT_TEST_LONG in the environment. On the twelve distributions of settings.h, with
+ * few dimensions and K and V of F32, E is at most 4 (errors.h). With K and V of F16, BF16, I8 and
+ * Q8_0, the error is at most 4 in units of oracle_element.unit. If all scores are equal and V is
  * constant, all roundings have the same sign. The error is then at most 1.25 times the error at 512
  * keys. The error would be larger if chunk states were added in binary32.
  *
@@ -131,7 +132,8 @@ enum {
 
 static const double MOST_GROWTH = 1.25;
 
-/* The errors of each row and constant, in units of u |V|, which equals u A. */
+/* The errors of each row and constant, in units of u |V|, which equals u A (tests/oracle/oracle.h).
+ */
 struct errors {
     double of[CONSTANT_ROWS][CONSTANTS];
 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned layers: a run has the bits of a single call. The cases are drawn calls with any option,
- * caches of every storage, packed sequences, and packed weights of every type. Runs have at most as
- * many entries, rows, keys and threads as planned. Some runs use a copy of the plan, new weights of
- * the planned shape, or several threads at once. The tests run on every instruction set, or on the
- * instruction set that the first argument names.
+ * Planned layers: a run has the bits of a single call. The tests cover calls with options drawn at
+ * random, caches of every storage, packed sequences, and packed weights of every type. Runs have at
+ * most as many entries, rows, keys and threads as planned. Some runs use a copy of the plan, new
+ * weights of the planned shape, or several threads at once. The tests run on every instruction set,
+ * or on the instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>

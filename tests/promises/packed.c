@@ -2,7 +2,7 @@
  *
  * Sequences packed one after the other: the result of each sequence has the bits of a call of this
  * sequence alone. Lengths may be 0. Rows, keys or both are packed, head-major or token-major, on
- * one thread and several. Further tests of this file check which cu_seqlens are refused. A case is
+ * one thread and several. Another test of this file checks which cu_seqlens are refused. A case is
  * drawn from its number.
  */
 #include <setjmp.h>

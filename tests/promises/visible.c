@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests which keys a row sees. There is a test for each sentence of docs/semantics.md on
- * visibility. The tests run on every instruction set, or on the instruction set that the first
- * argument names. Every score is 0 and V is the unit matrix. So the result of a row that sees n
- * keys is exactly 1 / n in the column of each of these keys, and 0 in all other columns.
+ * Tests which keys a row sees. There is a test for each item of the section Visibility of
+ * docs/semantics.md. The tests run on every instruction set, or on the instruction set that the
+ * first argument names. Every score is 0 and V is the unit matrix. So the result of a row that sees
+ * n keys is exactly 1 / n in the column of each of these keys, and 0 in all other columns.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process of one candidate. It imports the candidate's library, builds the forms of a workload, checks each form
-against the oracle, keeps the fastest correct form, and calls it on request.
+"""The process of one candidate. It imports the candidate's library, builds the forms of a workload
+(libraries/forms.py), checks each form against the oracle, keeps the fastest correct form, and calls it on request.
 
     worker.py DESCRIPTOR MODULE    DESCRIPTOR: the connection to remote.py; MODULE: in libraries/
 """

@@ -92,8 +92,8 @@ def draw_change_note(figure, change, y):
 
 
 def of_family(machine, all_series, words):
-    """Draws a thin line for each row, a stronger line for rows that changed, and their changes. The line is dashed if
-    all runs of the row were disturbed."""
+    """Draws a thin line for each row, a stronger line for rows that changed, and their changes. The line of a row is
+    dashed if all runs of the row were disturbed."""
     shown = {series.name: [p for p in series.points if p.undisturbed] or series.points for series in all_series}
     figure = timeline(machine, [p.percent for points in shown.values() for p in points], words, 210)
     for series in sorted(all_series, key=lambda s: len(s.changes)):

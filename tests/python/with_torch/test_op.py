@@ -62,8 +62,8 @@ class SameBits(unittest.TestCase):
         self.assertTrue(torch.equal(half, whole.bfloat16()))
 
     def test_products_of_bf16(self):
-        """The results have the bits of the same calls on arrays, compiled or not. They differ from the result without
-        options."""
+        """The results have the bits of the same calls on arrays, compiled or not. The results with the options differ
+        from each other and from the result without them."""
         q, k, v = (drawn(i, 2, heads, rows, 64, dtype=torch.bfloat16) for i, heads, rows in
                    ((1, 4, 50), (2, 2, 300), (3, 2, 300)))
         results = [attention(q, k, v, causal="bottom-right")]
@@ -113,8 +113,8 @@ class SameBits(unittest.TestCase):
             self.assertTrue(torch.equal(lse, torch.full((batch, 4, q_len), -torch.inf)))
 
     def test_the_signature_of_torch(self):
-        """Covers arguments that activate() does not reach: a value_dim other than head_dim, and few or many
-        dimensions."""
+        """Covers calls that do not reach attnkit through activate(): with a value_dim other than head_dim, and with few
+        or many dimensions."""
         ours = attnkit.torch.scaled_dot_product_attention
         q, k, v = drawn_qkv()
         seen = drawn(4, 5, 7) < 0.6

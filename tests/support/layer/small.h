@@ -41,11 +41,11 @@ struct small_layer {
 
 extern char small_workspace[SMALL_WORKSPACE];
 
-/* Makes a causal, rotated call with a cache, lse and mean weights. The next call of this function
- * takes over the memory of the call. */
+/* Makes a causal, rotated layer call with a cache, lse and mean weights. The new layer call takes
+ * over the memory of the layer call that was made before. */
 struct small_layer *small_layer(void);
 
-/* Makes a call of cross-attention without a cache. */
+/* Makes a layer call of cross-attention without a cache, in the same memory. */
 struct small_layer *small_cross_layer(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The parts of `attnkit layer`. The functions below fill a struct layer step by step from the
- * options. run_with in layer.c shows the order of the steps. A function that returns false has
+ * options. run_with and read_all in layer.c show the order. A function that returns false has
  * printed an error. The layer's attention is described by the struct run of `attnkit run`.
  */
 #ifndef ATTNKIT_TOOLS_LAYER_H
