@@ -780,7 +780,7 @@ static void *try_groups(void *arg)
 }
 
 /* attnkit_enable tries the tiles of a unit (dispatch/cpu/probe_groups.c). Here the trial runs with
- * the tiles of any instruction set. */
+ * the tiles of the tested instruction set. */
 static void trials_of_units_need_64_kb(void **state)
 {
     struct isa_choice choice;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the cases of layers.py. attnkit's layer must agree with PyTorch's result within the bound of layer_reference.py.
 This bound is a hundred to ten thousand times as large as real errors, so a result must also be close by a second
-measure, for which no bound is proved:
+measure, for which no bound is proved. With u = 2^-24:
 
     E = |error| / (u (|result of attention| |W_O|ᵀ + |b_o|))
 
