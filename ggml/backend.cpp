@@ -3,9 +3,9 @@
 // A backend of ggml that computes GGML_OP_FLASH_ATTN_EXT by attnkit. Any program that uses ggml can
 // load the backend (GGML_BACKEND_PATH) without a change of the program. The backend is an
 // accelerator beside the CPU backend and works in the buffers of the CPU backend, so nothing is
-// copied. In a program without GPUs, the backend also takes the other ops of the CPU backend, and
-// gives these ops to a CPU backend of its own. Attention ops that attnkit does not support are left
-// to the program's CPU backend. ggml's log has each reason once.
+// copied. In a program without GPUs, the backend also takes the other ops of the CPU backend,
+// except fused ops. It gives these other ops to a CPU backend of its own. Attention ops that
+// attnkit does not support are left to the program's CPU backend. ggml's log has each reason once.
 #define GGML_BACKEND_DL // before ggml's headers: exports the function that a program looks up
 #define GGML_BACKEND_SHARED
 #define GGML_BACKEND_BUILD
@@ -63,7 +63,7 @@ bool has_gpu()
     return false;
 }
 
-// Whether the backend takes all ops of the CPU backend. If it takes attention alone, ggml splits a
+// Whether the backend takes other ops than attention. If it takes attention alone, ggml splits a
 // graph before and after each attention op, and starts its threads for each part. In a program with
 // GPUs the backend takes attention alone, because ggml would otherwise move ops from a GPU to this
 // backend. takes_all is set when the program makes a backend.

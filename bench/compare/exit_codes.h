@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exit codes of the program. Verdicts are 0 to 2. Errors begin at 64, so that no error looks like a
- * verdict, or like an exit code of another subcommand of attnkit (0 to 2).
+ * Exit codes of attnkit compare. Verdicts are 0 to 2. Errors begin at 64, so that no error looks
+ * like a verdict, or like an exit code of another subcommand of attnkit (0 to 2).
  */
 #ifndef ATTNKIT_COMPARE_EXIT_CODES_H
 #define ATTNKIT_COMPARE_EXIT_CODES_H

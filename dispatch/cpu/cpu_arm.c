@@ -64,5 +64,5 @@ struct cpu attnkit_cpu(void)
 
 const char *attnkit_ask_for_tiles(void)
 {
-    return "this CPU family has no tiles";
+    return "this CPU family has no tile registers";
 }

@@ -161,9 +161,10 @@ typedef struct attnkit_visibility {
      * one row [columns] with ATTNKIT_STRIDED and strides of 0. Rows of bits are (columns + 7) / 8
      * bytes; unused bits at the end of a row have no meaning. In a call with rows and keys, the
      * kind and the columns of a mask that is not given must be 0.
-     * Cost: in a call with 2 to 16 query rows for each KV head, a block of 128 keys is computed for
-     * each row by itself if the rows have different masks in this block. This takes up to three
-     * times as long as computing the block for all rows at once.
+     * Cost: in a call with 2 to 16 query rows for each KV head, neighbouring rows share the work on
+     * a block of 128 keys only if they see the same keys of the block, or unbroken ranges of keys
+     * that begin with the same key. A block in which no rows share the work takes up to three times
+     * as long as a block for all rows at once.
      * A tree of speculative drafts is given as a mask. If all drafts lie in one block of 128 keys,
      * a branch has the same bits as if it were a sequence of its own. If the drafts lie in several
      * blocks, the bits of a branch depend on the indices of its keys. */

@@ -12,7 +12,8 @@
 /* The coordinates of a query row. The first row of some consecutive rows gets its coordinates by
  * divisions, the other rows by next_place without divisions. */
 struct place {
-    int64_t batch, group_head, head, position; /* group_head: the first head of the group */
+    int64_t batch, group_head, head, position; /* group_head: the first head of the group;
+                                                * position: number of the row in its head, from 0 */
     int64_t outer, row; /* indices in the tensors: batch entry and position; if packed, 0 and the
                          * packed row */
 };

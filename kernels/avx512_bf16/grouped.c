@@ -4,7 +4,7 @@
  * The instruction multiplies the high halves of two words, then the low halves. A word holds two
  * elements of even index or two of odd index, and the first of the two is in the high half. So an
  * accumulator takes elements 0, 2, 4, ... of a group, or 1, 3, 5, ..., in their order. No product
- * and no sum is subnormal, because small elements are 0.
+ * and no sum is subnormal, because elements below 2^-56 in magnitude and small weights are 0.
  *
  * A register tile has 3 keys or columns x 4 vectors. Each of these 12 sums has two accumulators,
  * one for even and one for odd words of a group. 24 accumulators, 4 vectors of lanes and 1

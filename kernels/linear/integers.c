@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loops of linear maps that multiply integers, step 18 of ../README.md. The rows of a block are
- * rounded to bytes once. The bytes lie in groups of up to ROW_GROUP rows, with all inputs of these
- * rows. If there are many rows, the words of each cut of a panel are made once and multiplied by
- * all groups. If there are few rows, the tile reads the packed matrix itself.
+ * rounded to bytes once. The bytes lie in groups: a group has all inputs of up to ROW_GROUP rows.
+ * If there are many rows, the words of each cut of a panel are made once and multiplied by all
+ * groups. If there are few rows, the tile reads the packed matrix itself.
  */
 #include "kernels/linear/parts.h"
 
@@ -29,8 +29,8 @@ void attnkit_round_x(const struct linear *l, const struct kernels *kernels, int6
     }
 }
 
-/* Makes `words` from the cut of the part's panel at input d. Returns the bytes from tile to tile.
- */
+/* Makes `words` from the cut of the part's panel at input d. Returns the number of bytes from one
+ * tile of `words` to the next. */
 static ptrdiff_t make_words(const struct linear *l, const struct kernels *kernels,
                             const struct part *part, int64_t d, char *words)
 {

@@ -2,7 +2,7 @@
  *
  * Linear maps: y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]. Lanes are outputs.
  * kernels/linear/linear.c calls `product` for up to 256 rows, 48 outputs and 512 inputs at a time.
- * Types, rows and tiles are constants of the inlined functions.
+ * Types, numbers of rows and numbers of tiles are constants of the inlined functions.
  *
  * A register tile has a group of 8 rows x 2 vectors, which are half a tile of the matrix. 16 sums,
  * 2 vectors of w and 2 of x take 20 of 32 registers. Each d takes 16 fmla, which limit the speed,

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps in integers, by SMMLA of the unit I8MM: one instruction adds eight products of each
- * of 2 outputs and 2 rows. Few rows are multiplied by SDOT, because words for SMMLA take more
- * instructions to make. No sum overflows. The loops are in kernels/vectors/integers/product.h.
+ * Linear maps in integers, by SMMLA of the unit I8MM: one instruction adds eight products to each
+ * of the 4 sums of 2 outputs and 2 rows. Few rows are multiplied by SDOT, because words for SMMLA
+ * take more instructions to make. No sum overflows. The loops are in
+ * kernels/vectors/integers/product.h.
  *
  * A register tile has 2 rows x 4 vectors. 8 integer sums, 8 sums of binary32, 8 vectors of words
  * and one of x take 25 of 32 registers. A step of 8 inputs takes 8 SMMLA and 9 loads. The number of

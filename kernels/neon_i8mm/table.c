@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tiles of NEON with the unit I8MM: the tiles of kernels/neon, and tiles for integers. Prefill
- * has the tiles of kernels/neon_dotprod, because every CPU with I8MM has DotProd, too.
+ * with integers has the tiles of kernels/neon_dotprod, because every CPU with I8MM has DotProd,
+ * too.
  */
 #include "kernels/neon/neon.h"
 

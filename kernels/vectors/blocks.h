@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversion of rows whose blocks have less than a byte for an element, UNIT elements at a time.
- * The blocks.c of an instruction set defines unit_scale, half_everywhere, widen_unit, narrow_block
- * and store_integers, and then includes this file. store_integers stores the integers of a unit as
- * signed bytes.
+ * The blocks.c of an instruction set defines unit_scale, half_everywhere, widen_unit and
+ * narrow_block. It also defines store_integers, or includes packed_integers.h, which has it. Then
+ * it includes this file. store_integers stores the integers of a unit as signed bytes.
  */
 #ifndef ATTNKIT_VECTORS_BLOCKS_H
 #define ATTNKIT_VECTORS_BLOCKS_H

@@ -29,8 +29,8 @@ static inline __attribute__((always_inline)) void multiply_key(const float *p, c
     }
 }
 
-/* Adds the products of `keys` keys. The weights of the first key are at p, and the tile's columns
- * in this key's row of V at `line`. */
+/* Adds the products of `keys` keys. p points to the weights of the first key, and `line` points to
+ * the tile's columns in the first key's row of V. */
 static inline __attribute__((always_inline)) void multiply_keys(const float *p, const char *line,
                                                                 ptrdiff_t stride, int keys,
                                                                 floats acc[MAX_HEIGHT][VECTORS],

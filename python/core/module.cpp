@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The module attnkit._core: its functions with their signatures and texts, and facts about the
-// library. Functions get their arguments without a tuple or a dictionary, because making these
+// The module attnkit._core: its functions with their signatures and doc strings, and facts about
+// the library. Functions get their arguments without a tuple or a dictionary, because making these
 // objects takes time.
 #include "python/core/array.h"
 #include "python/core/call.h"

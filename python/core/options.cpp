@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads the options of an attention: each argument of Python goes into the struct of attnkit that
-// has the option. This file does not repeat the checks of attnkit. It only checks options that have
-// another form in Python.
+// Reads the options of an attention call: each argument of Python goes into the struct of attnkit
+// that has the option. This file does not repeat the checks of attnkit. It only checks options that
+// have another form in Python.
 #include "python/core/call.h"
 
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A job is a number of tasks that threads take one by one. The pool is made when a call first asks
-// for threads, and is never destroyed: when the process ends, the threads of the pool sleep. A
+// for threads. It is never destroyed, because its threads still sleep when the process ends. A
 // forked child has no threads of its parent, and makes a new pool.
 #include "python/core/pool.h"
 

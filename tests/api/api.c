@@ -1063,9 +1063,9 @@ static void one_byte_too_few_is_refused_at_any_alignment(void **state)
     }
 }
 
-/* Makes a call that uses all its scratch. The call has a second chunk of keys. A call with many
- * rows also has a NaN, which makes the library compute rows again. With these sizes, no rounding up
- * of the scratch hides a missing byte. */
+/* Makes a call that uses all its scratch. The call has a second chunk of keys. A NaN in V makes the
+ * library compute rows again. With these sizes, no rounding up of the scratch hides a missing
+ * byte. */
 static struct call *call_that_uses_all_scratch(int q_len)
 {
     struct call *c = good_call();

@@ -246,7 +246,7 @@ static void an_index_that_two_cells_have_is_refused(void **state)
     end(&r);
 }
 
-/* A run must not pass lengths of the attention that the layer knows. */
+/* A run must not pass those lengths of the attention that the layer itself knows. */
 static void lengths_of_the_attention_are_refused(void **state)
 {
     (void)state;

@@ -5,8 +5,8 @@
     tests/emulators/bochs.py
 
 Bochs is built once, from the source package of Debian trixie with the corrections of bochs_corrections.py. The hash of
-the package is checked. Bochs is kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME), and nothing is installed. The
-Bochs of Debian 12's binary package is not used: it is older, and its built-in debugger makes it slow."""
+the package is checked. Bochs is kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME), and nothing is installed.
+Debian 12's binary package is not used: its Bochs is older, and is slow because of a built-in debugger."""
 
 import hashlib
 import os

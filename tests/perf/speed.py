@@ -5,11 +5,11 @@ build with the commit that the build is based on, and checks the floors of the b
 
     tests/perf/speed.py BUILD [--limit SECONDS]
 
-The script prints the results of both programs. No time makes the test fail (docs/ci.md). The test fails if a program
-could not do its work. It also fails if a point crashes, if HEAD cannot make the call of a point of the base, or if the
-results of the two sides differ. A commit since the base can allow other results by the trailer `Bits-change: REASON`.
-Prints TAP. `# SKIP` means that there is no commit to compare with, that the benches are not built, or that the time was
-up, as on a busy machine."""
+The script prints the results of both programs. A measured time never makes the test fail (docs/ci.md). The test fails
+if a program could not do its work. It also fails if a point crashes, if HEAD cannot make the call of a point of the
+base, or if the results of the two sides differ. A commit since the base can allow other results by the trailer
+`Bits-change: REASON`. Prints TAP. `# SKIP` means that there is no commit to compare with, that the benches are not
+built, or that the time was up, as on a busy machine."""
 
 import argparse
 import json
@@ -92,7 +92,8 @@ def check_results(report, base, points):
     for point in wrong:
         report.show(f"{point['name']}: {point['verdict']} {point.get('note', '')}".rstrip())
     if wrong:
-        report.show(f"compared with {base[:12]}. If the change is intended, a commit says `{TRAILER}: REASON`.")
+        report.show(f"compared with {base[:12]}. If the change is intended, end a commit message with "
+                    f"`{TRAILER}: REASON`.")
     report.test("compare: no result has changed", not wrong)
 
 

@@ -39,8 +39,8 @@ static const uint32_t poisons[] = {0x7fc00000, 0x7fa00000, 0xffa00001, 0x7f80000
 
 enum { POISONS = sizeof poisons / sizeof poisons[0] };
 
-/* Makes a call. A call of one row has one query head for each KV head. So there are tiles whose
- * keys no row sees. */
+/* Makes a call. In a call of one row, each KV head has one query head and so a single row. Some
+ * tiles then have no key that this row sees. */
 static struct call *new_call(const struct kind *kind, int64_t rows)
 {
     struct call *const c = call_new((struct shape){.batch = 2,

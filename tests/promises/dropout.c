@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests which weights dropout drops. There is a test for each sentence of docs/semantics.md on
- * dropout. The tests run on every instruction set, or on the instruction set that the first
- * argument names. They compare with the Philox4x32-10 of tests/support. In most tests every score
- * is 0 and V is the unit matrix. There the result of a row that sees n keys is 1 / (1 - rate) / n
- * in the column of each key that is kept, and 0 in all other columns.
+ * Tests which weights dropout drops, that it changes neither lse nor the returned weights, and that
+ * a NaN in a dropped V is not lost. The tests run on every instruction set, or on the instruction
+ * set that the first argument names. They compare with the Philox4x32-10 of tests/support. In most
+ * tests every score is 0 and V is the unit matrix. There the result of a row that sees n keys is
+ * 1 / (1 - rate) / n in the column of each key that is kept, and 0 in all other columns.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call needs at most 64 KiB of stack. Each public call, its workspace query, its plan and a run
- * of the plan are made on a thread with a stack of 64 KiB, which ends at an unmapped page. The
+ * A call needs at most 64 KiB of stack. Public calls, their workspace queries, their plans and runs
+ * of these plans are made on a thread with a stack of 64 KiB, which ends at an unmapped page. The
  * tests use every option, in prefill and decode, on every instruction set, or on the instruction
  * set that the first argument names. They print the largest number of bytes of stack in use,
  * including the bytes that the thread itself needs.
@@ -780,7 +780,7 @@ static void *try_groups(void *arg)
 }
 
 /* attnkit_enable tries the tiles of a unit (dispatch/cpu/probe_groups.c). Here the trial runs with
- * the tiles of any instruction set. */
+ * the tiles of the tested instruction set. */
 static void trials_of_units_need_64_kb(void **state)
 {
     struct isa_choice choice;

@@ -106,7 +106,7 @@ static float half_at(const struct format *f, const char *bytes)
     return x;
 }
 
-/* Returns the scale of element i, for types with scales. */
+/* Returns the scale of element i, or 1 if the type has no scales. */
 static float scale_of(enum type type, const char *row, const float *scales, int64_t group,
                       int64_t i)
 {

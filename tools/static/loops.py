@@ -6,20 +6,21 @@
 
 Disassembles the objects of scores, weighted_v, softmax, the parts of decode, linear maps, and products of integers and
 of bf16. Follows every innermost loop with FMAs along its most used path. In kernels of integers, an instruction that
-multiplies integers counts as an FMA. The most used path is the shortest path with all FMAs, which leaves out prefetches
-and changes of scale that are not needed in every iteration. Loops of a kernel (and of a type, if the kernel has a
-function for each type) with the same number of FMAs share a line of the output. The line has three numbers:
-instructions, loads into vector registers (a broadcast from memory counts as one), and loads and stores of spilled
-vectors. For each CPU model, the line also has the FMAs per cycle by llvm-mca 19, in percent of the FMAs that the ports
-of this CPU can start. Kernels of integers and units (such as avx512_bf16) have no percentage. Each figure is the worst
-figure of these loops.
+multiplies integers counts as an FMA. The most used path is taken to be the shortest of the paths with the most FMAs,
+which leaves out prefetches and changes of scale that are not needed in every iteration. Loops of a kernel (and of a
+type, if the kernel has a function for each type) with the same number of FMAs share a line of the output. The line has
+three numbers: instructions, loads into vector registers (a broadcast from memory counts as one), and loads and stores
+of spilled vectors. For each CPU model, the line also has the FMAs per cycle by llvm-mca 19, in percent of the FMAs that
+the ports of this CPU can start. Kernels of integers and units (such as avx512_bf16) have no percentage. Each figure is
+the worst figure of these loops.
 
 llvm-mca does not model caches, instruction fetch and store-to-load forwarding.
 
-Fails if a full tile breaks a limit, or if a figure differs from the stored figure in tools/static/loops/, even if the
-new figure is better. A change of kernels must include the new figures, which `tools/figures --write` stores. Figures
-are stored for each instruction set and compiler. Code of a compiler without stored figures only has to keep the limits.
-The exit status is 77 if there are no objects that this script can read."""
+Fails if a full tile, which is the loop of a kernel with the most FMAs, breaks a limit. Also fails if a figure differs
+from the stored figure in tools/static/loops/, even if the new figure is better. A change of kernels must include the
+new figures, which `tools/figures --write` stores. Figures are stored for each instruction set and compiler. Code of a
+compiler without stored figures only has to keep the limits. The exit status is 77 if the build is instrumented, or if
+there are no objects that this script can read."""
 
 import argparse
 import json
@@ -499,7 +500,7 @@ def main():
         print("loops.py: the build is instrumented, and releases are not: nothing to look at")
         return SKIPPED
     if not has_mca():
-        print(f"loops.py: no {MCA} here (Debian's llvm-19): without cycles, only the counts")
+        print(f"loops.py: no {MCA} here (Debian's llvm-19): only the counts are checked, not the cycles")
     # With compiler flags of the user, such as -march=native, the loops are different.
     comparable = options.get("c_args") == []
 

@@ -73,8 +73,8 @@ static bool find_commit(struct revision *revision)
         return false;
     snprintf(name, sizeof name, "%s^{commit}", revision->what);
     if (!ask(top, file, revision->top, sizeof revision->top))
-        return fails(revision, "is no file or folder, and there is no git repository to look for "
-                               "it: see --repository");
+        return fails(revision, "is no file or folder, and there is no git repository that could "
+                               "have it as a revision: see --repository");
     return ask(commit, file, revision->commit, sizeof revision->commit) ||
            fails(revision, "is no file, folder or revision of the repository");
 }

@@ -17,7 +17,8 @@ enum outcome {
     UNMEASURED,
     MEASURED,
     DIFFERENT,    /* the results have different bits, or, if that is allowed, are not close */
-    ONLY_IN_BASE, /* only BASE can make the call: HEAD has no such row, or refuses */
+    ONLY_IN_BASE, /* only BASE can make the call: the benches of HEAD have no such row, or HEAD
+                   * refuses the call */
     ONLY_IN_HEAD,
     IN_NEITHER, /* neither side can make the call, or the machine has no memory for it */
     CRASHED,    /* HEAD crashed or did not come back */

@@ -16,8 +16,8 @@ struct judged {
 
 extern const double slower_from; /* 1.01 */
 
-/* Return whether the ratio is above 1.01 (slower), or below 0.99 (faster), and a sign test finds
- * the ratios unlikely for equal sides. */
+/* Return whether a sign test finds the ratios unlikely for equal sides, and the estimated ratio is
+ * above 1.01 (slower) or below 0.99 (faster). */
 bool estimate_is_slower(const struct estimate *estimate);
 bool estimate_is_faster(const struct estimate *estimate);
 

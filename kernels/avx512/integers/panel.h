@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Prefill with integers for AVX-512 with and without VNNI: the operations that panel.h and
- * panel_pairs.h of kernels/vectors/integers need, without dot. A file includes this header, then
+ * panel_pairs.h of kernels/vectors/integers need, except dot. A file includes this header, then
  * defines dot, and then includes panel_pairs.h.
  */
 #ifndef ATTNKIT_AVX512_INTEGER_PANEL_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests of the reader of ONNX's tensors and nodes. The messages store elements in every form. Some
- * are cut off, too long, or have any one byte changed. Each message ends at an unmapped page.
+ * messages are cut off or too long, or have a changed byte. Each message ends at an unmapped page.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -40,7 +40,7 @@ def print_speed(tap, python, environment):
 
 
 def check_tiny_call(tap, python, environment):
-    """Compares the cost of the smallest call with the floor that bench/python/tiny_call.py has."""
+    """Compares the cost of a tiny call with the cost of torch's call. bench/python/tiny_call.py has the limit."""
     ok, output = run(python, ROOT / "bench" / "python" / "tiny_call.py", env=environment)
     tap.line("the smallest call costs little beside torch's", ok, output)
 
