@@ -2,8 +2,9 @@
 //
 // The mapping of GGML_OP_FLASH_ATTN_EXT to attnkit's attention. ggml names dimensions from the
 // innermost one: q is [batch][q_heads][q_len][head_dim] with the sizes ne[3] .. ne[0] and the
-// strides nb[3] .. nb[0]. The result is [batch][q_len][q_heads][value_dim]. The mask is a bias that
-// all heads share. With max_bias, each head multiplies the mask by its slope. Nothing is copied.
+// strides nb[3] .. nb[0]. The result is [batch][q_len][q_heads][value_dim]. The mask is a bias of
+// its own for each head, or a bias that all heads share. With max_bias, each head multiplies the
+// mask by its slope. Nothing is copied.
 #include "ggml/op.h"
 
 #include <attnkit.hpp>

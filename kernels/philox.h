@@ -19,7 +19,7 @@
 
 enum {
     PHILOX_WORDS = 4, /* words of a counter; the rounds turn each word into the random word of one
-                       * key */
+                       * key of attention */
     PHILOX_COUNTERS = KEY_BLOCK / PHILOX_WORDS,
     PHILOX_ROUNDS = 8, /* rounds after the two rounds of philox_start */
 };

@@ -7,10 +7,11 @@
 In BUILD/detection, builds libraries whose prefill is slowed by the given percentages (-Dslowdown). Compares each
 library, repeatedly and in random order, with the library that was built with -Dslowdown=0. Only points of prefill are
 slower. Therefore a red point of decode, linear maps or appends is a false alarm, and so is any red point at 0 percent.
-A run takes 10 to 30 s. The results are written after each run, as OUTPUT.json and as a table in OUTPUT.md. With --from,
-the table is made from the results of an earlier run. The exit code is 0 if the share of slowdowns that were found is
-large enough, and the share of false alarms is small enough (FOUND_FLOORS, FALSE_JOBS_CEILING), 1 if not, 2 if the
-command was not understood, and 3 if there is nothing to judge or something went wrong."""
+The median time of a run is 6 s in bench/results/detection.md. The results are written after each run, as OUTPUT.json
+and as a table in OUTPUT.md. With --from, the table is made from the results of an earlier run. The exit code is 0 if
+the share of slowdowns that were found is large enough, and the share of false alarms is small enough (FOUND_FLOORS,
+FALSE_JOBS_CEILING), 1 if not, 2 if the command was not understood, and 3 if there is nothing to judge or something went
+wrong."""
 
 import argparse
 import datetime

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows for appends, merges, embeddings, packing, and the overhead of an attention call.
+ * The rows of counts.c for appends, merges, embeddings, packing, and the overhead of an attention
+ * call.
  */
 #include "bench/measure/count_parts.h"
 

@@ -150,8 +150,8 @@ static double *totals_of(const struct thread *t)
     return (double *)(void *)(groups_of(t) + MANY_ITEMS * t->steal->threads);
 }
 
-/* Returns the memory for the total of a group. Group i uses the memory of group i - threads again,
- * see can_begin. */
+/* Returns the memory for the total of a group. Group i uses the memory of group i - threads, whose
+ * units have all been joined by then (can_begin). */
 static double *total_of(const struct thread *t, int64_t group)
 {
     return totals_of(t) + group % t->steal->threads * t->tail->total_doubles;

@@ -155,7 +155,8 @@ static attnkit_status plan_inputs(const attnkit_layer_args *args, struct layer_p
     return status;
 }
 
-/* Plans the arrays, except cos, sin and positions, which the append of q plans. */
+/* Plans the arrays, except cos, sin and positions, which plan_parts.c plans for the rotation of
+ * q. */
 static attnkit_status plan_arrays(struct layer_plan *plan, char *message)
 {
     const struct layer_options *const has = &plan->has;

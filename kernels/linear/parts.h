@@ -70,12 +70,12 @@ static inline struct next_tiles next_cut(const struct linear *l, const struct pa
     };
 }
 
-/* Rounds the rows of a block to bytes, group after group. */
+/* Rounds the rows of a block to bytes, in groups of up to ROW_GROUP rows. */
 void attnkit_round_x(const struct linear *l, const struct kernels *kernels, int64_t row, int rows,
                      char *x);
 
-/* Computes a part by step 18. `x` has the rounded rows of its block. `w` has room for the words of
- * a cut of a panel, and y for [rows][SUMS] floats. */
+/* Computes a part by step 18 of ../README.md. `x` has the rounded rows of the part's block. `w` has
+ * room for the words of a cut of a panel, and y for [rows][SUMS] floats. */
 void attnkit_run_integers(const struct linear *l, const struct kernels *kernels,
                           const struct part *part, bool few, const char *x, char *w, float *y);
 

@@ -20,7 +20,7 @@ namespace
 
 constexpr int kept_plans = 16;
 constexpr size_t kept_workspace = (size_t)64
-                                  << 20; // bytes; a larger workspace is freed after an attention
+                                  << 20; // bytes; a call of attention frees a larger workspace
 
 struct freed {
     void operator()(void *memory) const

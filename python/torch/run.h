@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Functions that both ops use. They describe tensors, and run attention on torch's threads. torch
-// allocates the results.
+// Functions that the op of attention.cpp and the op of flash.cpp use. They describe tensors, and
+// run attention on torch's threads. torch allocates the results.
 #ifndef ATTNKIT_PYTHON_TORCH_RUN_H
 #define ATTNKIT_PYTHON_TORCH_RUN_H
 

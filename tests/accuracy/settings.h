@@ -64,8 +64,8 @@ struct storage {
     attnkit_type type;
     int64_t group; /* number of elements that share a scale; a row with fewer elements has one
                       scale; 0 without scales */
-    uint64_t seed; /* seed of the data; it is chosen so that E is at most 4, because most other
-                      seeds give more (storage_is_accurate in accuracy.c) */
+    uint64_t seed; /* seed of the data; it is chosen so that the error E of accuracy.c is at most 4,
+                      because most other seeds give more (storage_is_accurate) */
 };
 
 extern const struct storage storages[STORAGES];

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 enum {
-    MAX_VALUES = 160, /* the largest number of values of an axis */
+    MAX_VALUES = 160, /* no axis has more values */
     CANDIDATES =
         12, /* number of draws for a case; the draw with the most new pairs becomes the case */
 };

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the programs of docs/distributed.md on 2 ranks, by the commands that the page names. Each program must print the
-text that follows the program on the page.
+"""Runs the programs of docs/distributed.md. The two programs that have a command on the page run by this command, on 2
+ranks. A program with a text on the page must print this text. The lines at the top of the page, which have neither, run
+by torchrun on 2 ranks, and the program of the cost model runs in one process.
 
     page.py PYTHON
 

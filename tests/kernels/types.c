@@ -555,8 +555,8 @@ static void place_tensor(struct call *c, enum tensor_index index, enum rows_layo
 
 /* --- Filling the rows ------------------------------------------------------------------------- */
 
-/* Returns 16 bits. In memory that is full of these 16 bits, each element or its scale is a
- * signalling NaN. */
+/* Returns 16 bits. In memory that is full of these 16 bits, each element or its scale is a NaN: a
+ * signalling NaN, except in TYPE_F8_E4M3. */
 static uint16_t poison_of(enum type type)
 {
     if (type == TYPE_F8_E4M3)

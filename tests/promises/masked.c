@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Masked keys are absent, and NaN and infinity in visible keys are not lost. There is a test for
- * each sentence of docs/semantics.md on these promises. The tests run on every instruction set, or
- * on the instruction set that the first argument names, in prefill (many rows) and decode (three
- * rows, one row).
+ * Masked keys are absent, and NaN and infinity in visible keys are not lost. docs/semantics.md
+ * states these promises, and names the tests of each promise, some of which are in other files. The
+ * tests run on every instruction set, or on the instruction set that the first argument names, in
+ * prefill (many rows) and decode (three rows, one row).
  */
 #include <setjmp.h>
 #include <stdarg.h>

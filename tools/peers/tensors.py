@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-LINE = 64                # every tensor begins at a cache line, for all candidates alike
+LINE = 64                # every tensor begins at a cache line, for all libraries alike
 MOST_PAIRS = 1 << 26     # pairs of a query row and a key; with more pairs, the oracle computes only a sample of rows
 SAMPLE = 128             # number of sampled query rows of each head
 LEAST_COLD = 128 << 20   # bytes
@@ -69,7 +69,7 @@ def aligned_copy(array):
 
 
 def last_level_cache():
-    """Returns the bytes of the largest CPU cache that the kernel reports, or 0 if it reports none."""
+    """Returns the bytes of the largest CPU cache that Linux reports, or 0 if it reports none."""
     sizes = [0]
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         text = path.read_text().strip()

@@ -13,7 +13,8 @@ Fails if a row has over 0.5 % more instructions than are stored in tools/static/
 in the build or in tools/static/counts/. Prints every difference, even improvements. `tools/figures --write` stores the
 new counts. The counts depend on the compiler and on glibc, whose memcpy follows the CPU that valgrind emulates. The
 exit status is 77 if nothing is compared, for one of these reasons: valgrind is missing, the CPU lacks AVX2, the build
-is no plain release build, or no counts are stored for this compiler, this glibc and this valgrind."""
+has no bench/attnkit-counts or is no plain release build, or no counts are stored for this compiler, this glibc and this
+valgrind."""
 
 import argparse
 import json

@@ -3,13 +3,13 @@
  * The tile of decode that multiplies integers as two limbs (limbs.h), for the units of NEON that
  * multiply bytes. A file defines the functions in the list below, includes this header, and puts
  * `decode` into its table.
- *   load_block     loads the bytes of a block of K of FOUR keys, as block_sums needs them
- *   block_sums     returns the sums of the products of a block of K and of q, for FOUR keys
+ *   load_block     loads Q8_BLOCK elements of K of FOUR keys, as block_sums needs them
+ *   block_sums     returns the sums of products of Q8_BLOCK elements of K and of q, for FOUR keys
  *   add_keys       adds the products of MANY keys of V and of the rows' weights to a tile's sums
  *   column_sums    returns the sums of 4 columns of a tile
  *
- * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
- * block of q * scale of the block of K, s[r][key]).
+ * Scores: s[r][key] = chain over the blocks of Q8_BLOCK elements d of fma(sum of n[r][d] *
+ * k[key][d], scale of the block of q * scale of the block of K, s[r][key]).
  * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
  * * v[key][c]). A tile has 8 columns for 4 rows, or 16 columns for one or two rows.
  */

@@ -43,7 +43,7 @@ static void begin_panel(struct panel *panel, const struct decode_block *block, i
     }
 }
 
-/* Replaces the scores by t, for the keys that each row sees. */
+/* Replaces each score of a key that a row sees by the t of struct adjust. */
 static void adjust_scores(const struct panel *panel, struct scores *scores)
 {
     const struct decode_block *const block = panel->block;

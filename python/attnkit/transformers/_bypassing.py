@@ -79,7 +79,8 @@ def _forward_of_mpt(self, hidden_states, position_bias, cache=None, attention_ma
 
 
 def _without_weights(theirs):
-    """Returns a forward for a block of MPT that refuses weights. The block does not pass this request to attention."""
+    """Returns a forward for a block of MPT that refuses a request for weights, because the block does not pass the
+    request to its attention."""
     @functools.wraps(theirs)
     def forward(self, hidden_states, position_bias, attention_mask, *arguments, output_attentions=False, **keywords):
         if isinstance(attention_mask, Mask):

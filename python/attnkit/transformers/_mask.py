@@ -11,7 +11,7 @@ from transformers.masking_utils import causal_mask_function, prepare_padding_mas
 
 from ._pattern import recognise
 
-NEED_A_MASK = {"bloom", "falcon", "mpt"}  # always get a Mask, by which _bypassing.py recognises attnkit
+NEED_A_MASK = {"bloom", "falcon", "mpt"}  # get a mask in every call: by a Mask, _bypassing.py recognises attnkit
 ARITHMETIC = {"add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "addcmul", "baddbmm", "addmm"}
 
 

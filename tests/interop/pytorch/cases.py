@@ -206,7 +206,7 @@ class Case:
         self.seen = self.seen & (q_docs[:, :, None] == kv_docs[:, None])[:, None]
 
     def draw_short_mask(self, name):
-        """Draws a mask with fewer columns than keys. The mask hides the keys after its last column."""
+        """Draws a mask that may have fewer columns than keys. The mask hides the keys after its last column."""
         columns = self.kv_len if self.one_in(2) else 1 + self.below(self.kv_len)
         shape = (*self.broadcast_shape()[:-1], columns)
         if name == "bias":
