@@ -53,8 +53,8 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* Returns the valid call, which appends floats and rotates them by tables. The struct is static, and
- * this function overwrites it each time. */
+/* Returns the valid call, which appends floats and rotates them by tables. The struct is static,
+ * and this function overwrites it each time. */
 static struct call *good_call(void)
 {
     static struct call c;
