@@ -8,7 +8,8 @@
 
 #include "bench/rows/rows.h"
 
-/* Memory for the lengths and the extra option of a shape, and groups that point to it. */
+/* Memory for the lengths of a shape and for its `extra` (shape.h), and groups of options that point
+ * to this memory. */
 struct masks {
     int64_t *kv_lens;
     unsigned char *mask; /* at most one of mask, numbers and seeds exists */

@@ -94,10 +94,10 @@ int64_t shape_keys(const struct shape *shape, int64_t batch);
 /* Returns whether the shape is a layer with a cache. */
 bool shape_is_cached(const struct shape *shape);
 
-/* Returns the FLOPs of the visible pairs of rows and keys, without the projections of a layer. A
- * query head has 2 (head_dim + value_dim) q_len kv_len FLOPs, or half as many if the call is causal
- * and q_len = kv_len. With a window, only pairs within the window count. With _tree and _cells, all
- * pairs count, visible or not. */
+/* Returns the FLOPs of the visible pairs of rows and keys, without the projections of a layer. If
+ * all rows see all keys, a query head has 2 (head_dim + value_dim) q_len kv_len FLOPs. A causal
+ * call with q_len = kv_len has half as many. With a window, only pairs within the window count.
+ * With _tree and _cells, all pairs count, visible or not. */
 double shape_flops(const struct shape *shape);
 
 /* Returns the bytes of K and V in this type, including scales, for the keys that rows see. */

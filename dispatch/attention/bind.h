@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The inputs of an attention run, which are lengths and addresses, and the checks of these inputs.
- * A run of a plan and a single call share the checks.
+ * A run of a plan and a single call, which makes a plan for itself, share the checks.
  */
 #ifndef ATTNKIT_BIND_H
 #define ATTNKIT_BIND_H

@@ -2,7 +2,7 @@
  *
  * A plan of attention calls: struct attention without addresses, the tensors, and the schedule. The
  * plan is written once, into the caller's memory or on the stack of a single call, and no run
- * changes the plan.
+ * changes the plan. (A single call gets no plan from the caller, and makes one for itself.)
  */
 #ifndef ATTNKIT_ATTENTION_PLAN_H
 #define ATTNKIT_ATTENTION_PLAN_H

@@ -70,8 +70,8 @@ static bool has_state(const attnkit_state *s)
     return s->max || s->sum || s->out;
 }
 
-/* Refuses fields of attention that the layer sets itself, and the flags ATTNKIT_INTEGERS and
- * ATTNKIT_BF16_PRODUCTS, which a layer does not support. */
+/* Refuses fields of attention that the layer sets itself, and the flags ATTNKIT_INTEGERS,
+ * ATTNKIT_BF16_PRODUCTS and ATTNKIT_SHORT_WEIGHTS, which a layer does not support. */
 static attnkit_status check_own_fields(const struct request *r, char *message)
 {
     static const char why[] = "the layer sets this field itself, or does not support it";
@@ -101,7 +101,8 @@ static attnkit_status check_own_fields(const struct request *r, char *message)
     if (a->flags & (ATTNKIT_BF16_PRODUCTS | ATTNKIT_SHORT_WEIGHTS))
         return refuse(
             message, ATTNKIT_UNSUPPORTED,
-            "attention->flags has ATTNKIT_BF16_PRODUCTS: a layer has no products of bf16");
+            "attention->flags has ATTNKIT_BF16_PRODUCTS or ATTNKIT_SHORT_WEIGHTS: a layer has no "
+            "products of bf16");
     return check_no_tensors(tensors, 2, why, message);
 }
 

@@ -18,8 +18,8 @@
 struct layer_request {
     const attnkit_layer_args *core;
     const attnkit_rotation *rotation;
-    struct request attention; /* its core is all 0 if the caller gives no attention */
-    attnkit_attention_args no_attention;
+    struct request attention; /* its core points to no_attention if the caller gives no attention */
+    attnkit_attention_args no_attention; /* asks for no option */
     attnkit_layer_args copy;
     attnkit_rotation rotation_copy;
 };

@@ -56,8 +56,8 @@ struct visible {
     int64_t keep, first, end;
 };
 
-/* Returns the end of the keys that the rows at a query position of a batch entry may see. q_offset
- * + q_len does not overflow: dispatch/attention/ has checked this sum. */
+/* Returns the end of the keys that the rows at a query position of a batch entry may see by
+ * causality alone. q_offset + q_len does not overflow: dispatch/attention/ has checked this sum. */
 static inline int64_t causal_end(const struct attention *a, int64_t batch, int64_t position)
 {
     const int64_t keys = sequence_keys(a, batch);
@@ -153,7 +153,8 @@ void attnkit_keep_line(const struct attention *a, const struct kernels *kernels,
 void attnkit_compact_line(const struct kernels *kernels, struct key_set keys,
                           float line[KEY_BLOCK]);
 
-/* Computes maximum and sum of the state of a sink. The sink has no key, so o of its state is 0. */
+/* Computes maximum and sum of the state of a sink. The sink has no row of V, so the weighted sum of
+ * V in the state is 0. */
 void attnkit_sink(const struct attention *a, const struct kernels *kernels, int64_t head,
                   float *row_max, float *row_sum);
 

@@ -212,7 +212,7 @@ load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
     }
 }
 
-/* Loads the elements of TILE_KEYS keys as binary32. No scale is applied. */
+/* Loads one element of each of TILE_KEYS keys as binary32. No scale is applied. */
 static inline __attribute__((always_inline)) void load_line(const enum type type, const void *from,
                                                             floats x[TILE_VECTORS])
 {

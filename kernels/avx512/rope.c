@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotation of pairs: 8 pairs in a vector if they are interleaved, else 16 pairs in two vectors.
- * kernels/cache/append.c calls `rotate` for each row of a head. All loads come from L1.
+ * Rotation of pairs of elements: 8 pairs in a vector if they are interleaved, else 16 pairs in two
+ * vectors. kernels/cache/append.c calls `rotate` for each row of a head. All loads come from L1.
  */
 #include "kernels/avx512/avx512.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, and
- * the states of later chunks are folded into the total. A state or a total becomes the result: out
- * = o / l + 0 and lse = M ln 2 + log l. In panels the lanes are rows. In decode the elements of a
- * row's o lie side by side in memory. There are more registers than needed. Loads and stores limit
- * the speed of folding, and fdiv limits the speed of finishing.
+ * the states of later chunks are folded into the total. M is the maximum of a state or total, l the
+ * sum of weights, and o the weighted sum of V. A state or a total becomes the result: out = o / l +
+ * 0 and lse = M ln 2 + log l. In panels the lanes are rows. In decode the elements of a row's o lie
+ * side by side in memory. There are more registers than needed. Loads and stores limit the speed of
+ * folding, and fdiv limits the speed of finishing.
  */
 #include "kernels/neon/neon.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Converts a tile of a matrix to binary32. The elements keep the order in which the tile stores
- * them. The linear.c of each instruction set includes this file.
+ * them. The linear.c of AVX2, of AVX-512 and of NEON includes this file.
  */
 #ifndef ATTNKIT_VECTORS_WIDEN_MATRIX_H
 #define ATTNKIT_VECTORS_WIDEN_MATRIX_H

@@ -15,7 +15,7 @@
 namespace attnkit_python
 {
 
-// The structs that attnkit gets. Groups that are not used are zero.
+// The structs that attnkit gets. Groups of options that are not used are zero.
 struct description {
     attnkit_attention_args args;
     attnkit_kv_storage storage;

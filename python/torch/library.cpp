@@ -15,7 +15,7 @@ namespace
 using attnkit_torch::library_handle;
 using attnkit_torch::torch;
 
-library_handle overriding; // the library that holds attnkit's function, or NULL
+library_handle overriding; // the torch::Library that holds attnkit's function, or NULL
 
 void expect(int32_t status)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Linear maps with ATTNKIT_INTEGERS. On each instruction set and with each unit, y must have the
- * bits of the scalar reference. The shapes, types and layouts are drawn. No bit may depend on the
- * threads, on how the rows are cut into calls, or on the rounding mode of the caller. Each element
- * of the reference must be inside a bound that is derived from the roundings. Blocks with strange
- * scales and bytes, and groups of inputs that are small, huge or not finite, have the results that
- * include/attnkit/linear.h defines.
+ * bits of the scalar reference. The shapes, types and layouts are drawn at random. No bit may
+ * depend on the threads, on how the rows are cut into calls, or on the rounding mode of the caller.
+ * Each element of the reference must be inside a bound that is derived from the roundings. Blocks
+ * with strange scales and bytes, and groups of inputs that are small, huge or not finite, have the
+ * results that include/attnkit/linear.h defines.
  *
  *   linear_integers [--isa NAME]
  */

@@ -53,8 +53,8 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* Makes the valid call, which appends floats and rotates them by tables. The next call of this
- * function overwrites it. */
+/* Returns the valid call, which appends floats and rotates them by tables. The struct is static,
+ * and this function overwrites it each time. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -356,7 +356,7 @@ static void workspace_is_within_the_bound_of_the_header(void **state)
     }
 }
 
-/* The workspace has exactly the bytes that the query returns. A pattern follows it. */
+/* The workspace has exactly the bytes that the query returns. A pattern follows the workspace. */
 static void a_workspace_for_tiles_is_enough(void **state)
 {
     (void)state;
@@ -873,7 +873,7 @@ static void a_rotation_in_place_with_other_rows_is_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
     c = good_call();
     make_in_place(c);
-    c->args.capacity = LEN + 1; /* its strides then differ from the strides of src */
+    c->args.capacity = LEN + 1; /* the strides of dst then differ from the strides of src */
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
     c = good_call();
     make_in_place(c);

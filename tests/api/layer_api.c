@@ -114,8 +114,8 @@ static void integers_are_unsupported(void **state)
 static void products_of_bf16_are_unsupported(void **state)
 {
     (void)state;
-    static const char text[] =
-        "attention->flags has ATTNKIT_BF16_PRODUCTS: a layer has no products";
+    static const char text[] = "attention->flags has ATTNKIT_BF16_PRODUCTS or "
+                               "ATTNKIT_SHORT_WEIGHTS: a layer has no products";
     struct small_layer *c = small_cross_layer();
     c->attention.flags |= ATTNKIT_BF16_PRODUCTS;
     expect_refusal(c, ATTNKIT_UNSUPPORTED, text);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests planned linear maps. A run has the bits of a single call. A run may have fewer rows and
- * threads than planned. A plan may be copied to another address. Several threads may run one plan
- * at once. A refused plan or run writes nothing, and its message names the argument.
+ * Tests planned linear maps. A run has the bits of the reference, as a call without a plan has. A
+ * run may have fewer rows and threads than planned. A plan may be copied to another address.
+ * Several threads may run one plan at once. A refused plan or run writes nothing, and its message
+ * names the argument.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -412,7 +413,7 @@ static void another_unit_is_refused(void **state)
     char without[64];
     assert_int_equal(attnkit_isa_choose(*state, &choice, NULL), ATTNKIT_OK);
     if (!choice.unit)
-        return; /* this instruction set has no unit, or linear maps run without the unit */
+        return; /* a call that names only this instruction set uses no unit here */
     c->exec.isa = choice.unit;
     expect_right(c);
     snprintf(without, sizeof without, "%s+none", choice.prefill);

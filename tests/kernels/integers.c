@@ -729,7 +729,7 @@ struct operands {
     uint32_t sum[MAX_VECTOR], a[MAX_VECTOR], b[MAX_VECTOR];
 };
 
-/* Draws operands. Half of the bytes of the factors are extreme. The sums are far from overflow. */
+/* Draws operands. Half of the bytes of the factors are extreme. The sums are below 2^30. */
 static struct operands draw_operands(uint64_t *random)
 {
     static const uint8_t extremes[] = {0x00, 0x01, 0x7f, 0x80, 0x81, 0xff};

@@ -346,7 +346,7 @@ static void factors_are_kept_by_seed_head_position_and_key(void **state)
                                          UINT64_C(0x123456789abc),
                                          (UINT64_C(1) << 48) - 1,
                                          UINT64_C(1) << 48};
-    /* at the last keys, j / 4 exceeds 32 bits and 48 bits */
+    /* from key 2^34 on, j / 4 exceeds 32 bits; from key 2^50 on, it exceeds 48 bits */
     static const uint64_t keys[] = {0,
                                     KEY_BLOCK,
                                     (UINT64_C(1) << 34) - KEY_BLOCK,

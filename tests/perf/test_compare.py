@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the command attnkit compare as a user runs it. The tests compare a build with itself, libraries that have
-one fault each, and git revisions of these libraries. The libraries and their workers are compiled from compare/. One
-side takes several times as long as the other, or the sides take equally long.
+"""Tests of the command attnkit compare as a user runs it. The two sides of a comparison are one build twice, small
+libraries, or git revisions of such libraries. Most libraries have a fault. The libraries and their workers are compiled
+from compare/. One side takes several times as long as the other, or the sides take equally long.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 

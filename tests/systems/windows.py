@@ -68,7 +68,7 @@ def by_gcc():
 
 
 def by_cmake():
-    """Windows x86-64 by gcc and CMake: installs the files that meson does; find_package under Wine"""
+    """Windows x86-64 by gcc and CMake: installs the files that meson installs; find_package under Wine"""
     need(MINGW, ("cmake", "cmake"), *[] if WINE else [("wine64", "wine64")])
     folder = ROOM / "windows_cmake"
     meson_build = build("windows_scalar", "--cross-file", HERE / "windows_gcc.ini", *LIBRARY_ALONE, "-Disas=scalar")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests attnkit for systems whose headers Debian lacks. The builds for macOS and musl are made by Zig's clang, which
-has the headers and libraries of these systems. The build for Android is made by a clang without the headers of Android.
-Zig is installed from PyPI into the user's cache."""
+"""Tests attnkit for macOS, for Linux with musl, and for Android. The builds for macOS and musl are made by Zig's clang,
+which has the headers and libraries of these systems. The build for Android is made by a clang without the headers of
+Android. Zig is installed from PyPI into the user's cache."""
 
 import os
 import shutil

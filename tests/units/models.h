@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Models of instructions for bf16 and bytes: C functions that imitate the instructions. A model
- * computes a 32-bit lane, or a whole product of small matrices. Numbers are passed as bits. An
- * accumulator is a binary32 or an int32. A factor is two bf16, four bytes or two int16, with the
+ * Models of instructions for bf16, bytes and int16: C functions that imitate the instructions. A
+ * model computes a 32-bit lane, or a whole product of small matrices. Numbers are passed as bits.
+ * An accumulator is a binary32 or an int32. A factor is two bf16, four bytes or two int16, with the
  * first element in the low bits. Integer sums wrap around.
  */
 #ifndef ATTNKIT_TEST_UNITS_MODELS_H

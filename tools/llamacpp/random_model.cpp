@@ -149,7 +149,7 @@ void set_own_weights(ggml_tensor *t, void *)
     set_weights(t);
 }
 
-// All layers share the weights that are set first. t is a matrix or a vector of a layer, such as
+// All layers share the weights that are set first. t is a matrix or a vector of the model, such as
 // "blk.7.attn_q.weight". `first` is a map from the name without the layer to the memory that the
 // layers share.
 void share_weights(ggml_tensor *t, void *first)

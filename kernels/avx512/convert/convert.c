@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to binary32 and, except for
- * TYPE_F8_E4M3, from binary32, 16 elements at a time. Loads and stores limit the speed, except in
+ * TYPE_F8_E4M3, from binary32, by whole vectors. Loads and stores limit the speed, except in
  * narrowing to bytes, which takes a division for each element. Types with scales have functions of
  * their own, so that the functions for other types need not save registers.
  */

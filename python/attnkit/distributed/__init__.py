@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention over keys that lie on several processes or machines.
 
-chain_attention passes softmax states from rank to rank and gives the bits of one process. tree_attention merges the
-results of all ranks. For few rows, it takes less time than a chain. A group sends messages between the ranks:
-torch_group over torch.distributed, mpi_group over mpi4py, or Group over a transport of your own. torch is only imported
-by torch_group and for tensors of bfloat16, mpi4py only by mpi_group. chain_cost and tree_cost say what a call sends and
-about how long it takes."""
+chain_attention passes softmax states from rank to rank and gives the bits that one process with all keys gives.
+tree_attention merges the results of all ranks. For few rows, it takes less time than a chain. A group sends messages
+between the ranks: torch_group over torch.distributed, mpi_group over mpi4py, or Group over a transport of your own.
+torch is only imported by torch_group and for tensors of bfloat16, mpi4py only by mpi_group. chain_cost and tree_cost
+say what a call sends and about how long it takes."""
 
 from ._chain import chain_attention
 from ._cost import Cost, Link, chain_cost, measure_link, tree_cost

@@ -284,8 +284,8 @@ bool right_result(ggml_context *context, ggml_backend_t ours, ggml_backend_t cpu
     return ok;
 }
 
-// Returns whether the log has the reason why the op is left to the CPU backend. A program logs each
-// reason only once.
+// Returns whether the log is right: it has one reason if the op is left to the CPU backend for a
+// reason that no earlier op had, else none. The backend logs each reason only once in a process.
 bool right_log(const odd &c)
 {
     static std::vector<std::string> said;

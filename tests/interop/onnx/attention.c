@@ -349,8 +349,8 @@ static void check_inputs(const struct call *call)
             "nonpad_kv_seqlen is not an int64 for each batch entry");
 }
 
-/* Initialises the arguments with empty groups, which ask for no option. set_positions adds the
- * window. */
+/* Initialises the arguments with empty groups of options, which change nothing. set_positions adds
+ * the window. */
 static void begin_args(struct call *call)
 {
     attnkit_attention_args_init(&call->args);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the processor time of a model with one attention, on one thread, by OpenVINO alone and with the extension. A
-time is the smallest time of many runs. Runs without and with the extension take turns. No time makes the test fail.
+"""Prints the processor time of a model with one attention, on one thread, by OpenVINO alone and with the extension.
+
+A time is the smallest time of many runs. Runs without and with the extension take turns. No time makes the script fail.
 
     speed.py EXTENSION [--precision bf16] [--seconds N]
 """
