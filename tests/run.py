@@ -673,7 +673,7 @@ def run_suites(names, suites):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     arguments.add_argument("--every-isa", action="store_true",
                            help="an instruction set, unit or instruction that ran nowhere is a failure")
     arguments.add_argument("suites", nargs="*", metavar="SUITE",

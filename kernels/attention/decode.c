@@ -338,8 +338,8 @@ static void make_lines(const struct masked_block *m, const struct run *run, int 
     }
 }
 
-/* Sets up row i of the run. struct run_block has a copy of M and l of the state, because a tile
- * reads M and l of whole vectors of rows. */
+/* Sets up row i of the run. struct run_block has a copy of row_max and
+ * row_sum of the state, because a tile reads both for whole vectors of rows. */
 static void begin_row(const struct masked_block *m, const struct run *run, int i,
                       struct run_block *b)
 {
@@ -546,7 +546,7 @@ fold_sinks(const struct attention *a, const struct kernels *kernels, const struc
     }
 }
 
-/* Rounds l of each row to binary32. Spare elements become 1. */
+/* Rounds row_sum of each row's total to binary32. Spare elements become 1. */
 static void round_sums(const struct walk *w, float sums[MAX_DECODE_ROWS])
 {
     for (int r = 0; r < MAX_DECODE_ROWS; r++)
@@ -617,7 +617,8 @@ static __attribute__((noinline)) void write_weights(const struct attention *a,
 /* Recomputes the rows whose result is not finite, because a sum may have overflowed. If the sum of
  * a row's weights is NaN, the result is NaN, too, and the row is not recomputed. A call that
  * returns states recomputes also rows with a sum that is NaN. Such a call may continue from states
- * that the caller has made. In a state like this, o may be a number although the sum is NaN. */
+ * that the caller has made. In a state like this, an element of out may be a number although the
+ * sum is NaN. */
 static __attribute__((noinline)) void redo_rows(const struct attention *a,
                                                 const struct kernels *kernels, const struct walk *w,
                                                 uint64_t not_finite, char *scratch)

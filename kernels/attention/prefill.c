@@ -2,7 +2,8 @@
  *
  * Attention for many query rows of one KV head. The outer loop is over blocks of keys, the inner
  * loop over panels of query rows, so that every panel finds the block of K and V in a cache of the
- * CPU. dispatch/attention/schedule.c calls attnkit_prefill for each work item.
+ * CPU. dispatch/attention/schedule.c calls attnkit_prefill for the panel rows of an item, if it has
+ * any. With groups of products, attend_alone calls it for a row that is computed again.
  * dispatch/attention/steal.c calls attnkit_prefill_chunk for a chunk of an item's keys.
  */
 #include <math.h>
@@ -118,8 +119,8 @@ int attnkit_most_panel_rows(const struct attention *a, const struct kernels *ker
     return rows / kernels->lanes * kernels->lanes;
 }
 
-/* Returns how many floats of scratch the parts of weights take, and with groups also the largest
- * weights. The number is 0 in a call with neither integers nor groups. */
+/* Returns how many floats of scratch the parts of weights take, and with groups of products also
+ * the largest weights. The number is 0 in a call with neither integers nor groups of products. */
 static int64_t part_floats(const struct attention *a, int lanes)
 {
     if (has_integers(a))
@@ -236,9 +237,10 @@ static const float *round_q(const struct prefill *w, const void *row, float *rou
     return rounded;
 }
 
-/* Returns a row of q. With groups, the result is words of struct grouped_kernels in `wide`. If
- * w->paired, the result is words of pairs in `wide`, and w->q_least falls to the least magnitude of
- * the row, if this magnitude is less. Otherwise the result is binary32, in place or in `wide`. */
+/* Returns a row of q. With groups of products, the result is words of struct grouped_kernels in
+ * `wide`. If w->paired, the result is words of pairs in `wide`, and w->q_least falls to the least
+ * magnitude of the row, if this magnitude is less. Otherwise the result is binary32, in place or in
+ * `wide`. */
 static const float *find_q(struct prefill *w, const void *row, float *wide)
 {
     const int64_t n = w->a->head_dim;
@@ -336,7 +338,7 @@ static char *divide_scratch(struct prefill *w, int panel_rows, char *scratch, st
     w->scores = take(&scratch, KEY_BLOCK, lanes);
     w->rescale = take(&scratch, 1, lanes);
     w->parts = (float *)(void *)scratch;
-    w->largest = w->parts + 2 * KEY_BLOCK * lanes; /* only with groups */
+    w->largest = w->parts + 2 * KEY_BLOCK * lanes; /* only with groups of products */
     scratch += part_floats(w->a, lanes) * (int64_t)sizeof(float);
     *seen = NULL;
     if (w->a->extras.any || has_cells(w->a)) {
@@ -406,8 +408,8 @@ static void score(const struct prefill *w, const struct panel *p, const struct r
         w->kernels->scores(p->q_t, p->lanes, k, keys, w->scores, v);
 }
 
-/* Turns scores, or the t that `adjust` has made of them, into weights. With groups, splits the
- * weights into parts. */
+/* Turns scores, or the t that `adjust` has made of them, into weights. With groups of products,
+ * splits the weights into parts. */
 static void softmax(const struct prefill *w, const struct panel *p, int keys,
                     const int32_t *visible, float scale_log2)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Transposes rows: q_t[d][lane] = rows[lane][d]. The loops call pack_q for the query rows of a
- * panel, for groups of rows of x (linear.c), and for other rows and lines of numbers whose elements
- * have to lie in lanes. 4 rows x 4 d at a time are transposed in registers. Each of these
- * transposes takes 4 loads, 8 trn and 4 stores. The 8 trn limit the speed.
+ * panel, for groups of rows of x (kernels/linear/linear.c), and for other rows and lines of numbers
+ * whose elements have to lie in lanes. 4 rows x 4 d at a time are transposed in registers. Each of
+ * these transposes takes 4 loads, 8 trn and 4 stores. The 8 trn limit the speed.
  */
 #include "kernels/neon/neon.h"
 

@@ -127,8 +127,8 @@ class Layer:
                                causal=causal, **options)
         new = x if key is None else key
         if len(new.shape) != 3 or new.shape[0] != len(cache._lens):
-            raise ValueError(f"x has the shape {tuple(new.shape)}: the cache is of {len(cache._lens)} sequences, so "
-                             "that it must be [batch, rows, d_model]")
+            raise ValueError(f"{'x' if key is None else 'key'} has the shape {tuple(new.shape)}: the cache is of "
+                             f"{len(cache._lens)} sequences, so that it must be [batch, rows, d_model]")
         if cache._kv != self._kv:
             raise ValueError(f"cache: (kv_heads, head_dim, value_dim) is {cache._kv}: the layer has {self._kv}")
         more = numpy.full(len(cache._lens), new.shape[1], numpy.int64)

@@ -441,7 +441,7 @@ class Writing(ToolTest):
         self.assertTrue((self.folder / "out.npy").is_symlink())
         self.assertEqual(os.listdir(self.folder / "far"), ["real.npy"])
 
-    def test_the_header_equals_the_header_of_numpy(self):
+    def test_numpy_reads_the_file_and_the_data_is_aligned(self):
         self.run_tool("--lse", "lse.npy")
         for name in ("out.npy", "lse.npy"):
             array = self.load(name)

@@ -131,7 +131,7 @@ def too_late(limit):
 
 
 def read_options():
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     options.add_argument("build", type=Path, help="the folder of a build")
     options.add_argument("--limit", metavar="SECONDS", type=int, default=TIME_LIMIT,
                          help=f"time limit of each program; {TIME_LIMIT} by default")

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests score mods, sinks and the weights as an output. There is a test for each sentence of
- * docs/semantics.md on these options. The tests run on every instruction set, or on the instruction
- * set that the first argument names. Scores are small integers where the result must be exact.
+ * Tests score mods, sinks and the weights as an output. Each sentence of docs/semantics.md on these
+ * options has a test here or in another test program. The tests run on every instruction set, or on
+ * the instruction set that the first argument names. Scores are small integers where the result
+ * must be exact.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -169,6 +169,8 @@ class Layer(unittest.TestCase):
         cache = layer.make_cache(3, 40)
         with self.assertRaisesRegex(ValueError, "3 sequences"):
             layer(x, cache=cache)
+        with self.assertRaisesRegex(ValueError, "^key has the shape .*3 sequences"):
+            layer(x, x[:2], cache=cache)
         with self.assertRaisesRegex(ValueError, "^cache: "):
             layer(x, cache=attnkit.KVCache(2, G, 40, D // 2))
         cache = layer.make_cache(2, 40)

@@ -110,7 +110,7 @@ def types_left_out(cases):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("build", nargs="?", type=Path, default=builds.ROOT / "build")
     parser.add_argument("--part", metavar="N", type=int,
                         help="run only N cases, and a cheap case for each value of a parameter that they lack; "

@@ -183,7 +183,7 @@ def store(one):
 
 
 def main():
-    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     arguments.add_argument("families", nargs="*")
     arguments.add_argument("--turns", type=int, default=5)
     arguments.add_argument("--type", default="float32", choices=("float32", "bfloat16"))
