@@ -171,6 +171,16 @@ class Smoke(unittest.TestCase):
         row, = json.loads((self.folder / "result.json").read_text())["benchmarks"]
         packed = row["GBps"] * row["real_time"]
         self.assertAlmostEqual(row["FLOP_per_byte"], 2 * 96 * 24 / (packed + 2 * 96 + 4 * 24), delta=1e-3)
+        flops = []
+        for name, element in (("f32", 4), ("bf16_f32", 2)):
+            done = self.bench("--shape", "B2_H4_2_L1x64_D32_M128", "--type", name, "--isa", "scalar", "--quick",
+                              "--json", "result.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            row, = json.loads((self.folder / "result.json").read_text())["benchmarks"]
+            self.assertEqual(row["name"], f"layer/{name}/scalar/B2_H4_2_L1x64_D32_M128")
+            read = row["GBps"] * row["real_time"]
+            flops.append(row["FLOP_per_byte"] * (read + 2 * 128 * (element + 4)))
+        self.assertAlmostEqual(flops[1] / flops[0], 1, delta=1e-5)
 
     def test_a_layer(self):
         done = self.bench("--shape", "B1_H4_2_L30_D32_M64_causal", "--isa", "scalar", "--quick")

@@ -356,7 +356,7 @@ int main(int argc, char **argv)
          "type of K and V, or of matrices, of --shape: f32 (default), f16, bf16, i8,\n"
          "q8_0; for K and V in rows also q4_0, q4_1, q5_0, q5_1, iq4_nl, q1_0, q2_0,\n"
          "f8_e4m3. With bf16_ before the type, as in bf16_bf16, q or the input rows of a\n"
-         "linear map are bf16, not f32",
+         "linear map or layer are bf16, not f32",
          &values.type},
         {"--isa", "NAME", "only this instruction set; default with --shape: the best", &values.isa},
         {"--threads", "N", "number of threads of --shape; default: 1", &values.threads},

@@ -34,7 +34,8 @@ struct call {
     struct copies weights; /* packed */
     struct kv cache;       /* for layers with a cache */
     struct masks masks;    /* a window, if any */
-    float *x, *out;
+    void *x; /* of row->input */
+    float *out;
     int64_t *cached;
     attnkit_status status; /* status of the last call */
 };
@@ -129,7 +130,7 @@ static bool take_memory(struct call *call, struct result *result)
 {
     const struct shape *const s = &call->row->shape;
     if (memory_has(memory_bytes(call))) {
-        call->x = draw(floats_of(s), 3);
+        call->x = draw_input(call->row->input, floats_of(s), 3);
         call->out = draw(floats_of(s), 4);
         call->cached = malloc((size_t)s->batch * sizeof *call->cached);
         if (call->x && call->out && call->cached && copies_take(&call->weights))
@@ -171,6 +172,7 @@ static void describe(const struct row *row, struct pool *pool, struct call *call
         .size = sizeof call->args,
         .batch = s->batch,
         .q_len = s->q_len,
+        .x = {.type = row->input},
         .attention = &call->attention,
     };
     describe_attention(s, call);
@@ -238,7 +240,9 @@ static struct work work_of_layer(const struct row *row, const struct call *call)
     const struct shape *const s = &row->shape;
     const double cache = shape_is_cached(s) ? shape_kv_bytes(s, row->type) : 0.0;
     const double read = (double)call->args.packed_size + cache;
-    const double rows_in_and_out = 2.0 * (double)rows_of(s) * (double)s->d_model * sizeof(float);
+    const int64_t row_bytes =
+        type_row_bytes(row->input, s->d_model) + type_row_bytes(ATTNKIT_F32, s->d_model);
+    const double rows_in_and_out = (double)rows_of(s) * (double)row_bytes;
     struct work work = work_of(flops_of(s), read);
     work.intensity = flops_of(s) / (read + rows_in_and_out);
     return work;
