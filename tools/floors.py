@@ -92,7 +92,7 @@ def read_options():
         help="a file instead of bench/floors")
     given = options.parse_args()
     if given.base is not None and (given.results or given.is_raise or given.quick):
-        options.error("--base measures nothing: give no other option")
+        options.error("--base measures nothing: leave out --results, --raise and --quick")
     if given.is_raise and given.quick:
         options.error("--raise needs more measurements than --quick makes")
     return given

@@ -281,7 +281,8 @@ static enum exit_code main_compare(int argc, char **argv)
          &values.filter},
         {"--list", NULL, "list the names of the points and measure nothing", &values.list},
         {"--json", "FILE", "also write the results to a JSON file", &values.json},
-        {"--pairs", "N", "measure N pairs of timings for each point, or fewer if its time is over",
+        {"--pairs", "N",
+         "measure N pairs of timings for each point, or fewer if the point takes too long",
          &values.pairs},
         {"--allow-different-bits", NULL,
          "results may differ by up to 1e-4 of the largest element, for a change that\n"

@@ -49,7 +49,7 @@ static void count_rows(const struct append_input *input, const struct tensor *t,
     }
 }
 
-/* Returns whether src and dst may be the same tensor, so that row i of src is row i of dst. */
+/* Returns whether src and dst may be the same tensor: whether row i of src goes to row i of dst. */
 static bool may_be_in_place(const struct append_plan *plan)
 {
     const uint32_t elsewhere = 1u << APPEND_STARTS | 1u << APPEND_BLOCK_TABLE;
@@ -132,9 +132,10 @@ attnkit_status attnkit_check_append_positions(const struct append *a, int64_t ta
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "positions[%lld] is %lld: must be at least 0",
                       (long long)b, (long long)position);
     if (__builtin_add_overflow(position, len, &end))
-        return refuse(message, ATTNKIT_OVERFLOW,
-                      "positions[%lld] is %lld: must be at most 2^63 - 1 - the rows (%lld)",
-                      (long long)b, (long long)position, (long long)len);
+        return refuse(
+            message, ATTNKIT_OVERFLOW,
+            "positions[%lld] is %lld: must be at most 2^63 - 1 minus the number of rows (%lld)",
+            (long long)b, (long long)position, (long long)len);
     if (a->cos && len > 0 && end > table_positions)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "rotation.table_positions is %lld: batch entry %lld has %lld rows from "

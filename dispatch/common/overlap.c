@@ -95,8 +95,8 @@ static bool touches(const struct layout *l, int dims, uintptr_t first, uintptr_t
     return false;
 }
 
-/* Returns the number of rows, or INT64_MAX if the number exceeds INT64_MAX. Only interleaved
- * dimensions can have so many rows. */
+/* Returns the number of rows, or INT64_MAX if the number exceeds INT64_MAX. So many rows cannot all
+ * lie apart: some of them begin at the same address. */
 static int64_t rows_in(const struct layout *l)
 {
     int64_t rows = 1;

@@ -43,8 +43,9 @@ static attnkit_status check_shape(const attnkit_pack_args *args, size_t *bytes, 
     return ATTNKIT_OK;
 }
 
-/* Reads args, into `copy` if args->size is not the size that this library has, and checks that the
- * shape can be packed. Sets *bytes to the packed size. */
+/* Sets *args to the caller's arguments as this version of the library knows them: to `theirs`, or
+ * to `copy` if theirs->size differs from the size in this version. Checks that the shape can be
+ * packed. Sets *bytes to the packed size. */
 static attnkit_status read_args(const attnkit_pack_args *theirs, attnkit_pack_args *copy,
                                 const attnkit_pack_args **args, size_t *bytes, char *message)
 {

@@ -70,9 +70,9 @@ typedef struct attnkit_merge_args {
     attnkit_tensor part_lse;
 
     /* out and lse have the shapes of a part; lse is optional. out is ATTNKIT_F32, F16 or BF16. out
-     * and lse overlap nothing, with one exception. If out is ATTNKIT_F32, out may be one of
-     * part_outs, and lse may be one of part_lses, at the same address with the same strides. The
-     * result then replaces this part. */
+     * and lse overlap nothing, with two exceptions: out may be one of part_outs if out is
+     * ATTNKIT_F32, and lse may be one of part_lses. The address and the strides must then be the
+     * same, and the result replaces this part. */
     attnkit_tensor out;
     attnkit_tensor lse;
 } attnkit_merge_args;

@@ -93,9 +93,9 @@ typedef struct attnkit_kv_storage {
      * The bits are the same as for a cache in which each key lies at its index. Positions,
      * causality, windows, slopes and dropout use the index. With ATTNKIT_ALIGN_BOTTOM_RIGHT the
      * last row is at the largest index. If no cell has the index of a key, the key is absent. Empty
-     * cells are not read. Columns of masks, bias, kv_segment_ids and weights are cells. A mask with
-     * fewer columns than cells masks the keys of all other cells. In weights, an empty cell gets
-     * the same number as a key beyond kv_lens[b].
+     * cells are not read. Columns of masks, bias, kv_segment_ids and weights are cells. If a mask
+     * has fewer columns than there are cells, no row sees the keys in the cells beyond the columns.
+     * In weights, an empty cell gets the same number as a key beyond kv_lens[b].
      * If several sequences share one cache, each sequence is a batch entry, and k and v have a
      * stride of 0 from entry to entry. Each entry has its own row of key_index, with -1 for the
      * cells of all other entries. kv_len is at most 2^31 - 1. Cells are not allowed with pages,
@@ -164,7 +164,7 @@ typedef struct attnkit_visibility {
      * Cost: in a call with 2 to 16 query rows for each KV head, neighbouring rows share the work on
      * a block of 128 keys only if they see the same keys of the block, or unbroken ranges of keys
      * that begin with the same key. A block in which no rows share the work takes up to three times
-     * as long as a block for all rows at once.
+     * as long as a block in which all rows share it.
      * A tree of speculative drafts is given as a mask. If all drafts lie in one block of 128 keys,
      * a branch has the same bits as if it were a sequence of its own. If the drafts lie in several
      * blocks, the bits of a branch depend on the indices of its keys. */

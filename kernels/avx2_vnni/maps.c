@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Linear maps in integers, by VPDPBUSD of AVX-VNNI: one instruction adds four products of each of 8
- * outputs. Its first factor is unsigned, so words have the bytes of the matrix plus 128, and the
- * sums of a row of x begin with -128 times the sum of the row's integers. No sum overflows. The
- * loops are in kernels/vectors/integers/product.h.
+ * outputs. Its first factor is unsigned, so words have the bytes of the matrix plus 128. To make up
+ * for this, the sums over a block of x begin with -128 times the sum of the block's integers. No
+ * sum overflows. The loops are in kernels/vectors/integers/product.h.
  *
  * A register tile has 3 rows x 4 vectors. 12 integer sums, a vector of words and 3 broadcasts take
  * all 16 ymm. So the binary32 sums, to which the integer sums are added, are in L1. A step of 4

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Linear maps in integers, by VPDPBUSD of AVX512_VNNI: one instruction adds four products of each
- * of 16 outputs. Its first factor is unsigned, so words have the bytes of the matrix plus 128, and
- * the sums of a row of x begin with -128 times the sum of the row's integers. No sum overflows. The
- * loops are in kernels/vectors/integers/product.h.
+ * of 16 outputs. Its first factor is unsigned, so words have the bytes of the matrix plus 128. To
+ * make up for this, the sums over a block of x begin with -128 times the sum of the block's
+ * integers. No sum overflows. The loops are in kernels/vectors/integers/product.h.
  *
  * A register tile has 8 rows x 1 vector. 8 integer sums, 8 sums of binary32 and a vector of words
  * take 17 of 32 zmm. A step of 4 inputs takes 8 VPDPBUSD, which read and broadcast x, and a load.

@@ -12,8 +12,8 @@
 #include "kernels/cache/rope.h"
 #include "kernels/cache/spread.h"
 
-/* The scratch of a thread. frequency and cos_sin are used if the angles are computed, scales and
- * row if dst is tiled. */
+/* The scratch of a thread. frequency and cos_sin are used if the angles are computed. scales and
+ * row are used if dst is tiled. */
 struct scratch {
     double *frequency; /* [pairs] */
     float *cos_sin;    /* [2][pairs], of one position */

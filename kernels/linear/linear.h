@@ -53,8 +53,8 @@ int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kerne
 /* Returns the number of bytes of scratch for each thread. More rows never need less scratch. */
 size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kernels);
 
-/* Returns how many parts take about as long as putting one more block of rows into scratch, or 0 if
- * the map has a single block. */
+/* Returns the cost of putting one more block of rows into scratch, as a number of parts that take
+ * about as long. Returns 0 if the map has a single block. */
 int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kernels *kernels);
 
 /* Computes the parts that next(arg) returns until it returns a negative number. `memory` is the

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of the numbers that are added to scores, one number for each key of a block, and the mean
- * of several rows. mask.c of kernels/attention calls bias_line to make the line of a query row for
- * a block. weights.c calls mean. The lines.c of an instruction set defines mask_of_keys and
- * numbers_from, and then includes this file.
+ * bias_line makes a line of the numbers that are added to scores, one number for each key of a
+ * block. mask.c of kernels/attention calls bias_line for a query row and a block. `mean` computes
+ * the mean of several rows for weights.c. The lines.c of an instruction set defines mask_of_keys
+ * and numbers_from, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_LINES_H
 #define ATTNKIT_VECTORS_LINES_H
 
 #include "kernels/kernels.h"
 
-/* Returns the distances of VECTOR keys, converted to binary32. */
+/* Returns the distances of VECTOR keys from the position of the row, converted to binary32. */
 static inline floats distances(const struct bias_line *what, int key, const bool near)
 {
     if (near)

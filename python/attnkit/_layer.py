@@ -54,7 +54,7 @@ class Layer:
             raise ValueError(f"rope is {rope!r}: must be 'half' or 'interleaved'")
         kv_heads = q_heads if kv_heads is None else kv_heads
         if q_heads < 1 or kv_heads < 1 or q_heads % kv_heads:
-            raise ValueError(f"q_heads is {q_heads}: must be a multiple of kv_heads ({kv_heads}), of at least 1")
+            raise ValueError(f"q_heads is {q_heads}: must be at least 1, and a multiple of kv_heads ({kv_heads})")
         self._refuse_others(weights, prefix)
         parts = self._find(weights, prefix, q_heads, kv_heads, head_dim, value_dim)
         head_dim = head_dim or parts["w_q"].shape[0] // q_heads
@@ -127,8 +127,8 @@ class Layer:
                                causal=causal, **options)
         new = x if key is None else key
         if len(new.shape) != 3 or new.shape[0] != len(cache._lens):
-            raise ValueError(f"{'x' if key is None else 'key'} has the shape {tuple(new.shape)}: the cache is of "
-                             f"{len(cache._lens)} sequences, so that it must be [batch, rows, d_model]")
+            raise ValueError(f"{'x' if key is None else 'key'} has the shape {tuple(new.shape)}: must be [batch, rows, "
+                             f"d_model], with the batch of the cache ({len(cache._lens)})")
         if cache._kv != self._kv:
             raise ValueError(f"cache: (kv_heads, head_dim, value_dim) is {cache._kv}: the layer has {self._kv}")
         more = numpy.full(len(cache._lens), new.shape[1], numpy.int64)

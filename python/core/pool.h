@@ -14,7 +14,7 @@ namespace attnkit_python
 // The most threads that a call may ask for.
 constexpr int64_t most_threads = 1024;
 
-// Is the parallel_for of attnkit_exec. The calling thread works, too.
+// Runs tasks 0 .. n - 1, as the parallel_for of attnkit_exec. The calling thread works, too.
 void parallel_for(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
 
 } // namespace attnkit_python

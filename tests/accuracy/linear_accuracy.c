@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The error of y of a linear map. For all types and numbers, each element differs from the sum in
- * binary64 by at most a bound. The bound is derived from the order of the roundings. For sums
- * that stay around 0, the error is at most 4 roundings, as check_bound defines them. For sums that
- * only grow, it is at most sqrt(in_dim) roundings.
+ * The error of y of a linear map. For some combinations of types, with every kind of numbers in
+ * enum data, each element differs from the sum in binary64 by at most a bound. The bound is derived
+ * from the order of the roundings. For sums that stay around 0, the error is at most 4 roundings,
+ * as check_bound defines them. For sums that only grow, it is at most sqrt(in_dim) roundings.
  *
  * Usage: linear_accuracy [ISA]
  */
@@ -186,9 +186,9 @@ static struct truth truth_of(const struct map *m, int64_t row, int64_t out)
 
 /* Returns the bound of an element. A sum by n fused multiply-adds is off by n U / (1 - n U) times
  * the magnitudes, and by the underflow of each multiply-add. An underflow loses at most 2^-150,
- * half the smallest subnormal number, and later roundings make this loss less than 2^-149. The sum
- * with the bias cannot underflow, and is off by U times itself. The rounding to a 16-bit result
- * adds half a unit in the last place. */
+ * half the smallest subnormal number. Later roundings can enlarge this loss, but it stays below
+ * 2^-149. The sum with the bias cannot underflow, and is off by U times itself. The rounding to a
+ * 16-bit result adds half a unit in the last place. */
 static double bound(const struct map *m, struct truth t)
 {
     const double n = (double)m->in_dim;

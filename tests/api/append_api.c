@@ -638,9 +638,9 @@ static void positions_outside_the_tables_are_refused(void **state)
         {"rotation.table_positions is 0", {SET(rotation.table_positions, 0)}},
     };
     expect_call_refusals(table, COUNT(table), NULL, ATTNKIT_BAD_ARGUMENT);
-    const struct refusal far[] = {
-        {"positions[0] is 9223372036854775804: must be at most 2^63 - 1 - the rows (4)",
-         {SET(positions[0], INT64_MAX - 3)}}};
+    const struct refusal far[] = {{"positions[0] is 9223372036854775804: must be at most 2^63 - 1 "
+                                   "minus the number of rows (4)",
+                                   {SET(positions[0], INT64_MAX - 3)}}};
     expect_call_refusals(far, COUNT(far), NULL, ATTNKIT_OVERFLOW);
     struct call *c = good_call();
     c->positions[0] = TABLE_POSITIONS - LEN;

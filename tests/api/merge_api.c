@@ -309,7 +309,8 @@ static void misaligned_tensors_are_refused(void **state)
     }
 }
 
-/* Moves a part so that it overlaps an output, but does not begin at the same address. */
+/* Moves a part or an output so that two tensors overlap. The two tensors do not begin at the same
+ * address, except where part_lses[0] begins at out, which is not allowed either. */
 static void outputs_that_overlap_are_refused(void **state)
 {
     (void)state;

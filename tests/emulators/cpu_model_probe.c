@@ -60,8 +60,8 @@ static uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
     return hash;
 }
 
-/* Computes causal attention of the last q_len rows, and continues `hash` over the result. Returns
- * false on any error. */
+/* Computes causal attention of q_len rows at the last positions, and continues `hash` over the
+ * result. Returns false on any error. */
 static bool attend(int q_len, uint64_t *hash)
 {
     const attnkit_attention_args args = {

@@ -547,8 +547,8 @@ static void fill(float *x, int64_t count, uint64_t seed)
         x[i] = random_normal(&seed);
 }
 
-/* Returns the index, in a row rotated in halves, of the element that has index j in an interleaved
- * row. */
+/* Takes the index j of an element in an interleaved row. Returns the index of this element in a row
+ * that is rotated in halves. */
 static int order(int j)
 {
     return j % 2 == 0 ? j / 2 : DIM / 2 + j / 2;

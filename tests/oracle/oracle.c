@@ -13,12 +13,13 @@
  * increasing. tanh itself is off by TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u,
  * or 2 e. z is multiplied by the constant cap / ln 2, which has the same error as c. A bias is
  * multiplied by a constant, 1 / ln 2 times the factor of the head. This constant has a relative
- * error of u, and is infinite beyond binary32. Its product with the bias is rounded once. The
- * maximum of the product and the least bias adds no further error. The least bias times log2 e also
- * has an error of u. ALiBi's slope is rounded once. The distance is rounded once if it is beyond
- * 2^24, and the product of slope and distance once. If there are a bias and a slope, their sum is
- * rounded once. A fused multiply-add adds this sum to the product of score and factor, so the
- * product has no rounding of its own. dt_j is the largest error of t_j after all these steps.
+ * error of u, and is infinite beyond binary32. Its product with the bias is rounded once. If the
+ * product is below the least bias, the least bias takes its place, which adds no further error. The
+ * least bias times log2 e also has an error of u. ALiBi's slope is rounded once. The distance is
+ * rounded once if it is beyond 2^24, and the product of slope and distance once. If there are a
+ * bias and a slope, their sum is rounded once. A fused multiply-add adds this sum to the product of
+ * score and factor, so the product has no rounding of its own. dt_j is the largest error of t_j
+ * after all these steps.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
  * dt_j). No earlier maximum is larger. So for each maximum M', t^_j - M' is off by at most u (top +
@@ -44,7 +45,8 @@
  * total is rounded once, a factor in [exp(-2^-53), exp(2^-53)]. The sum of the sink and l is
  * rounded once as well; to o the sink adds 0. Only the number of these roundings grows with the
  * number of keys. For 2^22 keys their error is 2^-40, which is tiny compared with u. A total that
- * is rescaled again and again can become subnormal and lose 2^-1075 with each chunk and the sink.
+ * is rescaled again and again can become subnormal. It then loses up to 2^-1075 when a chunk or the
+ * sink is added.
  *
  * If an element of a chunk's o is not finite although the chunk's l is finite, the element is l P /
  * W. P and W are sums in binary64, by step 9 of the canonical order. They take the same weights as
@@ -91,11 +93,12 @@
  * the additions within a block and the product with v. For ATTNKIT_I8, h_o counts one more: the
  * oracle rounds the product of d_j and a byte to v_jc, but the attention does not. The y_j add at
  * most exp(h_o u) L / 65024 sum_j |n_jc| to lost_o, over the keys with an x_j other than 0. If L <
- * 2^-100, at most 2^-100 sum_j |n_jc| is lost. This limit is in units of the maximum at the block,
- * and later rescales only make the loss smaller. So nothing is lost if L is above the limit in
- * units of the last maximum. A d_j that is NaN or infinite makes its 32 columns NaN, even if the
- * weight is 0. For ATTNKIT_Q8_0 no o overflows, even with dropout, because |v_jc| is at most 2^23.
- * For ATTNKIT_I8 an o that overflows makes its element infinite or NaN, and has no bound.
+ * 2^-100, at most 2^-100 sum_j |n_jc| is lost. Here L is in units of 2^M' with the maximum M' at
+ * the block. In units of 2^M with the last maximum M, L and the loss are the same or smaller. So
+ * nothing is lost if L in units of 2^M is at least 2^-100. A d_j that is NaN or infinite makes its
+ * 32 columns NaN, even if the weight is 0. For ATTNKIT_Q8_0 no o overflows, even with dropout,
+ * because |v_jc| is at most 2^23. For ATTNKIT_I8 an o that overflows makes its element infinite or
+ * NaN, and has no bound.
  *
  * Groups of products of bf16. ATTNKIT_BF16_PRODUCTS adds products in groups of 32. In a group, the
  * products of even index and of odd index are two chains of at most 16 fused multiply-adds. A
@@ -111,10 +114,10 @@
  * o and l take the same p'. p' is a number of binary32, so that the sum of the parts in l has no
  * rounding. A p below 2^-40 becomes 0. The sums of a block are multiplied by L where they go into o
  * and l, in the same fused multiply-add. The product of o or l and its rescale factor may lose e.
- * On its way into o, a product of a part and v has the roundings of a product of q and k with the
- * groups of a block: 17 and one for each sum of a group but the first. There are up to 4 groups,
- * with 1 or 2 parts. The magnitudes of the two parts are at most p' (1 + 2^-6). The products with
- * elements of v below 2^-56 are lost.
+ * On its way into o, a product of a part and v has 17 roundings, like a product of q and k, and one
+ * more for each sum of a group of its block but the first. A block has up to 4 groups for the first
+ * part of its weights, and as many for the second part if there is one. The magnitudes of the two
+ * parts are at most p' (1 + 2^-6). The products with elements of v below 2^-56 are lost.
  *
  * Logarithm. If l^ is a sum in binary64, it is first rounded to binary32. ln l^ has the error of
  * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * attnkit_merge has the bits of the order of sums that kernels/README.md states, on every
- * instruction set, for any layout, in place and by any threads. The tests also check the results of
- * special parts. tests/api/merge_api.c tests which calls are refused, and
+ * instruction set, in any layout, in place or not, and with any number of threads. The tests also
+ * check the results of special parts. tests/api/merge_api.c tests which calls are refused, and
  * tests/accuracy/merge_accuracy.c tests the error of results.
  */
 #include <setjmp.h>
@@ -571,8 +571,8 @@ static struct shape draw_shape(uint64_t *random)
         s.heads = 1 + s.heads % 2;
         s.q_len = 1 + s.q_len % 3;
     }
-    if (s.parts == 0 || s.layout == BROADCAST)
-        s.in_place = NOT_IN_PLACE; /* rows of an output do not repeat */
+    if (s.parts == 0 || s.layout == BROADCAST) /* no part to replace, or a part whose rows repeat */
+        s.in_place = NOT_IN_PLACE;
     return s;
 }
 
@@ -627,7 +627,8 @@ static void every_number_of_threads_gives_the_bits_of_one_thread(void **state)
     }
 }
 
-/* The calls have 3000 threads: more than rows, or more than the largest number of shares. */
+/* The calls have 3000 threads. The call with 1 row has one share. The call with 5000 rows has the
+ * largest number of shares, which is below 3000. */
 static void threads_without_a_share_do_nothing(void **state)
 {
     const char *isa = *state;

@@ -305,8 +305,8 @@ static void attention_with_every_option_needs_64_kb(void **state)
 }
 
 /* The calls have wide rows and as many KV heads as decode interleaves. They run on one thread, and
- * on more threads than heads. Only some of the many rows see a NaN in V, so the rows are computed
- * again one by one, deeper in the stack. */
+ * on more threads than heads. In calls with many rows, only the last rows see a NaN in V. Rows that
+ * see it, and the rows beside them, are computed again one by one, deeper in the stack. */
 static void attention_over_many_keys_needs_64_kb(void **state)
 {
     begin_measuring();

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the logits of every family, by eager attention and by attnkit, with the logits of the same model in
-float64."""
+"""Compares the logits of a model of every family in families.json, by eager attention and by attnkit, with the logits
+of the same model in float64."""
 
 import unittest
 
