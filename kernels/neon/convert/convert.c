@@ -3,8 +3,8 @@
  * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to binary32 and, except for
  * TYPE_F8_E4M3, from binary32, 4 elements at a time. Tiles of K are converted to binary32, 4
  * elements of 4 keys at a time. Loads and stores limit the speed, except in narrowing to bytes,
- * which takes a division for each element. Types with scales have functions of their own, so that
- * the functions for other types need not save registers.
+ * which takes a division for each element. The loops for types with scales are functions of their
+ * own. So `widen` and `narrow` need not save registers for types without scales.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
