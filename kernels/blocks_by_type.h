@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Selects code by the type of blocks: the entry unpack, and widen_blocks and narrow_blocks, which
- * the entries widen and narrow call. The blocks.c of every instruction set defines its inline
- * functions, which take the type as a constant, and after these includes this file, directly or by
+ * the entries widen and narrow call. The blocks.c of every instruction set first defines its inline
+ * functions, which take the type as a constant, and then includes this file, directly or by
  * kernels/vectors/blocks.h.
  */
 #ifndef ATTNKIT_BLOCKS_BY_TYPE_H

@@ -781,7 +781,7 @@ struct kernels {
      * q_t is aligned to a vector, or to ROW_GROUP floats if a vector is larger. */
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
-    /* Computes s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). keys <= KEY_BLOCK. If
+    /* Computes s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. keys <= KEY_BLOCK. If
      * `ahead` is not NULL, meanwhile prefetches `keys` rows of *ahead. These are rows of V:
      * weighted_v reads V column by column, in steps that no hardware prefetcher foresees. An
      * instruction set may leave out the prefetch. */
@@ -804,8 +804,8 @@ struct kernels {
      * addresses are aligned to a float. */
     void (*multiply)(const float *factors, size_t n, float *s);
 
-    /* Computes o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of fma(p[key][lane],
-     * v[key][c])). If rescale is NULL, o is the chain alone, and the old o, which would be 0, is
+    /* Computes o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of p[key][lane] *
+     * v[key][c]). If rescale is NULL, o is the chain alone, and the old o, which would be 0, is
      * not read. `ahead` is as in scores: here KEY_BLOCK rows of K of the next block. */
     void (*weighted_v)(const float *p, int lanes, const float *rescale, const struct rows *v,
                        int keys, float *o, const struct rows *ahead);
@@ -856,12 +856,12 @@ struct kernels {
     /* Few keys. The lanes of a vector are heads. There are at most lanes / vector rows (fields of
      * this struct). head_scores takes at most lanes / vector keys in a call. --- */
 
-    /* Computes s[key][r][head] = chain over d of fma(k_t[d][key][head], q_t[d][r][head]). */
+    /* Computes s[key][r][head] = chain over d of k_t[d][key][head] * q_t[d][r][head]. */
     void (*head_scores)(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,
                         float *s);
 
-    /* Computes the results of one head: out[r][c] = chain over the visible keys of fma(p,
-     * v[key][c]), divided as in finish, with 0 added. Bit r of the result is for row r, as in
+    /* Computes the results of one head: out[r][c] = chain over the visible keys of p *
+     * v[key][c], divided as in finish, with 0 added. Bit r of the result is for row r, as in
      * finish. */
     uint64_t (*head_out)(const struct head_weights *weights, const struct rows *v, int rows,
                          float *const *out);
@@ -873,7 +873,7 @@ struct kernels {
      * any type but TYPE_I8 and types that are only widened. */
     void (*widen_matrix)(enum type type, const void *tile, int64_t n, float *out);
 
-    /* Compute y[i][o] = chain over d of fma(x[i][d], w[d][o]), then + bias[o] with one rounding. A
+    /* Compute y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o] with one rounding. A
      * NaN is 0x7fc00000. */
     void (*product)(const struct product *part);
     void (*few_product)(const struct few_product *part);

@@ -205,7 +205,8 @@ static void set_rotation(const attnkit_rotation *rotation, struct append *a)
 }
 
 /* Checks the rotation and adds it to the plan. Sets the caller's floating-point modes aside,
- * because the check compares the base with other numbers. */
+ * because the check compares the base with other numbers: in some modes a subnormal base would
+ * count as 0, or a NaN would raise a trap. */
 static attnkit_status plan_rotation(const attnkit_rotation *rotation, struct append *a,
                                     char *message)
 {

@@ -8,7 +8,8 @@
 
 #include "kernels/scalar/scalar.h"
 
-/* A panel of GROUP_LANES lanes. Keys and dimensions fill neither tiles nor groups. */
+/* A panel of GROUP_LANES lanes. The numbers of keys and of dimensions are multiples neither of a
+ * tile nor of a group of products. */
 enum { GROUP_LANES = 16, GROUP_KEYS = 37, GROUP_DIM = 38, GROUP_QUADS = 40 };
 
 struct group_trial {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scores of decode: s[r][key] = chain over d of fma(q[r][d], k[key][d]), for K of any type,
+ * The scores of decode: s[r][key] = chain over d of q[r][d] * k[key][d], for K of any type,
  * which is widened in registers. decode.c of this folder calls decode_k.
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step

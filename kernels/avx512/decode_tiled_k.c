@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scores of decode where K lies in tiles: s[r][key] = chain over d of fma(q[r][d], k[key][d]).
+ * The scores of decode where K lies in tiles: s[r][key] = chain over d of q[r][d] * k[key][d].
  * decode.c calls decode_tiled_k.
  *
  * Lanes are keys, in the order of memory. Element d of all keys of a tile takes one load, which

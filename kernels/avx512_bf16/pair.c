@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes words of pairs from rows and from tiles of a matrix. The loops call the two functions when
- * they put q, K, x or a matrix into scratch. Each 64 bytes take a load, a rotation or a
- * permutation, a store, and three instructions for the least magnitude. Memory limits the speed.
+ * Makes words of pairs from rows and from tiles of a matrix. The loops call the entries `pair` and
+ * `pair_matrix` when they put q, K, x or a matrix into scratch. Each 64 bytes take a load, a
+ * rotation or a permutation, a store, and three instructions for the least magnitude. Memory limits
+ * the speed.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scores of decode: t[r][key] = scale_log2 * chain over d of fma(q[r][d], k[key][d]), for K of
+ * The scores of decode: t[r][key] = scale_log2 * (chain over d of q[r][d] * k[key][d]), for K of
  * any type, which is widened as it is loaded. decode.c calls decode_k. The type and the number of
  * rows are constants of the inlined functions.
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scores of decode where K lies in tiles: t[r][key] = scale_log2 * chain over d of fma(q[r][d],
+ * The scores of decode where K lies in tiles: t[r][key] = scale_log2 * (chain over d of q[r][d] *
  * k[key][d]). decode.c calls decode_tiled_k. The type and the number of rows are constants of the
  * inlined functions.
  *

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores of a panel: s[key][lane] = chain over d of fma(k[key][d], q_t[d][lane]). Lanes are query
- * rows, and K is read from memory, an element at a time. prefill.c calls `scores` with one panel
- * and one block of keys at a time. weights.c and careful.c call `scores`, too. In careful.c the
- * lanes are keys.
+ * Scores of a panel: s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. Lanes are query rows,
+ * and K is read from memory, an element at a time. prefill.c calls `scores` with one panel and one
+ * block of keys at a time. weights.c and careful.c call `scores`, too. In careful.c the lanes are
+ * keys.
  *
  * A register tile has 8 keys x 3 vectors. 24 sums, 3 vectors of q and an element of K take 28 of 32
  * registers. Each d takes 24 fmla, which limit the speed, and 11 loads. Loading 4 d of K at once

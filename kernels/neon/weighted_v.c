@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of a panel: o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of
- * fma(p[key][lane], v[key][c])). Lanes are query rows, and V is read from memory. prefill.c calls
+ * p[key][lane] * v[key][c]). Lanes are query rows, and V is read from memory. prefill.c calls
  * weighted_v with one panel and one block of keys at a time, after softmax.
  *
  * A register tile has 8 columns x 3 vectors. 24 sums, 3 vectors of p and 2 of V take 29 of 32

@@ -459,7 +459,7 @@ static PyObject *bfloat16()
         if (!module) {
             PyErr_Clear();
             throw refused{PyExc_ImportError,
-                          "a result of bfloat16 needs the package ml_dtypes, or out"};
+                          "a result of bfloat16 needs the package ml_dtypes, or the argument out"};
         }
         numpy.bfloat16 = nb::object(nb::steal(module).attr("bfloat16")).release().ptr();
     }

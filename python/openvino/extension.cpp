@@ -14,7 +14,8 @@ namespace
 
 using sdpa = ov::op::v13::ScaledDotProductAttention;
 
-// Makes the operation that stands for ScaledDotProductAttention in a file.
+// Makes attnkit's operation for a ScaledDotProductAttention of a file, or OpenVINO's own operation
+// if replacement() leaves this attention to OpenVINO.
 class reader : public ov::BaseOpExtension
 {
   public:

@@ -256,7 +256,7 @@ static void round_q(float *q, int64_t dim, double most)
     }
 }
 
-/* Computes exp(x_j - max) for the keys of row 0. Returns the LSE. */
+/* Computes exp(score - largest score) for each key of row 0. Returns the LSE. */
 static double weigh(const attnkit_attention_args *args, const float *q, double *w)
 {
     float *const k = floats(args->head_dim);

@@ -301,8 +301,8 @@ static size_t out_count(const struct states *s)
     return (size_t)(s->rows * s->value_dim);
 }
 
-/* Draws a maximum M and a sum l that can result from keys. If M is finite, some weight is over
- * 1/2. */
+/* Draws a maximum M and a sum l that can result from keys. If M is finite and no score is NaN, l is
+ * at least 1/2: M is the largest score, rounded up, so the weight of this score is at least 1/2. */
 static void draw_max_and_sum(struct round *w, float *row_max, float *row_sum)
 {
     *row_max = (float)(random_below(&w->random, 300) - 150);
@@ -429,9 +429,10 @@ static struct total draw_total(struct round *w)
 /* --- Comparing -------------------------------------------------------------------------------- */
 
 /* The ways to compare numbers. With ANY_ZEROS, the sign of a zero does not count. Maxima are
- * compared with ANY_ZEROS. o is compared with ANY_ZEROS where finish drops the sign of a zero. out
- * and the lse are compared with EXACT_BITS: every bit counts, even of a NaN. With EXACT_ZEROS and
- * ANY_ZEROS, any NaN equals any NaN. */
+ * compared with ANY_ZEROS. So is the o of a state, because `finish` drops the sign of a zero in o.
+ * Only check_decode compares the o of rows that see a key with EXACT_ZEROS. out and the lse are
+ * compared with EXACT_BITS: every bit counts, even of a NaN. With EXACT_ZEROS and ANY_ZEROS, any
+ * NaN equals any NaN. */
 enum zeros { EXACT_ZEROS, ANY_ZEROS, EXACT_BITS };
 
 static void expect(struct round *w, const char *what, const float *got, const float *expected,
@@ -809,8 +810,8 @@ static void check_begin_total(struct round *w)
     expect_total(w, &got, &expected);
 }
 
-/* Makes some maxima equal to the maxima in `other`, or so different from these maxima that a
- * rescale factor is 0, or the smallest factor that is not 0. */
+/* Changes the distance of some maxima from the maxima in `other`. The new distance is 0, or makes a
+ * rescale factor 0, or makes it the smallest factor that is not 0. */
 static void draw_distances(struct round *w, float *row_max, const float *other)
 {
     for (int r = 0; r < w->lanes; r++)
@@ -1094,8 +1095,8 @@ static int64_t draw_tile_group(struct round *w, int64_t dim)
     return group;
 }
 
-/* Returns the address by which the library names a key of a tile: the key's sixteenth of the tile,
- * as if the tile held rows. */
+/* Returns the address that the library uses for a key of a tile: the address that the key's row
+ * would have if the tile held TILE_KEYS rows, one after the other. */
 static struct key_row row_of_tile(const struct key_rows *k, struct key_row tile, int key)
 {
     const int64_t in_tile = key % TILE_KEYS;

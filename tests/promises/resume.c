@@ -286,8 +286,9 @@ static void a_zero_in_a_state_is_positive(void **state)
     }
 }
 
-/* Lets causal rows in one call, and each row by itself, continue from the same state. The state may
- * have numbers that no call writes. Only the last row sees the NaN in V. */
+/* Makes one call for all of some causal rows, and one call for each of these rows. All calls
+ * continue from the same state, and must write the same bits. The state may have numbers that no
+ * call writes. Only the last row sees the NaN in V. */
 static void go_on_from(const char *isa, float max_in, double sum_in, bool *nan_in_o)
 {
     enum { ROWS = 35 };

@@ -270,7 +270,7 @@ def is_timed(entry):
 def heading(entries):
     kinds = {entry["roof"]["kind"] for entry in entries}
     words = {"fma": "of the multiply-adds", "read": "of the memory reads"}
-    what = words[kinds.pop()] if len(kinds) == 1 else "of the multiply-adds, for decode of the memory reads,"
+    what = words[kinds.pop()] if len(kinds) == 1 else "of the multiply-adds (for decode: of the memory reads)"
     return f"Percent {what} that this machine can do: higher is better"
 
 

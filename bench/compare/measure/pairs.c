@@ -104,8 +104,9 @@ static bool accept_results(const struct copied *base, const struct copied *head)
     return ok;
 }
 
-/* The function `ready` of compare_alone. Seals the record of the memory, which has the packed
- * matrices and the filled cache. Copy 0 then makes its first call, and the result is kept. */
+/* The function `ready` of compare_alone. Seals the arena's record of this set-up (arena.h), because
+ * the blocks of the set-up now hold the packed matrices and the filled cache. Copy 0 then makes its
+ * first call, and the result is kept. */
 static void keep_result(void *self, const struct worker_call *call)
 {
     struct set_up *const its = self;

@@ -36,7 +36,8 @@ bool point_is_confirmed(const struct judged *point);
  * or missing. */
 bool point_is_red(const struct judged *point);
 
-/* Returns whether the point is suspect in both processes, and not slower in the first process. */
+/* Returns whether the point is suspect but not slower in the first process, and suspect in the
+ * second process or not wanted there. A point with a wrong or missing result is not unclear. */
 bool point_is_unclear(const struct judged *point);
 
 /* The result of BASE against itself. */
@@ -49,8 +50,9 @@ struct control {
  * its interval within 0.99 .. 1.01. */
 bool control_is_good(const struct control *control);
 
-/* Judges a job by the first rule that applies: red if a result is wrong; inconclusive without a
- * good control; red if a point is confirmed; inconclusive if a point is unclear; else green. */
+/* Judges a job by the first rule that applies: red if a result is wrong or missing; inconclusive
+ * without a good control; red if a point is confirmed; inconclusive if a point is unclear; else
+ * green. */
 enum verdict job_verdict(const struct judged *points, int count, const struct control *control);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tiles of decode that multiply integers, by VPMADDWD and an addition of AVX-512 BW.
+ * The tiles of decode that multiply integers, by VPMADDWD of AVX-512 BW and an addition.
  */
 #include "kernels/avx512/integers/pairs.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prefill with integers, by VPMADDWD and an addition of AVX-512 BW. The loops are in
+ * Prefill with integers, by VPMADDWD of AVX-512 BW and an addition. The loops are in
  * kernels/vectors/integers/panel.h.
  *
  * A register tile of scores has 3 keys x 4 vectors: 12 sums, 12 scores, 4 vectors of q, a broadcast

@@ -8,6 +8,8 @@
  *   add_keys       adds the products of MANY keys of V and of the rows' weights to a tile's sums
  *   column_sums    returns the sums of 4 columns of a tile
  *
+ * n[r] are the 16-bit integers to which row r is rounded: its elements of q for scores, its weights
+ * for weighted V.
  * Scores: s[r][key] = chain over the blocks of Q8_BLOCK elements d of fma(sum of n[r][d] *
  * k[key][d], scale of the block of q * scale of the block of K, s[r][key]).
  * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]

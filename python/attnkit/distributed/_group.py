@@ -45,7 +45,8 @@ class Group:
     inside calls of the transport, the transport also has progress(), a context in which they move by themselves.
 
     timeout is in seconds. A wait that takes longer ends with PeerError. The timeout has to cover the longest time in
-    which another rank computes before it sends. sent_messages and sent_bytes count the messages of this rank."""
+    which another rank computes before it sends. sent_messages and sent_bytes count what this rank has sent. A message
+    that is sent in pieces counts once for each piece."""
 
     def __init__(self, transport: Any, timeout: float = 300.0) -> None:
         if not timeout > 0:
@@ -76,7 +77,7 @@ class Group:
     @contextmanager
     def whole_call(self) -> Iterator[None]:
         """A context for the part of a call in which ranks send. If an exception ends this part on this rank,
-        other ranks may still send to it, so the group cannot be used any more."""
+        other ranks may still send messages to this rank, so the group cannot be used any more."""
         try:
             yield
         except BaseException as error:

@@ -55,12 +55,12 @@ static void print_help(const struct option *options, int count)
         "consecutive heads of q share a head of k and v. A summary is printed when all results\n"
         "are written. If an option or an input is wrong, nothing is written.\n"
         "\n"
-        "Masks are [batch, heads, rows, keys], or have only the last of these dimensions. A size\n"
-        "of 1 repeats, as in NumPy. --mask-dims, --mask-bits-dims and --bias-dims name other\n"
-        "dimensions: a mask bk is [batch, keys], bqk is [batch, rows, keys]. If a mask has fewer\n"
-        "keys than k, the keys after its end are masked. A mask of a single key is repeated for\n"
-        "all keys. The options can be combined: a row sees a key if every option lets it see\n"
-        "the key.\n");
+        "Masks are [batch, heads, rows, keys], or have only the last one, two or three of these\n"
+        "dimensions. A size of 1 repeats, as in NumPy. --mask-dims, --mask-bits-dims and\n"
+        "--bias-dims name other dimensions: a mask bk is [batch, keys], bqk is\n"
+        "[batch, rows, keys]. If a mask has fewer keys than k, the keys after its end are masked.\n"
+        "A mask of a single key is repeated for all keys. The options can be combined: a row sees\n"
+        "a key if every option lets it see the key.\n");
     options_print_help(options, count);
 }
 
