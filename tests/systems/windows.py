@@ -39,7 +39,7 @@ def run_under_wine(folder, program, probe, isas=None):
         if os.path.exists(WINESERVER):
             subprocess.run([WINESERVER, "-k"], env=environment, check=False)  # wineserver may have ended already
     if set(ran) != set(wanted):
-        raise Failed(f"under Wine it ran on {ran} only")
+        raise Failed(f"under Wine the program ran only on {ran}")
     return ran
 
 
