@@ -23,7 +23,7 @@ enum { Q_HEADS = 8, KV_HEADS = 2, DIM = 64, TOKENS = 5 * ATTNKIT_CHUNK_KEYS + 10
 enum { BLOCK_ROWS = 128, BLOCKS = (TOKENS + BLOCK_ROWS - 1) / BLOCK_ROWS };
 enum { STATE_ROWS = Q_HEADS * BLOCK_ROWS };
 
-/* The state of a block. The struct has no padding, and is sent unchanged, because all ranks have
+/* The state of a block. The struct has no padding. It is sent unchanged, because all ranks have
  * the same byte order. If a block is smaller, as the last block may be, its numbers are at the
  * beginning of each array. */
 struct state {

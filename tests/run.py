@@ -59,8 +59,8 @@ def record(name, ok, output=""):
 
 
 def run(command, **more):
-    """Runs a command to its end. Returns its exit status, -1 after a time-out, and stdout and stderr as one
-    text."""
+    """Runs a command to its end. Returns its exit status, which is -1 after a time-out, and its output: stdout and
+    stderr as one text."""
     more.setdefault("cwd", ROOT)
     try:
         done = subprocess.run([str(word) for word in command], text=True, errors="replace",
@@ -330,7 +330,7 @@ def note_integers(output, where):
 
 def emulate_integers(name, machine, golden, golden_options, build, where):
     """Runs the tests of integers with a unit on an emulated CPU that has the unit. `golden` is the path of the stored
-    hashes on this CPU."""
+    hashes on the emulated machine."""
     before = len(failed)
     for kind in "attention-integers", "attention-integers-i8", "linear-integers":
         status, output = run([*machine, build / "tests" / "golden", golden, "--isa", name, "--kind", kind,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What all rows of the benches that measure whole public calls share: threads, operands in memory,
- * and the choice of a roof.
+ * Some rows of the benches measure whole public calls. This file has what all these rows share:
+ * threads, operands in memory, and the choice of a roof.
  */
 #ifndef ATTNKIT_CALLS_H
 #define ATTNKIT_CALLS_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Makes the groups of options for the call of a row of the benches. The name of the row says which
- * options the call has. With _dense in the name, a mask of bools lets query rows see the same keys
- * as the causal flag of a row with _causal. With _half, an additive mask of f16 does the same. With
- * _padmask, a mask of bools lets query rows see the same keys as the lengths of a row with _pad. So
- * the cost of a mask can be compared with the cost of the flag or of the lengths.
+ * options the call has. With _dense in the name, a mask of bools hides the same keys as the causal
+ * flag does with _causal in the name. With _half, an additive mask of f16 hides these keys. With
+ * _padmask, a mask of bools hides the same keys as the lengths do with _pad. So the cost of a mask
+ * can be compared with the cost of the flag or of the lengths.
  */
 #include "bench/rows/masks.h"
 

@@ -301,8 +301,8 @@ static attnkit_status check_integer_row(const char *name, attnkit_type type, int
                       name, (long long)group, Q8_BLOCK);
     if (type == ATTNKIT_I8 && group == 0 && dim % Q8_BLOCK != 0)
         return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "flags has ATTNKIT_INTEGERS, but %s_scale_group is 0 and %s %lld: must be a "
-                      "multiple of %d",
+                      "flags has ATTNKIT_INTEGERS and %s_scale_group is 0, but %s is %lld: must be "
+                      "a multiple of %d",
                       name, dim_name, (long long)dim, Q8_BLOCK);
     return ATTNKIT_OK;
 }
@@ -315,8 +315,7 @@ static attnkit_status check_integers(const struct request *r, char *message)
         return ATTNKIT_OK;
     if (!HAS_INTEGERS)
         return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "flags has ATTNKIT_INTEGERS: this build multiplies no integers (part "
-                      "integers)");
+                      "flags has ATTNKIT_INTEGERS: this build was made without the part integers");
     attnkit_status status = check_integer_row("k", args->k.type, r->storage->k_scale_group,
                                               "head_dim", args->head_dim, message);
     if (status == ATTNKIT_OK)
@@ -356,8 +355,8 @@ static attnkit_status check_bf16_products(const struct request *r, char *message
         return ATTNKIT_OK;
     if (!HAS_PRODUCTS)
         return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "flags has ATTNKIT_BF16_PRODUCTS: this build has no products of bf16 (part "
-                      "products)");
+                      "flags has ATTNKIT_BF16_PRODUCTS: this build was made without the part "
+                      "products");
     for (int i = 0; i < 3; i++)
         if (tensors[i].type != ATTNKIT_BF16)
             return refuse(message, ATTNKIT_UNSUPPORTED,

@@ -50,8 +50,8 @@ struct mask {
 /* The kind of weights that the caller asks for, numbered as in attnkit_weights_kind. */
 enum weights_kind { WEIGHTS_NONE, WEIGHTS_SOFTMAX, WEIGHTS_BIASED, WEIGHTS_CAPPED, WEIGHTS_SCALED };
 
-/* The options of a call. scale_log2 and the options that only set the end of a row's keys are in
- * struct attention. */
+/* The options of a call. scale_log2, and options that only say where the keys of a row end, such as
+ * the lengths, are in struct attention instead. */
 struct extras {
     bool any; /* whether any option below is used; sinks and weights do not count, because they come
                  after the walk over the keys */
@@ -212,9 +212,9 @@ struct chunk_run {
     double *total; /* total over the chunks before this run; after joining, also over the chunks of
                     * this run */
     float *states;
-    int64_t step, first_chunk; /* first_chunk: number of chunks before this run, from the first
-                                * chunk that the item needs on. The index of the run's first chunk
-                                * is at least this number */
+    int64_t step, first_chunk; /* first_chunk: how many of the chunks that the item needs come
+                                * before this run. The index of the run's first chunk is at least
+                                * this number */
     int count;
     bool begins; /* this run has the first chunk: the total holds nothing yet */
     bool ends;   /* this run has the last chunk: the result is written, and the total has no meaning

@@ -280,8 +280,8 @@ bool attnkit_bias_lines_differ(const struct attention *a)
     return a->extras.slopes || a->extras.bias_scales || attnkit_heads_differ(a);
 }
 
-/* Returns x times log2 e if in_log2, else x. The scores to which x is added have the same factor.
- */
+/* Returns x times log2 e if in_log2, else x. x is a number that is added to scores, or a factor of
+ * such numbers. If in_log2, the scores are also multiplied by log2 e. */
 static float with_unit(float x, bool in_log2)
 {
     return in_log2 ? (float)((double)x * LOG2_E) : x;

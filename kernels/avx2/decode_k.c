@@ -356,8 +356,8 @@ score_copied_rows(const struct panel *panel, struct scores *scores, const int ro
     }
 }
 
-/* The function is not inlined, so that gcc compiles the code for rows in place as if there were no
- * copies. */
+/* The function is not inlined, so that gcc compiles the code that reads rows in place as if there
+ * were no copies. */
 static __attribute__((noinline)) void score_copies(const struct panel *panel, struct scores *scores)
 {
     switch (computed_rows(panel)) {

@@ -6,8 +6,8 @@
  *
  * Lanes are keys. K is transposed in registers, 4 keys x 4 d at a time, so that a score stays one
  * chain over d. A tile has 16 keys for 1 or 2 rows, and 8 keys for more rows. Registers: at most 8
- * sums, 4 vectors of q and 8 of K take 20 of 32. 4 d of 4 keys take 4 loads, 8 trn, and 4 fmla for
- * each row.
+ * sums, 4 vectors of q and 8 of K take 20 of 32. 4 elements of each of 4 keys take 4 loads, 8 trn,
+ * and 4 fmla for each row.
  */
 #include "kernels/neon/decode.h"
 

@@ -111,7 +111,7 @@ static void softmax(float *s, int lanes, int keys, const int32_t *visible, float
     split_weights(s, lanes, keys, is_short, rescale, st->row_sum, to);
 }
 
-/* Returns the sum over the keys for one lane of `parts` and one column of V. */
+/* Returns the sum over the keys of the products of one lane of `parts` and one column of V. */
 static float column_sum(const float *parts, int lanes, const struct rows *v, int64_t c, int keys,
                         bool is_short)
 {

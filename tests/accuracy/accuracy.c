@@ -225,8 +225,9 @@ static struct worst judge_stored_lengths(const struct storage *as, const struct 
     return w;
 }
 
-/* Quantised V is often exactly 0, even for the key that has nearly all the weight. So E is measured
- * in oracle_element.unit, and is at most 4 for the seeds in settings.c. For most other seeds, E of
+/* Quantised V is often exactly 0, even for the key that has nearly all the weight. The result then
+ * comes from the other keys, whose scores the usual unit hardly counts. So E is measured in
+ * oracle_element.unit. It is at most 4 for the seeds in settings.c. For most other seeds, E of
  * "rising maximum" is between 4 and 8, for every type, even f32. The reason is that the scores of
  * row 0 are large, and that nearly all products of such a score have the same sign. */
 static void storage_is_accurate(void **state)

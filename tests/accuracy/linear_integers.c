@@ -173,7 +173,7 @@ static void rounding_modes_of_the_caller_change_no_bit(void **state)
 
 /* --- The bound -------------------------------------------------------------------------------- */
 
-/* An element y, its bias, and the row of x and the row of w that make it, widened. */
+/* An element y, its bias, and the row of x and the row of w that make it, both as binary32. */
 struct row {
     int64_t in_dim;
     const float *x, *w;

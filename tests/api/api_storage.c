@@ -492,14 +492,13 @@ static void integers_need_scales_of_32_elements(void **state)
          {SET(groups.storage.k_scale_group, 8)}},
         {"flags has ATTNKIT_INTEGERS, but k_scale_group is 48: must be a multiple of 32",
          {SET(args.head_dim, 96), SET(groups.storage.k_scale_group, 48)}},
-        {"flags has ATTNKIT_INTEGERS, but k_scale_group is 0 and head_dim 40: must be a multiple "
-         "of "
-         "32",
+        {"flags has ATTNKIT_INTEGERS and k_scale_group is 0, but head_dim is 40: must be a "
+         "multiple of 32",
          {SET(args.head_dim, 40), SET(groups.storage.k_scale_group, 0)}},
         {"flags has ATTNKIT_INTEGERS, but v_scale_group is 16: must be a multiple of 32",
          {SET(groups.storage.v_scale_group, 16)}},
-        {"flags has ATTNKIT_INTEGERS, but v_scale_group is 0 and value_dim 80: must be a multiple "
-         "of 32",
+        {"flags has ATTNKIT_INTEGERS and v_scale_group is 0, but value_dim is 80: must be a "
+         "multiple of 32",
          {SET(args.value_dim, 80)}},
         {"flags has ATTNKIT_INTEGERS, but v_scale_group is 16", /* also if there is nothing to do */
          {SET(groups.storage.v_scale_group, 16), SET(args.kv_len, 0)}},

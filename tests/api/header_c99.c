@@ -47,7 +47,7 @@ static attnkit_status attend(const attnkit_exec *exec, float *out, char *message
     return attnkit_attention(&args, exec, message);
 }
 
-/* Makes a call that has nothing to do. Its groups ask for no option. */
+/* Makes a call that has nothing to do. Its groups of options are present, but empty. */
 static int attend_to_nothing(const attnkit_exec *exec, char *message)
 {
     static const attnkit_type type = ATTNKIT_BF16;
@@ -196,7 +196,8 @@ static int plan_nothing(const attnkit_exec *exec, char *message)
            attnkit_layer_run(NULL, &layer_data, exec, message);
 }
 
-/* Enables the last unit of the list. The unit can then run if and only if the call succeeds. */
+/* Enables the last unit of the list. attnkit_unit_get must then say that the unit can run if and
+ * only if attnkit_enable has succeeded. */
 static int enable_unit(char *message)
 {
     attnkit_unit_info unit;

@@ -830,7 +830,7 @@ class Refusals(RunTest):
     def test_dims_that_do_not_fit(self):
         mask = ("--mask", "bad.npy", "--mask-kind", "attend", "--mask-dims")
         bad = np.ones((BATCH, ROWS, KEYS), bool)
-        self.refuse_array("has rank 3: must be as many letters", bad, *mask, "bk")
+        self.refuse_array("has rank 3: must have a letter for each dimension", bad, *mask, "bk")
         self.refuse_array("rank 3", bad, *mask, "bhqk")
         self.refuse_array("batch there must be 1 or 2, not 3", bad.swapaxes(0, 1).copy(), *mask,
                           "bqk")

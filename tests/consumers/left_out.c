@@ -40,6 +40,6 @@ static int check(uint32_t flag, attnkit_type type, const char *part)
 
 int main(void)
 {
-    return check(ATTNKIT_BF16_PRODUCTS, ATTNKIT_BF16, "(part products)") +
-           check(ATTNKIT_INTEGERS, ATTNKIT_Q8_0, "(part integers)");
+    return check(ATTNKIT_BF16_PRODUCTS, ATTNKIT_BF16, "the part products") +
+           check(ATTNKIT_INTEGERS, ATTNKIT_Q8_0, "the part integers");
 }

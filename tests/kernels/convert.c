@@ -314,15 +314,15 @@ static void expect_group(const float *x, int64_t n, float scale, const int8_t *b
 {
     for (int64_t i = 0; i < n; i++) {
         if (bytes[i] != model_byte(x[i], scale))
-            fail_msg("%a by a scale of %a is %d, not %d", (double)x[i], (double)scale, bytes[i],
-                     model_byte(x[i], scale));
+            fail_msg("%a with a scale of %a becomes %d, not %d", (double)x[i], (double)scale,
+                     bytes[i], model_byte(x[i], scale));
         if (isfinite(scale) != isfinite(again[i]))
-            fail_msg("%a by a scale of %a comes back as %a", (double)x[i], (double)scale,
+            fail_msg("%a with a scale of %a comes back as %a", (double)x[i], (double)scale,
                      (double)again[i]);
         /* The error is at most half a step, plus the roundings of scale and quotient. */
         if (scale >= 0x1p-14f && fabsf(x[i]) <= 127.0f * scale && isfinite(scale) &&
             fabs((double)x[i] - (double)again[i]) > 0.50002 * (double)scale)
-            fail_msg("%a by a scale of %a comes back as %a", (double)x[i], (double)scale,
+            fail_msg("%a with a scale of %a comes back as %a", (double)x[i], (double)scale,
                      (double)again[i]);
     }
 }

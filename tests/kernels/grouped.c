@@ -4,12 +4,13 @@
  * from the number of its case (drawn.h). On each instruction set and with each unit, out and lse
  * must have the bits of the scalar reference, with one thread and with several, and in every
  * rounding mode of the caller. Every third call is also compared with the oracle if it has no
- * cells: each element of the reference must be inside the bound that tests/oracle/oracle.c derives.
- * Strange numbers are infinities, NaN and numbers that count as 0. Calls with strange numbers are
- * compared with the reference and with the oracle. Scores are also compared with C functions that
- * imitate the instructions for bf16 (tests/units/models.h). If a program has to enable a unit, the
- * library tries the unit's tiles before it uses the unit (dispatch/cpu/probe_groups.c). The tests
- * check that this trial finds a single wrong bit.
+ * cells: each element of the reference must be inside the bound that tests/oracle/oracle.c derives,
+ * unless V is so large that a sum may overflow (LARGEST_MEAN). Strange numbers are infinities, NaN
+ * and numbers that count as 0. Calls with strange numbers are compared with the reference and with
+ * the oracle. Scores are also compared with C functions that imitate the instructions for bf16
+ * (tests/units/models.h). If a program has to enable a unit, the library tries the unit's tiles
+ * before it uses the unit (dispatch/cpu/probe_groups.c). The tests check that this trial finds a
+ * single wrong bit.
  *
  *   grouped [--isa NAME [--every N]]
  *
@@ -143,7 +144,8 @@ static void rounding_modes_of_the_caller_change_no_bit(void **state)
 /* --- The bound -------------------------------------------------------------------------------- */
 
 /* Results that have been compared with the oracle: the largest error / bound so far, for each kind
- * of result. The last rounding of a result of 16 bits uses up nearly all of the bound. */
+ * of result. Results of 16 bits are a kind of their own, because their last rounding uses up nearly
+ * all of the bound. */
 struct judged {
     double out, out_of_16_bits, lse;
     long long elements, unbounded, not_finite;

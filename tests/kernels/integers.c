@@ -140,7 +140,8 @@ static void rounding_modes_of_the_caller_change_no_bit(void **state)
 /* --- The bound -------------------------------------------------------------------------------- */
 
 /* Results that have been compared with the oracle: the largest error / bound so far, for each kind
- * of result. The last rounding of a result of 16 bits uses up nearly all of the bound. */
+ * of result. Results of 16 bits are a kind of their own, because their last rounding uses up nearly
+ * all of the bound. */
 struct judged {
     double out, out_of_16_bits, lse;
     long long elements, unbounded, not_finite;

@@ -347,7 +347,7 @@ static void a_cache_can_be_left_as_it_is(void **state)
 
 /* -------------------------------------------------------------------- heads, rows and threads */
 
-/* Repeats the rows of each KV head's weights for each query head of its group. */
+/* Repeats the `floats` numbers of each KV head, once for each query head of its group. */
 static float *repeat_heads(const float *w, int64_t kv_heads, int64_t group, int64_t floats)
 {
     float *const all = malloc((size_t)(kv_heads * group * floats) * sizeof *all);

@@ -3,8 +3,10 @@
 """Compiles and runs the programs of docs/tutorial.md. A program is all C code of the page up to a main function,
 without earlier main functions. The text after a program on the page is its output.
 
-    tests/repository/tutorial.py LIBRARY COMPILER...    shared library; how the build calls its compiler
+    tests/repository/tutorial.py LIBRARY COMPILER...            compares the programs' output with the page
     tests/repository/tutorial.py --write LIBRARY COMPILER...    writes the programs' output into the page
+
+LIBRARY is the shared library. COMPILER... is the command by which the build calls its compiler.
 """
 
 import re
@@ -39,7 +41,7 @@ def programs(page):
             if MAIN.search(text):
                 program, code = code, MAIN.sub("", code)
     if program is not None or len(found) < 5:
-        sys.exit(f"tutorial.py: {len(found)} programs with a block of output")
+        sys.exit(f"tutorial.py: only {len(found)} programs, or no block with the output of the last program")
     return found
 
 

@@ -25,8 +25,9 @@ def tables(library):
 
 
 def run_under_wine(folder, program, probe, isas=None):
-    """Runs `program`, which must run on `isas`, or on every instruction set of this CPU. Runs `probe`, unless it is
-    None, on each of these sets. The DLL is in `folder`. Returns the instruction sets."""
+    """Runs `program`, which must run on every instruction set of this CPU. If `isas` is given, it must run only
+    on those in `isas`. Runs `probe`, unless it is None, on each of these sets. The DLL is in `folder`. Returns the
+    instruction sets."""
     environment = dict(os.environ, WINEPREFIX=str(ROOM / "wine"), WINEDEBUG="-all", WINEPATH=str(folder))
     wanted = [isa for isa in consumers.isas_here() if not isas or isa in isas]
     try:
@@ -38,7 +39,7 @@ def run_under_wine(folder, program, probe, isas=None):
         if os.path.exists(WINESERVER):
             subprocess.run([WINESERVER, "-k"], env=environment, check=False)  # wineserver may have ended already
     if set(ran) != set(wanted):
-        raise Failed(f"under Wine it ran on {ran} only")
+        raise Failed(f"under Wine the program ran only on {ran}")
     return ran
 
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The models that models.h describes. A sum of two numbers is computed in binary64 with rounding to
- * odd. Rounding this sum to 24 bits then gives the same result as rounding the exact sum. The other
- * steps are integer arithmetic on the bits of the sum.
+ * odd. Rounding this sum to 24 bits then gives the same result as rounding the exact sum. Products
+ * of two elements are exact in binary64. Numbers are rounded to 24 bits by integer arithmetic on
+ * their bits. Only BFMLALB and BFMLALT are computed by fmaf.
  */
 #include "tests/units/models.h"
 

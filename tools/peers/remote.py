@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Controls the candidates' processes from the measuring process. A signal stops every process that is not being
-measured, with all its threads. If a process dies or hangs, this counts as its answer."""
+measured, with all its threads. If a process dies or hangs, its command raises Cannot, like a command that fails."""
 
 import os
 import signal

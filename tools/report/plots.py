@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the plots of a history: the percentage of a row or of a family of rows over its runs, and the roofline of an
-instruction set. A fall is a red triangle that points down. A rise is a green triangle that points up. Readers can tell
-them apart without the colours.
+"""Draws the plots of a history: the percent of its roof that a row, or each row of a family, reaches in each run, and
+the roofline of an instruction set. A fall is a red triangle that points down. A rise is a green triangle that points
+up. Readers can tell them apart without the colours.
 """
 
 from statistics import median

@@ -159,8 +159,8 @@ static bool set_up(const struct revision *revision)
     return step(revision, words);
 }
 
-/* Compiles the library and the worker. The command names the worker, because a build without the
- * benches does not build the worker by default. */
+/* Compiles the library and the worker. The second command names the worker, because a build without
+ * the benches does not build the worker by default. */
 static bool compile(const struct revision *revision)
 {
     const char *const words[] = {"meson", "compile", "-C", revision->build, NULL};

@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) void add_four_keys(const int16_t *c
     }
 }
 
-/* Adds the sums of row r and a block of columns to the block's columns of o. */
+/* Multiplies a block of columns of o by `rescale`, and adds the block's sums times `scale`. */
 static inline __attribute__((always_inline)) void add_to_out(float *o, float rescale, float scale,
                                                              const __m512i sum[HALF])
 {

@@ -82,7 +82,7 @@ static inline __attribute__((always_inline)) void add_block_of_tile(const struct
         int16x4_t n[PANEL_ROWS];
         for (int r = 0; r < rows; r++)
             n[r] = vld1_s16(integers_of(panel->q[r], k->dim) + e);
-        add_element(at, n, sum, 0, rows); /* q has elements 0, 2, 1 and 3 of each four */
+        add_element(at, n, sum, 0, rows); /* q has each four elements in the order 0, 2, 1, 3 */
         add_element(at + 2 * TILE_KEYS, n, sum, 1, rows);
         add_element(at + TILE_KEYS, n, sum, 2, rows);
         add_element(at + 3 * TILE_KEYS, n, sum, 3, rows);

@@ -57,8 +57,8 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
                                  enable_gqa: bool = False) -> torch.Tensor:
     """Attention with the signature of torch.nn.functional.scaled_dot_product_attention, always by attnkit.
 
-    This function also takes calls that are left to PyTorch after activate(): rows of value with another length than
-    rows of query, and any number of dimensions.
+    This function also takes calls that activate() leaves to PyTorch: rows of value with another length than rows of
+    query, and any number of dimensions.
 
     Shapes: query [..., heads, L, E], key [..., kv_heads, S, E], value [..., kv_heads, S, Ev], of at least 2 dimensions.
     The dimensions before L and S repeat as in PyTorch. attn_mask is bool, true where a row sees a key, or numbers that

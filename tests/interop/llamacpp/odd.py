@@ -29,7 +29,7 @@ def other_ggml(build, name, file, old, new):
     for path in (source / "CMakeLists.txt", *(source / "src").glob("*.h")):
         shutil.copy(path, made / path.relative_to(source))
     text = (made / file).read_text()
-    assert text.count(old) == 1, f"{file} has not one {old!r}"
+    assert text.count(old) == 1, f"{file} must have {old!r} exactly once"
     (made / file).write_text(text.replace(old, new))
     return builds.backend(build, f"backend-{name}", made)
 

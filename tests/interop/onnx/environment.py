@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a virtual environment with the packages of requirements.txt in the user's cache folder. Each version of
+"""Makes a virtual environment in the user's cache folder, with the packages of requirements.txt. Each version of
 requirements.txt and of Python has its own environment."""
 
 import fcntl

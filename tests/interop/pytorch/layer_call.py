@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls attnkit's multi-head attention layer on NumPy arrays. Weights are packed once. A call takes the fields of
-attnkit_layer_args, of its rotation and of its attention as keyword arguments.
+"""Calls attnkit's multi-head attention layer on NumPy arrays. Weights are packed once. The keyword arguments
+of a call are fields of attnkit_layer_args and of its attention, and a dict of the fields of its rotation.
 """
 
 import ctypes
@@ -49,8 +49,9 @@ class Layer:
                   ctypes.c_size_t(bytes.value), self.exec)
 
     def call(self, name, *arguments):
-        """Calls a function with structs. If the function returns a size, also passes a reference for the size. If
-        attnkit refuses the call, raises an exception with its message."""
+        """Calls a function. Structs are passed by reference. If the function returns a size, the last argument is
+        passed by reference, too, and receives the size. If attnkit refuses the call, raises an exception with its
+        message."""
         message = ctypes.create_string_buffer(MESSAGE_SIZE)
         answered = name.endswith(("_size", "_workspace"))
         last = len(arguments) - 1

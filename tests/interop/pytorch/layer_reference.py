@@ -7,9 +7,9 @@ Below, u is 2^-24, |.| is taken element by element, and e is the error bound of 
   rotation         (e0 + e1) with |cos| and |sin| as factors, and 4 u (|x0 cos| + |x1 sin|): 1 rounding
                    for the table, 2 for product and sum, 1 more for products of errors; the angles
                    add 2^-40 (|x0| + |x1|)
-  scores           P_j = scale sum_d e_q |k| + (|q| + e_q) e_k is added to the roundings of the score:
-                   eta_j of reference.py, which is in units of u, grows by P_j / u. S_j is computed
-                   from |q| + e_q and |k| + e_k
+  scores           the bound of reference.py for |q| + e_q and |k| + e_k, and
+                   P_j = scale sum_d e_q |k| + (|q| + e_q) e_k. reference.py counts errors of a
+                   score in units of u, so its eta_j grows by P_j / u
   values           the bound of reference.py for |v| + e_v, and sum w_j e_v
   mean             the mean of the bounds, and (heads + 2) u of the mean of the weights
 
@@ -127,7 +127,7 @@ def mean_of(weights):
 
 def expected(case):
     """Computes the expected results of a case of layers.py. size is the sum of the magnitudes that the output
-    projection adds: |result of attention| |W_O|ᵀ + |b_o|. layer_compare.py divides errors by u size."""
+    projection adds: |result of attention| |W_O|ᵀ + |b_o|. layer_compare.py divides errors by u times size."""
     weights = case.weights
     q = heads_of(linear(exact(case.x), weights["w_q"], weights.get("b_q")), case.q_heads)
     q = rotate(q, case.rope, case.positions)

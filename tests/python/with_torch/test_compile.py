@@ -107,8 +107,8 @@ class Compile(unittest.TestCase):
             yield "AOTInductor", torch._inductor.aoti_load_package(file)
 
     def test_ahead_of_time(self):
-        """A program that is compiled ahead of time calls PyTorch's function by its address. So attnkit's op runs on
-        attnkit, and scaled_dot_product_attention stays PyTorch's."""
+        """A program that is compiled ahead of time calls PyTorch's function by its address, so activate() does not
+        send it to attnkit. attnkit's own op runs on attnkit."""
         tensors = drawn_qkv(kv_heads=2)
         for function, calls in ((with_options, 1), (by_sdpa, 0)):
             for name, program in self.programs(function, tensors):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the samples of PyTorch's own tests: all calls of scaled_dot_product_attention without dropout in PyTorch's
-OpInfo database, in float32, bfloat16 and float16. Results must keep to the tolerances of the database. A gradient may
-have little more than twice the error of PyTorch's gradient. Each sample runs on attnkit twice: by the registry, and by
-attnkit.torch.scaled_dot_product_attention. The counts of samples are printed."""
+OpInfo database, in float32, bfloat16 and float16. Results must keep to the tolerances of the database. The error of a
+gradient may be at most a little more than twice the error of PyTorch's gradient. Each sample runs on attnkit twice: by
+the registry, and by attnkit.torch.scaled_dot_product_attention. The counts of samples are printed."""
 
 import unittest
 
@@ -34,8 +34,8 @@ class OpInfo(unittest.TestCase):
     """Compares with the formula in float64. Every result has to be inside the tolerances.
 
     PyTorch's gradients do not keep to the tolerances, with attnkit or without. A gradient may be off by the sum of
-    three errors: twice the error of PyTorch's gradient, 4 epsilons of the gradient's type, and a float32 epsilon for
-    each unit of the largest score. The second and the third error are relative to the largest element of the exact
+    three errors: twice the error of PyTorch's gradient, 4 epsilons of the gradient's type, and the largest score
+    times the epsilon of float32. The second and the third error are relative to the largest element of the exact
     gradient. The third error occurs because PyTorch's backward op computes the scores again, with other roundings than
     attnkit."""
 

@@ -123,8 +123,8 @@ static const void *later(const void *data)
     return data ? ATTNKIT_LATER : NULL;
 }
 
-/* A copy of a call without its pointers, except for the packed weights, and memory for the groups
- * of this copy. */
+/* Copies of the structs of a call. In the copies, ATTNKIT_LATER takes the place of each address of
+ * a tensor or array. Only the packed weights keep their address. */
 struct forgotten {
     attnkit_layer_args args;
     attnkit_attention_args attention;

@@ -32,8 +32,8 @@ static bool check_dims(const struct run_mask *mask)
 {
     if (!mask->dims || (int)strlen(mask->dims) == mask->array.rank)
         return true;
-    return complain("%s-dims is '%s', %s has rank %d: must be as many letters", mask->option,
-                    mask->dims, mask->file, mask->array.rank);
+    return complain("%s-dims is '%s', but %s has rank %d: must have a letter for each dimension",
+                    mask->option, mask->dims, mask->file, mask->array.rank);
 }
 
 /* Returns whether each size but the last size is 1 or the size of this dimension in the call. */
@@ -134,7 +134,7 @@ static bool read_bits(struct run *run)
 {
     const int64_t kv_len = run->args.kv_len, whole = kv_len / 8 + (kv_len % 8 != 0);
     if (!read_mask(&run->bits, 1u << NPY_U8, &run->args) ||
-        !check_last(&run->bits, "number of bytes with a bit for each key", whole))
+        !check_last(&run->bits, "number of bytes for the bits of all keys", whole))
         return false;
     const int64_t bytes = last_size(&run->bits);
     run->visibility.mask_bits = tensor_of(&run->bits, ATTNKIT_BITS);

@@ -22,8 +22,8 @@ void run_share_options(struct run_options *values, struct option options[RUN_SHA
          "see the keys from position - LEFT to position + RIGHT; -1 is no bound", &values->window},
         {"--keep-first", "N", "with --window, also see the first N keys", &values->keep_first},
         {"--kv-len", "N[,N...]",
-         "see only the first N keys: one N, or one for each batch entry. For\n"
-         "bottom-right, N is the number of keys",
+         "see only the first N keys: one N, or one for each batch entry. The\n"
+         "positions of bottom-right then count only these N keys",
          &values->kv_len},
         {"--q-docs", "FILE",
          "numbers of documents, int32 or int64, [rows of q] or [batch, rows of q]: a\n"

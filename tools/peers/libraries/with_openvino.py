@@ -68,8 +68,8 @@ def compile_for(model, setting, precision):
 
 
 def biases(workload, dtype, folded):
-    """Returns a list with the array that is added to scores, or an empty list. The array is a dense mask, or has minus
-    infinity where there is no key, as [batch, 1, 1, kv_len]."""
+    """Returns a list with the array that is added to scores, or an empty list. The array is a dense mask, or
+    [batch, 1, 1, kv_len] with minus infinity where there is no key."""
     if workload.mask:
         return [mask_of(workload, dtype, folded)]
     if not workload.padded:
