@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts rows of 16-bit types, byte types and TYPE_Q8_0 to binary32 and, except for TYPE_F8_E4M3,
- * from binary32, an element at a time. Converts tiles of K to binary32. The convert.c of every
- * other folder must give the same bits. blocks.c has the other types of blocks.
+ * Converts rows of 16-bit types, byte types and TYPE_Q8_0 to binary32 and from binary32, an element
+ * at a time. Rows of TYPE_F8_E4M3 are only converted to binary32. Converts tiles of K to binary32.
+ * The convert.c of every other folder must give the same bits. blocks.c has the other types of
+ * blocks.
  */
 #include "kernels/scalar/scalar.h"
 
