@@ -137,7 +137,7 @@ void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_ro
  * If this range is as long as `keys` and its keys lie in order, the heads share K and V of `next`,
  * and the rows to prefetch are only this head's part.
  *
- * If K is tiled, keys.first must begin a tile, and block->k has an address for each TILE_KEYS keys
+ * If K is tiled, keys.first must begin a tile, and block->k gets a tile for each TILE_KEYS keys
  * from keys.first on. A tile without a seen key is replaced by a tile with a seen key. block->v
  * then has a row of zeros for each key that is not seen. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
