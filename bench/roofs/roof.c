@@ -77,8 +77,8 @@ double roof_speed(const struct roof *roof, double seconds)
     return roof->work / (seconds / pool_threads(roof->pool));
 }
 
-/* Runs several bursts and returns the shortest time of a burst per thread, because other programs
- * can only make a burst longer. */
+/* Runs several bursts. Returns the processor time of the shortest burst divided by the number of
+ * threads. It takes the shortest burst because other programs can only make a burst longer. */
 static double best_seconds(struct roof *roof)
 {
     double best = 1e9;
@@ -128,8 +128,8 @@ bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t siz
     *roof = (struct roof){.loops = find_loops(isa), .pool = pool};
     roof->size = size / READ_STEP * READ_STEP;
     roof->piece = (size < MAX_PIECE ? size : MAX_PIECE) / step * step;
-    /* The number of pieces is odd. If it were even, bursts 0, 2, 4, ... would never read pieces 1,
-     * 3, 5, ...
+    /* The number of pieces is odd. If it were even, every other burst would always read the same
+     * half of the pieces: bursts 0, 2, 4, ... would never read pieces 1, 3, 5, ...
      */
     if (roof->size / roof->piece % 2 == 0)
         roof->size -= roof->piece;

@@ -34,7 +34,7 @@ static const struct workload workloads[] = {
     {"B1_H12_L1024_D64", F32, 1, QUICK, false},
     {"B8_H12_L384_D64_pad", F32, 1, QUICK, false},
     {"B1_H20_L448x1500_D64", F32, 1, QUICK, false},
-    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* to be compared with D80 .. L1023 below */
+    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* for comparison with the next 7 rows */
     {"B1_H12_L1024_D80", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D96", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D112", F32, 1, NEVER_QUICK, false},

@@ -25,7 +25,7 @@ struct tensor {
     bool paged;        /* count[0] is a number of pages */
     bool tiled;        /* a row is a tile, as attnkit_lay_in_tiles makes it */
     int64_t stride[3]; /* bytes; 0 along a dimension of size 1 */
-    int64_t below;     /* bytes before the address */
+    int64_t below;     /* bytes that lie before the address, because of negative strides */
     int64_t span;      /* bytes from the first row to the end of the last row; 0: no rows */
 };
 

@@ -72,8 +72,9 @@ static inline int64_t wide_dim(const struct attention *a)
 /* Returns K and V of `keys`, which are a part of the block at key `first`, as words of struct
  * grouped_kernels in `wide`. Row i of K has the words of key i. The words of group i of V begin at
  * row i * (GROUP_PRODUCTS / kernels->grouped->elements). Keys, rows and groups are counted from the
- * beginning of the block. Words are written only from the group of the first of `keys` to the quad
- * of the last of `keys`. In this range, keys that are not in `keys` have words of 0. */
+ * beginning of the block. For K and for V, words are written only from the beginning of the group
+ * with the first of `keys` to the end of the quad with the last of `keys`. In this range, keys that
+ * are not in `keys` have words of 0. */
 struct block attnkit_grouped_block(const struct attention *a, const struct kernels *kernels,
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);
@@ -129,13 +130,16 @@ int64_t attnkit_row_floats(const struct attention *a);
 void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_room *room);
 
 /* Points `block` to the rows of the keys that are in `keys` and in `seen`. `keys` is within one
- * block, and `seen` counts keys from keys.first. If block->far, also points to the rows to
- * prefetch: V of the block and K of `next`. If room->turns > 1, `next` is a range of keys of the
- * first head among the heads that prefetch together. In that case, if `next` is as long as the
- * block and the keys of `next` lie in order, the rows to prefetch are this head's part of K and V
- * of `next` instead. No other row is touched. If K is tiled, keys.first begins a tile, and K has a
- * tile for each TILE_KEYS keys from there on. A tile without a seen key is replaced by a tile with
- * a seen key. V has a row of zeros for each key that is not seen. */
+ * block, and `seen` counts keys from keys.first. No other row is read.
+ *
+ * If block->far, also points to the rows to prefetch: V of the block and K of `next`. If several
+ * heads prefetch together (room->turns > 1), `next` is a range of keys of the first of these heads.
+ * If this range is as long as `keys` and its keys lie in order, the heads share K and V of `next`,
+ * and the rows to prefetch are only this head's part.
+ *
+ * If K is tiled, keys.first must begin a tile, and block->k gets a tile for each TILE_KEYS keys
+ * from keys.first on. A tile without a seen key is replaced by a tile with a seen key. block->v
+ * then has a row of zeros for each key that is not seen. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
                            struct key_range keys, struct key_set seen, struct key_range next,
                            struct row_room *room, struct decode_block *block);

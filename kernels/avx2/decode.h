@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The structs that the parts of the decode tile share, prefetches in the course of other work, and
- * the conversion of bytes with scales. decode.c calls the parts in order.
+ * The structs that the parts of the decode tile share, functions that prefetch in the course of
+ * other work, and the conversion of bytes with scales. decode.c calls the parts in order.
  */
 #ifndef ATTNKIT_AVX2_DECODE_H
 #define ATTNKIT_AVX2_DECODE_H

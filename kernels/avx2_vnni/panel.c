@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prefill with integers, by VPDPWSSD of AVX-VNNI: one instruction adds the two products of each of
- * 8 lanes. No sum overflows. The loops are in kernels/vectors/integers/panel.h.
+ * Prefill with integers, by VPDPWSSD of AVX-VNNI: in each of 8 lanes, one instruction multiplies
+ * two pairs of 16-bit integers and adds both products to the 32-bit sum of the lane. No sum
+ * overflows. The loops are in kernels/vectors/integers/panel.h.
  *
  * A register tile has 4 keys or columns x 3 vectors: 12 integer sums, 3 vectors of words and a
  * broadcast take all 16 ymm. So the binary32 numbers to which the integer sums are added are in L1.
@@ -10,7 +11,7 @@
  */
 #include "kernels/avx2/integers/panel.h"
 
-/* The assembly keeps the sum in its register. */
+/* The assembly makes the compiler keep each sum in one register. */
 static inline __attribute__((always_inline)) __m256i dot(__m256i sum, __m256i x, __m256i w,
                                                          const int part)
 {

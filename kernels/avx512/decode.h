@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The structs that the parts of the decode tile share, and prefetches in the course of other work.
- * decode.c calls the parts in order.
+ * The structs that the parts of the decode tile share, and functions that prefetch in the course of
+ * other work. decode.c calls the parts in order.
  */
 #ifndef ATTNKIT_AVX512_DECODE_H
 #define ATTNKIT_AVX512_DECODE_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prefill with integers, by VPDPWSSD of AVX512_VNNI: one instruction adds the two products of each
- * of 16 lanes. No sum overflows. The loops are in kernels/vectors/integers/panel.h.
+ * Prefill with integers, by VPDPWSSD of AVX512_VNNI: in each of 16 lanes, one instruction
+ * multiplies two pairs of 16-bit integers and adds both products to the 32-bit sum of the lane. No
+ * sum overflows. The loops are in kernels/vectors/integers/panel.h.
  *
  * A register tile of scores has 3 keys x 4 vectors: 12 sums, 12 scores, 4 vectors of q and a
  * broadcast take 29 of 32 zmm. A tile of columns has 4 columns x 4 vectors. One word (two 16-bit
@@ -9,7 +10,7 @@
  */
 #include "kernels/avx512/integers/panel.h"
 
-/* The assembly keeps the sum in its register. */
+/* The assembly makes the compiler keep each sum in one register. */
 static inline __attribute__((always_inline)) __m512i dot(__m512i sum, __m512i x, __m512i w,
                                                          const int part)
 {

@@ -19,7 +19,7 @@
 enum {
     GATHER_PARTS = 2,     /* number of parts that take as long as putting a block of rows into
                            * scratch */
-    NEAR_BYTES = 1 << 22, /* bytes; a matrix with more bytes is neither in L1 nor in L2 */
+    NEAR_BYTES = 1 << 22, /* bytes; a larger matrix is expected outside L1 and L2 */
 };
 
 /* -------------------------------------------------------------------------------- packing */

@@ -48,7 +48,7 @@ static inline int8x8_t load_word(const float *from)
     return vreinterpret_s8_f32(vld1_dup_f32(from));
 }
 
-/* The assembly keeps the sum in its register. */
+/* The assembly makes the compiler keep each sum in one register. */
 static inline __attribute__((always_inline)) int32x4_t add_dot(int32x4_t sum, int8x16_t x,
                                                                int8x8_t w)
 {

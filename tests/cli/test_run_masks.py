@@ -349,7 +349,7 @@ class Visible(RunTest):
                    visible=q_docs[0][:, None] == kv_docs[0])
 
     def test_masked_means_absent(self):
-        """NaN in masked keys does not reach the results."""
+        """NaN in K and infinity in V of masked keys do not reach the results."""
         self.arrays["k"][:, :, 5:] = np.nan
         self.arrays["v"][:, :, 5:] = np.inf
         self.save(**self.arrays)
@@ -596,7 +596,7 @@ class Types(RunTest):
 
 
 class Cells(RunTest):
-    """Compares a cache of cells, with keys in any order, with a cache in which each key lies at its index."""
+    """Compares a cache of cells, whose keys lie in any order, to a cache in which each key lies at its index."""
 
     ORDERS = np.array([[7, 8, 9, 3, 4, 5, 6], [3, -1, 0, 10, 5, -1, 6]])
 

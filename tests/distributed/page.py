@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the programs of docs/distributed.md. The two programs that have a command on the page run by this command, on 2
-ranks. A program with a text on the page must print this text. The lines at the top of the page, which have neither, run
-by torchrun on 2 ranks, and the program of the cost model runs in one process.
+"""Runs the programs of docs/distributed.md. For two programs, the page gives the command that starts them on 2 ranks,
+and the script uses this command. The script starts the lines at the top of the page by torchrun on 2 ranks, and the
+program of the cost model in one process. A program whose output is on the page must print this output.
 
     page.py PYTHON
 

@@ -41,10 +41,11 @@ struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, 
  * the error of one rounding of every score, weight and product, and of one rounding of every
  * subnormal product. This unit assumes that |V| is about the same for all keys. If the key with
  * nearly all the weight has a V of 0, the element comes from the other keys. Then S hardly counts
- * the scores of the other keys, and the unit does not count weights that are too small to be kept.
- * element->unit covers this case. In element->unit, u (A + max(A S, sum_j w_j |v_j| S_j)) takes the
- * place of u A (1 + S), where S_j is the factor of w_j in S (struct oracle_row). The largest loss
- * of the small weights is added. No unit counts the errors of ATTNKIT_INTEGERS. */
+ * the scores of these keys. The unit also leaves out the error that arises because very small
+ * weights count as 0. element->unit covers this case. In element->unit,
+ * u (A + max(A S, sum_j w_j |v_j| S_j)) takes the place of u A (1 + S), where S_j is the factor of
+ * w_j in S (struct oracle_row). The largest possible error by weights that count as 0 is added. No
+ * unit counts the errors of ATTNKIT_INTEGERS. */
 double oracle_unit(const struct oracle_row *row, const struct oracle_element *element);
 
 /* Returns a result's error divided by its bound. The bound includes the rounding to `type`. The

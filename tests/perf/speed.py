@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times a change, even on a machine that runs other programs at the same time. The script runs `attnkit compare` of a
-build with the commit that the build is based on, and checks the floors of the benches.
+"""Times a change, even on a machine that runs other programs at the same time. The script compares a build with the
+commit that the build is based on, by `attnkit compare`, and checks the floors of the benches.
 
     tests/perf/speed.py BUILD [--limit SECONDS]
 

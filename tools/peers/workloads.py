@@ -6,7 +6,7 @@ from dataclasses import dataclass
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of an element of q and of the result
 KV_BYTES = {**BYTES, "q8_0": 34 / 32}                # bytes of an element of K and V
 WRONG = 1e-3                                         # tolerance: an output with a larger error is wrong
-WRONG_NARROW = {"bfloat16": 1e-2, "q8_0": 3e-2}      # the bound where results or factors are rounded to this type
+WRONG_NARROW = {"bfloat16": 1e-2, "q8_0": 3e-2}      # larger tolerances for calls that round numbers to these types
 SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "q8_0": "q8_0"}
 
 

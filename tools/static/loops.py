@@ -11,8 +11,8 @@ which leaves out prefetches and changes of scale that are not needed in every it
 type, if the kernel has a function for each type) with the same number of FMAs share a line of the output. The line has
 three numbers: instructions, loads into vector registers (a broadcast from memory counts as one), and loads and stores
 of spilled vectors. For each CPU model, the line also has the FMAs per cycle by llvm-mca 19, in percent of the FMAs that
-the ports of this CPU can start. Kernels of integers and units (such as avx512_bf16) have no percentage. Each figure is
-the worst figure of these loops.
+the ports of this CPU can start. Kernels of integers, and all kernels of units (such as avx512_bf16), have no
+percentage. Each figure is the worst figure of these loops.
 
 llvm-mca does not model caches, instruction fetch and store-to-load forwarding.
 

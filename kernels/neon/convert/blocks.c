@@ -151,8 +151,8 @@ static inline __attribute__((always_inline)) uint8x16_t bytes_from(const enum ty
     return vcombine_u8(bytes[0], bytes[1]);
 }
 
-/* Returns bit 4 of byte i as bit i. Each byte keeps only the bit of its place, and the sum of 8 of
- * these bytes has all 8 bits. */
+/* Returns bit 4 of byte i as bit i. Byte i of each 8 bytes becomes 2^i if its bit 4 is set, else 0.
+ * The sum of these 8 bytes then has all 8 bits. */
 static inline uint32_t fifth_bits(uint8x16_t bytes)
 {
     const uint8x8_t bit = vcreate_u8(0x8040201008040201);

@@ -24,8 +24,9 @@ struct panel {
                  block, because later panels find K and V in L1 or L2 */
 };
 
-/* The weights of a panel, and the factors of o. The weights of all rows for a key lie next to each
- * other. Row r has weights of 0 from key visible[r] on. */
+/* The weights of a panel. `rescale` has the factor by which each row's weighted sum of V is
+ * multiplied. The weights of all rows for a key lie next to each other. Row r has weights of 0 from
+ * key visible[r] on. */
 struct weights {
     _Alignas(sizeof(floats)) float p[KEY_BLOCK][PANEL_ROWS];
     float rescale[PANEL_ROWS];

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Words of one element as binary32, for the tiles of struct grouped_kernels in avx2/, avx512/ and
- * neon/. The grouped.c of an instruction set includes this file before tiles.h.
+ * Words that hold one element each, as binary32. The tiles of struct grouped_kernels in avx2/,
+ * avx512/ and neon/ read these words. The grouped.c of an instruction set includes this file before
+ * tiles.h.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_FLOATS_H
 #define ATTNKIT_VECTORS_GROUPED_FLOATS_H

@@ -140,7 +140,7 @@ class Case:
         return rounded(numbers, self.one_of(("float32", "float16", "bfloat16")))
 
     def add_bias(self, bias):
-        """Adds a bias to the scores. Elements of -infinity and missing columns mask keys."""
+        """Adds a bias to the scores. Keys with an element of -infinity or without a column are masked."""
         self.fields |= call.mask_fields("bias", bias)
         numbers = call.widened(bias).astype(np.float64)
         seen = numbers != UNSEEN

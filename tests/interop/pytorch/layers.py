@@ -72,8 +72,8 @@ class Case:
     # --------------------------------------------------- the arguments of attnkit, and the reference
 
     def one_matrix(self):
-        """Joins the weights, and the biases, of the three projections one after the other, like in_proj_weight and
-        in_proj_bias."""
+        """Joins the matrices of the three projections into one matrix, like in_proj_weight, and their biases into one
+        bias, like in_proj_bias."""
         for name in ("w", "b"):
             three = [self.given.pop(f"{name}_{part}", None) for part in "qkv"]
             if three[0] is not None:
@@ -87,7 +87,7 @@ class Case:
         self.seen = self.seen & seen
 
     def add(self, bias):
-        """Adds a float32 bias. Elements of -infinity mask keys."""
+        """Adds a float32 bias. A row does not see a key whose element in the bias is -infinity."""
         self.fields |= call.mask_fields("bias", bias)
         seen = bias > -np.inf
         self.seen, self.bias = self.seen & seen, self.bias + np.where(seen, bias, 0)

@@ -122,8 +122,9 @@ bool run_execute(struct run *run, const struct run_call *call);
 double run_now(void);
 void run_release(struct run *run);
 
-/* These functions are in run_summary.c. They print the lines about files and the call, and about
- * the speed. run_flops returns the FLOPs of attention. */
+/* These functions are in run_summary.c. run_print_files prints the lines about the files and the
+ * call. run_print_speed prints the lines about the speed. run_flops returns the FLOPs of attention.
+ * run_print_array prints the line about one array. */
 void run_print_files(const struct run_options *options, const struct run *run);
 void run_print_speed(const struct run *run, double flops);
 double run_flops(const struct run *run);

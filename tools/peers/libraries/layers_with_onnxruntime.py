@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear maps and layers with ONNX Runtime. A linear map is a MatMul, whose constant matrix is packed beforehand. A
-layer is one MatMul for q, k and v, GroupQueryAttention, and one MatMul for the output."""
+layer has three operators: one MatMul for q, k and v together, GroupQueryAttention, and a MatMul for the output."""
 
 import numpy as np
 from onnx import helper, numpy_helper

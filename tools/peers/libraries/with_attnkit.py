@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""attnkit, called through ctypes in the shared library of a build. The time of a call includes the overhead of ctypes.
+"""attnkit, in the shared library of a build, called through ctypes. The time of a call includes the overhead of ctypes.
 With several threads, each thread makes the same call for its own share. For decode, K is stored in rows or in tiles of
 16 keys. attnkit_append can write rows and tiles. A dense mask is passed as a bias.
 If a column of the table has a mode, such as "integers", its calls have the flags of this mode (FLAGS)."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy, by matmul, softmax in place, and matmul, in preallocated arrays. The query heads that share a KV head are rows
-of one matrix. A batch entry uses only its own keys. If the scores of all heads would take more than MOST_SCORES bytes,
-the heads are computed one group after the other. float16 is widened first, because BLAS lacks float16."""
+of one matrix. A batch entry uses only its own keys. A step computes one or more KV heads. Their scores take at most
+MOST_SCORES bytes, unless a single head has more. float16 is widened first, because BLAS lacks float16."""
 
 import numpy as np
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch, by scaled_dot_product_attention. For groups of query heads, a form uses enable_gqa. If the call needs no
-is_causal, a second form folds the groups into query rows. Padding is a broadcast mask, or each sequence has its own
-call. Strided tensors are used as they are. A dense mask has the type of q."""
+"""PyTorch, by scaled_dot_product_attention. Groups of query heads are computed with enable_gqa. If the call is not
+causal, a second form (forms.py) folds the groups into query rows. Padding is a broadcast mask, or each sequence has its
+own call. Strided tensors are used as they are. A dense mask has the type of q."""
 
 import numpy as np
 import torch
