@@ -39,8 +39,9 @@ constexpr char name[] = "ATTNKIT";
 
 // ------------------------------------------------------------------------------- which ops
 
-// Returns whether the backend takes the op. A program asks many times, so a reason is logged only
-// if no reason with the same text before the parentheses has been logged.
+// Returns whether the backend takes the op. A program asks many times. A reason ends with the op's
+// tensors in parentheses. The reason is logged only if no reason with the same text before the
+// parentheses has been logged.
 bool takes(const ggml_tensor *op)
 {
     static std::mutex mutex;
@@ -105,7 +106,8 @@ computer &computer_of(ggml_backend_t backend)
     return *static_cast<computer *>(backend->context);
 }
 
-// ggml calls set_n_threads before each graph, with the number of threads that the backend may use.
+// A program looks this function up by name. llama.cpp calls it before each graph, with the number
+// of threads that the backend may use.
 void set_n_threads(ggml_backend_t backend, int threads)
 {
     computer_of(backend).set_threads(threads);

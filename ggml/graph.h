@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Computes graphs of ggml by a CPU backend of ggml, in which attnkit computes the attention ops.
+// Computes graphs of ggml: attnkit computes the attention ops, and a CPU backend of ggml the other
+// ops.
 #ifndef ATTNKIT_GGML_GRAPH_H
 #define ATTNKIT_GGML_GRAPH_H
 
@@ -21,8 +22,8 @@
 namespace attnkit_ggml
 {
 
-// A CPU backend of ggml with its threads, and the data of attnkit's calls. Each backend that a
-// program makes has its own computer.
+// A CPU backend of ggml with its threads, and the data of attnkit's calls. Each attnkit backend
+// that a program makes has a computer of its own.
 class computer
 {
   public:
@@ -69,7 +70,8 @@ class computer
     ggml_abort_callback callback_ = nullptr;
     void *callback_data_ = nullptr;
     std::vector<ggml_tensor *> nodes_;
-    std::vector<std::unique_ptr<attention>> attentions_; // ops of the current graph come first
+    // The attentions of the current graph, then attentions that only larger earlier graphs used.
+    std::vector<std::unique_ptr<attention>> attentions_;
     attnkit_ggml::plans plans_;
     attnkit::workspace scratch_;
     ggml_status status_ = GGML_STATUS_SUCCESS;

@@ -20,7 +20,7 @@ struct kv_part {
 struct kv {
     struct copies copies;
     struct kv_part k, v;
-    attnkit_kv_storage storage; /* group of the call's arguments */
+    attnkit_kv_storage storage; /* group of options, to which the call's arguments point */
     int32_t *index;             /* key_index of cells, to be freed; or NULL */
 };
 

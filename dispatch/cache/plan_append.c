@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns the public arguments of an append into its plan: checks shapes, types, strides and the
- * rotation, and measures the workspace. Planning costs some nanoseconds for each tensor.
+ * rotation, and computes the size of the workspace. Planning costs some nanoseconds for each
+ * tensor.
  */
 #include "dispatch/cache/append_plan.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns the public arguments of a linear map into its plan: checks shapes, types and strides, and
- * measures the workspace. Planning costs some nanoseconds.
+ * computes the size of the workspace. Planning costs some nanoseconds.
  */
 #include "dispatch/linear/linear_plan.h"
 

@@ -4,7 +4,8 @@
  * times log2 e, and M and l are the final maximum and sum of the row. In place of the weights the
  * caller may ask for the scores at one of several stages. The loop walks over K once more, in
  * panels of query rows as in prefill.c. prefill.c and decode.c call attnkit_write_weights when M
- * and l of some rows are final. This file also averages the weights of a layer over the heads.
+ * and l of some rows are final. attnkit_average_weights takes the mean of such weights over the
+ * heads, for a layer.
  */
 #include "kernels/attention/weights.h"
 

@@ -56,8 +56,9 @@ static inline struct ahead ask_for(const char *const *row, int count, int64_t by
 
 /* Before a tile, lowers the number of cache lines for each call by 1, if the lower number is enough
  * for all tiles to come. A low number is good, because prefetches under way delay loads from L2.
- * The number is whole, because counting fractions in each call would take time. A tile that
- * prefetches many lines in a call need not call this function. */
+ * The number is whole, because counting fractions in each call would take time. If a tile
+ * prefetches many lines in a call, one line more matters little, and the tile need not call this
+ * function. */
 static inline void begin_tile(struct ahead *ahead)
 {
     if (ahead->lines > 0 && (ahead->lines - 1) * ahead->times_left >= ahead->lines_left)

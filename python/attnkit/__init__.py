@@ -21,6 +21,6 @@ __version__: str = _core.__version__
 
 
 def get_include() -> str:
-    """Returns the folder of attnkit.h, for C code that is loaded into the same process. C code finds the functions in
-    the module attnkit._core, by dlsym or ctypes."""
+    """Returns the folder of attnkit.h, for C code that is loaded into the same process. The functions are in the
+    module attnkit._core: C code finds them by dlsym, Python code by ctypes."""
     return str(Path(__file__).parent / "include")

@@ -38,7 +38,7 @@ class KVCache:
         if pages is not None and paged is None:
             raise ValueError("pages: the cache is not paged")
         if paged is not None and (paged < 1 or tiled and paged % TILE_KEYS):
-            raise ValueError(f"paged is {paged}: must be at least 1, with tiled a multiple of {TILE_KEYS}")
+            raise ValueError(f"paged is {paged}: must be at least 1, and if tiled a multiple of {TILE_KEYS}")
         self._type = number_of(type, CACHED)
         self._batch, self._capacity = batch, capacity
         self._kv = (kv_heads, head_dim, value_dim)

@@ -119,11 +119,11 @@ Raises TypeError for other types, ValueError for other numbers of arrays or othe
 constexpr const char *info = R"(info()
 --
 
-Returns a dictionary: the library's version, the instruction sets that are chosen for many rows
-(prefill) and few rows (decode), the unit that they use (unit; None: no unit), and the reason for
-this choice. The lists isas and units have an entry for each instruction set and for each unit: its
-name, the CPU features that it needs, whether it is built, whether it can run, and why. The entry of
-a unit also says whether calls use this unit (used).
+Returns a dictionary. version is the library's version. prefill and decode are the instruction sets
+that are chosen for many rows and for few rows. unit is the unit that they use, or None. reason is
+the reason for this choice. The lists isas and units have an entry for each instruction set and for
+each unit: its name, the CPU features that it needs, whether it is built, whether it can run, and
+why. The entry of a unit also says whether calls use this unit (used).
 
 Raises RuntimeError if the environment variable ATTNKIT_ISA names an instruction set that cannot
 run.)";

@@ -26,7 +26,7 @@ const char *const attention_schema =
 namespace
 {
 
-// The arguments, in the order of the schema.
+// The arguments. The constructor takes them from the stack, in the order of the schema.
 struct arguments {
     explicit arguments(const word *stack);
 

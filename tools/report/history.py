@@ -21,7 +21,7 @@ class Point:
 
 @dataclasses.dataclass
 class Change:
-    """A new level of a row, which begins with a run."""
+    """A change of a row to a new level, which begins at the run with index `run`."""
     machine: str
     row: str
     run: int          # index among the machine's runs

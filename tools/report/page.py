@@ -278,8 +278,9 @@ def section(heading, inside):
 
 def method():
     return section("How changes are found", (
-        "<p>Each row of each machine is judged alone. Candidates are the splits that separate two means best, in "
-        "the whole series of runs and in overlapping parts of it, of half the length, a quarter, and so on. A "
+        "<p>Each row of each machine is judged alone. Candidates are the splits that separate two means best. They "
+        "are looked for in the whole series of runs, and in overlapping parts of half its length, a quarter of its "
+        "length, and so on. A "
         f"split is a change if at most {plots.percent(100 * changes.LEVEL)} of {changes.PERMUTATIONS} random "
         "orders of the same runs have an equally good split. Then the runs on either side are split in the "
         "same way. Medians that differ by less than "

@@ -4,16 +4,16 @@
  * without the unit AVX-VNNI. A file defines dot and MANY_SUMS, includes this header, and puts
  * `decode` into its table. dot adds two products to each sum of 32 bits. Its parameter `sums` is
  * the number of vectors of sums to which a loop adds in turn. If there are few such vectors, the
- * latency of dot matters. For scores of K in rows, `sums` is MANY_SUMS, because each sum gets only
- * 4 vectors of products before the loop turns to other sums.
+ * latency of dot matters. For scores of K in rows it does not matter, because each sum gets only 4
+ * vectors of products before the loop turns to other sums. So `sums` is MANY_SUMS there.
  *
  * n[r] are the 16-bit integers to which row r is rounded: its elements of q for scores, its weights
  * for weighted V.
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]). A vector has 8 elements of each of two keys, so
- * K need not be transposed. A block of 8 keys takes 32 instructions that widen bytes, and for each
- * row 16 vpmaddwd and 12 additions. Then 9 more instructions for each row add up the 4 sums of each
- * key.
+ * K need not be transposed. Blocks of 32 elements of 8 keys take 32 instructions that widen bytes,
+ * and for each row 16 vpmaddwd and 12 additions. Then 9 more instructions for each row add up the 4
+ * sums of each key.
  * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
  * * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4 instructions
  * that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2 additions.

@@ -6,8 +6,8 @@
  *   input            the integer type of x in a block
  *   sums_v           the integer sums of VECTOR outputs, for ROWS_OF_SUMS rows
  *   words_v          STEP inputs of VECTOR outputs
- *   round_block      rounds Q8_BLOCK inputs, sets the beginning of their sums, returns the scale.
- *                    Writes STEP integers every ROWS_OF_SUMS * STEP places
+ *   round_block      rounds Q8_BLOCK inputs, sets the number with which their sums begin, and
+ *                    returns the scale. Writes STEP integers every ROWS_OF_SUMS * STEP places
  *   begin_sums       returns the sums before the first step of a block
  *   make_step        makes the words of a step from the bytes of a packed tile
  *   store_words      stores words as add_stored reads them
@@ -20,7 +20,7 @@
  * 1 x ONE_WIDTH or at most FEW_ROWS x FEW_WIDTH vectors. FEW_MOST is the largest number of rows
  * that few_product gets. ROWS_OF_SUMS is 1 or 2. If ROWS_OF_SUMS is 2, sums begin with 0, and ROWS
  * and FEW_ROWS are 2. If the second row of the last sums is missing, add_products and add_stored
- * read any bytes in place of this row.
+ * read bytes in its place whose values do not matter.
  *
  * The integer sums of a block stay in registers. The binary32 sums of a register tile stay in
  * registers, too, if there are enough registers. After the Q8_BLOCK / STEP steps of a block, a
@@ -96,7 +96,8 @@ struct reader {
     const char *tile[MOST_WIDTH];
 };
 
-/* Loads the scales of a block of each tile. The tiles are packed or words. */
+/* Loads the scales of a block of each tile. The tiles are packed tiles if `packed`, else words that
+ * make_words has made. */
 static inline __attribute__((always_inline)) void load_tile_scales(const struct reader *r,
                                                                    floats scale[MOST_WIDTH],
                                                                    const int vectors,

@@ -11,7 +11,8 @@ from transformers.masking_utils import causal_mask_function, prepare_padding_mas
 
 from ._pattern import recognise
 
-NEED_A_MASK = {"bloom", "falcon", "mpt"}  # get a mask in every call: by a Mask, _bypassing.py recognises attnkit
+# Models that get a mask in every call, because _bypassing.py recognises a call with attnkit by its Mask.
+NEED_A_MASK = {"bloom", "falcon", "mpt"}
 ARITHMETIC = {"add", "add_", "sub", "sub_", "rsub", "mul", "mul_", "div", "div_", "addcmul", "baddbmm", "addmm"}
 
 

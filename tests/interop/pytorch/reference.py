@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computes PyTorch's result of a case in float64, and the bound of attnkit's error.
 
-The bound follows the order of roundings in kernels/README.md, with u = 2^-24 for each rounding. x_j is the score of key
-j that enters the softmax. In units of u, the errors are:
+The bound follows the order of roundings in kernels/README.md, with u = 2^-24 for each rounding. x_j is the score that
+enters the softmax for key j. In units of u, the errors are:
 
   x_j       (D + 6) S_j, where S_j is the sum of the magnitudes of x_j's terms. The dot product has D
             roundings in its sum. Its factor, and the product with the factor, have at most 6 roundings. Bias
@@ -12,7 +12,7 @@ j that enters the softmax. In units of u, the errors are:
             max x / ln 2 + 1, so the rounding of the difference from it adds max x - x_j + ln 2. exp2 is off by 1 ulp,
             which is 2 units. Together:
                                                              eta_j = (D + 6) S_j + max x - x_j + 3
-  sums      h roundings: 128 in a block, 4 of its chunk, 1 for each chunk, 1 for a sink
+  sums      h roundings: 128 in a block, 4 to add the blocks of its chunk, 1 for each chunk, 1 for a sink
   quotient  1
 
 With w = softmax(x), A = sum w_j |v_j| and H = sum w_j eta_j + h, an element o of out has
