@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks that the ggml that loads the backend has the tensor struct, and the numbers of ops and
-// types, that the headers have with which the backend was built.
+// Checks that the ggml that loads the backend fits the headers with which the backend was built:
+// both must have the same tensor struct and the same numbers of ops and types.
 #ifndef ATTNKIT_GGML_PROBE_H
 #define ATTNKIT_GGML_PROBE_H
 

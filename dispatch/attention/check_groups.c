@@ -41,7 +41,7 @@ static attnkit_status check_window(const struct request *r, char *message)
         if (fields[i].value < fields[i].smallest)
             return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must be at least %lld%s",
                           fields[i].name, (long long)fields[i].value, (long long)fields[i].smallest,
-                          fields[i].smallest < 0 ? "; -1 is no bound" : "");
+                          fields[i].smallest < 0 ? "; -1 means no bound" : "");
     return ATTNKIT_OK;
 }
 

@@ -55,8 +55,9 @@ struct range attnkit_share(const struct attention *a, const struct schedule *s, 
  * all shares cost the same, and NaN if there is nothing to do. */
 double attnkit_imbalance(const struct attention *a, const struct schedule *s);
 
-/* Items that are worked on together: one item, or several decode items of one batch entry, which
- * are items without panel rows. The heads of these items share pages of virtual memory. */
+/* Items that are worked on together: one item, or several decode items of one batch entry. A decode
+ * item has decode rows and no panel rows. The heads of these items share pages of virtual
+ * memory. */
 struct group {
     struct work_item item[MAX_WALKS];
     int count;

@@ -86,9 +86,9 @@ typedef struct attnkit_append_args {
      * [batch][heads][capacity][dim], or paged [pages][heads][page_size][dim], of any type that
      * append can write. dst_scales, only for ATTNKIT_I8, has the shape of dst with
      * dim / scale_group binary32 numbers in a row. dst and dst_scales overlap no other memory of
-     * the call, but may lie in the gaps between rows of each other and of src. For a rotation in
-     * place, dst may be src itself: the same type, address and strides, without starts, pages and
-     * tiles. In a rotation in place, a parallel-for must not run a task a second time.
+     * the call. But each of them may lie in the gaps between rows of the other or of src. For a
+     * rotation in place, dst may be src itself: the same type, address and strides, without starts,
+     * pages and tiles. In a rotation in place, a parallel-for must not run a task a second time.
      * Tiles: with ATTNKIT_TILED in dst.layout, dst and dst_scales have the shapes of k and k_scales
      * of an attention with this layout and kv_len = capacity. An append reads and writes only the
      * elements of its own rows in a tile. So several calls and threads may fill one tile. No byte
@@ -102,8 +102,8 @@ typedef struct attnkit_append_args {
     attnkit_ints starts; /* [batch], the row of dst that row 0 of src goes to; none: 0 */
     attnkit_ints lens;   /* [batch], rows of src to append, each 0 .. len; none: len */
 
-    /* The call reads only the numbers of the block table for rows that it writes. It does not check
-     * whether two rows go to the same row of a page. If they do, one of the two is lost. */
+    /* The call reads the block table only for the rows that it writes. It does not check whether
+     * two rows go to the same row of a page. If they do, one of the two is lost. */
     const attnkit_pages *pages;       /* or NULL */
     const attnkit_rotation *rotation; /* or NULL: none */
 } attnkit_append_args;

@@ -604,11 +604,11 @@ static void leave_out_unseen(const struct attention *a, struct key_set seen, int
 enum { PAGE = 4096 }; /* bytes of a page of memory, on nearly all machines */
 
 /* Prefetches one cache line from each page of memory in which `count` rows lie; `count` is at least
- * 1. If the address of the page is not in the TLB, a prefetch holds up all later instructions until
- * the CPU has found the address, which takes long in a virtual machine. The CPU looks for several
- * addresses at the same time. So all pages of a block are prefetched here, one right after the
- * other. Without this function a tile would meet the pages one by one while it prefetches line by
- * line, and wait for each address. */
+ * 1. If the address of the page is not in the TLB, a prefetch holds up all later work until the CPU
+ * has found the address, which takes long in a virtual machine. But the CPU looks for the addresses
+ * of several prefetches at the same time if they directly follow each other. So all pages of a
+ * block are prefetched here, one right after the other. Without this function a tile would meet the
+ * pages one by one while it prefetches line by line, and wait for each address. */
 static void prefetch_pages(const char *const *row, int count)
 {
     const intptr_t between = count > 1 ? (intptr_t)row[1] - (intptr_t)row[0] : PAGE;

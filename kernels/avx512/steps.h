@@ -50,8 +50,8 @@ static inline __m512i load_two(const char *const *low, const char *const *high, 
         _mm256_loadu_si256((const __m256i *)(*high + at)), 1);
 }
 
-/* Interleaves pieces of a with pieces of b, in each 128 bits. A piece has `bits` bits. The first
- * half of the result of each 128 bits goes to a, the second half to b. */
+/* Interleaves pieces of a with pieces of b. A piece has `bits` bits. 128 bits of a and the same 128
+ * bits of b become 256 bits: the first half of them goes to a, the second half to b. */
 static inline __attribute__((always_inline)) void interleave(const int bits, __m512i *a, __m512i *b)
 {
     const __m512i x = *a, y = *b;
@@ -103,7 +103,7 @@ static inline __attribute__((always_inline)) void transpose_part(const enum type
     case 2:
         interleave_pairs(halves ? 32 : 64, x, 2);
         break;
-    default: /* the two bits of i are in reverse order in the number of the unit */
+    default: /* the number of the unit has the two bits of i in reverse order */
         for (int i = 0; i < 4; i++) {
             const int unit = i / 2 + i % 2 * 2;
             step->unit[unit][j] =

@@ -29,8 +29,8 @@ void attnkit_round_x(const struct linear *l, const struct kernels *kernels, int6
     }
 }
 
-/* Makes `words` from the cut of the part's panel at input d. Returns the number of bytes from one
- * tile of `words` to the next. */
+/* Makes `words` from a cut of the panel of `part`: the cut that begins at input d. Returns the
+ * number of bytes from one tile of `words` to the next. */
 static ptrdiff_t make_words(const struct linear *l, const struct kernels *kernels,
                             const struct part *part, int64_t d, char *words)
 {
@@ -43,7 +43,8 @@ static ptrdiff_t make_words(const struct linear *l, const struct kernels *kernel
     return tile;
 }
 
-/* Lets a product that ends with the last input add the bias and, if y is binary32, write to y. */
+/* Sets up a product that includes the last input: it adds the bias, and writes to y if y is
+ * binary32. */
 static void end_at_y(const struct linear *l, const struct part *part,
                      struct integer_product *product)
 {

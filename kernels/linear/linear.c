@@ -263,8 +263,8 @@ static void find_w(const struct linear *l, const struct kernels *kernels, const 
         kernels->widen_matrix(l->w_type, w + t * step, n, wide + t * n * TILE_KEYS);
 }
 
-/* Writes the cut of the part's panel at input d to `words`, as words of pairs, and makes `words`
- * the matrix of the product. Returns the least magnitude of the cut. */
+/* Writes a cut of the panel of `part` to `words`, as words of pairs. The cut begins at input d.
+ * Makes `words` the matrix of the product. Returns the least magnitude of the cut. */
 static uint32_t pair_w(const struct linear *l, const struct kernels *kernels,
                        const struct part *part, int64_t d, float *words, struct product *product)
 {

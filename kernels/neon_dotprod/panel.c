@@ -175,8 +175,8 @@ integer_weights(const struct scaled_keys *keys, int i, int lanes, int lane, floa
 }
 
 /* Makes two words for each four keys of which at least one is among `keys`, and words of zeros up
- * to a multiple of UNROLL words. Whatever follows the words of V, its products by these zeros are
- * 0. */
+ * to a multiple of UNROLL words. These zeros may be multiplied by any bytes that follow the words
+ * of V: the products are 0. */
 static inline __attribute__((always_inline)) int round_quads(const struct scaled_keys *keys,
                                                              const float32x4_t inverse[VECTORS],
                                                              float *parts, const int vectors)

@@ -22,7 +22,7 @@ static inline void zip_halves(int8x16_t x, int8x16_t y, int8x16_t *first, int8x1
     *second = vreinterpretq_s8_s64(vzip2q_s64(a, b));
 }
 
-/* bytes[4 pair + i] has elements 8 i to 8 i + 7 of the block of two keys. */
+/* bytes[4 pair + i] has elements 8 i to 8 i + 7 of the block, of both keys of the pair. */
 static inline __attribute__((always_inline)) void load_block(const char *const *row, int64_t at,
                                                              int8x16_t bytes[BLOCK_VECTORS])
 {

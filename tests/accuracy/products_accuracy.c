@@ -183,7 +183,7 @@ static void short_weights_are_no_worse_than_weights_by_the_exact_maximum(void **
         run(&p.args, NULL);
         for (int64_t row = 0; row < ROWS; row++)
             add_squares(&p, row, &rounded, &own);
-        printf("# %lld keys: RMS error of out %.3g, by the exact maximum %.3g\n",
+        printf("# %lld keys: RMS error of out %.3g, with weights rounded as in PyTorch %.3g\n",
                (long long)lengths[i], sqrt(own / (ROWS * DIM)), sqrt(rounded / (ROWS * DIM)));
         assert_true(own <= rounded);
         products_free(&p);

@@ -548,8 +548,10 @@ static void negative_windows_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"window.left is -2: must be at least -1; -1 is no bound", {SET(groups.window.left, -2)}},
-        {"window.right is -3: must be at least -1; -1 is no bound", {SET(groups.window.right, -3)}},
+        {"window.left is -2: must be at least -1; -1 means no bound",
+         {SET(groups.window.left, -2)}},
+        {"window.right is -3: must be at least -1; -1 means no bound",
+         {SET(groups.window.right, -3)}},
         {"window.right is -9223372036854775808: must be", {SET(groups.window.right, INT64_MIN)}},
         {"window.keep_first is -1: must be at least 0", {SET(groups.window.keep_first, -1)}},
     };

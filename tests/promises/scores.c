@@ -298,7 +298,7 @@ static void slope_times_distance_beyond_binary32_hides_no_key(void **state)
 {
     static const float slopes[] = {1e38f, 1e38f, 1e38f};
     static const int64_t offset =
-        KEYS - 1; /* no key comes after the row, where ALiBi would add +infinity */
+        KEYS - 1; /* the last key: to keys after the row, ALiBi would add +infinity */
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], NULL);
         c->args.align = ATTNKIT_ALIGN_OFFSETS;

@@ -82,8 +82,9 @@ float float_of_bits(uint32_t bits);
 struct CMUnitTest;
 
 /* Runs every test once for each instruction set that can run here, or only for the instruction set
- * that the first argument names. A sampled run leaves out the scalar kernels (sample.h). The test's
- * state is the name of the instruction set. */
+ * that the first argument names. A sampled run leaves out the scalar kernels if
+ * the library has other kernels, too (sample.h). The test's state is the name of the instruction
+ * set. */
 int promises_main(const char *program, const struct CMUnitTest *promises, int count, int argc,
                   char **argv);
 

@@ -59,7 +59,7 @@ def check_space(venv, name, advice):
 def advice_without(name):
     rest = [peer for peer in columns.NAMES if peer != name]
     return f"To go on without this library: --only {','.join(rest)}" if name != "all" else \
-        "To go on with what this Python has: --no-venv, for peers.py with --only attnkit,numpy"
+        "To go on with what this Python has: --no-venv (with peers.py also --only attnkit,numpy)"
 
 
 def words_of(package):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups of 32 products of bf16, as binary32. The loops are in kernels/vectors/grouped/tiles.h.
+ * Groups of 32 products of bf16. A word is one element, as binary32. The loops are in
+ * kernels/vectors/grouped/tiles.h.
  *
  * A register tile has 4 keys or columns x 3 vectors. Each of these 12 sums has two accumulators,
  * one for even and one for odd words of a group. 24 accumulators, 3 vectors of lanes and 1

@@ -181,8 +181,8 @@ round_weights(const struct panel *panel, const struct weight_lines *lines, int64
     }
 }
 
-/* Keeps compilers from moving loads of later keys to earlier places, for which there are too few
- * registers. */
+/* Keeps compilers from moving loads of later keys to earlier places. There are too few registers
+ * for such early loads. */
 static inline void end_keys(void)
 {
     __asm__ volatile("" : : : "memory");

@@ -8,7 +8,8 @@
  *   no_sums, sums_as_floats
  *   load_words, load_word
  *   dot(sum, x, w, part)       adds the products of the words of each lane to the sum; `part` is
- *                              the number of the word modulo 2, for tiles whose words differ
+ *                              the number of the word modulo 2, for tiles that multiply even and
+ *                              odd words in different ways
  *   widen_block                makes the Q8_BLOCK / 2 words of a block of K
  *   half_as_float
  *   larger_bits                in each lane, the larger bits of two vectors, compared as unsigned
@@ -262,7 +263,7 @@ struct weighing {
 };
 
 /* Makes words of the weights of keys. A key that is not among `keys` has the weight 0. Returns the
- * number of words of a lane: a multiple of UNROLL if words differ by `part`. */
+ * number of words of a lane: a multiple of UNROLL if `dot` depends on `part`. */
 typedef int rounding(const struct scaled_keys *keys, const floats inverse[VECTORS], float *parts,
                      const int vectors);
 

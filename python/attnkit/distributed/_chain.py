@@ -126,7 +126,7 @@ def chain_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = 
 
 
 def _room_for(problem: Problem) -> Tuple[numpy.ndarray, ...]:
-    """Returns the memory of result and lse, which is one message, then the result and, if wanted, lse as arrays."""
+    """Returns the memory of one message, and the arrays in this memory: the result and, if wanted, lse."""
     count = int(numpy.prod(problem.rows))
     out_bytes = count * problem.value_dim * problem.result_type.itemsize
     lse_at = -(-out_bytes // 4) * 4

@@ -162,7 +162,7 @@ class Problem:
         return parts
 
     def _numbers(self, block: Block) -> Dict[str, Any]:
-        """Returns the numbers of batch entries: lengths in this rank's keys, positions among all keys, and seeds."""
+        """Returns options with a number per batch entry: lengths in this rank's keys, positions in all keys, seeds."""
         def of(x: Any) -> Any:
             return x[block.entries] if numpy.ndim(x) and self.cuts_batch else x
 

@@ -87,7 +87,7 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
 
 
 def _window(window, align):
-    """Returns a window as the op takes it: -1 is no bound."""
+    """Returns a window as the op takes it: -1 means no bound."""
     if window is None:
         return -1, -1, 0
     if align == 0:

@@ -19,7 +19,7 @@ void run_share_options(struct run_options *values, struct option options[RUN_SHA
         {"--align", "FORM", "positions as with --causal, but rows also see later keys",
          &values->align},
         {"--window", "LEFT,RIGHT",
-         "see the keys from position - LEFT to position + RIGHT; -1 is no bound", &values->window},
+         "see the keys from position - LEFT to position + RIGHT; -1: no bound", &values->window},
         {"--keep-first", "N", "with --window, also see the first N keys", &values->keep_first},
         {"--kv-len", "N[,N...]",
          "see only the first N keys: one N, or one for each batch entry. The\n"
