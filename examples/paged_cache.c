@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The KV cache of a server: pages of 16 keys that all sequences share, in Q8_0 with K in tiles.
+ * The KV cache of a server: a pool of pages of 16 keys for all sequences, in Q8_0 with K in tiles.
  * Each sequence has a row of the block table and a length. The table, the lengths and all counts
  * are int32, as in servers. Sequences of different lengths share a call. First their prompts are
  * appended. Then each step appends a row to each sequence, with a call for K and a call for V, and
@@ -159,8 +159,8 @@ static void decode(const struct cache *cache, const float *q, float *out)
 
 /* ----------------------------------------------------------------------------------- the check */
 
-/* Returns a number that stands for a number of a model. The number depends only on the sequence,
- * the tensor and the place in the tensor. */
+/* Returns an element that a model would compute, here a hash. It depends only on the sequence, the
+ * tensor and the place in the tensor. */
 static float number(int sequence, int what, int head, int32_t row, int d)
 {
     uint32_t x = (uint32_t)(((sequence * 3 + what) * 8 + head) * 128 + row) * DIM + (uint32_t)d;

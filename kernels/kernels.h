@@ -204,10 +204,10 @@ struct key_row {
 };
 
 /* K or V of a block as they are stored, at any addresses: row[i] is the row of key i. For TYPE_I8
- * scales[i] has the scales of key i. For other types scales is NULL. Both lists repeat the address
- * for the last key that a query row sees, up to a whole number of vectors of MAX_VECTOR keys. Rows
- * and scales are two lists, because most types need only the list of rows, and filling a list takes
- * time in a decoding step.
+ * scales[i] has the scales of key i. For other types scales is NULL. The entry of the last key that
+ * any query row sees is repeated in both lists, up to a whole number of vectors of MAX_VECTOR keys.
+ * Rows and scales are two lists, because most types need only the list of rows, and filling a list
+ * takes time in a decoding step.
  *
  * Tiled K has TILE_KEYS keys in a tile: first element 0 of all keys, then element 1 of all keys,
  * and so on. Element d of key i is at d * TILE_KEYS + i in the tile. Scale g of key i is at g *
@@ -781,8 +781,8 @@ struct kernels {
      * q_t is aligned to a vector, or to ROW_GROUP floats if a vector is larger. */
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
-    /* Computes s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. keys <= KEY_BLOCK. If
-     * `ahead` is not NULL, meanwhile prefetches `keys` rows of *ahead. These are rows of V:
+    /* Computes s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. keys <= KEY_BLOCK.
+     * Meanwhile prefetches `keys` rows of *ahead, unless `ahead` is NULL. These are rows of V:
      * weighted_v reads V column by column, in steps that no hardware prefetcher foresees. An
      * instruction set may leave out the prefetch. */
     void (*scores)(const float *q_t, int lanes, const struct rows *k, int keys, float *s,
@@ -841,8 +841,8 @@ struct kernels {
     /* Does the work of scores, softmax and weighted_v in one pass. */
     void (*decode)(const struct decode_block *block, int rows, float scale_log2);
 
-    /* Works as `finish`, but on the states of decode. out[r] may be o of row r in st->out. For lse,
-     * whole vectors of row_max and row_sum are read. */
+    /* Works as `finish`, but on the states of decode. out[r] may point to o of row r in st->out.
+     * For lse, whole vectors of row_max and row_sum are read. */
     uint64_t (*decode_finish)(const struct state *st, int rows, int64_t value_dim,
                               float *const *out, float *const *lse);
 

@@ -63,7 +63,7 @@ def parse():
     add("--depths", type=numbers, default=[0], help="tokens in the cache")
     add("--threads", type=numbers, default=[1, 2])
     add("--kv", type=lambda text: text.split(","), default=["f16"], help="types of the cache")
-    add("--tokens", type=int, default=1, help="tokens of a step: 1, which is decoding, up to 512")
+    add("--tokens", type=int, default=1, help="tokens of a step, from 1 (decoding) to 512")
     add("--rounds", type=int, default=40, help="rounds with one set of contexts")
     add("--places", type=int, default=4, help="sets of contexts, each in other memory")
     add("--also", type=Path, action="append", default=[], metavar="LIBRARY", help="a further build of the backend")

@@ -136,15 +136,17 @@ static bool make_row(const char *point, struct row *row)
 
 /* ------------------------------------------------------------------------------------ the call */
 
-/* Replaces copies_next of the rows (the linker's --wrap needs this name). The rows' own counter
- * would not count calls of other copies of the library in the same memory. */
+/* Replaces copies_next of the rows (the linker's --wrap needs this name). Several copies of the
+ * library use the same operands in turn. memory->turn counts the calls of all these copies, but the
+ * rows' own counter counts only the calls of one copy. */
 char *__wrap_copies_next(struct copies *copies);
 char *__wrap_copies_next(struct copies *copies)
 {
     return copies->memory + *memory->turn % (uint64_t)copies->count * copies->bytes;
 }
 
-/* Notifies the user of the call. A row calls this function when its call is set up. */
+/* Passes the call to the function `ready` of the user. A row calls measure_calls when its call is
+ * set up. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result)
 {

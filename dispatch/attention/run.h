@@ -33,7 +33,7 @@ void attnkit_set_attention_run(const struct attention_plan *plan, const struct a
                                const struct kernels *kernels, int64_t threads, char *workspace,
                                struct attention_run *run);
 
-/* Runs this thread's part of the work, or all of the work in a parallel-for. */
+/* Runs this thread's part of the work or, with a parallel-for, all of the work. */
 void attnkit_run_attention(const struct attention_run *run, const attnkit_exec *exec);
 
 #endif

@@ -85,8 +85,8 @@ attnkit_status attnkit_append_bind(const struct append_plan *plan, const struct 
 attnkit_status attnkit_check_append_positions(const struct append *a, int64_t table_positions,
                                               int64_t b, char *message);
 
-/* Runs this thread's share of the rows, or all rows in a parallel-for. `scratch` is the workspace,
- * aligned to 64, with scratch_size bytes for each thread. */
+/* Runs this thread's share of the rows or, with a parallel-for, all rows. `scratch` is the
+ * workspace, aligned to 64, with scratch_size bytes for each thread. */
 void attnkit_append_execute(const struct append *a, size_t scratch_size,
                             const struct kernels *kernels, const attnkit_exec *exec, char *scratch);
 

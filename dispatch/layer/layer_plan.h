@@ -98,8 +98,8 @@ static inline bool attnkit_layer_is_empty(const struct layer_options *has,
     return l->batch == 0 || (l->q_len == 0 && !(has->appends && l->key_len > 0));
 }
 
-/* A planned linear map. It lists no tensors: x, w and y lie in the workspace or are tensors of the
- * layer. */
+/* A planned linear map. Unlike struct linear_plan, it has no array of tensors: x, w and y lie in
+ * the workspace or are tensors of the layer. */
 struct planned_map {
     struct linear l;
     size_t scratch_size; /* bytes for each thread */
@@ -179,7 +179,8 @@ struct layer_run {
     char *scratch; /* plan->part_bytes, aligned to a cache line */
 };
 
-/* Checks addresses and lengths, and takes the workspace, if there is anything to do. */
+/* Checks lengths, and refuses tensors that were not planned. If there is anything to do, also takes
+ * the workspace and checks addresses. */
 attnkit_status attnkit_bind_layer(const struct layer_plan *plan, const struct layer_input *input,
                                   const attnkit_exec *exec, struct layer_run *run, char *message);
 
@@ -193,7 +194,7 @@ attnkit_status attnkit_check_layer_arrays(const struct layer_run *run, const att
 attnkit_status attnkit_bind_layer_cells(const struct layer_run *run, const attnkit_exec *exec,
                                         struct attention *a, char *message);
 
-/* Runs this thread's share of all parts, or everything in a parallel-for. */
+/* Runs this thread's share of all parts or, with a parallel-for, all shares. */
 void attnkit_run_layer(const struct layer_run *run, const attnkit_exec *exec);
 
 #endif

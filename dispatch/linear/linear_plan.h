@@ -36,8 +36,8 @@ attnkit_status attnkit_linear_bind(const struct linear_plan *plan, const attnkit
                                    struct linear *l, struct memory memory[LINEAR_TENSORS],
                                    char *message);
 
-/* Runs this thread's share, or all shares in a parallel-for. `scratch` is the workspace, aligned to
- * 64 bytes: first a queue for each thread, then scratch_size bytes for each thread. */
+/* Runs this thread's share or, with a parallel-for, all shares. `scratch` is the workspace, aligned
+ * to 64 bytes: first a queue for each thread, then scratch_size bytes for each thread. */
 void attnkit_linear_execute(const struct linear *l, size_t scratch_size,
                             const struct kernels *kernels, const attnkit_exec *exec, char *scratch);
 

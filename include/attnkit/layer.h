@@ -61,7 +61,7 @@ typedef struct attnkit_layer_weights {
     uint32_t flags;           /* 0 */
 } attnkit_layer_weights;
 
-/* Sets *bytes to the size of the packed weights. Reads nothing through pointers. */
+/* Sets *bytes to the size of the packed weights. Reads no matrix and no bias. */
 ATTNKIT_API attnkit_status attnkit_layer_packed_size(const attnkit_layer_weights *weights,
                                                      size_t *bytes, char *message);
 
@@ -100,8 +100,8 @@ typedef struct attnkit_layer_args {
     attnkit_tensor value;
     attnkit_tensor out;
 
-    /* Rotation of q and of new keys, or NULL. Not allowed if `key` is given. Row i of entry b, of q
-     * and of the new keys, is at position positions[b] + i. Without positions, row i is at
+    /* Rotation of q and of new keys, or NULL. Not allowed if `key` is given. In q and in the
+     * new keys, row i of entry b is at position positions[b] + i. Without positions, row i is at
      * cached[b] + i, or at i if there is no cache. */
     const attnkit_rotation *rotation;
 

@@ -106,7 +106,7 @@ typedef struct attnkit_linear_args {
 } attnkit_linear_args;
 
 /* Sets *bytes to the workspace that attnkit_linear needs for these args and this exec (NULL: one
- * thread). Reads nothing through pointers: it only matters which pointers are NULL. The size never
+ * thread). Reads no tensor and no bias: it only matters which of them are NULL. The size never
  * shrinks as rows grows, and is at most 4 * 256 * (in_dim + 512) + 4096 bytes for each thread. */
 ATTNKIT_API attnkit_status attnkit_linear_workspace(const attnkit_linear_args *args,
                                                     const attnkit_exec *exec, size_t *bytes,

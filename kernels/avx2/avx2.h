@@ -108,7 +108,7 @@ static inline lane_mask less_v(floats x, floats y)
     return _mm256_cmp_ps(x, y, _CMP_LT_OQ);
 }
 
-/* Returns whether each lane sees a key: whether visible[lane] > key. */
+/* Returns for each lane whether it sees a key: whether visible[lane] > key. */
 static inline lane_mask seen_v(const int32_t *visible, int key)
 {
     const __m256i end = _mm256_loadu_si256((const __m256i_u *)visible);

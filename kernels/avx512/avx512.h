@@ -108,7 +108,7 @@ static inline lane_mask less_v(floats x, floats y)
     return _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ);
 }
 
-/* Returns whether each lane sees a key: whether visible[lane] > key. */
+/* Returns for each lane whether it sees a key: whether visible[lane] > key. */
 static inline lane_mask seen_v(const int32_t *visible, int key)
 {
     return _mm512_cmpgt_epi32_mask(_mm512_loadu_si512(visible), _mm512_set1_epi32(key));

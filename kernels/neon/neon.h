@@ -109,7 +109,7 @@ static inline lane_mask less_v(floats x, floats y)
     return vcltq_f32(x, y);
 }
 
-/* Returns whether each lane sees a key: whether visible[lane] > key. */
+/* Returns for each lane whether it sees a key: whether visible[lane] > key. */
 static inline lane_mask seen_v(const int32_t *visible, int key)
 {
     return vcgtq_s32(vld1q_s32(visible), vdupq_n_s32(key));

@@ -114,7 +114,7 @@ void call::read_mask(PyObject *object)
     mask_.read(object, "mask");
     if (mask_.type != ATTNKIT_BOOL)
         bad_type("mask is " + mask_.type_name() +
-                 ": must be bool, true where a key is seen; numbers to add are bias");
+                 ": must be bool, true where a key is seen; give numbers to add as bias");
     shape_mask(mask_);
     if (mask_.shape[3] == 0)
         return;

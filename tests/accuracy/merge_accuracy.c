@@ -29,9 +29,9 @@
  *
  * Logarithm. l^ is off by 2.38 u, by (n - 1) 2^-53, and by u from the rounding to binary32. log l
  * is off by 1 ulp, which is 2 u max(0.7, ln n). Two fused multiply-adds add M ln 2. The inner
- * multiply-add rounds a number below max(0.7, ln n) + 2^-24 |M|, the outer multiply-add rounds the
- * result: u |lse|. LN2_HI + LN2_LO is off by 2^-50 |M|, and |M| < 2^24. The sum of these errors is
- * less than u |lse| + (3 ln n + 7) u.
+ * multiply-add rounds a number below max(0.7, ln n) + 2^-24 |M|. The outer multiply-add rounds the
+ * result, by at most u |lse|. LN2_HI + LN2_LO is off by 2^-50 |M|, and |M| < 2^24. The sum of these
+ * errors is less than u |lse| + (3 ln n + 7) u.
  *
  * Errors of the parts. If no lse_i is off by more than d, each exp(lse_i) and their sum are off by
  * a factor in [e^-d, e^d]. Then w_i is off by a factor in [e^-2d, e^2d], and the result is off by

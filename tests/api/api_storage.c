@@ -379,8 +379,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Checks that the call and the workspace query refuse each fault of the table. These faults depend
- * on no tensor and no array. */
+/* Checks that the call and the workspace query refuse each fault of the table. The library finds
+ * these faults without reading the memory of a tensor or an array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -960,7 +960,7 @@ static void messages_name_strides_of_pages(void **state)
     expect_shape_refusals(table, COUNT(table), make_paged_bytes, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* The first page of the first sequence is also the first and the second page of the second. */
+/* The second sequence has the first page of the first sequence as its first and its second page. */
 static void pages_may_be_shared(void **state)
 {
     (void)state;

@@ -439,7 +439,7 @@ static void blocks_are_whole(void **state)
     expect_refusal(c, linear_workspace, bad, "in_dim is 48: must be a multiple of 32");
 }
 
-/* The flag is for matrices of ATTNKIT_Q8_0. */
+/* The flag ATTNKIT_INTEGERS is for matrices of ATTNKIT_Q8_0. */
 static void integers_need_blocks(void **state)
 {
     (void)state;

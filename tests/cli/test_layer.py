@@ -568,7 +568,7 @@ class Picture(LayerTest):
 
 class Refusals(LayerTest):
     def refuse_weights(self, pattern, *options, dtype="F32", without=(), **changes):
-        """Checks that a file is refused in which some tensors have other shapes or are missing."""
+        """Checks that a file is refused if some of its tensors have other shapes or are missing."""
         tensors = {n: a for n, a in self.weights.items() if n not in without}
         for name, shape in changes.items():
             name = name.replace("__", ".")

@@ -296,9 +296,10 @@ static uint16_t draw_from(uint64_t *random, int least)
     return (uint16_t)(sign | (least + (int)(bits >> 8 & 0xfff) % 13) << 7 | (bits >> 40 & 0x7f));
 }
 
-/* The exponent fields of the smallest numbers of two factors. If `has_small`, one element of the
- * second factor, at a drawn place, is smaller. If first + second is LEAST_SUM and second is more
- * than 1, the exponent field of this element is second - 1. Otherwise this element is subnormal. */
+/* The exponent fields of the smallest numbers other than 0 of two factors. If `has_small`, one
+ * element of the second factor, at a drawn place, is smaller. If first + second is LEAST_SUM and
+ * second is more than 1, the exponent field of this element is second - 1. Otherwise this element
+ * is subnormal. */
 struct fields {
     int first, second;
     bool has_small;
@@ -310,7 +311,8 @@ static const struct fields drawn_fields[] = {{71, 71, false},  {71, 71, true},  
                                              {60, 60, false},  {230, 230, false}, {127, 127, true}};
 
 /* Fills n numbers. One of them, at a drawn place, is the smallest number whose exponent field is
- * `least`. So the smallest exponent fields of the two factors sum up to exactly first + second. */
+ * `least`. So, apart from zeros, the smallest exponent fields of the two factors sum up to exactly
+ * first + second. */
 static void fill(uint16_t *x, int64_t n, int least, uint64_t *random)
 {
     for (int64_t i = 0; i < n; i++)

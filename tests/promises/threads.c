@@ -33,8 +33,8 @@ enum {
 };
 
 /* Size of the small stack in bytes. With AddressSanitizer, every array of every inlined tile has
- * its own stack memory. A decode tile then takes more than 90 KiB of stack, and 8 KiB without
- * AddressSanitizer. */
+ * its own stack memory, and a decode tile takes more than 90 KiB of stack. Without
+ * AddressSanitizer, a decode tile takes 8 KiB. */
 #ifdef __SANITIZE_ADDRESS__
 enum { SMALL_STACK = 256 * 1024 };
 #else

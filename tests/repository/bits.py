@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that a change of the format is announced. If lines of tests/promises/golden.txt have changed since the commit
-that a change is based on, or are gone, CHANGES.md must have changed, too. New lines need no entry in CHANGES.md. The
-script first tests its own comparison.
+"""Checks that a change of the format is announced. If a line of tests/promises/golden.txt has changed or is gone since
+the base commit, CHANGES.md must have changed, too. New lines need no entry in CHANGES.md. The script first tests its
+own comparison.
 
     tests/repository/bits.py [BASE]
 """
@@ -51,7 +51,7 @@ def main():
     base = sys.argv[1] if len(sys.argv) > 1 else base_revision(ROOT)
     old = git(ROOT, "show", f"{base}:{GOLDEN}") if base else ""
     if not old or len(old.split("\n")[0].split()) != 3:
-        print(f"skipped: no commit to compare with, or none that has {GOLDEN} with kinds")
+        print(f"skipped: no commit to compare with, or no {GOLDEN} in it whose lines begin with a kind")
         return SKIPPED
     kinds = moved(old, (ROOT / GOLDEN).read_text())
     if kinds and git(ROOT, "show", f"{base}:{CHANGES}") == (ROOT / CHANGES).read_text().strip():

@@ -25,7 +25,7 @@ char *memory_arena(int index, size_t size);
  * slot. */
 char *memory_slots(int first, int count);
 
-/* Unmaps slots until memory_slots maps them again. */
+/* Unmaps slots. They stay unmapped until memory_slots maps them again. */
 void memory_hide_slots(int first, int count);
 
 void memory_end(void);

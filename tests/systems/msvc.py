@@ -39,7 +39,7 @@ strip = 'llvm-strip'
 
 [built-in options]
 c_args = ['/GS-']
-c_winlibs = [] # Debian has none of these libraries of Windows
+c_winlibs = [] # in place of the libraries of Windows that meson links by default; Debian has none of them
 c_link_args = {link}
 
 [properties]
@@ -80,7 +80,7 @@ class Tools:
         self.link = ["/nodefaultlib", str(defined), *(f"{LIBRARIES}/lib{name}.a" for name in LINKED)]
 
     def libraries(self):
-        """Returns a folder that has the libraries of CMake under the names that they have on Windows."""
+        """Returns a folder that has the libraries of BY_CMAKE under the names that they have on Windows."""
         folder = self.compiler.parent / "libraries"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()

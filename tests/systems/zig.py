@@ -12,7 +12,7 @@ from steps import CCACHE, PROGRAM, ROOM, ROOT, Failed, alone, cache_folder, chec
 
 ZIG = "0.15.2"
 STRICT = ("-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wshadow", "-Wundef", "-Wvla", "-Werror")
-# Zig's clang takes the name of a CPU in place of an architecture with features.
+# Zig's clang does not take -march with features. It takes -mcpu with a CPU that has the features.
 CPUS = {"-march=armv8.2-a+dotprod": "-mcpu=apple_m1", "-march=armv8.2-a+dotprod+i8mm": "-mcpu=apple_m2"}
 # The functions that the library may import: functions of ISO C, and queries about the process and the CPU. The compiler
 # for macOS replaces some calls by calls of the functions in the last line of this set.
@@ -74,7 +74,7 @@ def macos():
 def musl():
     """Linux with musl: compiled, linked statically, runs"""
     folder, compiler = ROOM / "musl", compiler_for(f"{os.uname().machine}-linux-musl")
-    # Zig's clang does not accept the assembly of AVX-512 with 64-byte operands.
+    # Without AVX-512, because Zig's clang does not accept its assembly with 64-byte operands.
     objects = compile_listed(folder, ROOT, compiler, ["--isas", consumers.NATIVE], *STRICT)
     output_of(*compiler, "-static", "-I", ROOT / "include", PROGRAM, *objects, "-o", folder / "program")
     ran = check_program([folder / "program"])

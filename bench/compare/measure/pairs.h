@@ -13,8 +13,8 @@
 struct effort {
     int min_pairs, max_pairs;
     double limit;  /* time for a point, in seconds */
-    double enough; /* an interval that begins above this ratio counts as narrow, too; 0: none
-                    * does */
+    double enough; /* an interval that begins above this ratio counts as narrow, too; 0: there
+                    * is no such ratio */
     bool any_bits; /* results may have different bits, but must be close */
 };
 

@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
-<<<<<<< HEAD
  * Conversion of rows between binary32 and 16-bit types, byte types and TYPE_Q8_0, in both
- * directions, 4 elements at a time. Rows of TYPE_F8_E4M3 are converted only to binary32. Tiles of K
- * are converted to binary32, 4 elements of 4 keys at a time. Loads and stores limit the speed,
- * except in narrowing to bytes, which takes a division for each element. Types with scales have
- * functions of their own, so that the functions for other types need not save registers.
-=======
- * Conversion of rows of 16-bit types, byte types and TYPE_Q8_0 to binary32 and, except for
- * TYPE_F8_E4M3, from binary32, 4 elements at a time. Tiles of K are converted to binary32, 4
- * elements of 4 keys at a time. Loads and stores limit the speed, except in narrowing to bytes,
- * which takes a division for each element. The loops for types with scales are functions of their
- * own. So `widen` and `narrow` need not save registers for types without scales.
->>>>>>> v7
+ * directions. A step converts 4 elements. Rows of TYPE_F8_E4M3 are converted only to binary32, 8
+ * elements in a step. Tiles of K are converted to binary32, 4 elements of 4 keys at a time. Loads
+ * and stores limit the speed, except in narrowing to bytes, which takes a division for each
+ * element. The loops for types with scales are functions of their own. So `widen` and `narrow` need
+ * not save registers for types without scales.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"

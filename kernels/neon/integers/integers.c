@@ -35,7 +35,7 @@ static inline __attribute__((always_inline)) void load_block(const int8_t *bytes
     widen_bytes(vqtbl1q_s8(vld1q_s8(bytes + 16), order), k + 2);
 }
 
-/* Returns the products of a block, added up to four sums. */
+/* Adds up the 32 products of a block in four sums, 8 products in each, and returns the sums. */
 static inline __attribute__((always_inline)) int32x4_t block_products(const int16x8_t k[4],
                                                                       const int16_t *q)
 {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognises the mask functions of transformers by their code objects. A function says for one row and one key
-whether the row sees the key; attnkit takes the rule itself, as causal and window.
+whether the row sees the key. attnkit takes arguments instead, causal and window, that hold for all rows and keys.
 
 A function that is not recognised gives None. Its mask is then computed for every pair of row and key."""
 
@@ -22,7 +22,7 @@ PLAIN = {theirs.causal_mask_function: Pattern(True), theirs.bidirectional_mask_f
 
 
 def _held(function):
-    """Returns the values that a function has from the function around it, by name."""
+    """Returns the variables of the enclosing function that a function has captured: name -> value."""
     return {name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ())}
 
 

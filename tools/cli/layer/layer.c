@@ -107,7 +107,7 @@ int layer_command(int argc, char **argv)
         {"--rope", "FORM",
          "rotate q and k, row i by the angles of position i\n"
          "  interleaved   elements 2 j and 2 j + 1 of a head are a pair\n"
-         "  half          elements j and j + half of the rotary dim",
+         "  half          elements j and j + N / 2 are a pair, with N of --rope-dim",
          &values.rope},
         {"--rope-base", "X", "base of the angles; by default 10000", &values.rope_base},
         {"--rope-dim", "N", "elements of a head that are rotated; by default all",

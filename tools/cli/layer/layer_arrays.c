@@ -13,7 +13,8 @@
 
 /* ------------------------------------------------------------------------------------ inputs */
 
-/* Returns whether the rows of the array have the input length of the weights. */
+/* Returns whether the rows of the array have `length` elements, as the rows of the tensor that
+ * `weights` names. */
 static bool check_length(const char *name, const struct npy *array, int64_t length,
                          const char *weights)
 {
