@@ -279,7 +279,8 @@ enum {
  *             kernels/README.md lists each rounding.
  * Bits        The flag changes the bits of the result. With the flag, too, the bits are the same
  *             for all instruction sets, numbers of threads, batches and layouts, in prefill and
- *             decode, and for parts of the keys with states. docs/semantics.md names the tests.
+ *             decode, and for several calls that pass on states, each over part of the keys.
+ *             docs/semantics.md names the tests.
  * Accuracy    An element of q is off by at most 1/65024 of the largest |q| of its 32 elements, and
  *             the product of a weight and a scale of v by at most 1/65024 of the largest of these
  *             products in its block of keys. If the 32 elements of q, or the products of a block,
@@ -329,7 +330,8 @@ enum {
  *             each rounding.
  * Bits        The flag changes the bits of the result. With the flag, too, the bits are the same
  *             for all instruction sets, numbers of threads, batches and layouts, in prefill and
- *             decode, and for parts of the keys with states. docs/semantics.md names the tests.
+ *             decode, and for several calls that pass on states, each over part of the keys.
+ *             docs/semantics.md names the tests.
  * Accuracy    A weight is off by at most 2^-16 of itself, with ATTNKIT_SHORT_WEIGHTS by at most
  *             2^-8 of itself. A weight less than 2^-40 of the largest weight of its block counts as
  *             0. A product of an element of q and an element of k is rounded at most 17 times in
@@ -341,10 +343,10 @@ enum {
  * Cost        On Zen 4, with the unit "avx512+bf16", a prompt of 2048 rows takes 1.13 times the
  *             time of the same call without the flag. With ATTNKIT_SHORT_WEIGHTS the prompt takes
  *             0.77 times the time without the flag. A decoding step over 16384 keys takes 1.5 to
- *             1.9 times the time without the flag. With AVX2 it takes 3 times the time without the
- *             flag. With the unit "avx512+amx", which attnkit_enable enables, one instruction adds
- *             32 products to each of up to 256 sums. With this unit, on an Emerald Rapids, the
- *             prompt takes 0.45 times the time without the flag, or 0.38 times with
+ *             1.9 times the time without the flag. With AVX2, a decoding step takes 3 times the
+ *             time without the flag. With the unit "avx512+amx", which attnkit_enable enables, one
+ *             instruction adds 32 products to each of up to 256 sums. With this unit, on an Emerald
+ *             Rapids, the prompt takes 0.45 times the time without the flag, or 0.38 times with
  *             ATTNKIT_SHORT_WEIGHTS.
  */
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of single tiles (entries of a kernel table), such as tile/scores/f32/avx2/D128. A tile works
- * on one block of keys and one panel of query rows, and all data is in the caches. Tiles of linear
- * maps compute 48 outputs of 128 rows, or 64 outputs of one row, from D inputs. Tiles that consist
- * of multiply-adds are compared with the roof of multiply-adds. Every row reports the nanoseconds
- * per element of the tile's result.
+ * Rows of the benches that measure single tiles (entries of a kernel table), such as
+ * tile/scores/f32/avx2/D128. A tile works on one block of keys and one panel of query rows, and all
+ * data is in the caches. Tiles of linear maps compute 48 outputs of 128 rows, or 64 outputs of one
+ * row, from D inputs. Tiles that consist of multiply-adds are compared with the roof of
+ * multiply-adds. Every row reports the nanoseconds per element of the tile's result.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -50,8 +50,9 @@ static int rows_per_item(const struct kernels *kernels, int64_t rows, int most)
     return (int)divide_up(even, kernels->lanes) * kernels->lanes;
 }
 
-/* The rows of an item: first panel rows, then decode rows. With groups of products all rows are
- * panel rows. */
+/* The rows of a head's last item, if they are fewer than rows_per_item: first panel rows, then
+ * decode rows. All other items have panel rows alone. With groups of products all rows are panel
+ * rows. */
 struct rest {
     int panel_rows, decode_rows;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arrays of integers of a public call, of 32 or 64 bits each.
+ * The arrays of integers that callers pass. The integers have 32 or 64 bits.
  */
 #ifndef ATTNKIT_COMMON_INTS_H
 #define ATTNKIT_COMMON_INTS_H

@@ -23,8 +23,8 @@ extern "C" {
  * w and bias. The instruction set, the threads and the other rows of the call do not change a bit.
  *
  * ATTNKIT_INTEGERS in flags multiplies the bytes of a matrix of ATTNKIT_Q8_0 as integers, by inputs
- * that are rounded to 8 bits. The release 0.1.0 does not know the field flags, and refuses the
- * struct if a flag is set.
+ * that are rounded to 8 bits. The release 0.1.0 does not know this field, and refuses the struct if
+ * a flag is set.
  *
  * Arguments   w is ATTNKIT_Q8_0. A w of another type, and a layer with the flag, return
  *             ATTNKIT_UNSUPPORTED. Any types of x and y, strides, a bias, plans and threads may be

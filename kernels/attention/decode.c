@@ -469,9 +469,10 @@ static bool can_prefetch_together(const struct attention *a, const struct walk *
 }
 
 /* Returns the block that walk i prefetches while it is at the block at key `first`. `end` is the
- * end of all keys. If room->turns is 1, the result is the block that comes next in any walk. If
- * room->turns is larger, the result is the next block of the first head, which stands for all
- * heads. room->turn then says which part of the block walk i prefetches. */
+ * end of all keys. If room->turns is 1, the result is the block that is computed next, which may be
+ * a block of another walk. If room->turns is larger, the result is the next block of the first
+ * head, which stands for all heads. room->turn then says which part of the block walk i
+ * prefetches. */
 static struct key_range next_of(const struct walk *walks, int count, int i, int64_t first,
                                 int64_t end, struct row_room *room)
 {
@@ -756,8 +757,8 @@ void attnkit_decode_chunk(const struct attention *a, const struct kernels *kerne
     decode_chunk(a, kernels, items, count, first, states, step, walks, scratch);
 }
 
-/* Puts only one walk on the stack. careful.c calls this function, and prefill.c, which needs much
- * stack itself, calls careful.c. */
+/* Puts only one walk on the stack, because prefill.c needs much stack itself. It calls careful.c,
+ * and careful.c calls this function. */
 void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *kernels,
                               const struct work_item *row, int64_t first, float *state,
                               char *scratch)

@@ -5,9 +5,9 @@
  * of even index. No product and no sum is subnormal, because small elements are 0.
  *
  * A rectangle of sums has up to 2 x 2 tile registers: 32 lanes, and 32 keys or 32 columns of V.
- * Each group takes 4 TDPBF16PS and 4 loads of a register. With both parts of weights a group takes
- * 8 TDPBF16PS and 6 loads. TDPBF16PS limits the speed: Sapphire Rapids starts one TDPBF16PS in 16
- * cycles, and one load in 8 cycles.
+ * Each group takes 4 TDPBF16PS and 4 loads of a register. If each weight is the sum of two bf16,
+ * weighted V takes 8 TDPBF16PS and 6 loads for each group. TDPBF16PS limits the speed: Sapphire
+ * Rapids starts one TDPBF16PS in 16 cycles, and one load in 8 cycles.
  */
 #include "kernels/avx512/avx512.h"
 
@@ -250,7 +250,8 @@ static void scores(const float *q_t, int lanes, int rows, const struct rows *k, 
     set_shape(&now, full_shape.lines, full_shape.words);
 }
 
-/* o of a block, and the factors of its lanes. */
+/* Where the weighted sums of V are added: `o` has a float for each column and lane. Each lane has a
+ * factor for the new sums and a factor for the old o. */
 struct weighted {
     const float *largest, *rescale; /* rescale is NULL if the old o counts as 0 */
     int lanes;

@@ -7,8 +7,8 @@
  *
  * The bounds of errors are relative, in units of u = 2^-53, the largest relative error of one
  * rounding. Products of errors are left out. Each series is a Taylor series and ends where its
- * remainder is below u / 16. Errors of terms after the first count only with the share of the
- * result that these terms have.
+ * remainder is below u / 16. The errors of the terms after the first are multiplied by the share of
+ * these terms in the result.
  */
 #ifndef ATTNKIT_ANGLES_H
 #define ATTNKIT_ANGLES_H

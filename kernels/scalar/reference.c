@@ -388,7 +388,7 @@ struct softmax {
     double sum;
 };
 
-/* Returns the factor of sums that were made with the maximum `max`, when the maximum becomes
+/* Returns the factor by which sums are multiplied when the maximum changes from `max` to
  * new_max. */
 static float factor_of(float max, float new_max)
 {

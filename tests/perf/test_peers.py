@@ -209,7 +209,7 @@ class Refusals(PeersTest):
         self.refuse(r"no jax; there are attnkit, torch, ", "--only", "jax")
         self.refuse(r"--rounds: is 0: must be a positive number", "--rounds", "0")
         self.refuse(r"--cold: is 0: must be a positive number", "--cold", "0")
-        self.refuse(r"--processor-time is of one thread", "--processor-time", "--threads", "2", code=1)
+        self.refuse(r"--processor-time needs --threads 1", "--processor-time", "--threads", "2", code=1)
         self.refuse(r"--threads 9999: there are only \d+ processors", "--threads", "9999", code=1)
 
     def test_no_build(self):

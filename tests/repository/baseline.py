@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks, in the objects of the static library, that only the folder of an instruction set uses the instructions of
-this set. Other code may run before the CPU has been checked, so other code must not use these instructions.
+"""Checks the instructions in the objects of the static library. Code outside the folders of instruction sets may run
+before the CPU has been checked, so it must keep to baseline x86-64. The folders of instruction sets and units must not
+use instructions that belong to some other sets and units (FORBIDDEN).
 
     tests/repository/baseline.py BUILD_FOLDER
 """

@@ -47,7 +47,8 @@ bool npy_output_at(const char *name, struct npy_output *output)
     return writable || cannot_write(name);
 }
 
-/* Writes the header with the bytes before it. Returns their length, a multiple of ALIGNMENT. */
+/* Writes everything before the elements: PREFIX bytes, then the dictionary as text. Returns the
+ * number of bytes, a multiple of ALIGNMENT. */
 static size_t make_header(const struct npy *array, char header[4 * ALIGNMENT])
 {
     char *const dict = header + PREFIX;

@@ -84,7 +84,7 @@ def complete(options):
         w for w in workloads.WORKLOADS if not (options.quick and w.name == workloads.SLOW)]
     options.workloads = chosen
     if options.processor_time and options.threads > 1:
-        raise SystemExit("peers.py: --processor-time is of one thread")
+        raise SystemExit("peers.py: --processor-time needs --threads 1")
     if options.threads > len(os.sched_getaffinity(0)):
         raise SystemExit(f"peers.py: --threads {options.threads}: there are only "
                          f"{len(os.sched_getaffinity(0))} processors")

@@ -140,7 +140,8 @@ def drafts(count):
 
 
 def seen(workload, rows=None):
-    """Returns which keys each query row sees, as [rows, keys], for the given rows or for all rows. Ignores padding."""
+    """Returns which keys each query row sees, as [rows, keys], for the given rows or for all rows. Assumes that
+    every batch entry has kv_len keys."""
     rows = np.arange(workload.q_len) if rows is None else rows
     first = workload.kv_len - workload.q_len  # the key at the position of the first row
     if workload.mask == "cells":

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts rows of the types whose blocks have less than a byte for an element to binary32, and
- * rows of those without a minimum also to TYPE_Q8_0. Rows of TYPE_Q4_0 and TYPE_Q5_0 are also made
- * from binary32. A step converts 32 elements in some 40 instructions. A shift, a table or a test of
- * bits turns the integers of the elements into signed bytes in two vectors. The bytes then become
- * eight vectors of binary32. The eight conversions and the eight stores limit the speed. Ten
- * vectors and the constants are live at a time. For TYPE_Q8_0 the signed bytes are stored as they
- * are, in some 10 instructions.
+ * Conversions for the types whose blocks have less than a byte for an element. Rows of all these
+ * types are converted to binary32. Rows of the types without a minimum are also converted to
+ * TYPE_Q8_0. Rows of TYPE_Q4_0 and TYPE_Q5_0 are also made from binary32. A step converts 32
+ * elements in some 40 instructions. A shift, a table or a test of bits turns the integers of the
+ * elements into signed bytes in two vectors. The bytes then become eight vectors of binary32. The
+ * eight conversions and the eight stores limit the speed. Ten vectors and the constants are live at
+ * a time. For TYPE_Q8_0 the signed bytes are stored as they are, in some 10 instructions.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"

@@ -108,7 +108,7 @@ static inline __attribute__((always_inline)) void add_by_lines(const float *lane
 }
 
 /* Does the work of add_lines. The function is not inlined, so that scores and weighted_v share its
- * code. A call takes little time compared with a group. */
+ * code. The function call takes little time compared with the products of a group. */
 static __attribute__((noinline)) void add_group(const float *lane_words, const struct words *words,
                                                 float *sums, bool is_first, int lines, int vectors)
 {

@@ -21,7 +21,7 @@ struct node {
     bool has_scale;
     float scale;
     float softcap;     /* 0: none */
-    float alibi_slope; /* slope of all heads, only for FlexAttention: flex.py adds it */
+    float alibi_slope; /* slope of all heads; an attribute that flex.py makes for FlexAttention */
     int64_t is_causal;
     int64_t q_num_heads; /* 0: not given */
     int64_t kv_num_heads;

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The intended differences between attnkit and PyTorch. Each recipe shows both behaviours, and the fields with which
-attnkit gives PyTorch's result. docs/semantics.md has a table of these differences. A recipe takes call.attention for
-one instruction set. The tensors are small and float32. PyTorch also computes in float32, because some recipes depend on
-it, such as the recipe with a bias of -1e9."""
+attnkit gives PyTorch's result. docs/semantics.md has a table of these differences. The argument of a recipe is
+call.attention, bound to one instruction set. The tensors are small and float32. PyTorch also computes in float32,
+because some recipes depend on it, such as the recipe with a bias of -1e9."""
 
 import numpy as np
 import torch
