@@ -128,10 +128,10 @@ class Verdicts(CompareTest):
         self.assertIn(f"[1/1] {POINT}", done.stderr)
         self.assertIn("BASE against itself", done.stdout)
 
-    def slower(self, head):
-        """Checks that the point is slower with `head`. This holds on any machine. The exit status also depends on the
-        control run of BASE against itself, whose verdict depends on chance."""
-        code, results, done = self.results(self.library(), head, *ONE)
+    def slower(self, head, base=None):
+        """Checks that the point is slower with `head`, and returns the point. This holds on any machine. The exit
+        status also depends on the control run of BASE against itself, whose verdict depends on chance."""
+        code, results, done = self.results(base or self.library(), head, *ONE)
         point, = results["points"]
         self.assertEqual(point["verdict"], "slower")
         self.assertTrue(point["confirmed"] and point["red"])
@@ -141,12 +141,19 @@ class Verdicts(CompareTest):
         red = results["context"]["aa"]["good"]
         self.assertEqual(code, RED if red else INCONCLUSIVE)
         self.assertEqual(results["verdict"], "red" if red else "inconclusive")
+        return point
 
     def test_slower(self):
         self.slower(self.library("WORK=60000"))
 
     def test_a_side_that_waits_is_slower(self):
-        self.slower(self.library("SLEEP=2000"))
+        point = self.slower(self.library("SLEEP=2000"))
+        self.assertIn("waits", point["note"])
+
+    def test_a_side_that_waits_is_slower_if_its_calls_are_long(self):
+        """A single call takes more processor time than a timing needs."""
+        point = self.slower(self.library("WORK=60000", "SLEEP=2000"), self.library("WORK=60000"))
+        self.assertIn("waits", point["note"])
 
     def test_other_results(self):
         base = self.library()

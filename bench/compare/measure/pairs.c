@@ -207,16 +207,21 @@ static double try_timing(const struct timing *timing, int side)
 }
 
 /* Finds the number of calls that a timing of one side needs. Chooses the wall clock if the side's
- * calls wait. This also warms up caches and clock rates. */
+ * calls wait, however long they are: half of the calls of a try at least, because a single wait may
+ * be a page fault. This also warms up caches and clock rates. */
 static void adjust_to(int side, struct timing *timing)
 {
-    const long before = waits();
     timing->calls = 1;
-    while (try_timing(timing, side) < least_seconds && timing->calls < MAX_CALLS)
-        if (waits() > before && timing->clock != CLOCK_MONOTONIC)
+    for (;;) {
+        const long before = waits();
+        const double seconds = try_timing(timing, side);
+        if (timing->clock != CLOCK_MONOTONIC && waits() - before >= timing->calls)
             timing->clock = CLOCK_MONOTONIC;
+        else if (seconds >= least_seconds || timing->calls >= MAX_CALLS)
+            return;
         else
             timing->calls *= 2;
+    }
 }
 
 /* Returns the clock and the number of calls for all sides. The number of calls is the number that
