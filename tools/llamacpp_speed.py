@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures llama.cpp with the backend for ggml, and stock llama.cpp with -fa on and -fa off, and prints a table.
+"""Measures llama.cpp with attnkit's backend for ggml, and stock llama.cpp with -fa on and with -fa off. Prints a table.
 
     tools/llamacpp_speed.py [BUILD] [--depths 0,4096] [--threads 1,2] [--kv f16,q8_0] [--layers 2]
     tools/llamacpp_speed.py --write     also puts the table and a plot in docs/llamacpp.md and README.md

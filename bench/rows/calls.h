@@ -11,7 +11,9 @@
 
 /* Each type is a bit, so that a set of types is a sum. */
 enum { F32 = 1 << ATTNKIT_F32, F16 = 1 << ATTNKIT_F16, BF16 = 1 << ATTNKIT_BF16 };
-enum { BF16_BF16 = 1 << 30 /* K and V, or the matrix, and also q or x are bf16 */ };
+enum {
+    BF16_BF16 = 1 << 30 /* in attention: q, K and V are bf16; in a map: x and the matrix are */
+};
 enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0 };
 
 /* Starts the row's threads, calls measure_it, and stops the threads. pool is NULL for one thread.
@@ -71,8 +73,8 @@ struct row_call {
 
 /* Makes the call. result->work is the work of a call. Three programs define this function. In
  * attnkit-bench (measure_calls.c), it makes the call again and again, and compares its speed with
- * the roof: multiply-adds of the instruction set or, if the call has no FLOPs, reads of memory. In
- * a worker (worker.c), it hands the call to attnkit-compare, which compares two builds. In
+ * the roof: multiply-adds of the instruction set or, if result->work.flops is 0, reads of memory.
+ * In a worker (worker.c), it hands the call to attnkit-compare, which compares two builds. In
  * attnkit-counts (counts.c), it makes the call twice, and callgrind counts the second call. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result);

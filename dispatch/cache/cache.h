@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How a KV cache is stored: element types with their scales, pages, and tiles. Attention, which
- * reads caches, and appends, which write them, share these checks and their messages.
+ * How a KV cache is stored: element types with their scales, pages, and tiles. Attention reads
+ * caches, and an append writes them. Both use these checks and their messages.
  */
 #ifndef ATTNKIT_DISPATCH_CACHE_H
 #define ATTNKIT_DISPATCH_CACHE_H

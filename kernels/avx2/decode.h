@@ -132,7 +132,7 @@ static inline __attribute__((always_inline)) __m256 load_bytes(const char *bytes
 }
 
 /* Returns the scale of a block of TYPE_Q8_0 in lane 0. Lane 1 holds the next two bytes, which are
- * elements of the block. These loads and shuffles run on more ports than insertions. */
+ * elements of the block. A load and a move run on more ports than an insertion into a vector. */
 static inline __m128i scale_bits(const char *block)
 {
     int bits;

@@ -5,10 +5,10 @@
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 32 bytes of each of 16 keys as 8 vectors of 32-bit units, with 1, 2 or 4 elements in a
- * unit. A step takes 8 loads, 8 inserts from memory, and 24 shuffles. In addition, an element of
- * all keys takes the instructions that widen the element and an FMA for each row. The FMA
- * broadcasts q, because a separate broadcast took a tenth of the time. A tile is 2 vectors of keys,
- * because the sums of one vector are too few to keep the FMA ports busy.
+ * unit. A step takes 8 loads, 8 inserts from memory, and 24 shuffles. In addition, an element of 16
+ * keys takes an FMA for each row, and the instructions that widen the element. The FMA broadcasts
+ * q, because a separate broadcast took a tenth of the time. A tile is 2 vectors of keys, because
+ * the sums of one vector are too few to keep the FMA ports busy.
  *
  * Shuffles run only on one of the two ports that execute FMAs. If all shuffles of a step came
  * before its FMAs, the other port would be idle during the shuffles. Therefore the shuffles of the
@@ -414,7 +414,8 @@ static inline void copy_rows(const struct key_rows *k, int first, struct copies 
     }
 }
 
-/* Computes the scores of copied rows. A single vector of keys is not copied. */
+/* Computes the scores of copied rows. If a single vector of keys is left at the end, its rows are
+ * not copied. */
 static inline __attribute__((always_inline)) void
 score_copied_rows(const struct panel *panel, struct scores *scores, const int rows)
 {
@@ -471,8 +472,9 @@ struct lined_tile {
 };
 
 /* Returns whether to transpose whole cache lines of 16 keys. If rows of a 16-bit type share sets of
- * L1, the lines of 16 keys fill their sets. With 32 keys in turn, L1 would lose each line between
- * its two halves. A single query row has too little arithmetic to gain. */
+ * L1, the lines of 16 keys fill their sets. If 32 keys were loaded half a line at a time, L1 would
+ * lose each line before its second half is loaded. A single query row has too little arithmetic to
+ * gain. */
 static inline bool gains_by_lines(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;

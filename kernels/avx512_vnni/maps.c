@@ -6,8 +6,8 @@
  * integers. No sum overflows. The loops are in kernels/vectors/integers/product.h.
  *
  * A register tile has 8 rows x 1 vector. 8 integer sums, 8 sums of binary32 and a vector of words
- * take 17 of 32 zmm. A step of 4 inputs takes 8 VPDPBUSD, which read and broadcast x, and a load.
- * VPDPBUSD limits the speed. A tile of more vectors would save no VPDPBUSD.
+ * take 17 of 32 zmm. A step of 4 inputs takes a load of words and 8 VPDPBUSD. The VPDPBUSD read and
+ * broadcast x. VPDPBUSD limits the speed. A tile of more vectors would save no VPDPBUSD.
  */
 #include "kernels/avx512/integers/bytes.h"
 
@@ -31,7 +31,7 @@ static inline __m512i begin_sums(int32_t beginning)
     return _mm512_set1_epi32(beginning);
 }
 
-/* Makes the words of 4 inputs: bytes 4 o to 4 o + 3 are the bytes of output o plus 128. */
+/* Makes the words of 4 inputs: bytes 4 o to 4 o + 3 are the 4 bytes of output o, each plus 128. */
 static inline __attribute__((always_inline)) void make_step(const char *bytes,
                                                             __m512i w[TILE_VECTORS])
 {

@@ -5,8 +5,8 @@
  *
  * Scores: for each row, a block of K of a key takes 4 SDOT, a shift and an instruction that adds
  * lanes. K is not widened. Registers: 8 vectors of K, 4 of q and 4 sums. Weighted V: the bytes of 4
- * keys are interleaved. 4 keys and 8 columns take 4 loads, 4 permutations and 4 SDOT for each row.
- * Registers: 16 sums, 8 vectors of weights, 2 of V and 4 temporary ones.
+ * keys are interleaved. 4 keys and 8 columns take 4 loads and 4 permutations for all rows, and 4
+ * SDOT for each row. Registers: 16 sums, 8 vectors of weights, 2 of V and 4 temporary ones.
  */
 enum { LIMBS = 16 };
 

@@ -2,8 +2,8 @@
  *
  * The public calls of a layer with bad and odd arguments. The library refuses a call that it cannot
  * carry out: it returns the documented status and a message that names the argument and its value.
- * No matter which part of the layer refuses, out, weights, lse and the cache are not written. The
- * tests change a small valid call.
+ * A refused call writes nothing to out, weights, lse and the cache, no matter which part of the
+ * layer refuses it. The tests change a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>

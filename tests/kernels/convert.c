@@ -307,7 +307,7 @@ static int model_byte(float x, float scale)
     return (int)fmax(-127.0, fmin(nearbyint((double)quotient), 127.0));
 }
 
-/* Checks a group after narrowing: its scale, its bytes, and the numbers to which the bytes
+/* Checks the bytes of a group after narrowing with this scale, and the numbers to which the bytes
  * widen. */
 static void expect_group(const float *x, int64_t n, float scale, const int8_t *bytes,
                          const float *again)
@@ -555,8 +555,8 @@ static void draw_tile(uint64_t *random, struct window tile, struct window scales
     }
 }
 
-/* Places a part of a tile in a slot, fewer than FARTHEST elements of `align` bytes from the slot's
- * edge. */
+/* Places a tile, its scales or its widened keys in a slot, fewer than FARTHEST elements of `align`
+ * bytes from the slot's edge. */
 static struct window place_part(uint64_t *random, int slot, int64_t align, int64_t size)
 {
     const int64_t room = (SLOT_BYTES - size) / align;

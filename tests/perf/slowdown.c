@@ -28,7 +28,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
     return 0;
 }
 
-/* Takes the place of an item that needs ITEM nanoseconds of processor time, and waits WAITED
+/* Takes the place of an item. The item needs ITEM nanoseconds of processor time, and waits WAITED
  * nanoseconds while other processes run. */
 void __real_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                             const struct work_item *item, char *scratch)

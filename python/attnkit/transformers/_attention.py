@@ -9,7 +9,7 @@ from ..torch import attention
 from ._mask import Mask
 
 arithmetic = {}  # options of attnkit.torch.attention that register() has set
-WITHOUT_AUTOGRAD = torch._C._AutoDispatchBelowAutograd  # else torch asks in Python whether a call needs gradients
+WITHOUT_AUTOGRAD = torch._C._AutoDispatchBelowAutograd  # for calls without gradients: saves time in torch
 
 
 def refuse_weights(output_attentions):
@@ -30,7 +30,7 @@ def mask_options(attention_mask, rows, is_causal, with_gradients):
     if isinstance(attention_mask, Mask):
         options = attention_mask.options()
         if with_gradients and not options.keys() <= {"mask"} and options != {"causal": "upper-left"}:
-            return {"mask": attention_mask.elements()}  # the backward op of torch takes no other form
+            return {"mask": attention_mask.elements()}  # torch's backward op takes a tensor or causality
         return options
     if attention_mask is None:
         return {"causal": "upper-left"} if is_causal and rows > 1 else {}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls attnkit on NumPy arrays. Every field of attnkit_attention_args and of its groups is a keyword argument of
-`attention`. Tensors, integers and pointers are given as arrays, other fields as numbers.
+`attention`. Tensors, fields of type attnkit_ints and pointers are given as arrays, other fields as numbers.
 """
 
 import ctypes
