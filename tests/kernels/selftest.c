@@ -2,9 +2,9 @@
  *
  * The test harness must catch a wrong kernel. A mutant is the best kernel table of this machine,
  * with one entry that makes one small mistake. With each mutant, a call of attention or of a linear
- * map must give other bits than the reference. Each case of attention has three layouts: each row
- * before an unmapped page, each row after an unmapped page, and gaps between rows. A mutant runs in
- * a child process, because an access outside a row ends in a signal.
+ * map must give other bits than the reference, or end in a signal. Each case of attention has three
+ * layouts: each row before an unmapped page, each row after an unmapped page, and gaps between
+ * rows. A mutant runs in a child process, because an access outside a row ends in a signal.
  */
 #include <setjmp.h>
 #include <stdarg.h>
