@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that every file of the tree keeps to .editorconfig: line lengths, spaces at the end of lines, tabs, and the
 end of the file. Rows of Markdown tables may have any length, and so may lines with links or hashes that cannot be
-broken. C and C++ files must have the format of clang-format 14, if it is installed.
+broken. No file has conflict markers of git. C and C++ files must have the format of clang-format 14, if it is
+installed.
 
     tests/repository/lines.py
 """
@@ -21,6 +22,7 @@ SKIPPED = 77
 # Files that programs write, or that must stay as they were released.
 EXEMPT = ("*.json", "*.svg", "*.png", "*.npy", "*.abi", "LICENSE", "bench/results/*.md", "tests/abi/0.*/include/*")
 FORMATTED = (".c", ".h", ".cc", ".cpp", ".hpp")
+MARKERS = ("<" * 7 + " ", ">" * 7 + " ")  # of git, around text that it could not merge
 WORD = 70  # a line may be longer if it has at least this many characters without a space
 
 
@@ -74,6 +76,8 @@ def wrong_in(name, properties):
         where, limit = f"{name}:{number}", int(properties["max_line_length"])
         if line != line.rstrip():
             wrong.append(f"{where}: a blank, or a carriage return, at the end of the line")
+        if line.startswith(MARKERS):
+            wrong.append(f"{where}: a conflict marker of git")
         if "\t" in line and properties["indent_style"] == "space":
             wrong.append(f"{where}: a tab")
         if is_too_long(line, limit, name):
