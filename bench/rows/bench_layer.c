@@ -4,8 +4,8 @@
  * layer/f32/avx512/B1_H32_8_L512_D128_M4096_causal is 512 tokens of 4096 elements. The layer has 32
  * query heads and 8 KV heads. layer/q8_0/avx2/B1_H32_8_L1x4096_D128_M4096 is a decoding step: one
  * row after 4095 keys in a cache. The type in the name is the type of the packed weights and of the
- * KV cache. Inputs and outputs are f32. The layer has no biases and no rotation. Before a call, the
- * weights and the KV cache are not in the CPU's caches.
+ * KV cache. Outputs are f32. Inputs are f32, or bf16 in layer/bf16_bf16. The layer has no biases
+ * and no rotation. Before a call, the weights and the KV cache are not in the CPU's caches.
  */
 #include <math.h>
 #include <stdlib.h>
