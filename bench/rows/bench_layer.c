@@ -41,7 +41,7 @@ struct call {
     attnkit_status status; /* status of the last call */
 };
 
-/* --------------------------------------------------------------------------------- its sizes */
+/* ------------------------------------------------------------------------- sizes of a layer */
 
 static int64_t rows_of(const struct shape *s)
 {

@@ -72,7 +72,7 @@ static void weigh_trial(const struct grouped_kernels *g, const struct group_tria
     _Alignas(MAX_VECTOR * sizeof(float)) float scores[GROUP_KEYS * GROUP_LANES];
     const struct state st = {.row_max = r->max, .row_sum = r->sum};
     const struct weight_parts to = {largest, parts};
-    float words[GROUP_QUADS * GROUP_DIM]; /* GROUP_KEYS are at most GROUP_QUADS */
+    float words[GROUP_QUADS * GROUP_DIM]; /* GROUP_KEYS is at most GROUP_QUADS */
     const struct rows v = {(const char *)words, GROUP_DIM * sizeof(float), GROUP_DIM};
     for (int lane = 0; lane < GROUP_LANES; lane++) {
         r->max[lane] = -INFINITY;

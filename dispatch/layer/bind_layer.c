@@ -59,7 +59,8 @@ static bool has_planned_lengths(const struct layer_run *run)
 
 /* --- The layer's own tensors ------------------------------------------------------------------ */
 
-/* Refuses tensors that were not planned. attnkit_bind refuses planned tensors that are missing. */
+/* Refuses tensors that were not planned. attnkit_bind and attnkit_bind_part refuse planned tensors
+ * that are missing. */
 static attnkit_status check_given(const struct layer_plan *plan, const struct layer_input *input,
                                   char *message)
 {

@@ -17,16 +17,16 @@ enum {
     MAX_TILES = 2,
 };
 
-/* Makes the compiler finish these sums before it loads the tile's next line. Without the empty
- * statement, compilers load the next lines early, and 16 sums leave no registers for these
- * lines. */
+/* Makes the compiler finish these sums before it loads the next element of the tile's keys. Without
+ * this empty asm statement, compilers load further elements early, and 16 sums leave no registers
+ * for them. */
 static inline __attribute__((always_inline)) void add_first(struct tile_reader *tile,
                                                             float32x4_t s[TILE_VECTORS])
 {
     __asm__("" : "+r"(tile->data), "+w"(s[0]), "+w"(s[1]), "+w"(s[2]), "+w"(s[3]));
 }
 
-/* Adds the products of the next element. The element of q is lane `lane` of q_4. */
+/* Adds the products of the next element. The element of query row r is lane `lane` of q_4[r]. */
 static inline __attribute__((always_inline)) void
 add_line(const enum type type, const float32x4_t q_4[], const int lane, struct tile_reader tile[],
          float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)

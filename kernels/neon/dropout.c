@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dropout: the factors of weights, from the random words of Philox. mask.c of kernels/attention
- * calls keep_line for each query row and block with dropout. The pipes that execute products and
- * shuffles limit the speed: a round of 4 counters takes 8 of these instructions.
+ * Dropout: the factors of weights, from the random words of Philox. In calls with dropout, mask.c
+ * of kernels/attention calls keep_line for a query row and a block of keys. The pipes that execute
+ * products and shuffles limit the speed: a round of 4 counters takes 8 of these instructions.
  */
 #include "kernels/neon/neon.h"
 #include "kernels/philox.h"

@@ -418,8 +418,8 @@ static void strange_numbers_have_the_bits_of_the_reference(void **state)
     }
 }
 
-/* Computes y of a call whose rows are all `x` and whose outputs all have the blocks `w`. Returns
- * the last element. */
+/* Computes y of a call with `beside` rows, all equal to `x`, and `beside` outputs, all with the
+ * blocks `w`. Returns the last element of y. */
 static float value(const float *x, const char *w, int64_t in_dim, int64_t beside, const char *name)
 {
     const struct linear_kind kind = {
@@ -465,14 +465,15 @@ static void results_are_those_of_the_header(void **state)
     put_block(w + Q8_BLOCK_BYTES, ONE, 127);
     for (int d = 0; d < 2 * Q8_BLOCK; d++)
         x[d] = 127.0f;
-    /* The largest sums: each integer of x is 127, and the scale of x is 1. */
+    /* A group with the sum of the largest magnitude, alone and beside a second group: each integer
+     * of x is 127, and the scale of x is 1. */
     expect_sum(x, w, Q8_BLOCK, -127.0f * 128.0f * 32.0f);
     expect_sum(x, w, 2 * Q8_BLOCK, -127.0f * 32.0f);
     /* Ties go to the even integer: 126.5 becomes 126, and 0.5 becomes 0. */
     x[0] = 126.5f;
     x[1] = 0.5f;
     expect_sum(x, w, Q8_BLOCK, -(126.0f + 30 * 127.0f) * 128.0f);
-    /* A group below 2^-100 becomes 0, whatever the other groups are. */
+    /* A group of x whose magnitudes are all below 2^-100 becomes 0, whatever the others are. */
     for (int d = 0; d < Q8_BLOCK; d++)
         x[d] = 0x1.fp-101f;
     expect_sum(x, w, Q8_BLOCK, 0.0f);

@@ -1526,8 +1526,8 @@ static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
         }
 }
 
-/* Makes the last row of V NaN. In pages, this is the last row of the page that all block table
- * entries share. */
+/* Puts a NaN into the last row of V, or into its scale. In pages, this is the last row of the page
+ * that all block table entries share. */
 static void make_last_value_nan(struct call *c, char *v)
 {
     const enum type type = (enum type)c->args.v.type;

@@ -117,8 +117,8 @@ static struct walk negative_numbers(void)
     return (struct walk){bits_of(-0.0f), bits_of(-INFINITY) + 1, default_stride()};
 }
 
-/* Returns a walk over the same range with fewer arguments than w, for checks that must succeed if
- * the comparisons with scalar_tanh or SLEEF succeed. */
+/* Returns a walk over the range of w with fewer arguments. The checks of tanh of negative numbers
+ * use it: their results are those of positive numbers with the other sign. */
 static struct walk sparse(struct walk w)
 {
     w.stride = w.stride == 1 ? 13 : 997;

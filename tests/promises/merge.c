@@ -101,7 +101,7 @@ static void model_row(const struct row *row, float *out, float *lse)
 
 enum data {
     USUAL,   /* lse within [-8, 8), out in [-1, 1) */
-    APART,   /* lse so far from each other that factors underflow */
+    APART,   /* lse so far from each other that factors may underflow */
     LARGE,   /* lse near 1e4, or between -2e4 and 2e4 */
     EXTREME, /* lse from the list below */
     TINY,    /* subnormal out */
@@ -585,7 +585,8 @@ static void fail_with(const char *what, const char *isa, const struct shape *s, 
 }
 
 /* The shape, the data, the layout, which outputs are in place, the number of threads and the way to
- * run a call are drawn at random. In guarded layouts, an access to a byte beside a row faults. */
+ * run a call are drawn at random. In guarded layouts, each row has an unmapped page right after it
+ * (BEFORE_GUARD) or right before it (AFTER_GUARD), in which any access faults. */
 static void bits_are_those_of_the_stated_order(void **state)
 {
     enum { ROUNDS = 1000 };

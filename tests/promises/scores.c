@@ -298,7 +298,7 @@ static void slope_times_distance_beyond_binary32_hides_no_key(void **state)
 {
     static const float slopes[] = {1e38f, 1e38f, 1e38f};
     static const int64_t offset =
-        KEYS - 1; /* the last key: to keys after the row, ALiBi would add +infinity */
+        KEYS - 1; /* no key is after a row, because ALiBi would add +infinity to its score */
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], NULL);
         c->args.align = ATTNKIT_ALIGN_OFFSETS;
@@ -426,8 +426,8 @@ static void bias_scales_multiply_the_bias_of_their_head(void **state)
 
 enum { MANY_KEYS = 530 }; /* more than a chunk */
 
-/* Makes a call of two groups of heads with random scores and a random bias, with special numbers
- * here and there. All heads share the bias. */
+/* Makes a call of two groups of heads with random scores and a random bias. All heads share the
+ * bias, and about half of its numbers are special. */
 static struct call *call_with_bias(int64_t rows, attnkit_type type, attnkit_weights_kind kind)
 {
     static const float specials[] = {-INFINITY, -INFINITY, 0.0f, -0.0f, -65504.0f, 1e-7f};
@@ -477,7 +477,7 @@ static void bias_scales_of_1_change_no_bit(void **state)
             }
 }
 
-/* The scales are powers of 2, so that the products are exact. */
+/* The scales are 0 or powers of 2 of either sign, so that the products are exact. */
 static void bias_times_its_scale_has_the_bits_of_a_bias_for_each_head(void **state)
 {
     static const float scales[] = {0.25f, -1.0f, 4.0f, 0.0f};
@@ -502,8 +502,8 @@ static void bias_times_its_scale_has_the_bits_of_a_bias_for_each_head(void **sta
     }
 }
 
-/* ggml's form of ALiBi is a mask of distances in f16 times slopes. The mask is -infinity for keys
- * after the row. */
+/* In ggml, ALiBi is a mask of type f16, multiplied by the slope of a head. The mask has the
+ * distance of each key from the row, and -infinity for keys after the row. */
 static void slopes_times_a_mask_of_distances_have_the_bits_of_alibi(void **state)
 {
     static const float slopes[] = {0.5f, 0.3f, 0.1f, 0.007f};
@@ -579,7 +579,7 @@ static void bias_of_nothing_but_minus_infinity_hides_all_from_a_scale_of_nan(voi
     }
 }
 
-/* 0 times NaN or infinity is NaN, even if the whole bias is 0. Other heads do not change. */
+/* The whole bias is 0, and 0 times NaN or infinity is NaN. Other heads do not become NaN. */
 static void scale_that_is_nan_or_infinite_makes_the_rows_of_its_head_nan(void **state)
 {
     static const uint32_t plain_nan = 0x7fc00000;
@@ -855,8 +855,8 @@ static void softmax_weights_follow_from_biased_scores_and_lse(void **state)
     }
 }
 
-/* Scores are in units of ln 2, so that weights are powers of two. A V whose weight is 0 changes
- * nothing, however large it is. */
+/* Scores are in units of ln 2, so that weights are powers of two. A row of V whose weight is 0
+ * changes nothing, however large its elements are. */
 static void weights_below_2_to_the_minus_100_are_0(void **state)
 {
     const float scores[KEYS] = {-101, -1000, -100, 0, -102, -126, -149, -99, -FLT_MAX};

@@ -181,9 +181,8 @@ void arena_match(void)
 
 /* ------------------------------------------------------------------------------------ placing */
 
-/* Returns the address of the next block's place. If the size differs from the recorded size, the
- * block gets new memory.
- */
+/* Returns the address of the next block's place. The block gets new memory if it has no place, or
+ * if its size is not the size of the first block at this place. */
 static void *take_placed(void *owner, size_t bytes)
 {
     (void)owner;

@@ -71,8 +71,8 @@ static inline void store_pair(float *to, __m512 low, __m512 high)
     _mm512_store_si512(to, _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_cvtps_epi32(low), upper));
 }
 
-/* A tile of scores is smaller than a tile of columns, because it holds a score beside each integer
- * sum. A tile of columns holds only integer sums. */
+/* A tile of scores is smaller than a tile of columns, because the tile of scores holds a score
+ * beside each integer sum. A tile of columns holds only integer sums. */
 static inline int score_height(int vectors)
 {
     return vectors == 4 ? 3 : 4;
