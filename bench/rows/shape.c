@@ -156,8 +156,8 @@ static double windowed_pairs(const struct shape *shape, int64_t batch)
 }
 
 /* Returns the number of pairs of a row and a key that the row sees, for one head. In a causal call
- * with as many keys as rows, half of all (row, key) pairs are counted. With TREE and CELLS, all
- * pairs are counted. */
+ * with as many keys as rows, half of all (row, key) pairs are counted. Pairs that a mask of TREE
+ * or of CELLS hides are counted, too. */
 static double visible_pairs(const struct shape *shape, int64_t batch)
 {
     const double rows = (double)shape->q_len, keys = (double)shape_keys(shape, batch);

@@ -49,7 +49,8 @@ static void count_rows(const struct append_input *input, const struct tensor *t,
     }
 }
 
-/* Returns whether src and dst may be the same tensor: whether row i of src goes to row i of dst. */
+/* Returns whether src and dst may be the same tensor: whether row i of src goes to row i of dst,
+ * and both have the same type. */
 static bool may_be_in_place(const struct append_plan *plan)
 {
     const uint32_t elsewhere = 1u << APPEND_STARTS | 1u << APPEND_BLOCK_TABLE;
@@ -190,7 +191,7 @@ struct work {
     const struct kernels *kernels;
     int64_t rows;   /* rows of all batch entries */
     int64_t shares; /* number of shares; some shares may have no rows */
-    char *scratch;  /* [shares] */
+    char *scratch;  /* [shares][scratch_size] */
     size_t scratch_size;
 };
 

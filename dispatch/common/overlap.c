@@ -82,7 +82,7 @@ static bool touches(const struct layout *l, int dims, uintptr_t first, uintptr_t
         span += (l->count[i] - 1) * l->stride[i];
     if (first >= hi || first + (uintptr_t)span <= lo)
         return false;
-    if (dims <= 0) /* not == 0: then gcc 14 warns of elements before the array */
+    if (dims <= 0) /* with == 0, gcc 14 warns of elements before the array */
         return true;
     const int64_t stride = l->stride[dims - 1], count = l->count[dims - 1];
     const int64_t inner = span - (count - 1) * stride;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention for few query rows of a KV head, above all for a decoding step. A walk goes over the
- * keys once, block by block. It calls the decode tile once for each block, or, with masks and other
- * options of struct extras or with empty cells, once for each run of rows (struct run) that see
- * keys of the block. dispatch/attention/schedule.c calls this file for whole work items,
- * dispatch/attention/steal.c for a chunk of an item's keys, and careful.c for a chunk of a row's
- * keys. With integers, prefill.c calls this file for rows whose results are not finite.
+ * keys once, block by block. Usually it calls the decode tile once for each block. If options of
+ * struct extras are used, such as masks, or if cells are empty, the rows of a block are split into
+ * runs (struct run), and the walk calls the tile once for each run that sees keys.
+ * dispatch/attention/schedule.c calls this file for whole work items, dispatch/attention/steal.c
+ * for a chunk of an item's keys, and careful.c for a chunk of a row's keys. With integers,
+ * prefill.c calls this file for rows whose results are not finite.
  */
 #include <math.h>
 #include <string.h>
@@ -282,8 +283,8 @@ static void look(struct masked_block *m)
             attnkit_see(m->a, m->kernels, &place[r], m->key, &m->seen[r]);
 }
 
-/* Rows that go through a tile together. Either all of them see the same keys, or each row sees only
- * keys at the beginning of `seen`, as in a causal call. */
+/* Rows that go through a tile together. Either all of them see the same keys, or the keys that a
+ * row sees are the first keys of `seen`, as in a causal call. */
 struct run {
     int first, end;        /* rows first .. end - 1 */
     struct key_set seen;   /* keys that at least one of the rows sees */
@@ -338,8 +339,8 @@ static void make_lines(const struct masked_block *m, const struct run *run, int 
     }
 }
 
-/* Sets up row i of the run. struct run_block has a copy of row_max and
- * row_sum of the state, because a tile reads both for whole vectors of rows. */
+/* Sets up row i of the run. struct run_block has a copy of row_max and row_sum of the state,
+ * because a tile reads both for whole vectors of rows. */
 static void begin_row(const struct masked_block *m, const struct run *run, int i,
                       struct run_block *b)
 {
@@ -658,9 +659,8 @@ static void finish(const struct attention *a, const struct kernels *kernels, str
         redo_rows(a, kernels, w, not_finite, (char *)scratch);
 }
 
-/* In all walks, folds the state of the previous chunk into the total and attends over the chunk at
- * key `first`.
- */
+/* Attends over the chunk at key `first` in all walks. Before that, each walk with visible keys in
+ * this chunk folds the state of its previous chunk, if it has one, into its total. */
 static void walk_chunk(const struct attention *a, const struct kernels *kernels, struct walk *walks,
                        int count, int64_t first, struct common *common)
 {
@@ -673,7 +673,7 @@ static void walk_chunk(const struct attention *a, const struct kernels *kernels,
 }
 
 /* Returns the first key of the next chunk to walk over: `first`, or the beginning of a later chunk
- * if no walk sees a key before this later chunk. */
+ * if no walk sees a key from `first` up to this later chunk. */
 static int64_t next_chunk(const struct walk *walks, int count, int64_t first)
 {
     int64_t next = INT64_MAX;
@@ -757,8 +757,8 @@ void attnkit_decode_chunk(const struct attention *a, const struct kernels *kerne
     decode_chunk(a, kernels, items, count, first, states, step, walks, scratch);
 }
 
-/* Puts only one walk on the stack, because prefill.c needs much stack itself. It calls careful.c,
- * and careful.c calls this function. */
+/* Puts only one walk on the stack, because prefill.c calls careful.c, which calls this function,
+ * and prefill.c itself needs much stack. */
 void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *kernels,
                               const struct work_item *row, int64_t first, float *state,
                               char *scratch)

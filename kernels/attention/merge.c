@@ -150,7 +150,8 @@ static void finish_lse(const struct kernels *kernels, const struct tile *tile,
 }
 
 /* Merges some columns of a tile. Writes lse only with the last columns: the memory of the result's
- * lse may be the lse of a part, and the lse of each part is read for all columns. */
+ * lse may be the lse of a part, and each call of this function for the tile reads the lse of all
+ * parts. */
 static void merge_columns(const struct merge *m, const struct kernels *kernels,
                           const struct tile *tile, struct columns columns)
 {

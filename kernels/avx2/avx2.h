@@ -228,7 +228,7 @@ load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(narrow));
 }
 
-/* Loads the elements of TILE_KEYS keys as binary32. No scale is applied. */
+/* Loads TILE_KEYS elements, one for each key of a tile, as binary32. No scale is applied. */
 static inline __attribute__((always_inline)) void load_line(const enum type type, const void *from,
                                                             floats x[TILE_VECTORS])
 {

@@ -15,7 +15,7 @@
 #include "kernels/vectors/tile_reader.h"
 
 enum {
-    ROWS = 4,      /* rows of a register tile, which are half a group */
+    ROWS = 4,      /* rows of a register tile: half of ROW_GROUP */
     WIDTH = 3,     /* vectors of outputs of a register tile */
     FEW_ROWS = 4,  /* rows of a register tile of few_product */
     FEW_TILES = 4, /* tiles of the matrix that a register tile of a single row reads side by side */

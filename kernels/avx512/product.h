@@ -2,9 +2,10 @@
  *
  * The product of many rows for AVX-512: its register tile of 8 rows x 3 tiles of the matrix, and
  * the order of the register tiles. linear.c of this folder and product.c of kernels/avx512_bf16
- * define two functions, and then include this file. multiply_step(x, w, sum, is_large) returns sum
- * + x * w. multiply_step_one(x, w, sum) returns sum + *x * w: it reads and broadcasts a single x. A
- * step multiplies an element of each row, or a pair of elements.
+ * define two functions, and then include this file. multiply_step(x, w, sum, is_large) adds x * w
+ * to sum, and returns the result. multiply_step_one(x, w, sum) does the same with the single x that
+ * it reads at its pointer and broadcasts. A step multiplies an element of each row, or a pair of
+ * elements.
  */
 #ifndef ATTNKIT_AVX512_PRODUCT_H
 #define ATTNKIT_AVX512_PRODUCT_H
@@ -51,8 +52,8 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
                                   j + 1 < vectors ? (__mmask16)0xffff : last, acc[i][j]);
 }
 
-/* Returns whether a sum is NaN. Lanes after the last output are tested, too. If a sum is NaN, the
- * caller goes through y again and makes every NaN the same. */
+/* Returns whether a sum is NaN. Lanes after the last output are tested, too. If a sum of any tile
+ * is NaN, the entry `product` goes through all of y at its end, and makes every NaN the same. */
 static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][WIDTH],
                                                           const int rows, const int vectors)
 {
@@ -75,9 +76,9 @@ static __attribute__((cold, noinline)) void settle_y(const struct product *p)
     }
 }
 
-/* Adds the products of step d, for a group of rows. In large tiles, the FMAs of half of the rows
- * broadcast x anew for each vector. These rows need no separate broadcast instruction, and there
- * are cycles left for the additional loads. */
+/* Adds the products of step d, for a group of rows. In large tiles, the multiply-adds of half of
+ * the rows broadcast x anew for each vector. These rows need no separate broadcast instruction, and
+ * there are cycles left for the additional loads. */
 static inline __attribute__((always_inline)) void multiply(const float *x, const float *const *w,
                                                            int64_t d, const int rows,
                                                            const int vectors,

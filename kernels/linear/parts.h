@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The parts of a linear map, for the loops in binary32 (linear.c) and in integers (integers.c): a
- * block of rows and a panel of outputs, cut after cut of the inputs.
+ * The parts of a linear map, for the loops in binary32 (linear.c) and in integers (integers.c). A
+ * part is a panel of outputs for a block of rows. It is computed cut after cut of the inputs.
  */
 #ifndef ATTNKIT_LINEAR_PARTS_H
 #define ATTNKIT_LINEAR_PARTS_H

@@ -30,8 +30,8 @@ static inline bool is_scaled(const enum type type)
     return type == TYPE_I8 || type == TYPE_Q8_0;
 }
 
-/* Returns how many elements share their scales, or `dim` for types without scales. `group` is for
- * TYPE_I8. */
+/* Returns how many elements of a row share a scale, or `dim` for types without scales. `group` is
+ * this number for TYPE_I8, and other types do not use it. */
 static inline int64_t elements_of_scale(const enum type type, int64_t group, int64_t dim)
 {
     return type == TYPE_I8 ? group : type == TYPE_Q8_0 ? (int64_t)Q8_BLOCK : dim;

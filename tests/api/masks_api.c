@@ -426,8 +426,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Checks that the call and the workspace query refuse each fault of the table. These faults depend
- * on no tensor and no array. */
+/* Checks that the call and the workspace query refuse each fault of the table. The library can see
+ * these faults without reading a tensor or an array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -584,8 +584,8 @@ static void attend(struct call *c)
     fail_unless(status == ATTNKIT_OK, "call", "", status, message);
 }
 
-/* The positions are near -2^63, so that a window with the largest bound reaches only the first
- * keys. */
+/* In the call with a window, the positions are near -2^63, so that the largest bound reaches only
+ * the first keys. The causal call sees the same keys. */
 static void the_largest_bound_is_still_a_bound(void **state)
 {
     (void)state;

@@ -249,7 +249,7 @@ static void place_tensors(struct call *c, const struct kind *k)
     const int64_t group = a->scale_group ? a->scale_group : a->dim;
     c->src = (struct tensor){.count = {a->batch, a->heads, a->len},
                              .row_bytes = bytes_of((enum type)a->src.type, a->dim)};
-    /* In tiles, each "row" of these tensors is a whole tile. */
+    /* In tiles, each "row" of dst and of scales is a whole tile. */
     const int64_t together = a->dst.layout & ATTNKIT_TILED ? ATTNKIT_TILE_KEYS : 1;
     const int64_t lines = (rows + together - 1) / together;
     c->dst = (struct tensor){.count = {outer, a->heads, lines},
@@ -271,7 +271,7 @@ static void place_tensors(struct call *c, const struct kind *k)
     set_strided(&a->dst_scales, c->scales.strides);
 }
 
-/* Makes a new call. The new call takes over the memory of the previous call. */
+/* Makes a new call. Its tensors take over the memory of the tensors of the previous call. */
 static struct call *make_call(const struct kind *k, uint64_t seed)
 {
     struct call *c = calloc(1, sizeof *c);
@@ -320,8 +320,8 @@ static void expect_ok(const attnkit_append_args *args, const attnkit_exec *exec)
 }
 
 /* Runs the call on `threads` threads. Two threads run in a parallel-for. For any other number of
- * threads, the test makes one call for each thread, one after the other. The workspace has exactly
- * the bytes that the workspace query returns. */
+ * threads, the test makes one call for each thread, one after the other. workspace_size is exactly
+ * the number of bytes that the workspace query returns. */
 static void run(const attnkit_append_args *args, const char *isa, int64_t threads)
 {
     attnkit_exec exec = {.size = sizeof exec, .isa = isa, .threads = threads};

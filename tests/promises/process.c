@@ -297,7 +297,7 @@ static struct held_up {
     struct kernels kernels; /* the kernels of the instruction set, with the test's `decode` */
     struct schedule schedule;
     struct steal steal;
-    char *shared; /* the memory that the processes share, then the scratch of each process */
+    char *shared; /* shared memory: for work stealing, then the scratch of each process */
     int blocks;   /* blocks that this process has worked on */
     int status;   /* exit status of the other process */
 } held_up;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sides in one process: BASE, HEAD and BASE_AGAIN. BASE_AGAIN is BASE from copies of its own,
- * with which BASE is compared as a control. Each side is loaded several times, and each copy of its
- * library has its own worker. By chance, the addresses of a copy make its code a few percent faster
- * or slower. With several copies, this effect averages out.
+ * The sides in one process: BASE, HEAD and BASE_AGAIN. BASE_AGAIN is the library of BASE, loaded
+ * from other copies. As a control, BASE is compared with BASE_AGAIN. Each side is loaded several
+ * times, and each copy of its library has its own worker. By chance, the addresses of a copy make
+ * its code a few percent faster or slower. With several copies, this effect averages out.
  */
 #ifndef ATTNKIT_COMPARE_SIDES_H
 #define ATTNKIT_COMPARE_SIDES_H
