@@ -302,9 +302,9 @@ struct decode_block {
     const int32_t *visible;
     struct key_rows k, v;
     const struct state *st;
-    /* If adjust is not NULL, s becomes t by *adjust, and scale_log2 is not used. bias has a line of
-     * KEY_BLOCK floats for each row, or is NULL for no bias. If a bias is -inf, the weight is 0,
-     * but the row of V is read. */
+    /* If adjust is not NULL, s becomes t by *adjust, and the tile does not use its argument
+     * scale_log2. bias has a line of KEY_BLOCK floats for each row, or is NULL for no bias. If a
+     * bias is -inf, the weight is 0, but the row of V is read. */
     const struct adjust *adjust;
     const float *const *bias;
     /* NULL, or a line of KEY_BLOCK factors for each row. Weights are multiplied by these factors
@@ -389,9 +389,9 @@ struct few_product {
     const float *bias; /* [outs], added at the end, or NULL */
 };
 
-/* inverse_of returns 1 / l, by which vector tiles compute quotients of totals. If a quotient by
- * this l might be rounded wrongly, inverse_of returns NaN. Only the l of a caller's state can be
- * too small or too large in this way. */
+/* inverse_of returns 1 / l, by which vector tiles compute quotients of totals. If l is so small or
+ * so large that a quotient by l might be rounded wrongly, inverse_of returns NaN. Only the l of a
+ * caller's state can be so small or so large. */
 #define LEAST_DIVISOR 0x1p-500
 #define LARGEST_DIVISOR 0x1p500
 
@@ -472,14 +472,14 @@ enum {
     QUAD_ELEMENTS = 4, /* elements of a row, or keys, that go into words together */
 };
 
-/* Whether this build has the part integers, and so struct integer_kernels. */
+/* Whether this build has the part integers. If not, `integers` of struct kernels is NULL. */
 #ifdef ATTNKIT_WITHOUT_INTEGERS
 enum { HAS_INTEGERS = 0 };
 #else
 enum { HAS_INTEGERS = 1 };
 #endif
 
-/* Whether this build has the part products, and so struct grouped_kernels. */
+/* Whether this build has the part products. If not, `grouped` of struct kernels is NULL. */
 #ifdef ATTNKIT_WITHOUT_PRODUCTS
 enum { HAS_PRODUCTS = 0 };
 #else
@@ -752,7 +752,7 @@ struct kernels {
     void (*same_ids)(const int32_t *ids, int32_t own, uint64_t words[KEY_BLOCK / 64]);
 
     /* Sets bit i if number i of KEY_BLOCK is not -inf: key i is not masked. Returns whether any
-     * number other than -inf is not 0. The type is TYPE_F32, TYPE_F16 or TYPE_BF16. */
+     * number is neither -inf nor 0. The type is TYPE_F32, TYPE_F16 or TYPE_BF16. */
     bool (*unmasked)(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64]);
 
     /* Make a line as the comment of the struct says. */
@@ -806,7 +806,8 @@ struct kernels {
 
     /* Computes o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of p[key][lane] *
      * v[key][c]). If rescale is NULL, o is the chain alone, and the old o, which would be 0, is
-     * not read. `ahead` is as in scores: here KEY_BLOCK rows of K of the next block. */
+     * not read. `ahead` is NULL, or KEY_BLOCK rows of K of the next block, which an instruction
+     * set may prefetch. */
     void (*weighted_v)(const float *p, int lanes, const float *rescale, const struct rows *v,
                        int keys, float *o, const struct rows *ahead);
 
@@ -824,7 +825,7 @@ struct kernels {
     /* Computes for lane < rows: out[lane][c] = o / l + 0, or o / 1 + 0 if l = 0, and, if lse is not
      * NULL, *lse[lane] = fma(M, LN2_HI, fma(M, LN2_LO, log l)). Bit `lane` of the result is set if
      * a value of out[lane] is NaN or infinite, whatever lse is. Here and below, a NaN in a result
-     * is 0x7fc00000, because its sign and payload would depend on the order of operands. */
+     * is 0x7fc00000. Otherwise its sign and payload would depend on the order of operands. */
     uint64_t (*finish)(const struct state *st, int lanes, int64_t value_dim, int rows,
                        float *const *out, float *const *lse);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The roofs of plain C: one multiply-add and one 64-bit load at a time. If the baseline has no FMA
- * instruction, fmaf is a function call. The roof then includes this call, because the scalar
- * kernels make it, too.
+ * The roofs of plain C: one multiply-add and one 64-bit load at a time. If the file is compiled for
+ * CPUs without FMA instructions, fmaf is a function call. The roof then includes this call, because
+ * the scalar kernels make it, too.
  */
 #include <math.h>
 

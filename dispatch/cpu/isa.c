@@ -190,8 +190,8 @@ static bool has_unit(const struct unit *unit)
            (machine().usable & unit->needs_mask) == unit->needs_mask;
 }
 
-/* Returns false if the program has to enable the unit, and the unit's tiles for groups of products
- * give wrong bits. */
+/* Tries the unit's tiles for groups of products, if the program has to enable the unit. Returns
+ * false if these tiles give wrong bits. */
 static bool groups_keep_bits(const struct unit *unit)
 {
 #ifndef ATTNKIT_WITHOUT_PRODUCTS

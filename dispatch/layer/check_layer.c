@@ -36,7 +36,8 @@ static attnkit_status refuse_given(const char *name, const char *why, char *mess
     return refuse(message, ATTNKIT_BAD_ARGUMENT, "attention->%s is given: %s", name, why);
 }
 
-/* Returns the name of the first field of a tensor that is not zero, or NULL if all are zero. */
+/* Returns what a message adds to the name of a tensor to name its first nonzero field: nothing for
+ * `data`. Returns NULL if all fields are zero. */
 static const char *part_given(const attnkit_tensor *t)
 {
     if (t->data)
@@ -70,8 +71,9 @@ static bool has_state(const attnkit_state *s)
     return s->max || s->sum || s->out;
 }
 
-/* Refuses fields of attention that the layer sets itself, and the flags ATTNKIT_INTEGERS,
- * ATTNKIT_BF16_PRODUCTS and ATTNKIT_SHORT_WEIGHTS, which a layer does not support. */
+/* Refuses fields of attention that the layer sets itself or does not support. Also refuses the
+ * flags ATTNKIT_INTEGERS, ATTNKIT_BF16_PRODUCTS and ATTNKIT_SHORT_WEIGHTS, which a layer does not
+ * support. */
 static attnkit_status check_own_fields(const struct request *r, char *message)
 {
     static const char why[] = "the layer sets this field itself, or does not support it";

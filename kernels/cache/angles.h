@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * log2, 2^x, and sin and cos of an angle of any size in binary64, for the angles of rope.c. These
- * functions use only integers and sums, products and quotients that are rounded by IEEE 754 and not
- * fused. So the bits are the same on every machine. The functions are called once for each pair and
- * position, outside all inner loops.
+ * functions use only operations on integers, and sums, products and quotients of binary64, which
+ * are rounded by IEEE 754 and not fused. So the bits are the same on every machine. The functions
+ * are called once for each pair and position, outside all inner loops.
  *
  * The bounds of errors are relative, in units of u = 2^-53, the largest relative error of one
  * rounding. Products of errors are left out. Each series is a Taylor series and ends where its

@@ -60,7 +60,7 @@ static inline void store_scores(const struct panel *panel, int r, int first, flo
 void attnkit_neon_decode_k(const struct panel *panel, struct scores *scores);
 void attnkit_neon_decode_tiled_k(const struct panel *panel, struct scores *scores);
 
-/* Multiplies o of each row by the row's element of `rescale`, and adds the weighted V. */
+/* Multiplies o of each row by the row's element of weights->rescale, and adds the weighted V. */
 void attnkit_neon_decode_v(const struct panel *panel, const struct weights *weights);
 
 #endif

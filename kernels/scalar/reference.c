@@ -498,8 +498,9 @@ static void exact_mean(const struct attention *a, int64_t kv_head, struct place 
         b->exact[c] /= sum;
 }
 
-/* Sets b->exact to o of a chunk, as it will be folded into the total. Elements that have overflowed
- * are computed in binary64. */
+/* Sets b->exact to o of a chunk, as it will be folded into the total. Elements of o that are not
+ * finite are computed again in binary64, if l is finite and the call uses neither integers nor
+ * groups of products. */
 static void settle_chunk(const struct attention *a, int64_t kv_head, struct place place,
                          int64_t first, int64_t end, struct buffers *b, float row_sum)
 {

@@ -39,7 +39,7 @@ enum {
 
 /* --- The layer -------------------------------------------------------------------------------- */
 
-/* The inputs and outputs of all calls below. */
+/* The inputs of all calls below, and the outputs of most of them. */
 static struct {
     float x[BATCH * LEN * MODEL], w[MODEL * MODEL], bias[MODEL];
     float cos[ROOM * HEAD_DIM / 2], sin[ROOM * HEAD_DIM / 2];
@@ -97,7 +97,7 @@ struct pair {
 
 enum kind { CACHED, WITHOUT_CACHE, OF_OTHER_KEYS, KINDS };
 
-/* Describes rows of x or out with the strides of the planned shape. */
+/* Describes rows of x, key or out, with the strides of the planned shape. */
 static attnkit_tensor rows_of(const float *data)
 {
     return (attnkit_tensor){data, {LEN * MODEL * 4, 0, MODEL * 4}, 0, ATTNKIT_STRIDED};
@@ -114,8 +114,8 @@ static attnkit_rotation new_rotation(const float *cos, const float *sin, const v
                               .positions = {positions, ATTNKIT_INT32, 0}};
 }
 
-/* Makes a layer of `len` rows. It is causal, except for the kind OF_OTHER_KEYS. The kind CACHED has
- * a cache of at most ROOM keys. */
+/* Makes p->call, a call of the layer with `len` rows. The call is causal, except for the kind
+ * OF_OTHER_KEYS. The kind CACHED has a cache of at most ROOM keys. */
 static void make_call(struct pair *p, enum kind kind, int64_t batch, int64_t len)
 {
     attnkit_layer_args *const a = &p->call;
@@ -563,7 +563,7 @@ static void bad_runs_are_refused(void **state)
     end_ready(&r);
 }
 
-/* A pointer that a run passes. */
+/* A pointer or a length that a run passes. */
 struct field {
     const char *name; /* name in messages */
     size_t offset;    /* offset in struct pair */

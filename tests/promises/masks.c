@@ -9,8 +9,9 @@
  * NaN or infinite where the oracle's element is. The reference alone is enough, because all
  * instruction sets have its bits.
  *
- * Every tenth case runs a second time with integers of 32 instead of 64 bits. No bit may change.
- * Every fifth case also runs with its keys in cells, if it can have cells.
+ * Every tenth case runs a second time with integers of 32 instead of 64 bits, if it has an array of
+ * integers that fit 32 bits. No bit may change. Every fifth case also runs with its keys in cells,
+ * if it can have cells.
  *
  *   masks [--isa NAME | --bound] [--case NUMBER] [--cases N] [--from NUMBER] [--every N]
  *
@@ -183,7 +184,8 @@ static struct outputs outputs_of(const struct drawn *c)
 }
 
 /* Runs the case with 32-bit integers, such as lengths, in place of 64-bit integers. Returns whether
- * the case has integers and all of them fit 32 bits. */
+ * the case has an array of integers that fit 32 bits. If it has none, the second run is left out.
+ */
 static bool check_narrow(int number, const char *isa)
 {
     struct drawn *const c = drawn_new(number);

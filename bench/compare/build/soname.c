@@ -71,8 +71,8 @@ static const ElfW(Phdr) * segment(const struct image *image, uint32_t type, uint
     return NULL;
 }
 
-/* Returns the dynamic section, which ends with DT_NULL. Returns NULL if the file has no dynamic
- * section. */
+/* Returns the dynamic section. Returns NULL if the file has no dynamic section, or if this section
+ * has no DT_NULL, which marks its end. */
 static const ElfW(Dyn) * dynamic_section(const struct image *image)
 {
     const ElfW(Phdr) *const header = segment(image, PT_DYNAMIC, 0);

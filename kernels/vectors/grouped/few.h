@@ -96,9 +96,10 @@ static inline __attribute__((always_inline)) void load_rows(const float *sums, i
     transpose(x);
 }
 
-/* Stores the words of a group of FEW_LANES keys, from `key` on, as words[word][key]. Keys from
- * `keys` on get the words of the last key. If a row of K ends before the group ends, the words
- * after the end of the row come from the memory after the row. The sums leave these words out. */
+/* Stores the words of the group that begins at word `at` of the rows of K, as words[word][key], for
+ * FEW_LANES keys from `key` on. Keys from `keys` on get the words of the last key. If a row of K
+ * ends before the group ends, the words after the end of the row come from the memory after the
+ * row. The sums leave these words out. */
 static inline __attribute__((always_inline)) void transpose_keys(const struct rows *k, int64_t at,
                                                                  int key, int keys, float *words)
 {
