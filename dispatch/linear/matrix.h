@@ -11,8 +11,8 @@
 enum { MATRIX_ALIGNMENT = 64 /* bytes; alignment of packed matrices */ };
 
 /* Sets everything but the strides of a tensor [rows][dim]. `name` is the name of the public field.
- * Fills the struct in place, because copying a returned struct would read scalar stores with vector
- * loads, for which store forwarding fails. */
+ * Fills the struct in place. If the function returned a struct, the copy would load with vectors
+ * what scalar stores have just written, and store forwarding fails for such loads. */
 void attnkit_begin_matrix(struct tensor *t, const char *name, enum type type, int64_t rows,
                           int64_t dim);
 

@@ -46,7 +46,7 @@ struct work {
     const struct kernels *kernels;
     int64_t parts, shares;
     struct queue *queues; /* [shares]; NULL: no work stealing */
-    char *scratch;        /* [shares] */
+    char *scratch;        /* scratch_size bytes for each share */
     size_t scratch_size;
 };
 

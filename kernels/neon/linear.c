@@ -4,10 +4,10 @@
  * kernels/linear/linear.c calls `product` for up to 256 rows, 48 outputs and 512 inputs at a time.
  * Types, numbers of rows and numbers of tiles are constants of the inlined functions.
  *
- * A register tile has a group of 8 rows x 2 vectors, which are half a tile of the matrix. 16 sums,
- * 2 vectors of w and 2 of x take 20 of 32 registers. Each d takes 16 fmla, which limit the speed,
- * and 2 loads of two vectors each. A product of few rows has register tiles of up to 6 rows x 4
- * vectors and reads the matrix once. For f16 and bytes, the conversions limit the speed of this
+ * A register tile has a group of 8 rows x 2 vectors. The 2 vectors are half a tile of the matrix.
+ * 16 sums, 2 vectors of w and 2 of x take 20 of 32 registers. Each d takes 16 fmla, which limit the
+ * speed, and 2 loads of two vectors each. A product of few rows has register tiles of up to 6 rows
+ * x 4 vectors and reads the matrix once. For f16 and bytes, the conversions limit the speed of this
  * product. A single row reads 2 tiles of binary32 at once, because 4 sums are too few to hide the
  * latency of fmla.
  */

@@ -13,7 +13,7 @@
 
 enum { ROWS = 2, WIDTH = 4, FEW_ROWS = 2, FEW_WIDTH = 4, ONE_WIDTH = 4, FEW_MOST = 2 };
 
-/* A stored word has inputs 0 to 7 of two outputs. */
+/* Stores two vectors. Each of them has inputs 0 to 7 of two outputs. */
 static inline void store_words(char *to, words_v w)
 {
     const int32x4_t low = vreinterpretq_s32_s8(w.val[0]), high = vreinterpretq_s32_s8(w.val[1]);

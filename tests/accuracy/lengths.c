@@ -93,8 +93,8 @@ static void distribution_is_accurate_at_any_length(void **state)
     }
 }
 
-/* Checks the error with K and V of each type that allows rows of `dim` dimensions. Types that the
- * library only widens are left out, because their arithmetic is the arithmetic of binary32. */
+/* Checks the error with K and V of each type for which dim_of returns `dim`. Types that the library
+ * only widens are left out, because their arithmetic is the arithmetic of binary32. */
 static void judge_types(const struct distribution *d, int64_t dim, int64_t keys,
                         const struct draw *from)
 {

@@ -6,9 +6,9 @@
  * tested, because tests/promises/merge.c tests that all instruction sets have the same bits.
  *
  * The steps "Merging", "Chunks" and "Result" of kernels/README.md define t, M, l and o. A hat marks
- * a computed value. u = 2^-24 is the relative error of a rounding to binary32, and 2^-53 of a
- * rounding to binary64. There are n parts, none of them absent, with |lse_i| < 2^23. A is as in
- * merge.h.
+ * a computed value. A rounding to binary32 has a relative error of at most u = 2^-24, a rounding to
+ * binary64 of at most 2^-53. There are n parts, none of them absent, with |lse_i| < 2^23. A is as
+ * in merge.h.
  *
  * Weights. t^ is off by 2^-52 |t|. The difference t - M is within [-1, 0] and is off by u / 2 more.
  * exp2 is off by 1 ulp of a result in [1/2, 1], at most 2 u. So l^_i = l_i (1 + a_i) with |a_i| <=

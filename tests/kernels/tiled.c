@@ -400,8 +400,8 @@ static void skip_rows(attnkit_tensor *t, int64_t rows)
         t->data = (const char *)t->data + rows * t->strides[2];
 }
 
-/* Leaves out the keys of a call before key `first`. The call must have strides or pages. `first` is
- * the first key of a chunk and of a page. */
+/* Removes all keys before key `first` from a call. The call must have strides or pages. `first`
+ * must be the first key of a chunk, and of a page if there are pages. */
 static void skip_keys(const struct drawn *c, int64_t first, struct request *r,
                       int64_t kv_lens[MAX_BATCH])
 {

@@ -225,7 +225,7 @@ static void set_bytes(struct call *clean, struct call *c, const struct kind *kin
     }
 }
 
-/* The scale groups have a length that no tile reads, so the library first widens the rows to
+/* No tile can read scale groups of these lengths, so the library first widens the rows to
  * floats. */
 static void rows_of_bytes_that_no_row_sees_may_be_unmapped(void **state)
 {

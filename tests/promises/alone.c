@@ -410,9 +410,9 @@ static void draft_of_a_tree_has_the_bits_of_its_branch(void **state)
     }
 }
 
-/* The call is a decoding step. Its window begins at each key of the first tile of the last block,
- * and at a few keys before and after this tile. The library prefetches the last block while it
- * works on the first keys, which keep_first adds to every window. */
+/* The calls are decoding steps. One window begins at each key of the first tile of the last block,
+ * and at each of a few keys before and after this tile. The library prefetches the last block while
+ * it works on the first keys, which keep_first adds to every window. */
 static void window_that_begins_inside_a_tile_changes_no_bit(void **state)
 {
     enum { LEN = 256, FIRST_LEFT = 110, LAST_LEFT = 130 };

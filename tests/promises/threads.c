@@ -445,8 +445,8 @@ static void *run_and_be_refused(void *arg)
     return refused && run(c) == ATTNKIT_OK ? c : NULL;
 }
 
-/* Returns the larger one of SMALL_STACK and the smallest stack that the system allows, which is 128
- * KiB on 64-bit ARM. */
+/* Returns SMALL_STACK, or the smallest stack that the system allows if that is larger. On 64-bit
+ * ARM, the system allows no stack below 128 KiB. */
 static size_t small_stack(void)
 {
     const long least = sysconf(_SC_THREAD_STACK_MIN);
@@ -606,9 +606,9 @@ static void at_once(void *pool, int64_t n, task_function *task, void *arg)
 }
 
 /* A task also takes parts from the queues of tasks that have not begun. So the last task alone can
- * do all the work of a map of at most 256 rows. In a larger map, a task begins on another task's
- * queue only if more than two parts are left in that queue, because it first has to put the rows of
- * the parts into its own scratch, which takes as long as two parts. */
+ * do all the work of a map of at most 256 rows. In a larger map, a task that begins on the queue of
+ * another task first has to put the rows of the parts into its own scratch. This takes as long as
+ * two parts, so the task does it only if more than two parts are left in that queue. */
 static void check_linear_parallel_for(const struct linear_call *c, attnkit_exec exec,
                                       const char *expected, int64_t rows)
 {

@@ -64,8 +64,8 @@ static void keep_weights(const struct panel *panel, struct weights *weights)
     }
 }
 
-/* Computes all panels of a block. KERNEL(decode) passes constants as `parts`. The copy of this
- * function that is inlined there calls the parts directly. */
+/* Computes all panels of a block. KERNEL(decode) passes constants as `parts`. So the copy of this
+ * function that is inlined into KERNEL(decode) calls the parts directly. */
 static inline __attribute__((always_inline)) void decode_panels(const struct decode_parts parts,
                                                                 const struct decode_block *block,
                                                                 int rows, float scale_log2)
