@@ -100,7 +100,7 @@ static struct tensor f32_rows(const attnkit_merge_args *args, const char *name, 
     };
 }
 
-/* Plans the tensors. An absent lse has no rows, and its strides are not read. */
+/* Plans the tensors. An absent lse takes no bytes, and its strides are not read. */
 static attnkit_status plan_tensors(const attnkit_merge_args *args, struct merge *m,
                                    struct tensor tensors[TENSORS], char *message)
 {

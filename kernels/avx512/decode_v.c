@@ -3,9 +3,9 @@
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of p[key][r] *
  * v[key][c]), for V of any type, which is widened in registers. decode.c calls decode_v.
  *
- * Lanes are value columns. A tile has 4 vectors of columns. Registers: at most 16 sums, 4 vectors
- * of V and the scale of V take 21 of 32 zmm. The FMA broadcasts the weight. FMA or memory limits
- * the speed. A quantised element takes one more multiplication, by its scale.
+ * Lanes are value columns. A tile has 4, 2 or 1 vectors of columns. Registers: at most 16 sums, 4
+ * vectors of V and the scale of V take 21 of 32 zmm. The FMA broadcasts the weight. FMA or memory
+ * limits the speed. A quantised element takes one more multiplication, by its scale.
  */
 #include "kernels/avx512/decode.h"
 

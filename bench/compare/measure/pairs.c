@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times pairs of calls. Both sides set up the same call in the same memory, and make it directly
- * after each other, in random order. All timings of a point have the same number of calls, with
- * which BASE takes at least 150 us. A disturbance that lasts longer than a pair affects both
- * timings. A timing measures the thread's processor time, which does not grow while other programs
- * have the processor. If a side's calls wait, the timing measures wall clock time.
+ * Times pairs of calls. Both sides set up the same call in the same memory, except for blocks that
+ * differ (arena.h), and make it directly after each other, in random order. All timings of a point
+ * have the same number of calls, with which BASE takes at least 150 us. A disturbance that lasts
+ * longer than a pair affects both timings. A timing measures the thread's processor time, which
+ * does not grow while other programs have the processor. If a side's calls wait, the timing
+ * measures wall clock time.
  */
 #include "bench/compare/measure/pairs.h"
 
@@ -206,9 +207,9 @@ static double try_timing(const struct timing *timing, int side)
     return fmin(time_side(timing, side), time_side(timing, side));
 }
 
-/* Finds the number of calls that a timing of one side needs. Chooses the wall clock if the side's
- * calls wait, however long they are: half of the calls of a try at least, because a single wait may
- * be a page fault. This also warms up caches and clock rates. */
+/* Finds the number of calls that a timing of one side needs. Chooses the wall clock if at least
+ * half of the side's calls in a try wait, however long a call takes. A single wait may be a page
+ * fault. This also warms up caches and clock rates. */
 static void adjust_to(int side, struct timing *timing)
 {
     timing->calls = 1;
