@@ -286,12 +286,13 @@ static void dropout_does_not_change_lse_and_weights_out(void **state)
     }
 }
 
-/* The row sees the key, so a weight of 0 times the NaN of V makes the result NaN. */
+/* V of one key has a NaN. Nine rows in ten drop this key. They see the key, so their weight of 0
+ * times the NaN makes the result NaN. */
 static void nan_in_a_dropped_v_is_not_lost(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = new_call(shape_of(row_counts[n]), 0.9);
-        for (int64_t row = 0; row < 2 * 2 * KEYS; row++)
+        for (int64_t row = 5; row < 2 * 2 * KEYS; row += KEYS)
             c->v[row * KEYS + 7] = NAN;
         call_run(c, *state);
         for (struct at at = {0}; call_has(c, at); at = call_next(c, at))
