@@ -140,8 +140,8 @@ static double from_bf16(const void *data, int64_t i)
 
 /* Computes row i in binary64, twice. The second time, each weight exp(x - max x), for scores x, is
  * rounded to the nearest bf16. The sum of the weights takes the weights before this rounding.
- * PyTorch rounds its weights in this way. Adds the squares of the errors of this second row to
- * *rounded, and those of out to *own. */
+ * PyTorch rounds its weights in this way. Adds the squared errors of this second row to
+ * *rounded, and the squared errors of out to *own. */
 static void add_squares(const struct products *p, int64_t i, double *rounded, double *own)
 {
     const int64_t dim = p->args.head_dim, keys = p->args.kv_len;

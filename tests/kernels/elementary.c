@@ -117,8 +117,7 @@ static struct walk negative_numbers(void)
     return (struct walk){bits_of(-0.0f), bits_of(-INFINITY) + 1, default_stride()};
 }
 
-/* Returns a walk over the range of w with fewer arguments. The checks of tanh of negative numbers
- * use it: their results are those of positive numbers with the other sign. */
+/* Returns a walk over the range of w with fewer arguments. Two checks of tanh use it. */
 static struct walk sparse(struct walk w)
 {
     w.stride = w.stride == 1 ? 13 : 997;

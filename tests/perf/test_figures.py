@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/static/counts.py and tools/static/loops.py. They check four things: which made-up figures pass the
-gates, what the messages about files without figures say, which totals are read from the dumps of a stand-in for
-valgrind, and which files tools/figures stores.
+"""Tests of tools/static/counts.py and tools/static/loops.py. They check which made-up figures pass the gates,
+and the messages about files that have no figures. They also check which totals are read from the dumps of a stand-in
+for valgrind, and which files tools/figures stores.
 
     python3 tests/perf/test_figures.py
 """
