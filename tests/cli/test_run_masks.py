@@ -835,7 +835,7 @@ class Refusals(RunTest):
         self.refuse_array("batch there must be 1 or 2, not 3", bad.swapaxes(0, 1).copy(), *mask,
                           "bqk")
         self.store("bad", bad)
-        self.refuse("--mask-dims is 'bk', bad.npy has rank 3", *mask, "bk")
+        self.refuse("--mask-dims is 'bk', but bad.npy has rank 3", *mask, "bk")
 
     def test_documents(self):
         q, kv = ("--q-docs", "bad.npy", "--kv-docs", "kv_docs.npy"), ("--q-docs", "q_docs.npy",
