@@ -4,11 +4,11 @@
  * prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill with K and V in f32, by the AVX2 kernels,
  * on two threads. The first word of a name is the family. `decode` has one query row. `few` has
  * several query rows, and at least 32 times as many keys. All other calls are `prefill`. Q is f32,
- * or bf16 in prefill/bf16_bf16. The result is always f32. At the end of a name, /planned means a
- * run of a plan, which is made once before the measurement. /warm means that K and V may be in a
- * cache of the CPU. The roof of decode is the speed of reading memory, except for /warm. All other
- * rows have the speed of the instruction set's multiply-adds as their roof. Roofs are measured on
- * the row's threads.
+ * or bf16 in prefill/bf16_bf16. The result is always f32. After the shape, /planned means a run of
+ * a plan, which is made once before the measurement. In `decode` and `few`, K and V are in no cache
+ * of the CPU before a call, except with /warm. The roof of `decode` without /warm is the speed of
+ * reading memory. All other rows have the speed of the instruction set's multiply-adds as their
+ * roof. Roofs are measured on the row's threads.
  */
 #include <stdlib.h>
 
@@ -57,7 +57,7 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L1x16384_D128_token", F16, 1, BEST_IS_QUICK, false},
     {"B1_H32_8_L1x16384_D128_token", F16, 2, BEST_IS_QUICK, false},
     {"B1_H8_2_L8192_D128_causal_window1024", F32, 1, BEST_IS_QUICK, false},
-    /* From here to _weights: the cost of masks and score mods. */
+    /* From here to L1x16384_D128_half: the cost of masks, windows, score mods and weights. */
     {"B1_H12_L1024_D64_alltrue", F32, 1, BEST_IS_QUICK, false},
     {"B1_H12_L1024_D64_dense", F32, 1, BEST_IS_QUICK, false},
     {"B1_H12_L1024_D64_half", F32, 1, NEVER_QUICK, false},

@@ -12,7 +12,7 @@
 /* Each type is a bit, so that a set of types is a sum. */
 enum { F32 = 1 << ATTNKIT_F32, F16 = 1 << ATTNKIT_F16, BF16 = 1 << ATTNKIT_BF16 };
 enum {
-    BF16_BF16 = 1 << 30 /* in attention: q, K and V are bf16; in a map: x and the matrix are */
+    BF16_BF16 = 1 << 30 /* attention: q, K and V are bf16; linear map: x and matrix are bf16 */
 };
 enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0 };
 
@@ -31,20 +31,21 @@ size_t whole_lines(size_t bytes); /* rounded up to cache lines */
  * NULL if there is no memory. */
 float *draw(size_t count, uint64_t seed);
 
-/* Like draw, but returns elements of a type: f32 or bf16. */
+/* Like draw, but returns elements of a type: f32 or bf16. Elements of bf16 need not be aligned to a
+ * cache line. */
 void *draw_input(attnkit_type type, size_t count, uint64_t seed);
 
-/* Copies of some memory, one after the other, each aligned to a cache line. If no call may find its
- * copy in a cache, there are so many copies that each copy has left the caches before its next
- * use. */
+/* Copies of some memory, one after the other, each aligned to a cache line. If calls must not find
+ * their copies in a cache, there are so many copies that each copy has left the caches before its
+ * next use. */
 struct copies {
     char *memory; /* all copies; the user fills the first copy */
     size_t bytes; /* bytes of a copy */
     int64_t count, next;
 };
 
-/* Sets all fields except the memory. There is a single copy if `cold` is false, or if the name of
- * the row ends with /warm. */
+/* Sets all fields except the memory. `cold` means that calls must not find their copies in a cache.
+ * There is a single copy if `cold` is false, or if the row is warm. */
 struct copies copies_plan(const struct row *row, size_t bytes, bool cold);
 
 /* Allocates the memory, which the caller frees. Returns false if there is no memory. */
@@ -71,7 +72,7 @@ struct row_call {
     size_t out_bytes;
 };
 
-/* Makes the call. result->work is the work of a call. Three programs define this function. In
+/* Makes the call. result->work is the work of a call. This function has three definitions. In
  * attnkit-bench (measure_calls.c), it makes the call again and again, and compares its speed with
  * the roof: multiply-adds of the instruction set or, if result->work.flops is 0, reads of memory.
  * In a worker (worker.c), it hands the call to attnkit-compare, which compares two builds. In

@@ -28,7 +28,7 @@ struct kv {
  * V must be in no cache. */
 void kv_plan(const struct row *row, bool cold, struct kv *kv);
 
-/* Returns the memory that kv_make needs, in bytes. */
+/* Returns about how much memory kv_make needs, in bytes. */
 double kv_memory_bytes(const struct row *row, const struct kv *kv);
 
 /* Allocates K and V, and fills them with random values. On an error, sets result->problem and
@@ -36,8 +36,8 @@ double kv_memory_bytes(const struct row *row, const struct kv *kv);
 bool kv_make(const struct row *row, struct kv *kv, struct result *result);
 
 /* kv_append_args returns the arguments of the append that fills K or V of the first copy from f32
- * rows [batch][heads][keys][dim]. kv_append_workspace returns the bytes of the workspace that this
- * append needs on one thread. */
+ * rows [batch][heads][keys][dim]. kv_append_workspace returns the bytes of a workspace that is
+ * large enough for this append on one thread. */
 attnkit_append_args kv_append_args(const struct row *row, const struct kv *kv,
                                    const struct kv_part *part, const float *source);
 size_t kv_append_workspace(const struct kv_part *part);
@@ -45,7 +45,7 @@ size_t kv_append_workspace(const struct kv_part *part);
 /* Sets the arguments that describe K and V. ATTNKIT_LATER stands for the memory. */
 void kv_describe(const struct row *row, struct kv *kv, attnkit_attention_args *args);
 
-/* Sets the data of a run of a plan, except K and V. */
+/* Sets the scales of K and V and the key indices for a run of a plan. */
 void kv_run(const struct kv *kv, attnkit_attention_group_data *groups);
 
 /* Makes the arguments point to the next copy. */

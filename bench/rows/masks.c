@@ -2,9 +2,9 @@
  *
  * Makes the groups of options for the call of a row of the benches. The name of the row says which
  * options the call has. With _dense in the name, a mask of bools hides the same keys as the causal
- * flag does with _causal in the name. With _half, an additive mask of f16 hides these keys. With
- * _padmask, a mask of bools hides the same keys as the lengths do with _pad. So the cost of a mask
- * can be compared with the cost of the flag or of the lengths.
+ * flag in a row with _causal. With _half, an additive mask of f16 hides these keys. With _padmask,
+ * a mask of bools hides the same keys as the lengths in a row with _pad. So the cost of a mask can
+ * be compared with the cost of the flag or of the lengths.
  */
 #include "bench/rows/masks.h"
 

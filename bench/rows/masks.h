@@ -21,11 +21,11 @@ struct masks {
     attnkit_weights_out weights;
 };
 
-/* Returns the memory that masks_make needs, in bytes. */
+/* Returns about how much memory masks_make needs, in bytes. */
 double masks_memory_bytes(const struct shape *shape);
 
-/* Adds the groups of a shape to args. Pointers to memory that masks_make has yet to allocate are
- * ATTNKIT_LATER. */
+/* Adds the groups of a shape to args, and the flags and the align that the shape needs. Pointers to
+ * memory that masks_make has yet to allocate are ATTNKIT_LATER. */
 void masks_describe(const struct shape *shape, struct masks *masks, attnkit_attention_args *args);
 
 /* Allocates the memory and makes the groups point to it. Returns false if there is no memory. */

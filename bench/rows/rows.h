@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of the benches. A row has a name and a function that measures it. bench_*.c add rows to
- * the list, and bench/measure/main.c runs the chosen rows.
+ * The rows of the benches. A row has a name and a function that measures it. The functions add_*
+ * add rows to a list, and bench/measure/main.c runs the chosen rows.
  */
 #ifndef ATTNKIT_ROWS_H
 #define ATTNKIT_ROWS_H
@@ -36,7 +36,7 @@ struct row {
     const struct isa *isa; /* instruction set of its kernels or loops */
     int threads;
     bool planned; /* attention: a run of a plan */
-    bool warm;    /* the data it reads may be in a cache */
+    bool warm;    /* the data that the call reads may be in a cache */
     /* Measures the row, or sets result->problem. */
     void (*run)(const struct row *row, struct patience patience, struct result *result);
     struct shape shape;         /* attention, layer */

@@ -19,7 +19,7 @@
  *
  * and, not for a layer, at most one of
  *
- *   _alltrue   a bool mask [rows][keys] for all heads by which every row sees every key
+ *   _alltrue   a bool mask [rows][keys] for all heads; every row sees every key
  *   _dense     _causal as a bool mask [rows][keys]
  *   _half      _causal as an additive f16 mask of 0 and -inf
  *   _tree      a speculative tree: with n rows, a row sees all keys before the last n keys. Among
@@ -27,8 +27,9 @@
  *   _cells     row i of n sees every n-th key from key i on, as if n sequences shared one cache
  *   _padmask   _pad as a bool mask [batch][keys]
  *   _bias      an additive mask [rows][keys] of random f32 for all heads
- *   _scaledbias  a mask as for _bias, and a factor of the mask for each head
- *   _ring      the cache is a ring, by key_index: a third of the cells lies before the oldest key
+ *   _scaledbias  the mask of _bias, and for each head a factor of the mask
+ *   _ring      the cache is a ring, by key_index: the newest keys are in the first third of the
+ *              cells, and the oldest key is in the next cell
  *   _integers  K and V of I8 or Q8_0 are multiplied as integers (ATTNKIT_INTEGERS)
  *   _products  products of bf16 (ATTNKIT_BF16_PRODUCTS). q, K and V must be bf16, so the types of
  *              the row are bf16_bf16 (see types_parse)

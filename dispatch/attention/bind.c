@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks addresses and lengths of an attention run. The checks cost some nanoseconds for each
- * tensor if the lengths are the planned lengths. They write only to structs on the stack of the
- * call.
+ * Checks the addresses and the lengths of an attention run, and the values in its arrays of
+ * integers. If the lengths are the planned lengths, the check of an address costs some nanoseconds.
+ * The checks write only to structs on the stack of the call.
  */
 #include "dispatch/attention/bind.h"
 
@@ -144,7 +144,7 @@ static bool has_planned_lengths(const struct attention_plan *plan, const struct 
            input->kv_len == plan->a.kv_len;
 }
 
-/* Sets the dimensions of a tensor to the lengths of a run. */
+/* Sets `count` to the dimensions that a tensor has with the lengths of a run. */
 static void count_rows(const struct attention_plan *plan, const struct planned_tensor *t,
                        const struct run_input *input, int64_t count[3])
 {

@@ -2,7 +2,8 @@
  *
  * Checks the range of the key indices of a batch entry, and then lists its keys in the table of
  * cells. Listing also detects that two cells have the same index. If an index is wrong, the cells
- * are searched again for it, so that the message can name the cell.
+ * are searched again for it, so that the message can name the cell. The table keeps the keys of the
+ * entry that is listed last. This is entry 0, because runs begin with entry 0.
  */
 #include "dispatch/attention/bind_cells.h"
 
@@ -79,7 +80,7 @@ attnkit_status attnkit_bind_cells(struct attention *a, const struct kernels *ker
 {
     attnkit_status status = ATTNKIT_OK;
     a->cells.table = attnkit_begin_cells(a, memory);
-    for (int64_t b = a->batch - 1; status == ATTNKIT_OK && b >= 0; b--) /* entry 0 is listed last */
+    for (int64_t b = a->batch - 1; status == ATTNKIT_OK && b >= 0; b--) /* ends with entry 0 */
         status = bind_entry(a, kernels, b, message);
     return status;
 }

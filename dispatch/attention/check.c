@@ -329,7 +329,8 @@ static attnkit_status check_integers(const struct request *r, char *message)
     return ATTNKIT_OK;
 }
 
-/* Refuses flags for products that cannot be combined. */
+/* Refuses ATTNKIT_SHORT_WEIGHTS without ATTNKIT_BF16_PRODUCTS, and ATTNKIT_BF16_PRODUCTS together
+ * with ATTNKIT_INTEGERS. */
 static attnkit_status check_flags_of_products(const struct request *r, char *message)
 {
     const uint32_t flags = r->core->flags;

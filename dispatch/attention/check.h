@@ -31,7 +31,8 @@ static inline bool has_no_rows(const struct request *r)
     return r->core->batch == 0 || r->core->q_heads == 0 || r->core->q_len == 0;
 }
 
-/* Returns the number of columns of a mask: the caller's number, or kv_len if the number is 0. */
+/* Returns the number of columns of a mask or of a bias: the caller's number, or kv_len if the
+ * caller's number is 0. */
 static inline int64_t columns_or_keys(const struct request *r, int64_t columns)
 {
     return columns ? columns : r->core->kv_len;

@@ -9,7 +9,7 @@
 
 enum { FLOAT = sizeof(float), DOUBLE = sizeof(double) }; /* bytes */
 
-/* Adds a tensor to the plan. The caller of add sets count, row_bytes and alignment. */
+/* Adds a tensor to the plan. The caller of this function sets count, row_bytes and alignment. */
 static struct tensor *add(struct attention_plan *plan, enum slot slot, enum lengths_of lengths,
                           const char *name)
 {
@@ -35,7 +35,7 @@ static void set_row(struct tensor *t, int64_t bytes, int64_t alignment)
     t->alignment = (int32_t)alignment;
 }
 
-/* Adds a tensor with a row for each query row. The caller sets row_bytes. */
+/* Adds a tensor with a row for each query row. The caller sets row_bytes and alignment. */
 static struct tensor *add_query_rows(const struct request *r, struct attention_plan *plan,
                                      enum slot slot, const char *name)
 {
@@ -45,7 +45,8 @@ static struct tensor *add_query_rows(const struct request *r, struct attention_p
     return t;
 }
 
-/* Adds a tensor with a row for each key: K, V or their scales. */
+/* Adds a tensor with a row for each key: K, V or their scales. The caller sets row_bytes and
+ * alignment. */
 static struct tensor *add_key_rows(const struct request *r, struct attention_plan *plan,
                                    enum slot slot, const char *name)
 {
@@ -185,7 +186,7 @@ static attnkit_status plan_state_in(const struct request *r, struct attention_pl
 
 /* --- Masks ---------------------------------------------------------------------------------- */
 
-/* Plans a mask that the caller has given. */
+/* Plans a mask or a bias that the caller has given. */
 static attnkit_status plan_mask(const struct request *r, struct attention_plan *plan,
                                 enum slot slot, const char *name, const attnkit_tensor *theirs,
                                 struct mask *mask, int64_t row_bytes, char *message)

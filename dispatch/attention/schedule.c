@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Work items and the shares of threads. An item is a block of query rows of one batch entry and KV
- * head. One walk over the keys serves all rows of an item. The size of items depends on the
- * instruction set, and the distribution of items depends on the number of threads. The bits of the
- * result depend on neither of them.
+ * head, or all query rows of several KV heads if rows and keys are few. In an item of one head, one
+ * walk over the keys serves all panel rows, and another walk serves all decode rows. The size of
+ * items depends on the instruction set, and the distribution of items depends on the number of
+ * threads. The bits of the result depend on neither of them.
  */
 #include "dispatch/attention/schedule.h"
 
@@ -84,9 +85,10 @@ static int64_t distance(int64_t stride)
     return stride < 0 ? -stride : stride;
 }
 
-/* Returns whether heads share pages of virtual memory. They do in token-major tensors, where the
- * rows of all heads lie together for each key. If one head were computed after the other, the pages
- * would no longer be in the TLB when the next head needs them. */
+/* Returns whether heads with more keys than a chunk share pages of virtual memory. They do in
+ * token-major tensors without a block table, where the rows of all heads lie together for each key.
+ * If one head were computed after the other, the pages would no longer be in the TLB when the next
+ * head needs them. */
 static bool heads_share_pages(const struct attention *a)
 {
     const struct strides k = a->k.stride, v = a->v.stride;

@@ -19,8 +19,8 @@ struct schedule {
     int rows_per_item;      /* rows of each item of a head; the last item may have fewer */
     int64_t items_per_head; /* items of a batch entry and KV head; some have no rows if sequences
                              * are packed */
-    int heads_per_item;     /* 1, or kernels->vector if rows and keys are few; then an item has all
-                               rows of its heads */
+    int heads_per_item;     /* 1, or kernels->vector if rows and keys are few; an item of several
+                             * heads has all rows of these heads */
     int walks;              /* the largest number of decode items in a group: 1 or MAX_WALKS */
     int64_t items;
     size_t scratch;  /* bytes for each thread, a multiple of 64 */
@@ -55,9 +55,8 @@ struct range attnkit_share(const struct attention *a, const struct schedule *s, 
  * all shares cost the same, and NaN if there is nothing to do. */
 double attnkit_imbalance(const struct attention *a, const struct schedule *s);
 
-/* Items that are worked on together: one item, or several decode items of one batch entry. A decode
- * item has decode rows and no panel rows. The heads of these items share pages of virtual
- * memory. */
+/* Items that are worked on together: one item, or several decode items of one batch entry whose
+ * heads share pages of virtual memory. A decode item has decode rows and no panel rows. */
 struct group {
     struct work_item item[MAX_WALKS];
     int count;

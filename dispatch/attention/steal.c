@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Work stealing. Each thread's share of the items is a queue. Threads first claim groups of items
- * from the queues. Then they claim units of the tail. A unit is one chunk of the keys of a group.
- * Units are claimed in order. The state of a unit waits in a slot of a ring until all earlier units
- * of its group have been joined. The thread that finishes the next unit in order joins this unit
- * and all finished units after it.
+ * Work stealing. Each thread's share of the items is a queue. The items that are in no share are
+ * the tail. Threads first claim groups of items from the queues. Then they claim units of the tail.
+ * A unit is one chunk of the keys of a group. Units are claimed in order. The state of a unit waits
+ * in a slot of a ring until all earlier units of its group have been joined. The thread that
+ * finishes the next unit in order joins this unit and all finished units after it.
  *
  * The memory that all threads share holds struct tail, the queues, the groups of the tail, totals
  * for as many groups as there are threads, the slots, and for each slot a number that says what the
@@ -21,8 +21,8 @@ enum {
     LINE_DOUBLES = CACHE_LINE / (int)sizeof(double),
     SLOT_BYTES = 1 << 16, /* bytes of slots for each thread, more if two states need more */
     MANY_ITEMS = 8,       /* no item is split if each thread has at least MANY_ITEMS items */
-    CLAIMS = 2,           /* a claim has (units left / threads) / CLAIMS units */
-    MOST_LOOKS = 1 << 18, /* a thread leaves after so many looks without a free slot: some 10 ms */
+    CLAIMS = 2,           /* a claim has at most units left / threads / CLAIMS units, or 1 */
+    MOST_LOOKS = 1 << 18, /* a thread leaves after so many looks without free memory: some 10 ms */
 };
 
 /* A group of the tail. Its items are worked on chunk by chunk. */
@@ -464,10 +464,10 @@ static void join_units(const struct thread *t, int64_t number, const struct grou
     }
 }
 
-/* Works on units until all are claimed. A thread that finds no free slot spins, because the oldest
- * unit is most likely nearly finished, and because a call makes no system calls. After MOST_LOOKS
- * looks without progress the thread leaves. The threads that are still working free the slots, so
- * the last of these threads finishes all units. */
+/* Works on units until all are claimed. A thread that finds no free slot or no free total spins,
+ * because the oldest unit is most likely nearly finished, and because a call makes no system calls.
+ * After MOST_LOOKS looks without progress the thread leaves. The threads that are still working
+ * free slots and totals, so the last of these threads finishes all units. */
 static void work_on_tail(const struct thread *t)
 {
     int64_t claimed = 0, before = 0;

@@ -3,11 +3,10 @@
  * Work stealing. A thread that has finished its share of the items takes items from the shares of
  * other threads, because cores may differ in speed or be busy with other programs. If a call has
  * fewer than 8 items for each thread, and keys for more than one chunk, the last items are in no
- * share. The items outside the shares are one group (struct group of schedule.h, usually one item)
- * for each thread, or all items if shares of whole items would differ much in cost. All threads
- * work on the items outside the shares, one chunk of the keys at a time. The states of the chunks
- * are joined in index order, so the bits are the same as on one thread. There may be more threads
- * than items.
+ * share: one group (struct group of schedule.h, usually one item) for each thread. If shares of
+ * whole items would differ much in cost, no item is in a share. All threads work on the items
+ * outside the shares, one chunk of the keys at a time. The states of the chunks are joined in index
+ * order, so the bits are the same as on one thread. There may be more threads than items.
  */
 #ifndef ATTNKIT_STEAL_H
 #define ATTNKIT_STEAL_H

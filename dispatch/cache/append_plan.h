@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The steps of an append: reading the caller's structs, planning shapes, types and strides, binding
- * memory to the plan, and running. The public calls do all steps. A layer plans once and binds all
- * its parts before it runs the first part. The runs of the parts make no checks.
+ * memory to the plan, and running. attnkit_append takes all these steps. attnkit_append_plan ends
+ * with the plan, and attnkit_append_run binds and runs it. A layer plans once and binds all its
+ * parts before it runs the first part. The runs of the parts make no checks.
  */
 #ifndef ATTNKIT_APPEND_PLAN_H
 #define ATTNKIT_APPEND_PLAN_H
