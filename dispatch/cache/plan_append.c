@@ -235,7 +235,7 @@ static struct tensor *add(struct append_plan *plan, int slot, const char *name, 
     return t;
 }
 
-/* Plans dst or dst_scales. They differ only in the bytes of their rows. */
+/* Plans dst or dst_scales. Both have the same dimensions, but rows of different sizes. */
 static attnkit_status plan_output(const attnkit_tensor *theirs, const struct append_plan *plan,
                                   struct tensor *t, char *message)
 {
@@ -294,8 +294,8 @@ static attnkit_status plan_ints(struct append_plan *plan, int slot, const char *
     return attnkit_plan_dense(t, message);
 }
 
-/* Plans the block table, a row of pages for each batch entry. attnkit_check_pages has checked the
- * size of the table. */
+/* Plans the block table, which has a row of page numbers for each batch entry. attnkit_check_pages
+ * has checked the size of the table. */
 static void plan_block_table(struct append_plan *plan)
 {
     const struct pages *const pages = &plan->a.pages;

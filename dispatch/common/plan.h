@@ -15,12 +15,12 @@ enum { PLAN_ALIGNMENT = 16 }; /* bytes */
 enum plan_kind { PLAN_OF_ATTENTION, PLAN_OF_APPEND, PLAN_OF_LINEAR, PLAN_OF_LAYER };
 
 struct plan_header {
-    const void *library; /* an address in the library that wrote the plan; only this library may
-                          * run it */
+    const void *library; /* an address in the library that wrote the plan; no other library may
+                          * run the plan */
     uint16_t kind;
     int16_t unit;          /* as in struct isa_choice */
     int32_t isa;           /* index in the list of attnkit_isas */
-    size_t workspace_size; /* bytes that any run needs; 0 if a run has nothing to do */
+    size_t workspace_size; /* bytes that a run needs; 0 if no run has anything to do */
 };
 
 /* Checks that `plan` is aligned and has room for `needed` bytes. */
@@ -36,8 +36,8 @@ attnkit_status attnkit_begin_plan(struct plan_header *header, enum plan_kind kin
 attnkit_status attnkit_planned_workspace(const void *plan, enum plan_kind kind, size_t *bytes,
                                          char *message);
 
-/* Checks the header of the plan of a run. `isa` is exec.isa and must be NULL or the planned
- * instruction set. */
+/* Checks the header of a plan that is to be run. `isa` is exec.isa of the run: NULL, or the name of
+ * the planned instruction set. */
 attnkit_status attnkit_check_plan(const void *plan, enum plan_kind kind, const char *isa,
                                   const struct kernels **kernels, char *message);
 

@@ -63,8 +63,7 @@ static attnkit_status refuse_strides(const struct tensor *t, attnkit_status stat
                   (long long)t->stride[0], (long long)t->stride[1], (long long)t->stride[2], why);
 }
 
-/* Checks the strides of an output: each stride spans all bytes of the dimensions with smaller
- * strides. */
+/* Checks that each stride of an output spans all bytes of the dimensions with smaller strides. */
 static attnkit_status check_nesting(const struct tensor *t, char *message)
 {
     char why[ATTNKIT_MESSAGE_SIZE];

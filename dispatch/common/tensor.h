@@ -24,7 +24,7 @@ struct tensor {
     bool output;       /* an output: no two of its rows may share a byte */
     bool paged;        /* count[0] is a number of pages */
     bool tiled;        /* a row is a tile, as attnkit_lay_in_tiles makes it */
-    int64_t stride[3]; /* bytes; 0 along a dimension of size 1 */
+    int64_t stride[3]; /* bytes; 0 along a dimension of size 0 or 1 */
     int64_t below;     /* bytes that lie before the address, because of negative strides */
     int64_t span;      /* bytes from the first row to the end of the last row; 0: no rows */
 };
@@ -61,8 +61,9 @@ attnkit_status attnkit_bind(struct memory *m, const struct tensor *t, const void
 attnkit_status attnkit_bind_part(struct memory *m, const struct tensor *t, const int64_t count[3],
                                  const void *data, char *message);
 
-/* Checks that outputs overlap nothing. Outputs must come first in `memory`. Each output is compared
- * with all tensors after it. */
+/* Checks that outputs overlap no other tensor, except an input that may be the same tensor
+ * (in_place). Outputs must come first in `memory`. Each output is compared with all tensors after
+ * it. */
 attnkit_status attnkit_check_overlaps(const struct memory *memory, int n, char *message);
 
 /* Checks that the workspace shares no byte with these tensors. */

@@ -3,7 +3,7 @@
  * Features of a 64-bit ARM CPU, as the operating system reports them: Linux and Android by hardware
  * capabilities, macOS and iOS by sysctl, Windows by IsProcessorFeaturePresent. An operating system
  * reports only features whose registers it saves. On other systems the library uses NEON alone,
- * which is part of the base architecture there.
+ * because NEON is part of the base architecture.
  */
 #include "dispatch/cpu/cpu.h"
 
@@ -11,7 +11,7 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
-/* Bits of the auxiliary vector. Older headers do not define them. */
+/* Numbers of bits in AT_HWCAP and AT_HWCAP2. Older headers do not define these bits. */
 enum { ASIMDDP = 20, I8MM2 = 13 };
 
 static uint32_t features(void)

@@ -49,9 +49,9 @@ bool attnkit_isa_can_run(const struct isa *isa);
 
 /* attnkit_units does for units what attnkit_isas does for instruction sets. A unit can run if its
  * instruction set can run, CPU and operating system support the unit, the unit is enabled, and its
- * instructions give the right bits for the numbers of probe.h. These numbers are tried before the
- * first use of the unit. A unit with needs_leave is enabled only after attnkit_enable, any other
- * unit always. */
+ * instructions give the right bits in the trials of probe.h. The trials are made before the first
+ * use of the unit. A unit with needs_leave is enabled only after attnkit_enable, any other unit
+ * always. */
 int attnkit_units(const struct unit **list);
 bool attnkit_unit_can_run(const struct unit *unit);
 

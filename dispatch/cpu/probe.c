@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tries the instructions of a unit, for pairs of bf16 and for integers, with crafted numbers. isa.c
- * does not use the unit if the bits of a sum differ from the bits of the chain that kernels.h
- * defines. tests/kernels/pairs.c compares the table below with a C function that imitates
- * VDPBF16PS.
+ * does not use the unit if a sum has other bits than kernels.h defines. tests/kernels/pairs.c
+ * compares the table below with a C function that imitates VDPBF16PS.
  */
 #include "dispatch/cpu/probe.h"
 
@@ -149,7 +148,8 @@ bool attnkit_bytes_keep_bits(const struct matrix_integer_kernels *integers)
 }
 
 #if !defined(ATTNKIT_WITHOUT_INTEGERS) || !defined(ATTNKIT_WITHOUT_LINEAR)
-/* Adds the products that struct byte_kernels defines to MAX_VECTOR sums. */
+/* add_dots does the work of `dot` of struct byte_kernels in plain C, and add_matrices the work of
+ * `multiply`. */
 static void add_dots(int32_t *sum, const int8_t *a, const int8_t *b)
 {
     for (int i = 0; i < 4 * MAX_VECTOR; i++)

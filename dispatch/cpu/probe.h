@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The crafted numbers with which the instructions of a unit are tried before their first use.
+ * Trials of the instructions of a unit, with crafted numbers, before the first use of the unit.
  */
 #ifndef ATTNKIT_PROBE_H
 #define ATTNKIT_PROBE_H
@@ -9,8 +9,8 @@
 
 enum { PAIR_PROBES = 32 }; /* a multiple of MAX_VECTOR */
 
-/* The bits of a word of x, of a word of w, and of a sum before and after their two products are
- * added. */
+/* The bits of a word of x, of a word of w, and of a sum before and after the two products of these
+ * words are added. */
 struct pair_probe {
     uint32_t before, x, w, after;
 };

@@ -8,13 +8,14 @@
 
 enum { FLOAT = sizeof(float) /* bytes */ };
 
-/* Memory and the bytes that have been taken from it. If memory is NULL, bytes are only counted. */
+/* Memory, and how many of its bytes are taken. If memory is NULL, bytes are only counted. */
 struct taking {
     char *memory;
     int64_t taken;
 };
 
-/* Takes bytes, rounded up to whole cache lines. Returns NULL if the bytes are not wanted. */
+/* Takes bytes, rounded up to whole cache lines. Returns NULL if the bytes are not wanted, or only
+ * counted. */
 static void *take(struct taking *from, bool wanted, int64_t bytes)
 {
     const int64_t first = from->taken;

@@ -55,7 +55,7 @@ struct layer_options {
     bool appends;        /* new keys go to the cache */
     bool rotates;        /* q and new keys are rotated */
     bool packed_q;       /* cu_seqlens_q is given */
-    bool packed_keys;    /* keys are packed sequences, too */
+    bool packed_keys;    /* new keys are packed sequences */
     bool has_kv_starts;  /* attention gets cu_seqlens_kv */
     bool lends_q_starts; /* cu_seqlens_q serve as cu_seqlens_kv */
     bool owns_weights;   /* the workspace has weights of all heads, for mean_weights */
@@ -69,8 +69,9 @@ struct layer_options {
 struct layer_lengths {
     int64_t batch, q_len;
     int64_t key_len; /* new keys of an entry, or of all entries if keys are packed */
-    int64_t room; /* most keys of an entry: kv_len of the cache; without a cache k_rows if attention
-                     gets cu_seqlens_kv, else key_len */
+    /* The most keys that an entry can have. With a cache this is kv_len of the cache. Without a
+     * cache it is k_rows if attention gets cu_seqlens_kv, else key_len. */
+    int64_t room;
     int64_t q_rows, k_rows; /* rows of all batch entries */
 };
 
@@ -174,7 +175,7 @@ struct layer_run {
     struct layer_lengths lengths;
     struct layer_buffers buffers;
     const void *memory[OWN_TENSORS];
-    struct attention attention; /* has no rows if x has none */
+    struct attention attention; /* has no rows if x has no rows */
     struct append append_q, append_k, append_v;
     char *scratch; /* plan->part_bytes, aligned to a cache line */
 };

@@ -115,8 +115,7 @@ static void map_out(const struct crew *crew)
 
 /* --- Appends ---------------------------------------------------------------------------------- */
 
-/* Returns the append of entry b of packed sequences, from one tensor of the workspace to another.
- */
+/* Returns the append for entry b of packed sequences. Both src and dst lie in the workspace. */
 static struct append packed_entry(const struct layer_run *run, const struct append *all, int64_t b)
 {
     const struct ints starts = run->attention.q_starts;

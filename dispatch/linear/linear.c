@@ -11,7 +11,7 @@
 static const struct version args_version = VERSION_OF(attnkit_linear_args, bias);
 static const struct version data_version = VERSION_OF(attnkit_linear_data, y);
 
-/* A single call and its plan. */
+/* The arguments of a single call or of planning, and the plan that is made from them. */
 struct call {
     const attnkit_linear_args *args; /* the caller's struct, or `copy` */
     attnkit_linear_args copy;
