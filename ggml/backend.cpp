@@ -39,9 +39,9 @@ constexpr char name[] = "ATTNKIT";
 
 // ------------------------------------------------------------------------------- which ops
 
-// Returns whether the backend takes the op. A program asks many times. A reason ends with the op's
-// tensors in parentheses. The reason is logged only if no reason with the same text before the
-// parentheses has been logged.
+// Returns whether the backend takes the op. A program asks about an op many times, but each reason
+// is logged only once. A reason ends with the op's tensors in parentheses. Reasons with the same
+// text before the parentheses count as one reason.
 bool takes(const ggml_tensor *op)
 {
     static std::mutex mutex;
@@ -152,7 +152,8 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char *)
 
 // ----------------------------------------------------------------------------------- device
 
-// Returns a text such as "attnkit 0.1.0, avx512", or the reason why attnkit cannot run.
+// Returns a text such as "attnkit 0.1.0, avx512". If attnkit cannot run, the text has the reason in
+// place of "avx512".
 const char *description(ggml_backend_dev_t)
 {
     static const std::string text = [] {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A graph goes to the CPU backend as a copy of the list of its nodes. In the copy, an attention op
-// is replaced by a custom op with the same sources and the same memory for its result. The
-// program's tensors stay as they are. So one call of the CPU backend runs the whole graph, on
-// ggml's threads.
+// A graph goes to the CPU backend as a copy of the list of its nodes. In the copy, each attention
+// op is replaced by a custom op with the same sources and the same memory for its result. So one
+// call of the CPU backend runs the whole graph, on ggml's threads. The program's tensors stay as
+// they are.
 #include "ggml/graph.h"
 
 #include "ggml/op.h"
@@ -20,9 +20,10 @@ namespace attnkit_ggml
 namespace
 {
 
-// An op with at most this many multiply-adds runs on one thread. All keys count, visible or not.
-// The limit is an op of 8 heads of 64 elements and 128 keys. With 256 keys, the smallest cache of
-// llama.cpp, two threads are faster than one, even if the query sees few of the keys.
+// An attention op with at most this many multiply-adds runs on one thread. All keys count, visible
+// or not. One query row for each of 8 heads of 64 elements, with 128 keys, is just at the limit.
+// With 256 keys, the smallest cache of llama.cpp, two threads are faster than one, even if the
+// query row sees few of the keys.
 constexpr double most_for_one = 0x1p17;
 
 double multiply_adds(const ggml_tensor *op)

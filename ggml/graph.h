@@ -27,7 +27,8 @@ namespace attnkit_ggml
 class computer
 {
   public:
-    // `cpu` is ggml's CPU device. Throws an exception if the device lacks a function.
+    // `cpu` is ggml's CPU device. Throws std::runtime_error if the device gives no backend, or if
+    // one of the functions below is not found.
     explicit computer(ggml_backend_dev_t cpu);
     ~computer();
     computer(const computer &) = delete;
@@ -70,7 +71,8 @@ class computer
     ggml_abort_callback callback_ = nullptr;
     void *callback_data_ = nullptr;
     std::vector<ggml_tensor *> nodes_;
-    // The attentions of the current graph, then attentions that only larger earlier graphs used.
+    // The attention ops of the current graph, in order. If an earlier graph had more attention ops,
+    // the elements left over from it follow.
     std::vector<std::unique_ptr<attention>> attentions_;
     attnkit_ggml::plans plans_;
     attnkit::workspace scratch_;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The mapping of GGML_OP_FLASH_ATTN_EXT to attnkit's attention. ggml names dimensions from the
+// The mapping of GGML_OP_FLASH_ATTN_EXT to attnkit's attention. ggml numbers dimensions from the
 // innermost one: q is [batch][q_heads][q_len][head_dim] with the sizes ne[3] .. ne[0] and the
-// strides nb[3] .. nb[0]. The result is [batch][q_len][q_heads][value_dim]. The mask is a bias of
-// its own for each head, or a bias that all heads share. With max_bias, each head multiplies the
-// mask by its slope. Nothing is copied.
+// strides nb[3] .. nb[0]. The result is [batch][q_len][q_heads][value_dim]. The mask is a bias.
+// Either all heads share it, or each head has its own. With max_bias, each head multiplies the mask
+// by its slope. Nothing is copied.
 #include "ggml/op.h"
 
 #include <attnkit.hpp>
@@ -20,7 +20,7 @@ namespace attnkit_ggml
 namespace
 {
 
-// The types of K and V that attnkit supports, as ggml and as attnkit name them.
+// The types of ggml that attnkit supports for K and V, with attnkit's name of each type.
 constexpr struct {
     ggml_type ggml;
     attnkit_type attnkit;

@@ -15,15 +15,16 @@
 namespace attnkit_ggml
 {
 
-// An op without its addresses, which are ATTNKIT_LATER instead. Equal ops have equal bytes, and
-// share a plan.
+// An op without its addresses: ATTNKIT_LATER stands in place of each address. Ops that differ only
+// in their addresses have equal shapes, byte for byte, and share a plan.
 struct op_shape {
     attnkit_attention_args args;
     attnkit_score_mods scores;
     float max_bias; // gives the slopes of ALiBi; 0: no ALiBi
 };
 
-// Fills in the shape of an op. Throws attnkit::error if attnkit cannot take the op.
+// Fills in the shape of an op. Throws attnkit::error if the op cannot be turned into arguments of
+// attnkit. attnkit may still refuse the arguments.
 void describe(const ggml_tensor *op, op_shape &shape);
 
 // Returns why attnkit cannot take the op, with the op's tensors in parentheses. If attnkit can take
@@ -33,8 +34,8 @@ std::string why_not(const ggml_tensor *op);
 // Returns arguments that point to the groups of `shape`. `shape` has to outlive the arguments.
 attnkit_attention_args arguments(const op_shape &shape);
 
-// Returns for each head the factor by which it multiplies the mask, from max_bias and the number of
-// heads.
+// Returns for each head the factor by which it multiplies the mask, computed from max_bias and the
+// number of heads. Without max_bias, the list is empty.
 std::vector<float> slopes(const op_shape &shape);
 
 // Returns the addresses of an op. `groups` receives the addresses of its mask, sinks and slopes.

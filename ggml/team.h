@@ -19,7 +19,7 @@ class team
 {
   public:
     // Called before the op. Within the op, thread 0 calls `exec`, makes a call of attnkit, and
-    // calls `end`, and each other thread calls `help`.
+    // calls `end`. If this call runs on all threads of the op, each other thread calls `help`.
     void begin()
     {
         turn_.store(0, std::memory_order_relaxed);

@@ -6,7 +6,7 @@
  *
  *     attnkit/options.h   optional groups of an attention call: storage of K and V, visibility,
  *                         score mods, states, weights
- *     attnkit/merge.h     one result of attention over several parts of the keys
+ *     attnkit/merge.h     merging the results of attention over several parts of the keys
  *     attnkit/cache.h     appending to a KV cache, with rotation (RoPE) and conversion
  *     attnkit/linear.h    projections and token embeddings
  *     attnkit/layer.h     the whole multi-head attention layer
@@ -150,7 +150,7 @@ ATTNKIT_API const char *attnkit_status_string(attnkit_status status);
 
 /* ---------------------------------------------------------------------------------------------
  * Structs. A struct that may grow begins with its size. So a newer library recognises an older
- * caller. An older library refuses a struct in which a field that it does not know is not zero.
+ * caller. An older library refuses a struct if a field that the library does not know is not zero.
  * Zero is the default of every field: set the whole struct to zero, then set its size, then set the
  * fields you need. In C a designated initialiser sets all other fields to zero. attnkit_..._init()
  * sets the struct to zero, and then its size. An optional group that is NULL, or zero except for
@@ -195,11 +195,12 @@ enum {
 /* A tensor in the caller's memory: rows of adjacent elements. data is const so that inputs need no
  * cast, but a call does write to the data of its outputs (out, lse, weights, dst, y). Strides are
  * in bytes, of {batch, head, row} unless the comment of the field says otherwise. They are
- * multiples of the element's size and may be negative. Strides of inputs may be 0, which repeats a
- * row. Strides of outputs nest: each stride spans all bytes of the dimensions with smaller strides.
- * A stride along a dimension of size 1 is ignored. Without ATTNKIT_STRIDED the tensor is dense, in
- * the shape that the comment of the field states. data is aligned to the element (2 bytes for
- * blocks). data may be NULL only if the tensor has no rows or is optional. */
+ * multiples of the element's size (2 bytes for blocks) and may be negative. Strides of inputs may
+ * be 0, which repeats a row. Strides of outputs nest: each stride spans all bytes of the dimensions
+ * with smaller strides. A stride along a dimension of size 1 is ignored. Without ATTNKIT_STRIDED
+ * the tensor is dense, in the shape that the comment of the field states. data is aligned to the
+ * element's size (2 bytes for blocks). data may be NULL only if the tensor has no rows or is
+ * optional. */
 typedef struct attnkit_tensor {
     const void *data;   /* the first element */
     int64_t strides[3]; /* bytes */
@@ -278,9 +279,9 @@ enum {
  *             keys of a block, are exact. All other arithmetic is as without the flag. Step 16 of
  *             kernels/README.md lists each rounding.
  * Bits        The flag changes the bits of the result. With the flag, too, the bits are the same
- *             for all instruction sets, numbers of threads, batches and layouts, in prefill and
- *             decode, and for several calls that pass on states, each over part of the keys.
- *             docs/semantics.md names the tests.
+ *             for all instruction sets, numbers of threads, batches and layouts, and in prefill and
+ *             decode. They are also the same if the keys are divided among several calls that pass
+ *             on states. docs/semantics.md names the tests.
  * Accuracy    An element of q is off by at most 1/65024 of the largest |q| of its 32 elements, and
  *             the product of a weight and a scale of v by at most 1/65024 of the largest of these
  *             products in its block of keys. If the 32 elements of q, or the products of a block,
@@ -291,11 +292,11 @@ enum {
  *             this rounding of k and v has made, because many small weights are then off in the
  *             same direction. The rounding of weights does not change lse.
  * NaN         A NaN or an infinity in q, or a scale of k that is NaN, makes the row NaN. A scale of
- *             v that is NaN or infinite makes its columns NaN, in the rows that see the key. The
- *             score of a key is infinite or NaN if a scale of q times a scale of k overflows
- *             binary32, although all elements are finite. With v of ATTNKIT_I8, whose scales are
- *             binary32, an element of out may be infinite or NaN if elements of v exceed 2^112 in
- *             magnitude.
+ *             v that is NaN or infinite makes its columns NaN, in the rows that see the key. Even
+ *             if all elements of q and k are finite, the score of a key is infinite or NaN if a
+ *             scale of q times a scale of k overflows binary32. With v of ATTNKIT_I8, whose scales
+ *             are binary32, an element of out may be infinite or NaN if elements of v exceed 2^112
+ *             in magnitude.
  * Cost        Decoding from a long cache takes less time than without the flag if the machine needs
  *             longer to convert and multiply K and V than to read them. A long prompt takes less
  *             time than without the flag if products of integers are faster than multiply-adds of
@@ -329,9 +330,9 @@ enum {
  *             than 2^-40. Therefore no product is subnormal. Step 17 of kernels/README.md lists
  *             each rounding.
  * Bits        The flag changes the bits of the result. With the flag, too, the bits are the same
- *             for all instruction sets, numbers of threads, batches and layouts, in prefill and
- *             decode, and for several calls that pass on states, each over part of the keys.
- *             docs/semantics.md names the tests.
+ *             for all instruction sets, numbers of threads, batches and layouts, and in prefill and
+ *             decode. They are also the same if the keys are divided among several calls that pass
+ *             on states. docs/semantics.md names the tests.
  * Accuracy    A weight is off by at most 2^-16 of itself, with ATTNKIT_SHORT_WEIGHTS by at most
  *             2^-8 of itself. A weight less than 2^-40 of the largest weight of its block counts as
  *             0. A product of an element of q and an element of k is rounded at most 17 times in
@@ -360,7 +361,7 @@ typedef struct attnkit_attention_args {
     attnkit_align align; /* position of the query rows among the keys */
 
     /* The shape: no number is negative. If batch, q_heads or q_len is 0, the call does nothing.
-     * kv_len may be 0, too: then out is 0 and lse -infinity. */
+     * kv_len may be 0, too: then no row sees a key. */
     int64_t batch;
     int64_t q_heads;   /* a multiple of kv_heads; consecutive query heads share a KV head */
     int64_t kv_heads;  /* at least 1, unless q_heads is 0 */
@@ -377,12 +378,13 @@ typedef struct attnkit_attention_args {
      * any type but the two types of masks. The types of q, k, v and out may differ. lse is
      * ATTNKIT_F32. Arithmetic is binary32, with these exceptions: sums over several chunks of keys
      * are binary64, ATTNKIT_INTEGERS multiplies integers, and ATTNKIT_BF16_PRODUCTS rounds weights.
-     * Elements are widened to binary32. This is exact, with two exceptions that are rounded once:
-     * the product with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and q * d + m of blocks. The
-     * result is rounded once to the type of out. If k or v has a type of blocks, its rows are whole
-     * blocks: head_dim (of k) or value_dim (of v) is a multiple of the 32, 64 or 128 elements of a
-     * block. Inputs may overlap each other. This includes the inputs in the optional groups.
-     * Outputs overlap nothing, but may lie in the gaps between rows of other tensors. */
+     * Without these two flags, weighted sums of v that overflow binary32 are computed again in
+     * binary64. Elements are widened to binary32. This is exact, with two exceptions that are
+     * rounded once: the product with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and q * d + m of
+     * blocks. The result is rounded once to the type of out. If k or v has a type of blocks, its
+     * rows are whole blocks: head_dim (of k) or value_dim (of v) is a multiple of the 32, 64 or 128
+     * elements of a block. Inputs may overlap each other. This includes the inputs in the optional
+     * groups. Outputs overlap nothing, but may lie in the gaps between rows of other tensors. */
     attnkit_tensor q;
     attnkit_tensor k;
     attnkit_tensor v;
@@ -411,12 +413,13 @@ typedef struct attnkit_attention_args {
  *
  * Work stealing. In a parallel-for, a thread that has finished its share of the work items (blocks
  * of query rows of one KV head) takes items from the shares of other threads. If a call has fewer
- * than 8 items for each thread and more than 512 keys, the threads also divide the last items among
- * themselves, in chunks of 512 keys. So there may be more threads than heads, and a thread that is
- * slow or begins late only delays the chunks that it is working on. The bits stay the same. Threads
- * of your own divide the last items in the same way if two conditions hold: the threads have a
- * barrier, and whole items cannot be shared out evenly. The threads meet at the barrier before and
- * after this work. The workspace is free for another call when all threads have returned. */
+ * than 8 items for each thread and more than 512 keys, the threads also divide the last items, or
+ * all items, among themselves, in chunks of 512 keys. So there may be more threads than heads, and
+ * a thread that is slow or begins late only delays the chunks that it is working on. The bits stay
+ * the same. In such a call, threads of your own divide all items in this way if two further
+ * conditions hold: the threads have a barrier, and whole items cannot be shared out evenly. The
+ * threads meet at the barrier before and after this work. The workspace is free for another call
+ * when all threads have returned. */
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
     void *workspace;       /* scratch of this call, of any alignment and contents */
@@ -474,8 +477,8 @@ ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
 /* ---------------------------------------------------------------------------------------------
  * Plan and run. Most of the cost of a small call is checking its arguments. A plan checks shape,
  * types, strides and options once. A run adds the pointers and the lengths. One plan serves any
- * number of runs, also by several threads at once, for example the runs of all layers of a model. A
- * run gives the same bits as attnkit_attention, and refuses the same arguments.
+ * number of runs, for example the runs of all layers of a model. Several threads may run it at the
+ * same time. A run gives the same bits as attnkit_attention, and refuses the same arguments.
  *
  *     void *plan = malloc(attnkit_attention_plan_size());
  *     attnkit_attention_plan(&args, &exec, plan, attnkit_attention_plan_size(), message);

@@ -18,8 +18,8 @@ extern "C" {
  *
  *     dst[b][h][r] = convert(rotate(src[b][h][i], p))
  *
- * K takes one call, with rotation; V takes one call, without rotation; Q takes one call, into a
- * plain tensor or in place. No other byte of dst is written.
+ * No byte of dst outside these rows is written. K takes one call, with rotation; V takes one call,
+ * without rotation; Q takes one call, into a plain tensor or in place.
  *
  * Rotation. Here dim is the number of rotated elements, a field of attnkit_rotation. Each of the
  * dim / 2 pairs of elements (x0, x1) is turned by an angle, in binary32:
@@ -120,13 +120,14 @@ ATTNKIT_API attnkit_status attnkit_append_workspace(const attnkit_append_args *a
  * of these rows.
  * Cost: src is read once, and dst is written once. Writing tiles takes some 0.6 ns for each
  * element. Without tables, cos and sin take some 15 ns for each pair at each position, once for all
- * heads. In addition, the frequencies take some 15 ns for each pair, once in a call.
+ * heads. In addition, each thread spends some 15 ns for each pair, once in a call, on the
+ * frequencies (the factors of p in the angles).
  * A call that fails has written nothing. */
 ATTNKIT_API attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exec *exec,
                                           char *message);
 
-/* Plan and run, as for attention. batch, len and exec.threads are upper bounds. A plan fixes types,
- * strides, capacity, kind, dim and base of the rotation, and the size of its tables.
+/* Plan and run, as for attention. batch, len and exec.threads are upper bounds. A plan fixes
+ * everything else in args, in its pages and in its rotation, except pointers.
  * attnkit_append_plan_size returns the bytes of a plan. Its memory must be aligned to 16 bytes. */
 ATTNKIT_API size_t attnkit_append_plan_size(void);
 

@@ -20,7 +20,7 @@ extern "C" {
  *
  * Self-attention has key = value = x. A layer gives the same bits as its parts: the calls
  * attnkit_linear, attnkit_append and attnkit_attention one after the other, with q, k, v and the
- * result of attention in binary32.
+ * result of attention in binary32. In a cache, k and v have the types of the cache.
  *
  * The weights are packed once, into the caller's memory. The packed weights also hold the shapes
  * and types of the layer.
@@ -93,8 +93,9 @@ typedef struct attnkit_layer_args {
      * [batch][q_len][d_out], each of ATTNKIT_F32, F16 or BF16; key and value have the type of x.
      * strides[0] is the stride of batch entries, strides[2] of rows; strides[1] is ignored. Without
      * key, x serves as key and value, and kv_len is 0. Without value, key serves as value. out
-     * overlaps nothing. If the attention's storage has cu_seqlens_q or cu_seqlens_kv, the shapes
-     * have no batch dimension. Without key, cu_seqlens_q also serves as cu_seqlens_kv. */
+     * overlaps nothing. If the attention's storage has cu_seqlens_q, x and out have no batch
+     * dimension. If it has cu_seqlens_kv, key and value have no batch dimension. Without key,
+     * cu_seqlens_q also serves as cu_seqlens_kv. */
     attnkit_tensor x;
     attnkit_tensor key;
     attnkit_tensor value;
@@ -111,12 +112,12 @@ typedef struct attnkit_layer_args {
      * state_in, state_out, ATTNKIT_INTEGERS and ATTNKIT_BF16_PRODUCTS are not supported.
      *
      * Cache: with `cached`, k, v and storage of attention are the cache, and kv_len of attention is
-     * the room in the cache. The call computes new keys and values from x or key and appends them
-     * after the first cached[b] keys, as attnkit_append does. With ATTNKIT_NO_APPEND the call
-     * appends no keys: it does not use W_K and W_V, and key must be none. A row can see the
-     * cached[b] old keys and the new keys. kv_lens must be none. A cache is not allowed with packed
-     * sequences. Without `cached`, attention must have no k, no v, no scales of them and no pages.
-     */
+     * the room in the cache: the number of keys that the cache can hold for each entry. The call
+     * computes new keys and values from x or key and appends them after the first cached[b] keys,
+     * as attnkit_append does. With ATTNKIT_NO_APPEND the call appends no keys: it does not use W_K
+     * and W_V, and key must be none. A row can see the cached[b] old keys and the new keys. kv_lens
+     * must be none. A cache is not allowed with packed sequences. Without `cached`, attention must
+     * have no k, no v, no scales of them and no pages. */
     const attnkit_attention_args *attention;
     attnkit_ints cached; /* [batch], keys in the cache; none: no cache */
 
@@ -144,10 +145,10 @@ ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *arg
 ATTNKIT_API attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec *exec,
                                          char *message);
 
-/* Plan and run, as for attention. batch, q_len, kv_len (of key, and the room in a cache) and
- * exec.threads are upper bounds. Planning reads shapes and types from `packed`. One plan serves all
- * layers whose packed weights have the same shapes and types. attnkit_layer_plan_size returns the
- * bytes of a plan. Its memory must be aligned to 16 bytes. */
+/* Plan and run, as for attention. batch, q_len, kv_len, attention->kv_len and exec.threads are
+ * upper bounds. Planning reads shapes and types from `packed`. One plan serves all layers whose
+ * packed weights have the same shapes and types. attnkit_layer_plan_size returns the bytes of a
+ * plan. Its memory must be aligned to 16 bytes. */
 ATTNKIT_API size_t attnkit_layer_plan_size(void);
 
 /* Writes a plan, as attnkit_attention_plan does. */

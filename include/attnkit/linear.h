@@ -22,9 +22,9 @@ extern "C" {
  * conversion to the type of y takes one more rounding. The bits of a row of y depend only on its x,
  * w and bias. The instruction set, the threads and the other rows of the call do not change a bit.
  *
- * ATTNKIT_INTEGERS in flags multiplies the bytes of a matrix of ATTNKIT_Q8_0 as integers, by inputs
- * that are rounded to 8 bits. The release 0.1.0 does not know this field, and refuses the struct if
- * a flag is set.
+ * With ATTNKIT_INTEGERS in flags, the elements of x are rounded to integers of 8 bits, and are
+ * multiplied by the bytes of a matrix of ATTNKIT_Q8_0 as integers. The release 0.1.0 does not know
+ * this field, and refuses the struct if a flag is set.
  *
  * Arguments   w is ATTNKIT_Q8_0. A w of another type, and a layer with the flag, return
  *             ATTNKIT_UNSUPPORTED. Any types of x and y, strides, a bias, plans and threads may be
@@ -75,7 +75,7 @@ typedef struct attnkit_pack_args {
 } attnkit_pack_args;
 
 /* Sets *bytes to the size of the packed matrix: ceil(out_dim / 16) * 16 * in_dim elements. Uses
- * only the shape and packed_type. */
+ * only out_dim, in_dim, w.type, packed_type and flags. */
 ATTNKIT_API attnkit_status attnkit_packed_size(const attnkit_pack_args *args, size_t *bytes,
                                                char *message);
 
@@ -120,7 +120,7 @@ ATTNKIT_API attnkit_status attnkit_linear(const attnkit_linear_args *args, const
                                           char *message);
 
 /* Plan and run, as for attention. rows and exec.threads are upper bounds. A plan fixes dims, types,
- * strides and whether there is a bias. One plan serves all matrices of a shape and type.
+ * strides, flags and whether there is a bias. One plan serves all matrices of a shape and type.
  * attnkit_linear_plan_size returns the bytes of a plan. Its memory must be aligned to 16 bytes. */
 ATTNKIT_API size_t attnkit_linear_plan_size(void);
 
