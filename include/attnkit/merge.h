@@ -31,21 +31,23 @@ extern "C" {
  *   - lse_i = NaN or +infinity: the row and its lse are NaN.
  *   - If a part is not absent and its out_i has a NaN in a column, out is NaN in this column. If
  *     out_i has an infinity in a column, out has this infinity or NaN in this column. Finite
- *     elements, however large, give a finite element.
+ *     elements, however large, give a finite element, unless out is ATTNKIT_F16 or ATTNKIT_BF16 and
+ *     the rounding to this type overflows.
  *   - |lse_i| beyond 2.35e38, where lse_i / ln 2 overflows binary32, counts as infinite. No
  *     attention of this library gives an lse that large.
  *
  * Accuracy. With u = 2^-24, n <= 1000 parts, A = sum_i w_i |out_i|, and |lse_i| < 2^23 where a part
- * is not absent, the error of the merge itself is at most
+ * is not absent, the error of the merge itself, with out in ATTNKIT_F32, is at most
  *
  *     6 u A + n 2^-99 max |out_i| + 2^-149     in an element of out,
  *     u |lse| + (3 ln n + 7) u                 in lse,
  *
- * because the merge adds up in binary64. A merge of one part returns the part's out exactly. The
- * errors of the parts themselves are added to this error. An error of out_i is multiplied by w_i.
- * If the error of every lse_i is at most d, the errors of the lse_i add at most (e^(2 d) - 1) A to
- * the error of out, and d to the error of lse. The last rounding of an lse in binary32 alone is an
- * error of up to u |lse|: if lse is 1000, the relative error of weights is about 1e-4.
+ * because the merge adds up in binary64. With out in ATTNKIT_F32, a merge of one part with a finite
+ * lse returns the part's out exactly. The errors of the parts themselves are added to this error.
+ * An error of out_i is multiplied by w_i. If the error of every lse_i is at most d, the errors of
+ * the lse_i add at most (e^(2 d) - 1) A to the error of out, and d to the error of lse. Rounding an
+ * lse to binary32 makes an error of up to u |lse|. If lse is 1000, this error alone makes a
+ * relative error of about 1e-4 in the weights.
  */
 
 /* The arguments of a merge. */
@@ -78,8 +80,8 @@ typedef struct attnkit_merge_args {
 } attnkit_merge_args;
 
 /* Merges the parts. exec may be NULL: one thread. The call needs no workspace and ignores
- * exec.workspace. At most 1024 threads share out the rows evenly. After an error the outputs are
- * unchanged.
+ * exec.workspace. The rows are divided evenly among the threads, but at most 1024 threads get rows.
+ * After an error the outputs are unchanged.
  * Cost: every part is read once, and the result is written once. Checks take some 40 ns for each
  * part. The caller's rounding and flush-to-zero modes do not matter and are restored. */
 ATTNKIT_API attnkit_status attnkit_merge(const attnkit_merge_args *args, const attnkit_exec *exec,

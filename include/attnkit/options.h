@@ -100,13 +100,13 @@ typedef struct attnkit_kv_storage {
      * stride of 0 from entry to entry. Each entry has its own row of key_index, with -1 for the
      * cells of all other entries. kv_len is at most 2^31 - 1. Cells are not allowed with pages,
      * tiles, cu_seqlens_kv, first_key or states.
-     * Cost: each thread reads key_index of each entry once or twice, which takes one or two cycles
-     * for each number. There is no further cost where 128 consecutive cells hold 128 consecutive
-     * keys. Elsewhere decoding looks up the address of each row. If no two keys with consecutive
-     * indices lie in consecutive cells, decoding takes 1.2 to 1.8 times as long as without cells.
-     * Calls with many query rows copy K and V, and the columns of masks, 128 keys at a time. This
-     * takes up to a tenth longer than without cells. The indices of a ring that keeps its first
-     * keys for ever are too far apart for cells. Use pages of one key instead. */
+     * Cost: a thread usually reads key_index of an entry at most three times, which takes one or
+     * two cycles for each number. There is no further cost where 128 consecutive cells hold 128
+     * consecutive keys. Elsewhere decoding looks up the address of each row. If no two keys with
+     * consecutive indices lie in consecutive cells, decoding takes 1.2 to 1.8 times as long as
+     * without cells. Calls with many query rows copy K and V, and the columns of masks, 128 keys at
+     * a time. This takes up to a tenth longer than without cells. The indices of a ring that keeps
+     * its first keys for ever are too far apart for cells. Use pages of one key instead. */
     attnkit_ints key_index;
     int64_t key_index_stride; /* 0, or at least kv_len */
 } attnkit_kv_storage;
@@ -159,15 +159,16 @@ typedef struct attnkit_visibility {
      * keys of this call. A mask may have fewer columns than there are keys. Then no row sees the
      * keys beyond the columns. Strides may be any numbers: a mask that depends only on the key is
      * one row [columns] with ATTNKIT_STRIDED and strides of 0. Rows of bits are (columns + 7) / 8
-     * bytes; unused bits at the end of a row have no meaning. In a call with rows and keys, the
-     * kind and the columns of a mask that is not given must be 0.
+     * bytes; unused bits at the end of a row have no meaning. If a mask is not given, its kind and
+     * its columns must be 0, except in a call without rows or without keys.
      * Cost: in a call with 2 to 16 query rows for each KV head, neighbouring rows share the work on
      * a block of 128 keys only if they see the same keys of the block, or unbroken ranges of keys
      * that begin with the same key. A block in which no rows share the work takes up to three times
      * as long as a block in which all rows share it.
-     * A tree of speculative drafts is given as a mask. If all drafts lie in one block of 128 keys,
-     * a branch has the same bits as if it were a sequence of its own. If the drafts lie in several
-     * blocks, the bits of a branch depend on the indices of its keys. */
+     * A tree of speculative drafts is given as a mask. A branch has the same bits as if it were a
+     * sequence of its own, if all drafts lie in one block of 128 keys, and the call has no window,
+     * slopes, dropout or ATTNKIT_BF16_PRODUCTS. Otherwise the bits of a branch depend on the
+     * indices of its keys. */
     attnkit_tensor mask;
     attnkit_tensor mask_bits;
     int64_t mask_columns;             /* at most kv_len; 0: kv_len */
@@ -213,11 +214,12 @@ typedef struct attnkit_score_mods {
     const uint64_t *dropout_seeds; /* [batch]; NULL if and only if dropout is 0 */
 
     /* Factors of the bias, [q_heads], or NULL: head h adds bias_scales[h] * bias. Needs a bias. The
-     * release 0.1.0 does not have this field. If the bias is a distance that all heads share, the
-     * factors are the slopes of ALiBi. A bias of -infinity masks the key whatever the factor is,
-     * even 0 or NaN. Any other product has the effect of a bias with the value of the product: NaN
-     * and +infinity make the row NaN, and a product below -2^126 counts as -2^126. A factor beyond
-     * 2.35e38 in magnitude counts as infinite. Factors of 1 give the same bits as NULL.
+     * release 0.1.0 does not have this field. If the numbers of the bias are distances, the same
+     * for all heads, the factors are slopes as in ALiBi. A bias of -infinity masks the key whatever
+     * the factor is, even 0 or NaN. Any other product has the effect of a bias with the value of
+     * the product: NaN and +infinity make the row NaN, and a product below -2^126 counts as -2^126.
+     * A factor beyond 2.35e38 in magnitude counts as infinite. Factors of 1 give the same bits as
+     * NULL.
      * Cost: as for a bias whose numbers differ between heads. */
     const float *bias_scales;
 } attnkit_score_mods;
@@ -230,8 +232,8 @@ typedef struct attnkit_score_mods {
 /* The softmax state of rows: M, l and o of kernels/README.md. M is the largest score times log2 e,
  * rounded up to an integer, or -infinity. l is the sum of weights and o the weighted sum of v, both
  * in units of 2 to the power of M. Dense [batch][q_heads][q_len]; out has a further dimension
- * [value_dim]. All three arrays are given, or none. Calls write only an integer or -infinity as
- * max. Any other max has no meaning. */
+ * [value_dim]. All three arrays are given, or none. Calls write an integer or -infinity as max, or
+ * +infinity if a score is +infinity, which makes the row NaN. Any other max has no meaning. */
 typedef struct attnkit_state {
     float *max;  /* M: the largest score times log2 e, rounded up to an integer, or -infinity */
     double *sum; /* l: binary64, because l adds up chunks of keys */

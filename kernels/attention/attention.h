@@ -30,8 +30,8 @@ struct cache {
     struct strides stride; /* with pages, stride.batch is from page to page; if tiled, stride.row is
                               from tile to tile */
     enum type type;
-    bool tiled; /* as in struct key_rows; if true, pages have whole tiles, and sequences are not
-                   packed */
+    bool tiled; /* as in struct key_rows; if true, pages have whole tiles, and the keys of sequences
+                   are not packed */
     int64_t dim;
     const char *scales; /* if has_scales(type): a float for each scale_group elements of a row */
     struct strides scale_stride;
@@ -61,7 +61,7 @@ struct extras {
     int64_t keep_first;              /* keys with a smaller absolute index are in every window */
     const int32_t *q_docs, *kv_docs; /* segment ids of rows and keys; NULL: none */
     struct mask bytes, bits, bias;
-    int64_t columns;          /* columns of the narrowest mask; INT64_MAX: no mask */
+    int64_t columns;          /* the fewest columns among bytes, bits and bias; INT64_MAX: none */
     struct adjust adjust;     /* factor is scale_log2 if there is no softcap */
     const float *slopes;      /* [q_heads], or NULL; not multiplied by log2 e */
     const float *bias_scales; /* [q_heads], or NULL; not multiplied by log2 e */
@@ -89,8 +89,8 @@ struct cells {
 
 struct attention {
     int64_t batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
-    int64_t q_room, kv_room; /* rows of each batch entry in dense arrays: at least q_len and
-                              * kv_len */
+    int64_t q_room, kv_room; /* query rows and keys for which dense arrays have room in each batch
+                              * entry: at least q_len and at least kv_len */
     const char *q;
     char *out, *lse; /* lse may be NULL */
     enum type q_type, out_type;
@@ -104,16 +104,16 @@ struct attention {
      * not have is marked by `out` = NULL. */
     struct total before, after;
     float scale_log2;
-    /* K and V, of TYPE_I8 or TYPE_Q8_0, are multiplied as integers. Kernels call has_integers and
+    /* K and V, of TYPE_I8 or TYPE_Q8_0, are multiplied as integers. The loops call has_integers and
      * do not read this field. */
     bool integers;
-    /* q, K and V are TYPE_BF16 in rows, and are multiplied in groups of 32 products. Kernels call
+    /* q, K and V are TYPE_BF16 in rows, and are multiplied in groups of 32 products. The loops call
      * is_grouped and do not read this field. */
     bool grouped;
     bool short_weights; /* with `grouped`: a weight is one bf16 instead of two */
     bool causal;
-    bool bottom_right;     /* whether row 0 of a sequence has position kv_len - q_len; else its
-                              position is in q_offsets, or 0 */
+    bool bottom_right;     /* whether the last row of a sequence is at the last key; else the
+                              position of row 0 is in q_offsets, or 0 */
     struct ints kv_lens;   /* optional */
     struct ints q_starts;  /* optional; batch entry b has rows q_starts[b] .. q_starts[b + 1] - 1 */
     struct ints kv_starts; /* optional; packed tensors have q_len or kv_len rows and no batch */
@@ -136,8 +136,8 @@ static inline bool is_grouped(const struct attention *a)
 }
 
 /* The unit of work: some rows of one KV head. The first rows go through panels, in attnkit_prefill.
- * The other rows go through decode tiles, in attnkit_decode, or together with the rows of the next
- * heads, in attnkit_heads. */
+ * The other rows go through decode tiles, in attnkit_decode. In an item of several heads,
+ * attnkit_heads may compute the rows of all these heads together instead. */
 struct work_item {
     int64_t batch, kv_head;
     int64_t first_row;
@@ -171,9 +171,10 @@ void attnkit_heads(const struct attention *a, const struct kernels *kernels,
                    const struct work_item *item, char *scratch);
 
 /* attnkit_careful_row recomputes a row whose result is not finite. The row gets the same bits,
- * whichever loop has found it. Only out is written, or the total of the row in `after`. All other
- * results of the row are right already. `row` is an item with one decode row. `scratch` is aligned
- * to a float. attnkit_careful_scratch returns the number of bytes of scratch. */
+ * whichever loop has found it. Only the row of `out` is written, or, if the call has `after`, the
+ * total of the row there. All other results of the row are right already. `row` is an item with one
+ * decode row. `scratch` is aligned to a float. attnkit_careful_scratch returns the number of bytes
+ * of scratch. */
 size_t attnkit_careful_scratch(const struct attention *a);
 void attnkit_careful_row(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *row, char *scratch);
@@ -206,8 +207,8 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
                               const struct work_item *row, int64_t first, float *state,
                               char *scratch);
 
-/* The states of consecutive chunks, `step` floats apart. After joining, the states have no
- * meaning. */
+/* The states of consecutive chunks, `step` floats apart, without the chunks that the item does not
+ * need. After joining, the states have no meaning. */
 struct chunk_run {
     double *total; /* total over the chunks before this run; after joining, also over the chunks of
                     * this run */

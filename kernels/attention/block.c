@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns stored rows into rows that tiles take. For prefill, memory limits the speed: each element
- * is read once and written to scratch that stays in L2. For decode, the work takes a few cycles for
- * each row.
+ * is read once and written to scratch that stays in L2. For decode, most rows stay in place, and
+ * finding their addresses takes a few cycles for each row.
  */
 #include "kernels/attention/block.h"
 
@@ -137,9 +137,9 @@ static int keys_of_next(const struct widening *w, int64_t row_bytes)
 
 /* Widens the rows of the keys in `keys` from key `from` to key end - 1. These rows must lie at one
  * stride. Appends the widened rows to the `rows` rows that scratch already holds. Meanwhile
- * prefetches `later_bytes` bytes of the row that lies KEY_BLOCK rows after each row. The hardware
- * prefetcher does not foresee these rows, because the rows of other heads lie between them. Returns
- * the new number of rows. */
+ * prefetches `later_bytes` bytes of the row that lies KEY_BLOCK rows after each row. If the rows of
+ * other heads lie between these rows, the hardware prefetcher does not foresee them. Returns the
+ * new number of rows. */
 static inline __attribute__((always_inline)) int widen_at_stride(const struct widening *w,
                                                                  struct key_set keys, int from,
                                                                  int end, int rows,
@@ -240,8 +240,8 @@ static int keys_ahead(const struct widening *w)
     return keys_of_next(w, bytes_of(w->c->type, w->c->dim));
 }
 
-/* Returns the row of a key, or NULL if the key is not in `keys`. If `key` is less than `ahead`,
- * prefetches the row that lies KEY_BLOCK rows later. */
+/* Returns NULL if the key is not in `keys`. Otherwise returns the row of the key and, if `key` is
+ * less than `ahead`, prefetches the row that lies KEY_BLOCK rows later. */
 static const void *row_in(const struct widening *w, struct key_set keys, int key, int ahead)
 {
     if (key >= KEY_BLOCK || !has_key(keys, key))
@@ -419,7 +419,8 @@ static void point_in_place(const struct attention *a, const struct kernels *kern
                   c->scale_stride.row, count, list, 0);
 }
 
-/* Copies the address of row `from` to row `to` of the list. Only TYPE_I8 has scales in the list. */
+/* Copies the address of row `from` to entry `to` of the list. Only TYPE_I8 has scales in the
+ * list. */
 static void copy_row(const struct key_rows *rows, int from, struct row_list *list, int to)
 {
     list->row[to] = rows->row[from];
@@ -466,7 +467,8 @@ static void make_run_readable(const struct widening *w, int key, int count)
             widen_row(w, key_row(w->a, c, w->batch, w->kv_head, w->first + i), i);
 }
 
-/* Returns whether the row of key + count lies `count` strides after the row of `key`. */
+/* Returns whether the row of key + count lies `count` strides after the row of `key`. With pages,
+ * both keys must be in the same page. */
 static bool is_in_order(const struct widening *w, int key, int count)
 {
     if (!has_cells(w->a))
@@ -603,12 +605,13 @@ static void leave_out_unseen(const struct attention *a, struct key_set seen, int
 
 enum { PAGE = 4096 }; /* bytes of a page of memory, on nearly all machines */
 
-/* Prefetches one cache line from each page of memory in which `count` rows lie; `count` is at least
- * 1. If the address of the page is not in the TLB, a prefetch holds up all later work until the CPU
- * has found the address, which takes long in a virtual machine. But the CPU looks for the addresses
- * of several prefetches at the same time if they directly follow each other. So all pages of a
- * block are prefetched here, one right after the other. Without this function a tile would meet the
- * pages one by one while it prefetches line by line, and wait for each address. */
+/* Prefetches one cache line from each page of memory in which one of `count` rows begins, if all
+ * rows are as far apart as the first two. `count` is at least 1. If the address of the page is not
+ * in the TLB, a prefetch holds up all later work until the CPU has found the address, which takes
+ * long in a virtual machine. But the CPU looks for the addresses of several prefetches at the same
+ * time if they directly follow each other. So all pages of a block are prefetched here, one right
+ * after the other. Without this function a tile would meet the pages one by one while it prefetches
+ * line by line, and wait for each address. */
 static void prefetch_pages(const char *const *row, int count)
 {
     const intptr_t between = count > 1 ? (intptr_t)row[1] - (intptr_t)row[0] : PAGE;
@@ -620,9 +623,9 @@ static void prefetch_pages(const char *const *row, int count)
 }
 
 /* Prefetches the pages of `count` rows, which belong to the keys from key `first` on. Does nothing
- * if another head has just prefetched the pages of the same keys, and its rows lie in the same
- * pages. In that case the TLB has the pages already, and a second prefetch would only delay cache
- * lines that are needed sooner. */
+ * if another head has just prefetched the pages of the same keys, and its first row lies less than
+ * a page away. In that case the TLB has the pages already, and a second prefetch would only delay
+ * cache lines that are needed sooner. */
 static void prefetch_new_pages(const char *const *row, int count, int64_t first,
                                struct touched *last)
 {

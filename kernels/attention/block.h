@@ -14,7 +14,8 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/key_set.h"
 
-/* Scratch for a block of K and a block of V. A pointer is NULL if its block needs no scratch. */
+/* Scratch for a block of K and a block of V. attnkit_take_wide sets both pointers to NULL if the
+ * call needs no such scratch. */
 struct wide {
     float *k, *v;
 };
@@ -24,8 +25,8 @@ struct wide {
  * binary32. Query and output rows use struct wide only while K and V do not. */
 bool attnkit_needs_wide(const struct attention *a);
 
-/* Returns whether a row may see keys on both sides of a key that it does not see: by masks, segment
- * ids, a window with keep_first, or cells. */
+/* Returns whether a row may see keys on both sides of a key that it does not see: because of masks,
+ * a bias, segment ids, a window with keep_first, or cells. */
 bool attnkit_may_have_gaps(const struct attention *a);
 
 /* attnkit_wide_floats returns how many floats of scratch struct wide needs. The number is enough
@@ -63,7 +64,8 @@ struct rows attnkit_pairs_of_k(const struct attention *a, const struct kernels *
                                int64_t batch, int64_t kv_head, int64_t first, struct key_set keys,
                                float *wide, uint32_t *least);
 
-/* Returns the number of floats that a row of q or K takes in scratch. */
+/* Returns the number of floats of struct wide for a row of K. Words of K may take fewer floats.
+ * Without integers, panels of q have the same number of floats for each lane. */
 static inline int64_t wide_dim(const struct attention *a)
 {
     return is_grouped(a) ? whole_quads(a->head_dim) : a->head_dim;
@@ -106,10 +108,10 @@ struct touched {
 };
 
 /* The addresses of the rows of a block. The two lists of K are for this block and for the next
- * block, and swap places after each block. If some keys are not seen, seen_k and seen_v have the
- * rows of the seen keys. `wide` has converted copies of the rows that a decode tile cannot read. If
- * turns > 1, `turns` heads lie side by side, and each head prefetches its part of the next block of
- * all these heads.
+ * block, and swap places after each block. If some keys are not seen, the tile takes seen_k and
+ * seen_v in place of the lists of all keys. `wide` has converted copies of the rows that a decode
+ * tile cannot read. If turns > 1, `turns` heads lie side by side, and each head prefetches its part
+ * of the next block of all these heads.
  */
 struct row_room {
     struct row_list k[2], v;
@@ -125,17 +127,18 @@ struct row_room {
 };
 
 /* attnkit_row_floats returns how many floats of scratch a struct row_room needs. The number may be
- * 0. attnkit_begin_rows sets the struct up for a walk. */
+ * 0. attnkit_begin_rows sets the struct up for walks that take turns. */
 int64_t attnkit_row_floats(const struct attention *a);
 void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_room *room);
 
 /* Points `block` to the rows of the keys that are in `keys` and in `seen`. `keys` is within one
  * block, and `seen` counts keys from keys.first. No other row is read.
  *
- * If block->far, also points to the rows to prefetch: V of the block and K of `next`. If several
- * heads prefetch together (room->turns > 1), `next` is a range of keys of the first of these heads.
- * If this range is as long as `keys` and its keys lie in order, the heads share K and V of `next`,
- * and the rows to prefetch are only this head's part.
+ * If block->far, also points to the rows to prefetch: V of the block and K of `next`. Rows of
+ * `next` that a tile cannot read in place are prefetched here instead. If several heads prefetch
+ * together (room->turns > 1), `next` is a range of keys of the first of these heads. If this range
+ * is as long as `keys` and its keys lie in order, the heads share K and V of `next`, and the rows
+ * to prefetch are only this head's part.
  *
  * If K is tiled, keys.first must begin a tile, and block->k gets a tile for each TILE_KEYS keys
  * from keys.first on. A tile without a seen key is replaced by a tile with a seen key. block->v
