@@ -45,7 +45,7 @@ struct weights {
 
 static int64_t own_doubles(const struct attention *a)
 {
-    return 2 * a->value_dim + 3; /* o and l of the total, `exact`, and room to align w->rest */
+    return 2 * a->value_dim + 3; /* o, l and M of the total, `exact`, and room to align w->rest */
 }
 
 static int64_t own_floats(const struct attention *a)
@@ -122,8 +122,8 @@ static void begin_total(const struct careful *w)
 
 /* --- A chunk in binary64 ---------------------------------------------------------------------- */
 
-/* Sets the addresses of a vector of rows from row `first` on, for packing. Spare lanes repeat the
- * last row. */
+/* Sets row[lane] to the address of row first + lane, for packing. Spare lanes repeat the last
+ * row. */
 static void point_to_rows(const struct rows *rows, int first, int count, int vector,
                           const float **row)
 {

@@ -2,9 +2,9 @@
  *
  * A cache whose cells hold keys in any order, such as a ring buffer. For each cell the caller gives
  * the absolute index of its key, or says that the cell is empty. The loops walk over the keys in
- * the order of their index, from the beginning of a chunk on. A table says which cell each key has.
- * Each thread has its own table, with the keys of the batch entry that the thread works on. Filling
- * the table takes some cycles for each cell.
+ * the order of their index. They begin where the chunk of the first key begins. A table says which
+ * cell each key has. Each thread has its own table, with the keys of the batch entry that the
+ * thread works on. Filling the table takes some cycles for each cell.
  */
 #ifndef ATTNKIT_CELLS_H
 #define ATTNKIT_CELLS_H
@@ -58,7 +58,8 @@ static inline const struct cell_block *cell_block_of(const struct attention *a, 
     return a->cells.table->blocks + first / KEY_BLOCK;
 }
 
-/* Returns whether each of the first `count` keys of the block at key `block` has a cell. */
+/* Returns whether the call has no cells, or each of the first `count` keys of the block at key
+ * `block` has a cell. */
 static inline bool all_have_cells(const struct attention *a, int64_t block, int count)
 {
     const struct key_set all = key_set_of(0, count);
@@ -71,8 +72,9 @@ static inline bool has_no_cells(const struct attention *a, int64_t block)
     return has_cells(a) && is_empty(cell_block_of(a, block)->there);
 }
 
-/* Returns whether the cells of all keys from the beginning of the block to key first + count - 1
- * follow one another. Keys `first` to first + count - 1 must be in one block. */
+/* Keys `first` to first + count - 1 must be in one block. Returns whether the call has no cells, or
+ * the cells of all keys from the beginning of this block to key first + count - 1 follow one
+ * another. */
 static inline bool are_in_order(const struct attention *a, int64_t first, int count)
 {
     return !has_cells(a) || first % KEY_BLOCK + count <= cell_block_of(a, first)->in_order;

@@ -37,7 +37,7 @@ static inline __attribute__((always_inline)) void ask_for_rows_after(const struc
 
 enum { LARGEST_ELEMENT = sizeof(float) };
 
-/* The elements of a mask's row for the keys of a block. */
+/* The elements of a row of a mask, or the segment ids, for the keys of a block. */
 struct columns {
     const char *first;
     struct key_set keys; /* the keys that have an element */
@@ -281,7 +281,8 @@ bool attnkit_bias_lines_differ(const struct attention *a)
 }
 
 /* Returns x times log2 e if in_log2, else x. x is a number that is added to scores, or a factor of
- * such numbers. If in_log2, the scores are also multiplied by log2 e. */
+ * numbers that are added to scores. in_log2 says whether these scores are multiplied by log2 e,
+ * too. */
 static float with_unit(float x, bool in_log2)
 {
     return in_log2 ? (float)((double)x * LOG2_E) : x;

@@ -107,8 +107,8 @@ static inline struct visible all_visible(struct visible first, struct visible la
     return (struct visible){last.keep, first.first, last.end};
 }
 
-/* Returns one range that has all visible keys among `count` keys from `key` on. Between the visible
- * keys, the range may have keys that are not visible. */
+/* Returns one range that has all visible keys among `count` keys from `key` on. The range may also
+ * have keys that are not visible. */
 static inline struct key_range visible_part(struct visible v, int64_t key, int64_t count)
 {
     const int64_t last = v.end > v.keep ? v.end : v.keep;
@@ -118,7 +118,7 @@ static inline struct key_range visible_part(struct visible v, int64_t key, int64
     return (struct key_range){.first = v.first, .end = end};
 }
 
-/* The keys of a block that a row sees. `biased` says whether anything but 0 is added to their
+/* The keys of a block that a row sees. `biased` says whether anything but 0 may be added to their
  * scores.
  */
 struct seen {

@@ -3,7 +3,8 @@
  * Attention for many query rows of one KV head. The outer loop is over blocks of keys, the inner
  * loop over panels of query rows, so that every panel finds the block of K and V in a cache of the
  * CPU. dispatch/attention/schedule.c calls attnkit_prefill for the panel rows of an item, if it has
- * any. With groups of products, attend_alone calls it for a row that is computed again.
+ * any. With groups of products, attend_alone in this file calls attnkit_prefill for a row that is
+ * computed again.
  * dispatch/attention/steal.c calls attnkit_prefill_chunk for a chunk of an item's keys.
  */
 #include <math.h>
@@ -16,7 +17,7 @@
 #include "kernels/attention/weights.h"
 
 enum {
-    MAX_PANELS = ROW_BLOCK / 4, /* lanes are at least 4 */
+    MAX_PANELS = ROW_BLOCK / 4, /* a full panel has at least 4 lanes */
 };
 
 /* Query rows that go through the tiles together. The pointers point into scratch, or into states
@@ -35,7 +36,7 @@ struct panel {
     struct seen *seen;  /* with masks: the keys of the block that each row sees */
     bool is_begun;      /* the total holds the caller's total or a chunk */
     bool is_sunk;       /* M and l of the total hold the sinks, but o is still in `chunk` */
-    bool is_fresh;      /* `chunk` holds no state yet */
+    bool is_fresh;      /* `chunk` holds nothing that is not in the total */
 };
 
 /* A bit for each row of an item. The bit is set if decode tiles compute the row's result again. */
@@ -58,9 +59,9 @@ struct prefill {
     struct visible visible; /* the keys that at least one row sees by its position */
     char *careful_scratch;  /* for rows that are recomputed; the same memory as `wide` */
     struct wide wide;
-    bool paired;         /* q_t of all panels has words of pairs; else it has binary32 */
+    bool paired;         /* q_t of all panels has words of pairs of bf16 */
     uint32_t q_least;    /* with `paired`: the least magnitude of q */
-    struct again *again; /* with integers: the results that are not finite */
+    struct again *again; /* with integers: the rows whose results are not finite */
     int panels;
     struct panel panel[MAX_PANELS];
 };
@@ -325,11 +326,12 @@ static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, i
     pack_panel(w, p);
 }
 
-/* Divides the scratch. The panels come first, because they begin with q, which is only read. The
- * scratch of another thread may lie before this scratch, and ends with rows of V. The hardware
- * prefetcher reads some cache lines beyond these rows. If this thread wrote to these cache lines,
- * both threads would wait for them: with the scores in first place, prefill on two threads was up
- * to a fifth slower (Zen 4). Returns the scratch of the panels. */
+/* Divides the scratch. Returns the scratch of the panels. The panels come first, because they begin
+ * with q. q is written when a panel begins, and later only by split_panels. The scratch of another
+ * thread may lie before this scratch, and ends with rows of V. The hardware prefetcher reads some
+ * cache lines beyond these rows. If this thread often wrote to these cache lines, both threads
+ * would wait for them: with the scores in first place, prefill on two threads was up to a fifth
+ * slower (Zen 4). */
 static char *divide_scratch(struct prefill *w, int panel_rows, char *scratch, struct seen **seen)
 {
     const int lanes = w->kernels->lanes, rows = whole_vectors(panel_rows, w->kernels->vector);
@@ -374,8 +376,8 @@ static void begin(struct prefill *w, const struct work_item *item, char *scratch
                              visible_keys(w->a, item->batch, last));
 }
 
-/* Folds the state of the chunk into the total. Rows with a single chunk are finished without a
- * total. */
+/* Folds the state of the chunk into the total. Rows with a single chunk usually are finished
+ * without a total. */
 static void fold_chunk(const struct prefill *w, struct panel *p)
 {
     if (p->is_begun)
@@ -499,15 +501,16 @@ static struct key_set look(const struct prefill *w, int64_t block)
 
 /* The keys of a block that a panel sees. */
 struct view {
-    struct key_set keys; /* keys with rows in struct block, from the first seen key to the last */
+    struct key_set keys; /* keys with rows in struct block: see view_of */
     int first, count;    /* first: number of rows in struct block before the first of `keys`; count:
                             number of `keys` */
     bool full;           /* every row sees all of `keys` */
     bool biased;
 };
 
-/* Returns the keys that rows of the panel see, among the keys in `there`. If `grouped`, the first
- * of these keys is rounded down to the beginning of a group of products. */
+/* A key is seen if at least one row of the panel sees it. Returns the keys in `there` from the
+ * first seen key to the last seen key. If `grouped`, the keys begin where the group of products of
+ * the first seen key begins. */
 static struct view view_of(const struct panel *p, struct key_set there, bool grouped)
 {
     struct view view = {.biased = false};
@@ -751,8 +754,8 @@ static __attribute__((noinline)) void attend_alone(const struct prefill *w, int6
     attnkit_prefill(w->a, w->kernels, &item, w->careful_scratch);
 }
 
-/* Divides again and writes the result, for an item of one row. If o of the total is infinite,
- * finish_total may have given a wrong quotient. */
+/* Divides again and writes the result, for an item of one row. finish_total may have given a wrong
+ * quotient if o of the total is infinite, or if inverse_of(l) is NaN. */
 static void divide_again(const struct prefill *w, const struct panel *p)
 {
     const struct attention *const a = w->a;
@@ -781,9 +784,9 @@ static void redo_row(const struct prefill *w, const struct panel *p, int64_t row
 
 /* Recomputes the rows whose result is not finite. A sum may have overflowed. A lane that does not
  * see a key may have multiplied V of this key by 0, which gives NaN if V is NaN or infinite. If the
- * sum of a row's weights is NaN, the result is NaN, too, and the row is not recomputed. A call that
- * returns states recomputes also rows with a sum that is NaN. Such a call may continue from states
- * that the caller has made. In a state like this, o may be a number although the sum is NaN. */
+ * sum of a row's weights is NaN, the result is NaN, too, and the row is not recomputed. But if the
+ * call returns states, rows whose sum is NaN are recomputed, too: the call may continue from states
+ * that the caller has made, and in these states o may be a number although the sum is NaN. */
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)
@@ -811,8 +814,8 @@ static void find_outputs(const struct prefill *w, const struct panel *p, struct 
     }
 }
 
-/* Writes the results. A result that is not binary32 is first written to scratch, and then rounded.
- * Returns a bit for each row whose result is not finite. */
+/* Writes the results. If the output is not binary32, the results are first written to scratch as
+ * binary32, and then rounded. Returns a bit for each row whose result is not finite. */
 static uint64_t finish_rows(const struct prefill *w, const struct panel *p)
 {
     const struct attention *a = w->a;

@@ -2,7 +2,7 @@
  *
  * The total of a query row over its chunks: the maximum M, the sum of weights l, and the weighted
  * sum of V, o. This file folds the maximum and the sum of a state into the total, by step 9 of
- * ../README.md, and writes totals for the caller. The tiles fold the columns of o.
+ * ../README.md, and writes totals for the caller. The tiles and careful.c fold the columns of o.
  */
 #ifndef ATTNKIT_TOTAL_H
 #define ATTNKIT_TOTAL_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computes weights as a result of the call: 2^(t - M) / l for each key, where t is the key's score
- * times log2 e, and M and l are the final maximum and sum of the row. In place of the weights the
- * caller may ask for the scores at one of several stages. The loop walks over K once more, in
- * panels of query rows as in prefill.c. prefill.c and decode.c call attnkit_write_weights when M
- * and l of some rows are final. attnkit_average_weights takes the mean of such weights over the
- * heads, for a layer.
+ * Computes weights as a result of the call: 2^(t - M) / l for each key. t is the key's score after
+ * the score mods, times log2 e. M and l are the final maximum and sum of the row. In place of the
+ * weights the caller may ask for the scores at one of several stages. The loop walks over K once
+ * more, in panels of query rows as in prefill.c. prefill.c and decode.c call attnkit_write_weights
+ * when M and l of some rows are final. For a layer, attnkit_average_weights computes the mean over
+ * the heads of weights that attnkit_write_weights has written.
  */
 #include "kernels/attention/weights.h"
 
@@ -165,7 +165,7 @@ static void weigh_block(const struct weighing *w, int64_t block, struct key_set 
     w->kernels->finish(&result, w->lanes, keys, w->rows, lines, NULL);
 }
 
-/* Returns the number that is written for a key without a weight. */
+/* Returns the number that is written for a key that gets no value. */
 static float no_value(const struct extras *x)
 {
     return x->weights_kind == WEIGHTS_SOFTMAX ? 0.0f : -INFINITY;
@@ -204,7 +204,7 @@ static void write_row(const struct weighing *w, int lane, int64_t block, struct 
         memcpy(row, last, (size_t)columns * sizeof *row);
 }
 
-/* Sets all columns to the number for keys without a weight, because not all cells have a key. */
+/* Sets all columns to the result of no_value, because not all cells have a key. */
 static void clear_rows(const struct weighing *w)
 {
     const float none = no_value(&w->a->extras);

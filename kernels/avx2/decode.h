@@ -100,8 +100,8 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
         _mm_prefetch(ahead->at, _MM_HINT_T1);
 }
 
-/* Returns the rows of V to prefetch while the scores of `tiles` tiles of keys are computed, with
- * `times` calls of prefetch_ahead in each tile. */
+/* Returns the rows of V to prefetch while the scores are computed, in `tiles` tiles with `times`
+ * calls of prefetch_ahead each. */
 static inline struct ahead v_ahead(const struct panel *panel, int64_t tiles, int64_t times)
 {
     const struct key_rows *const v = &panel->block->v;

@@ -5,11 +5,11 @@
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 16 bytes of each of 8 keys as 4 vectors of 32-bit units, with 1, 2 or 4 elements in a unit.
- * A step takes 4 loads, 4 inserts from memory, and 8 shuffles. In addition, an element of all keys
- * takes the instructions that widen the element (three for a byte) and an FMA for each row. A tile
- * is 2 vectors of keys. So there are enough chains for the FMA ports, and a broadcast of q serves
- * both vectors. Registers: 8 units, at most 8 sums and a broadcast are more than the 16 ymm, so
- * some units are on the stack.
+ * Each step costs 4 loads, 4 inserts from memory, and 8 shuffles. Then each element is widened for
+ * all 8 keys at once (by three instructions for a byte), and multiplied by one FMA for each row. A
+ * tile is 2 vectors of keys. So there are enough chains for the FMA ports, and a broadcast of q
+ * serves both vectors. Registers: 8 units, at most 8 sums and a broadcast are more than the 16 ymm,
+ * so some units are on the stack.
  *
  * For few rows of binary32, memory limits the speed. For types of 8 or 16 bits, shuffles and FMA
  * together limit the speed. Prefetches are spread evenly and go through one row after the other.
@@ -328,9 +328,9 @@ static inline bool gains_by_copies(const struct panel *panel)
            (share_sets(k->row) || (apart && panel->far && panel->block->large));
 }
 
-/* Copies the rows of a tile whose first key is `first`. The last key is keys - 1. Its row is
- * repeated until the tile is full. The function is not inlined, so that the code for all numbers of
- * query rows shares one copy of this function. */
+/* Copies the rows of a tile whose first key is `first`. If key keys - 1 comes before the end of the
+ * tile, its row is repeated until the tile is full. The function is not inlined, so that the code
+ * for all numbers of query rows shares one copy of this function. */
 static __attribute__((noinline)) void copy_rows(const struct key_rows *k, int first, int keys,
                                                 struct copies *copies)
 {

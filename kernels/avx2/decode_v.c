@@ -40,8 +40,8 @@ struct group_scales {
 };
 
 /* Collects the scales of column c of all keys. Returns false if a scale of TYPE_Q8_0 is not finite.
- * The scales are collected once for all tiles of the group, because they lie far from each other
- * and have to be widened. */
+ * The scales are collected once for all tiles of the group, because they lie far from each other,
+ * and scales of TYPE_Q8_0 have to be widened. */
 static inline __attribute__((always_inline)) bool collect_scales(const enum type type,
                                                                  const struct panel *panel,
                                                                  int64_t c,
@@ -225,8 +225,8 @@ part_tile(const struct panel *panel, const struct weights *weights, int64_t firs
     }
 }
 
-/* Does the work of part_tile for any number of rows. All types share this function, because
- * value_dim is a multiple of VECTOR in almost all models. */
+/* Does the work of part_tile for any number of rows. All types share this function, because it is
+ * seldom called: value_dim is a multiple of VECTOR in almost all models. */
 static __attribute__((noinline)) void weigh_part(const struct panel *panel,
                                                  const struct weights *weights, int64_t first)
 {

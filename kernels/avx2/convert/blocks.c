@@ -27,8 +27,9 @@ static inline __m256i bytes_from_bits(const char *from)
 {
     int bits;
     memcpy(&bits, from, sizeof bits);
-    const __m256i own = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
-                                           0x0303030303030303); /* the byte with bit i */
+    /* Byte i of `own` is the number of the byte that has bit i. */
+    const __m256i own =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201);
     const __m256i spread = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), own);
     return _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);

@@ -3,26 +3,27 @@
  * The tiles of decode that multiply integers (step 16 of ../../README.md), for AVX2 with and
  * without the unit AVX-VNNI. A file defines dot and MANY_SUMS, includes this header, and puts
  * `decode` into its table. dot adds two products to each sum of 32 bits. Its parameter `sums` is
- * the number of vectors of sums to which a loop adds in turn. If there are few such vectors, the
- * latency of dot matters. For scores of K in rows it does not matter, because each sum gets only 4
- * vectors of products before the loop turns to other sums. So `sums` is MANY_SUMS there.
+ * the number of vectors of sums to which a loop adds in turn. If there are few vectors of sums, the
+ * latency of dot matters. For scores of K in rows the latency does not matter, because each sum
+ * gets only 4 vectors of products before the loop turns to other sums. So `sums` is MANY_SUMS
+ * there.
  *
  * n[r] are the 16-bit integers to which row r is rounded: its elements of q for scores, its weights
  * for weighted V.
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]). A vector has 8 elements of each of two keys, so
- * K need not be transposed. Blocks of 32 elements of 8 keys take 32 instructions that widen bytes,
- * and for each row 16 vpmaddwd and 12 additions. Then 9 more instructions for each row add up the 4
- * sums of each key.
+ * K need not be transposed. Blocks of 32 elements of 8 keys take 32 instructions that interleave
+ * and widen bytes, and for each row 16 vpmaddwd and 12 additions. Then 9 more instructions for each
+ * row add up the 4 sums of each key.
  * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
  * * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4 instructions
  * that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2 additions.
  *
- * A product is followed by additions that depend on each other. So the next bytes are widened
- * before the current bytes are multiplied. Without this order, decoding took 1.1 times as long on a
- * Zen 4. Registers: in scores 4 sums, 4 sums of the previous pair of keys, 4 vectors of K and a
- * product take 13 of 16 ymm; integers of q are in memory. In weighted V 8 sums, 4 vectors of V, a
- * broadcast and a product take 14.
+ * The additions of products wait for each other. To give the CPU other work meanwhile, the next
+ * bytes are widened before the current bytes are multiplied. Without this order, decoding took 1.1
+ * times as long on a Zen 4. Registers: in scores 4 sums, 4 sums of the previous pair of keys, 4
+ * vectors of K and a product take 13 of 16 ymm; integers of q are in memory. In weighted V 8 sums,
+ * 4 vectors of V, a broadcast and a product take 14.
  */
 #ifndef ATTNKIT_AVX2_INTEGER_DECODE_H
 #define ATTNKIT_AVX2_INTEGER_DECODE_H
@@ -57,9 +58,9 @@ static inline __m256i broadcast_pair(const int16_t *pair)
 
 enum {
     EIGHT = 8,                  /* elements of a key in a vector */
-    EIGHTS = Q8_BLOCK / EIGHT,  /* vectors of a block and a pair of keys */
+    EIGHTS = Q8_BLOCK / EIGHT,  /* vectors that hold a block of each of two keys */
     PAIRS = VECTOR / 2,         /* pairs of keys of a vector of scores: keys i and i + 4 */
-    STEPS = PAIRS * EIGHTS / 2, /* steps of a block; a step is HALF_BLOCK bytes of a pair of keys */
+    STEPS = PAIRS * EIGHTS / 2, /* steps of a block; a step: HALF_BLOCK bytes of each of two keys */
     HALF_STEPS = STEPS / 2,     /* steps of two pairs */
     STEPS_OF_PAIR = STEPS / PAIRS,
 };
@@ -83,8 +84,8 @@ static inline __attribute__((always_inline)) void double_q(const struct panel *p
         }
 }
 
-/* HALF_BLOCK elements of a pair of keys. k[0] has elements 0 to 7 of one key and then elements 0 to
- * 7 of the other key. k[1] has elements 8 to 15 of both keys, in the same order. */
+/* HALF_BLOCK elements of each of two keys. k[0] has elements 0 to 7 of one key and then elements 0
+ * to 7 of the other key. k[1] has elements 8 to 15 of both keys, in the same order. */
 struct widened_pair {
     __m256i k[2];
 };
@@ -223,7 +224,7 @@ static void score(const struct panel *panel, struct scores *scores)
 /* ---------------------------------------------------------------------------------- rounding */
 
 enum {
-    BLOCKS = 2, /* blocks of columns of V that are rounded together */
+    BLOCKS = 2, /* blocks of columns of V whose weights are rounded together */
     STEP_KEYS = 2 * VECTOR,
 };
 _Static_assert(PANEL_ROWS *BLOCKS == VECTOR, "the scales of all rows and blocks are one vector");
@@ -254,8 +255,9 @@ static inline int whole_steps(const struct panel *panel)
     return (panel->most + STEP_KEYS - 1) / STEP_KEYS * STEP_KEYS;
 }
 
-/* Returns the weights of two keys that lie VECTOR keys apart. A vector whose keys all come after
- * panel->most has no computed weights, so the function takes zeros instead. */
+/* Returns the weights of two keys that lie VECTOR keys apart. Weights have been computed for whole
+ * vectors of keys up to panel->most. If the second key comes after these vectors, the function
+ * takes zeros for it. */
 static inline __m256 two_weights(const struct panel *panel, const struct weights *weights, int key)
 {
     const bool has_second = key / VECTOR * VECTOR + VECTOR < panel->most;
@@ -319,9 +321,9 @@ take_scales(const struct panel *panel, int64_t column, struct scale_lines *lines
                                        : take_scales_of(TYPE_Q8_0, panel, column, lines);
 }
 
-/* Replaces scales that are not finite by 0. A row that does not see the key of such a scale takes
- * nothing from this key, because the weight of the key is 0. Returns the first key with such a
- * scale, or KEY_BLOCK.
+/* Replaces scales that are not finite by 0. If a row does not see the key of a replaced scale, the
+ * weight of this key is 0, and so is its product with the 0. Returns the first key whose scale has
+ * been replaced, or KEY_BLOCK.
  */
 static __attribute__((noinline)) int clean_scales(const struct panel *panel,
                                                   struct scale_lines *lines)
