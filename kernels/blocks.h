@@ -3,9 +3,9 @@
  * The layout of ggml's blocks with less than a byte for an element, for the blocks.c of every
  * instruction set. A block begins with a binary16 scale. Types with a minimum have a binary16
  * minimum next. Types with integers of 5 bits have 32 bits next: bit i is the fifth bit of element
- * i. The integers come last. Integers of 4 bits are in 16 bytes: the lower halves of the bytes have
- * the first 16 elements, the upper halves the last 16. Integers of 2 bits and of 1 bit are in the
- * order of the elements, from the lowest bits of a byte on.
+ * i. The integers, without fifth bits, come last. Integers of 4 bits are in 16 bytes: the lower
+ * halves of the bytes have the first 16 elements, the upper halves the last 16. Integers of 2 bits
+ * and of 1 bit are in the order of the elements, from the lowest bits of a byte on.
  */
 #ifndef ATTNKIT_BLOCKS_H
 #define ATTNKIT_BLOCKS_H
@@ -47,7 +47,8 @@ static inline int64_t integers_at(const enum type type, int64_t unit)
 /* What the integers 0 to 15 of TYPE_IQ4_NL mean. */
 #define IQ4_NL_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 
-/* Returns whether there is a rule to convert binary32 to this type, with or without blocks. */
+/* Returns whether there is a rule to convert binary32 to this type. The type may be one without
+ * blocks. */
 static inline bool can_be_written(enum type type)
 {
     return !is_only_widened(type) || type == TYPE_Q4_0 || type == TYPE_Q5_0;

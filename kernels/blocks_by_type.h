@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Selects code by the type of blocks: the entry unpack, and widen_blocks and narrow_blocks, which
- * the entries widen and narrow call. The blocks.c of every instruction set first defines its inline
- * functions, which take the type as a constant, and then includes this file, directly or by
- * kernels/vectors/blocks.h.
+ * The entry unpack, and the functions widen_blocks and narrow_blocks, which the entries widen and
+ * narrow call. Each of the three calls an inline function with the type of the blocks as a
+ * constant. The blocks.c of every instruction set defines the inline functions first, and then
+ * includes this file, directly or by kernels/vectors/blocks.h.
  */
 #ifndef ATTNKIT_BLOCKS_BY_TYPE_H
 #define ATTNKIT_BLOCKS_BY_TYPE_H

@@ -60,7 +60,7 @@ load_units(const enum type type, const char *const *key, int64_t at, __m256 unit
         transpose_4(unit);
 }
 
-/* The units of STEP bytes of each key. The struct stays in memory. */
+/* The units of STEP bytes of each key, kept in memory because there are too few registers. */
 struct units {
     __m256i unit[UNITS][MAX_TILE];
 };

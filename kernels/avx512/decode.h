@@ -72,16 +72,16 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
     }
 }
 
-/* Returns whether to prefetch the rows into L1. With prefetches into L1, rows of 16-bit types with
- * gaps between them take 0.9 of the time that they take with prefetches into L2. All other rows
- * take longer with prefetches into L1. */
+/* Returns whether to prefetch the rows into L1. With prefetches into L1, rows that are `apart` take
+ * 0.9 of the time that they take with prefetches into L2. All other rows take longer with
+ * prefetches into L1. */
 static inline bool gains_by_first(const enum type type, const struct ahead *ahead)
 {
     return (type == TYPE_F16 || type == TYPE_BF16) && ahead->apart;
 }
 
-/* The scores s[r][key], not yet scaled, for whole vectors of keys up to panel->most, and the rows
- * of V that are still to be prefetched. */
+/* The scores s[r][key], not yet multiplied by scale_log2, and the rows of V that are still to be
+ * prefetched. The number of keys is panel->most, rounded up to whole vectors. */
 struct scores {
     _Alignas(64) float s[PANEL_ROWS][KEY_BLOCK];
     struct ahead v;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scores of decode: s[r][key] = chain over d of q[r][d] * k[key][d], for K of any type,
- * which is widened in registers. decode.c of this folder calls decode_k.
+ * The scores of decode: s[r][key] = chain over d of q[r][d] * k[key][d]. K may have any type, and
+ * is widened in registers. decode.c of this folder calls decode_k.
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 32 bytes of each of 16 keys as 8 vectors of 32-bit units, with 1, 2 or 4 elements in a
@@ -219,9 +219,9 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
 
 /* Adds the products of all whole cache lines of rows of TYPE_F32, and reads each line only once.
  * Returns the number of elements of a row that are done. The function is used only for rows that
- * share sets of L1 and are not copied as a whole (gains_by_copies). For other rows that are in L1,
- * this function would take a tenth more time than add_step, because the FMAs wait longer while a
- * whole line is transposed. */
+ * share sets of L1 and are not copies (gains_by_copies). For other rows that are in L1, this
+ * function would take a tenth more time than add_step, because the FMAs wait longer while a whole
+ * line is transposed. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct scored_tile *tile,
                                                                __m512 s[][MAX_TILE],
                                                                struct ahead *ahead,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of p[key][r] *
- * v[key][c]), for V of any type, which is widened in registers. decode.c calls decode_v.
+ * v[key][c]). V may have any type, and is widened in registers. decode.c calls decode_v.
  *
  * Lanes are value columns. A tile has 4, 2 or 1 vectors of columns. Registers: at most 16 sums, 4
  * vectors of V and the scale of V take 21 of 32 zmm. The FMA broadcasts the weight. FMA or memory
@@ -11,7 +11,7 @@
 
 enum {
     MAX_STEP = 4,   /* keys */
-    MAX_SCALES = 2, /* scales of TYPE_Q8_0 of a key in a tile */
+    MAX_SCALES = 2, /* TYPE_Q8_0: scales of each key in a tile */
     NEAR = 24,      /* prefetches into L1 are this many keys ahead of the loads */
 };
 
@@ -222,9 +222,9 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         }
 }
 
-/* Returns the number of vectors in the next tile of columns: 4, 2 or 1. Only in a tile of a single
- * vector may columns fill less than the vector. In a row of TYPE_I8 the columns of a tile share a
- * scale. */
+/* Returns the number of vectors in the next tile of columns: 4, 2 or 1. The columns fill all
+ * vectors, except perhaps the vector of a tile with a single vector. In a row of TYPE_I8 the
+ * columns of a tile share a scale. */
 static inline int tile_vectors(const enum type type, const struct key_rows *v, int64_t c)
 {
     int64_t left = v->dim - c;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of numbers, one number for each key of a block: lines that are added to scores, lines
- * reduced to some of the keys, and the mean of several rows. mask.c of kernels/attention calls
- * bias_line to make the line of a query row for a block. The number of instructions limits the
- * speed: a vector of a bias with a slope takes eight instructions.
+ * Lines of numbers, one number for each key of a block: lines that are added to scores, and lines
+ * reduced to some of the keys. mask.c of kernels/attention calls bias_line to make the line of a
+ * query row for a block. The number of instructions limits the speed: a vector of a bias with a
+ * slope takes eight instructions. The file also has the mean of several rows, and lists of
+ * addresses.
  */
 #include "kernels/avx512/avx512.h"
 

@@ -50,8 +50,8 @@ static inline __m512i load_two(const char *const *low, const char *const *high, 
         _mm256_loadu_si256((const __m256i *)(*high + at)), 1);
 }
 
-/* Interleaves pieces of a with pieces of b. A piece has `bits` bits. 128 bits of a and the same 128
- * bits of b become 256 bits: the first half of them goes to a, the second half to b. */
+/* Interleaves pieces of a with pieces of b. A piece has `bits` bits. In each 128 bits, a gets the
+ * pieces of the low halves of a and b, and b gets the pieces of their high halves. */
 static inline __attribute__((always_inline)) void interleave(const int bits, __m512i *a, __m512i *b)
 {
     const __m512i x = *a, y = *b;

@@ -47,8 +47,8 @@ static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t 
     }
 }
 
-/* Rounds the elements of a quad to bf16, as binary32, and stores the words of the rounded elements.
- * x may be `rounded`. */
+/* Rounds the elements of a quad to bf16. Stores them in `rounded` as binary32, and their words in
+ * `words`. x and `rounded` may be the same array. */
 static inline void round_quad(const floats x[QUAD_ELEMENTS], floats rounded[QUAD_ELEMENTS],
                               float *words, int lanes)
 {
@@ -64,8 +64,8 @@ static inline void round_quad(const floats x[QUAD_ELEMENTS], floats rounded[QUAD
 /* --- Products --------------------------------------------------------------------------------- */
 
 /* The factors of the products: words of lines, and words of lanes. A line is a key of K or a column
- * of V. Word w of a group g of line i is at lines + i * by_line + g * by_group + w * 4 bytes. Word
- * w of a lane is at lanes_at + w * lanes + lane. */
+ * of V. Word w of group g of line i is at lines + i * by_line + g * by_group + w * 4 bytes. Word n
+ * of a lane, counted through all groups, is at lanes_at + n * lanes + lane. */
 struct factors {
     const char *lines;
     ptrdiff_t by_line, by_group; /* bytes */
@@ -185,7 +185,7 @@ struct shape {
 
 static const struct shape full_shape = {TILE_LINES, GROUP_WORDS};
 
-/* Changes the shapes, which takes some 200 cycles, unless they are right already. */
+/* Changes the shapes if they are not right already. A change takes some 200 cycles. */
 static void set_shape(struct shape *now, int lines, int words)
 {
     if (now->lines == lines && now->words == words)
@@ -250,8 +250,8 @@ static void scores(const float *q_t, int lanes, int rows, const struct rows *k, 
     set_shape(&now, full_shape.lines, full_shape.words);
 }
 
-/* Where the weighted sums of V are added: `o` has a float for each column and lane. Each lane has a
- * factor for the new sums and a factor for the old o. */
+/* Where the weighted sums of V are added: `o` has a float for each column and lane. In each lane,
+ * the new sums are multiplied by `largest`, and the old o by `rescale`. */
 struct weighted {
     const float *largest, *rescale; /* rescale is NULL if the old o counts as 0 */
     int lanes;
@@ -286,7 +286,7 @@ static void add_to_o(const struct rectangle *r, const struct weighted *to)
         add_lines_to_o(r, to, false);
 }
 
-/* Floats of the sums of a rectangle. */
+/* The most sums of a rectangle. */
 enum { RECTANGLE = 2 * TILE_LINES * 2 * TILE_FLOATS };
 
 static void weighted_v(const float *parts, int lanes, int rows, const float *largest,

@@ -18,8 +18,8 @@ struct scratch {
     double *frequency; /* [pairs] */
     float *cos_sin;    /* [2][pairs], of one position */
     float *x;          /* [dim], a head's row as binary32 */
-    float *scales;     /* for tiles: the row and its scales as in a dst that is not tiled */
-    char *row;
+    float *scales;     /* the scales of a head's row, as in a dst that is not tiled */
+    char *row;         /* a head's row, as in a dst that is not tiled */
 };
 
 /* The cos and sin of a position, [pairs] each. */
@@ -89,8 +89,8 @@ static void convert_row(const struct append *a, const struct kernels *kernels, s
     kernels->narrow(a->dst_type, x, a->dim, a->group, dst, scales);
 }
 
-/* The destination of a head's row: a row of dst and its scales, or the places of `key` in a tile.
- */
+/* The destination of a head's row: a row of dst and its scales, or a tile of dst and its scales. In
+ * a tile, `key` is the number of the row's key, 0 .. TILE_KEYS - 1. */
 struct target {
     char *dst, *scales;
     int64_t key;

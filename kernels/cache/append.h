@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Appending rows to a KV cache: the arguments of one call after dispatch/ has checked them, with
- * every default filled in, and the loop over its rows. A row here is all heads of one position of
- * one batch entry. Rows are counted through the whole batch, lens[b] rows for batch entry b.
+ * Appending rows to a KV cache: the arguments of one call after dispatch/ has checked them, and the
+ * loop over its rows. Arrays may be missing; all other defaults are filled in. A row here is all
+ * heads of one position of one batch entry. Rows are counted through the whole batch, lens[b] rows
+ * for batch entry b.
  */
 #ifndef ATTNKIT_APPEND_H
 #define ATTNKIT_APPEND_H
@@ -17,14 +18,14 @@ struct append {
     const char *src;
     char *dst, *scales; /* scales for TYPE_I8 */
     bool tiled;         /* dst is tiled, as K in struct key_rows */
-    /* `batch` is the stride from page to page if dst is paged, and `row` is the stride from tile to
-     * tile if dst is tiled. */
+    /* In dst_stride and scale_stride, `batch` is the stride from page to page if dst is paged, and
+     * `row` is the stride from tile to tile if dst is tiled. */
     struct strides src_stride, dst_stride, scale_stride;
     struct ints starts; /* no array: 0 */
     struct ints lens;   /* no array: len */
     struct pages pages;
 
-    int64_t pairs; /* pairs of a row that are rotated; 0: no rotation */
+    int64_t pairs; /* pairs of elements that are rotated in each head; 0: no rotation */
     bool interleaved;
     struct ints positions;  /* no array: starts */
     const float *cos, *sin; /* [position][pairs]; NULL: computed from base */
