@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prefetches into L2 the tiles of a matrix that a product needs next, one cache line after the
- * other and evenly over the work of the product. Prefetches that come all at once would wait for
- * each other, and the work would wait for them.
+ * While a product is computed, prefetches into L2 the matrix tiles that are needed after it. The
+ * prefetches of the cache lines are spread evenly over the work of the product. If all prefetches
+ * came at once, they would wait for each other, and the work would wait for them.
  */
 #ifndef ATTNKIT_AHEAD_H
 #define ATTNKIT_AHEAD_H
@@ -10,7 +10,8 @@
 #include "kernels/kernels.h"
 
 enum {
-    PACE = 16, /* inputs that a register tile multiplies between two prefetches; a multiple of 4 */
+    PACE = 16, /* inputs that a register tile multiplies between two calls of prefetch_matrix; a
+                * multiple of 4 */
     CACHE_LINE = 64,
     LINE_IS_DUE = 1 << 16,
 };
@@ -30,9 +31,9 @@ struct requests {
     int64_t due, due_each_time;
 };
 
-/* Returns requests with which `times` calls of prefetch_matrix prefetch all cache lines of the
- * tiles. The last line may be left out, because due_each_time is rounded down. No line after the
- * tiles is prefetched. */
+/* Returns requests that spread the cache lines of the tiles evenly over `times` calls of
+ * prefetch_matrix. The last line may be left out, because due_each_time is rounded down. No line
+ * after the tiles is prefetched. */
 static inline struct requests requests_of(const struct next_tiles *ahead, int64_t times)
 {
     const int64_t lines = ahead->tiles * ((ahead->tile_bytes + CACHE_LINE - 1) / CACHE_LINE);

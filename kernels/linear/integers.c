@@ -43,8 +43,8 @@ static ptrdiff_t make_words(const struct linear *l, const struct kernels *kernel
     return tile;
 }
 
-/* Sets up a product that includes the last input: it adds the bias, and writes to y if y is
- * binary32. */
+/* Sets up a product that includes the last input: the product adds the bias, and writes to l->y if
+ * l->y is binary32. */
 static void end_at_y(const struct linear *l, const struct part *part,
                      struct integer_product *product)
 {

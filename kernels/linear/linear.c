@@ -3,11 +3,11 @@
  * The loops of linear maps. Many rows: for each block of rows, x is put into scratch as binary32,
  * in groups of rows. The inputs are divided into cuts of at most CUT inputs, so that one cut of a
  * panel of the matrix stays in L2. Then, panel by panel and cut by cut, the tile `product`
- * multiplies all groups by the panel. The sums stay in scratch from cut to cut, which rounds
- * nothing. If x and the matrix are bf16 and the kernels have a unit for pairs, scratch has words of
- * pairs in place of binary32. Few rows: `few_product` reads the tiles of the packed matrix,
- * whatever their type. With integers, integers.c does the work of both loops. dispatch/linear/
- * calls attnkit_linear_run_parts, which chooses the loop.
+ * multiplies all groups by the cut. Between two cuts the sums are stored in scratch as binary32, so
+ * nothing is rounded. If x and the matrix are bf16 and the kernels have tiles for pairs, scratch
+ * has words of pairs in place of binary32. Few rows: `few_product` reads the tiles of the packed
+ * matrix, whatever their type. With integers, integers.c does the work of both loops.
+ * dispatch/linear/ calls attnkit_linear_run_parts, which chooses the loop.
  */
 #include "kernels/linear/linear.h"
 
@@ -124,8 +124,8 @@ static int64_t group_lanes(int64_t rows)
     return (rows + ROW_GROUP - 1) / ROW_GROUP * ROW_GROUP;
 }
 
-/* Returns the number of rows that scratch has room for: the rows of a block, but at least
- * MAX_MATRIX_ROWS, so that more rows never need less scratch. */
+/* Returns the number of rows that scratch has room for: the rows of the largest block, but at
+ * least MAX_MATRIX_ROWS, rounded up to whole groups. */
 static int64_t scratch_rows(const struct linear *l)
 {
     const int64_t rows = l->rows < MAX_MATRIX_ROWS ? MAX_MATRIX_ROWS : l->rows;
@@ -199,8 +199,8 @@ static int64_t steps_of(const struct linear *l, const struct kernels *kernels, i
     return has_pairs(l, kernels) ? words_of_pairs(n) : n;
 }
 
-/* Returns inputs d .. d + n - 1 of a row of x as words in `words`, and lowers *least to their least
- * magnitude. */
+/* Returns inputs d .. d + n - 1 of a row of x as words in `words`. Lowers *least to the least
+ * magnitude of these inputs, if *least is larger. */
 static const float *pair_x(const struct linear *l, const struct kernels *kernels, int64_t row,
                            int64_t d, int64_t n, float *words, uint32_t *least)
 {
@@ -211,8 +211,7 @@ static const float *pair_x(const struct linear *l, const struct kernels *kernels
 }
 
 /* Writes inputs d .. d + n - 1 of some rows to a group of struct product, as steps_of(n) floats of
- * each row. n is at most INPUTS_AT_ONCE. With pairs, lowers *least to the least magnitude of these
- * inputs. */
+ * each row. n is at most INPUTS_AT_ONCE. With pairs, lowers *least as pair_x does. */
 static void gather_inputs(const struct linear *l, const struct kernels *kernels, int64_t row,
                           int rows, int64_t d, int64_t n, float *group, uint32_t *least)
 {
@@ -246,8 +245,8 @@ static void gather_x(const struct linear *l, const struct kernels *kernels, int6
         }
 }
 
-/* Sets the matrix of a product: the cut of a panel that begins at input d, as binary32, in place or
- * in `wide`. */
+/* Sets the matrix of a product to the cut at input d of the panel of `part`, as binary32, in place
+ * or in `wide`. */
 static void find_w(const struct linear *l, const struct kernels *kernels, const struct part *part,
                    int64_t d, float *wide, struct product *product)
 {
@@ -282,7 +281,8 @@ static uint32_t pair_w(const struct linear *l, const struct kernels *kernels,
     return least;
 }
 
-/* Sets the destination of a product: sums after a cut, y after the last cut. */
+/* Sets where a product writes: to the sums in scratch or, in the last cut, to l->y if l->y is
+ * binary32. In the last cut the product also adds the bias. */
 static void set_y(const struct linear *l, const struct scratch *s, const struct part *part,
                   bool last, struct product *product)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A linear map y = x Wᵀ + bias and the packing of its matrix: the structs that dispatch/ fills
- * after its checks, and the loops that compute them part by part. A packed matrix has tiles of
- * TILE_KEYS outputs, without gaps between them. Each tile is [inputs][TILE_KEYS], as in tiled K.
- * Strides are in bytes.
+ * A linear map y = x Wᵀ + bias, and the packing of its matrix. dispatch/ fills the structs below
+ * after its checks. The functions below do the work that the structs describe, part by part. A
+ * packed matrix has tiles of TILE_KEYS outputs, without gaps between them. A tile is like a tile of
+ * K, with outputs in place of keys: [inputs][TILE_KEYS]. Strides are in bytes.
  */
 #ifndef ATTNKIT_KERNELS_LINEAR_H
 #define ATTNKIT_KERNELS_LINEAR_H
@@ -57,8 +57,8 @@ size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kern
  * about as long. Returns 0 if the map has a single block. */
 int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kernels *kernels);
 
-/* Computes the parts that next(arg) returns until it returns a negative number. `memory` is the
- * scratch, aligned to 64 bytes. */
+/* next(arg) returns the index of a part, or a negative number if no part is left. Computes these
+ * parts one after the other. `memory` is the scratch, aligned to 64 bytes. */
 void attnkit_linear_run_parts(const struct linear *l, const struct kernels *kernels,
                               int64_t (*next)(void *arg), void *arg, char *memory);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * If there is a softcap or a bias or both, turns scores into t, which struct adjust of kernels.h
- * defines. prefill.c, careful.c and weights.c of kernels/attention call `adjust` after the scores.
- * The decode tile calls `adjust` for each of its rows.
+ * defines. prefill.c, careful.c and weights.c of kernels/attention call `adjust` for scores that
+ * they have computed. The decode tile calls `adjust` for each of its rows.
  *
  * A capped score takes a division and some 25 other operations, 12 of them multiplications or
  * multiply-adds. These operations depend on each other and take some 70 cycles. Four vectors side
- * by side hide this latency. Each vector has four values in registers, so the four vectors take 16
- * of 32 registers. The constants take other registers.
+ * by side hide this latency. For each of them, x, power, f and q of tanh_vectors are in registers,
+ * so the four vectors take 16 of 32 registers. The constants take other registers.
  */
 #include "kernels/neon/neon.h"
 

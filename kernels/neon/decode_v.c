@@ -5,8 +5,8 @@
  * type and the number of rows are constants of the inlined functions.
  *
  * Lanes are value columns. A tile has 8 vectors of columns for 1 or 2 rows, and 4 vectors for more
- * rows. Registers: at most 16 sums, 1 vector of weights and, at a time, 1 vector of V. A key takes
- * a load per vector, and an fmla per vector and row.
+ * rows. Registers: at most 16 sums, 1 vector of weights and 1 vector of V. A key takes a load of
+ * weights, a load for each vector of columns, and an fmla for each vector of columns and each row.
  */
 #include "kernels/neon/decode.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of numbers, one number for each key of a block: lines that are added to scores, lines
- * reduced to some of the keys, and the mean of several rows. mask.c of kernels/attention calls
- * bias_line to make the line of a query row for a block. The number of instructions limits the
- * speed: a vector of a bias with a slope takes a dozen instructions.
+ * Lines have one number for each key of a block. bias_line makes a line that is added to scores:
+ * mask.c of kernels/attention calls it for a query row and a block. compact_line reduces a line to
+ * some of the keys, and spread_line undoes this. `mean` computes the mean of several rows, and
+ * fill_pointers makes pointers to rows. The number of instructions limits the speed: a vector of a
+ * bias with a slope takes a dozen instructions.
  */
 #include "kernels/neon/neon.h"
 
@@ -35,7 +36,7 @@ static inline floats numbers_from(int first)
 
 /* --- Some keys only --------------------------------------------------------------------------- */
 
-/* Returns the floats of x at `places`, which has a byte for each lane. */
+/* Returns a vector: lane i is the lane of x whose number is in byte i of `places`. */
 static inline float32x4_t permute(float32x4_t x, uint32_t places)
 {
     const uint16x8_t halves = vmovl_u8(vcreate_u8(places));

@@ -3,7 +3,7 @@
  * The tiles of decode that multiply integers, by SDOT of the unit DotProd: one instruction adds
  * four products of bytes to each of 4 sums. No sum overflows.
  *
- * Scores: for each row, a block of K of a key takes 4 SDOT, a shift and an instruction that adds
+ * Scores: for each row, a block of K of 4 keys takes 16 SDOT, 4 shifts and 3 instructions that add
  * lanes. K is not widened. Registers: 8 vectors of K, 4 of q and 4 sums. Weighted V: the bytes of 4
  * keys are interleaved. 4 keys and 8 columns take 4 loads and 4 permutations for all rows, and 4
  * SDOT for each row. Registers: 16 sums, 8 vectors of weights, 2 of V and 4 temporary ones.
@@ -12,7 +12,7 @@ enum { LIMBS = 16 };
 
 #include "kernels/neon/integers/limbs.h"
 
-/* bytes[2 key] and bytes[2 key + 1] have the block of a key. */
+/* bytes[2 i] and bytes[2 i + 1] have the block of key i. */
 static inline __attribute__((always_inline)) void load_block(const char *const *row, int64_t at,
                                                              int8x16_t bytes[BLOCK_VECTORS])
 {

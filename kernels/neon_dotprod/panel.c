@@ -5,11 +5,12 @@
  *
  * In each lane, four 16-bit integers are stored as two words of four bytes: the first word has the
  * high limbs of the integers, the second word has the low limbs (kernels/neon/integers/limbs.h).
- * Both words are multiplied by the same four bytes of K or V, so each word of K or V is stored
- * twice. A register tile of scores has 4 keys x 3 vectors. 12 sums of high limbs, 12 sums of low
- * limbs, 3 vectors of words of q and a word of K take 28 of 32 registers. So the binary32 scores,
- * to which the integer sums are added, are in L1. One word of each lane and key takes 12 SDOT and 7
- * loads.
+ * Both words are multiplied by the same four bytes of K or V. The loops multiply each word of a
+ * lane by a word of K or V of its own, so each word of K or V is stored twice. A register tile of
+ * scores has 4 keys x 3 vectors. 12 sums of high limbs, 12 sums of low limbs, 3 vectors of words of
+ * q and a word of K take 28 of 32 registers. The 12 vectors of binary32 scores do not fit into the
+ * other registers, and lie in memory, that is, in L1. Multiplying one word of each lane by one word
+ * of each key takes 12 SDOT and 7 loads.
  */
 #include "kernels/neon/neon.h"
 
@@ -48,7 +49,8 @@ static inline int8x8_t load_word(const float *from)
     return vreinterpret_s8_f32(vld1_dup_f32(from));
 }
 
-/* The assembly makes the compiler keep each sum in one register. */
+/* Adds four products to each lane of `sum`. SDOT is written as assembly, so that compilers keep
+ * each sum in the same register. */
 static inline __attribute__((always_inline)) int32x4_t add_dot(int32x4_t sum, int8x16_t x,
                                                                int8x8_t w)
 {
@@ -71,7 +73,7 @@ static inline float half_as_float(uint16_t bits)
     return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits))), 0);
 }
 
-/* Every four bytes become two equal words. */
+/* Every four bytes of the block become a word, and each word is stored twice. */
 static inline void widen_block(const char *bytes, float *words)
 {
     for (int i = 0; i < Q8_BLOCK; i += 16) {
@@ -108,8 +110,10 @@ static inline int column_height(int vectors)
 
 #include "kernels/vectors/integers/panel.h"
 
-/* Of each four elements, a rounded row has elements 0 and 2 in one word, and elements 1 and 3 in
- * the next word. */
+/* Packs rows as pack_q does, and then splits the integers into limbs, in place. Of each four
+ * elements, a rounded row has elements 0 and 2 in one word, and elements 1 and 3 in the next word.
+ * After the split, the first word has the four high limbs, and the second word the four low limbs.
+ */
 static void pack_limbs(const float *const *rounded, int lanes, int64_t dim, float *q_t)
 {
     pack_q(rounded, lanes, dim, q_t);
@@ -121,8 +125,8 @@ static void pack_limbs(const float *const *rounded, int lanes, int64_t dim, floa
                         vreinterpretq_s16_f32(vld1q_f32(words + lanes + lane)));
 }
 
-/* Makes the words of Q8_BLOCK columns of four keys, and a copy of them. In words of weights, too,
- * four keys are in the order 0, 1, 2 and 3. */
+/* Makes the words of Q8_BLOCK columns of four keys, and a copy of these words. A word has the bytes
+ * of the four keys in their order. round_quads puts the weights of the keys in the same order. */
 static inline void quad_block(const char *const row[QUAD], float *words, float *copy)
 {
     for (int i = 0; i < Q8_BLOCK; i += 16) {
@@ -174,9 +178,9 @@ integer_weights(const struct scaled_keys *keys, int i, int lanes, int lane, floa
     return vcvtnq_s32_f32(scaled_weight(keys, i, lanes, lane, inverse));
 }
 
-/* Makes two words for each four keys of which at least one is among `keys`, and words of zeros up
- * to a multiple of UNROLL words. These zeros may be multiplied by any bytes that follow the words
- * of V: the products are 0. */
+/* Makes the words of weights. The keys of a block form groups of four. Each group in which at least
+ * one key is among `keys` gets two words. Then words of zeros follow, up to a multiple of UNROLL
+ * words. The bytes after the words of V that are multiplied by these zeros may have any values. */
 static inline __attribute__((always_inline)) int round_quads(const struct scaled_keys *keys,
                                                              const float32x4_t inverse[VECTORS],
                                                              float *parts, const int vectors)

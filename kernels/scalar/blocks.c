@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversions for the types whose blocks have less than a byte for an element. Rows of all these
+ * Conversions for the types of blocks whose integers have fewer bits than a byte. Rows of all these
  * types are converted to binary32. Rows of the types without a minimum are also converted to
  * TYPE_Q8_0. Rows of TYPE_Q4_0 and TYPE_Q5_0 are also made from binary32. One element is converted
  * at a time. The blocks.c of every other instruction set must give the same bits.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prefill with integers in plain C: the entries of struct integer_panel_kernels. Words have the
- * order of kernels/vectors/integers/panel.h. These functions are built without auto-vectorization,
- * like tiles.c.
+ * Prefill with integers in plain C: the entries of struct integer_panel_kernels. Each word has two
+ * integers of 16 bits, as in kernels/vectors/integers/panel_pairs.h. These functions are built
+ * without auto-vectorization, like tiles.c.
  */
 #include "kernels/integers.h"
 #include "kernels/scalar/scalar.h"
@@ -65,7 +65,7 @@ static void pack_k(const struct key_rows *k, int first, int count, float *words)
         }
 }
 
-/* Returns byte c of row i, or 0 for a row after the last row. */
+/* Returns the integer of column c of row i, or 0 if i is not less than `count`. */
 static int byte_at(const struct key_rows *v, int i, int count, int64_t c)
 {
     const int64_t in_block = c % Q8_BLOCK, at = integers_in_row(v->type, c - in_block) + in_block;
@@ -102,8 +102,8 @@ static void scores(const float *q_t, int lanes, const float *k, int keys, int64_
         }
 }
 
-/* Rounds the weights of a lane to integers, for a block of columns. `scales` has the scale of the
- * block for each key. Returns the scale of the integers. */
+/* Multiplies the weights of a lane by `scales`, and rounds these products to integers. `scales` has
+ * the scale of each key for a block of columns. Returns the scale of the integers. */
 static float round_weights(const float *p, int lanes, const float *scales, int keys, int32_t *n)
 {
     uint32_t largest = 0;

@@ -96,11 +96,11 @@ static inline float scalar_log(float x)
     return sum + (((hi - sum) + cube) + lo);
 }
 
-/* Returns tanh x, within 3 ulp: E / (E + 1) with 2 E = e^2a - 1 and a = |x|. Let 2a = n ln 2 + 2f
- * with |f| < 0.174. A polynomial f + f^2 q(f) gives h = (e^2f - 1) / 2. Then E = 2^n h + (2^n - 1)
- * / 2 has a small relative error for a small x, where n = 0. If tanh x is near 1, an error of E
- * hardly changes the result. No step underflows unless x is subnormal. If a is at least 10, E + 1
- * rounds to E. */
+/* Returns tanh x, within 3 ulp: E / (E + 1) with 2 E = e^2a - 1. a is |x|, but at most 10: for a =
+ * 10, E + 1 already rounds to E. Let 2a = n ln 2 + 2f with |f| < 0.174. A polynomial f + f^2 q(f)
+ * gives h = (e^2f - 1) / 2. Then E = 2^n h + (2^n - 1) / 2 has a small relative error for a small
+ * x, where n = 0. If tanh x is near 1, an error of E hardly changes the result. No step underflows
+ * unless x is subnormal. */
 static inline float scalar_tanh(float x)
 {
     const float distance = fabsf(x), a = distance > 10.0f ? 10.0f : distance;
@@ -161,7 +161,7 @@ static inline uint16_t f16_from_float(float x)
     return (uint16_t)(sign | half);
 }
 
-/* Returns the number whose upper half is `half`. Exact for every value. */
+/* Converts a bfloat16 number, exactly: `half` becomes the upper half of the bits of the result. */
 static inline float float_from_bf16(uint16_t half)
 {
     return float_from_bits((uint32_t)half << 16);

@@ -173,15 +173,15 @@ static __attribute__((cold, noinline)) bool settle_row(float *out, int64_t n)
     return !finite;
 }
 
-/* Returns whether a value of a row is not finite. If a value is not finite, neither is the sum of
- * the values. */
+/* Replaces NaNs as settle_row does, and returns whether a value of a row is not finite. `sum` is
+ * the sum of the values: if it is finite, all values are finite, and the row has no NaN. */
 static inline bool is_not_finite(float sum, float *out, int64_t n)
 {
     return !(fabsf(sum) < INFINITY) && settle_row(out, n);
 }
 
-/* Computes a row of the result from every `stride`th value of o. Returns whether a value is not
- * finite. */
+/* Computes a row of the result from every `stride`th value of o. All NaNs of the row are the same.
+ * Returns whether a value is not finite. */
 static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t value_dim, float *out)
 {
     const float divisor = row_sum == 0.0f ? 1.0f : row_sum;
@@ -193,8 +193,8 @@ static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t va
 }
 
 /* Computes a row of the result. row_sum is the sum of the weights of a total. The weighted sums of
- * V are `o` of this total, or `chunk_o` of a chunk if `o` is NULL. Returns whether a value is not
- * finite. */
+ * V are `o` of this total, or `chunk_o` of a chunk if `o` is NULL. All NaNs of the row are the
+ * same. Returns whether a value is not finite. */
 static bool finish_wide_row(const double *o, const float *chunk_o, int64_t stride, double row_sum,
                             int64_t value_dim, float *out)
 {
@@ -377,7 +377,7 @@ static float block_at(const struct key_rows *rows, int key, int64_t i, const int
     return float_from_f16(half);
 }
 
-/* As block_at, for a key in a tile of K. Copies the integers to `bytes`. */
+/* Does the work of block_at for a key in a tile of K. Copies the integers to `bytes`. */
 static float block_in_tile(const struct key_rows *k, int key, int64_t d, int8_t bytes[Q8_BLOCK])
 {
     const int in_tile = key % TILE_KEYS, first = key - in_tile;

@@ -2,7 +2,7 @@
  *
  * Conversion of rows between binary32 and 16-bit types, byte types and TYPE_Q8_0, in both
  * directions. A step converts 4 elements. Rows of TYPE_F8_E4M3 are converted only to binary32, 8
- * elements in a step. Tiles of K are converted to binary32, 4 elements of 4 keys at a time. Loads
+ * elements in a step. Tiles of K are converted to binary32, 4 elements of 16 keys at a time. Loads
  * and stores limit the speed, except in narrowing to bytes, which takes a division for each
  * element. The loops for types with scales are functions of their own. So `widen` and `narrow` need
  * not save registers for types without scales.
@@ -22,12 +22,13 @@ static inline uint16_t f16_from_float(float x)
 }
 
 /* Converts bytes of TYPE_F8_E4M3 to binary16 numbers that are 2^-8 times as large. The biases of
- * the exponents differ by 8, and both types have subnormal numbers. The NaN of E4M3 has all bits
- * set except the sign. The sum below carries into bit 14 only for this NaN. The carry sets bit 14
- * of the result, which makes the result a NaN of binary16. */
+ * the exponents differ by 8, and both types have subnormal numbers. In a NaN of E4M3 all bits are
+ * set, apart from the sign, which may be 0 or 1. The sum below carries into bit 14 only for a NaN.
+ * The carry clears bit 14 of the sum. Bit 14 of the result is the inverse of this bit. So only for
+ * a NaN are all exponent bits of the result set, which makes the result a NaN of binary16. */
 static inline float16x8_t f16_from_e4m3(int8x8_t bytes)
 {
-    const uint16x8_t wide = vreinterpretq_u16_s16(vshll_n_s8(bytes, 7)); /* bit 14: the sign */
+    const uint16x8_t wide = vreinterpretq_u16_s16(vshll_n_s8(bytes, 7)); /* bits 14, 15: sign */
     const uint16x8_t ones = vorrq_u16(wide, vdupq_n_u16(0xc000));
     const uint16x8_t carried = vaddq_u16(ones, vdupq_n_u16(0x80));
     return vreinterpretq_f16_u16(vbslq_u16(vdupq_n_u16(0x4000), vmvnq_u16(carried), wide));
@@ -57,9 +58,9 @@ widen_e4m3(const char *row, float scale, const bool apart, int64_t n, float *out
     }
 }
 
-/* Transposes 1 .. 4 elements of the TILE_KEYS keys of a tile: element i of key j becomes out[j * n
- * + i]. `lines` is the number of elements. `line` has element 0 of all keys, then element 1, and so
- * on. If `scale` is not NULL, elements are multiplied by the scale of their key. */
+/* Widens and transposes `lines` elements of the TILE_KEYS keys of a tile: element i of key j
+ * becomes out[j * n + i]. `lines` is 1 .. 4. `line` has element 0 of all keys, then element 1, and
+ * so on. If `scale` is not NULL, elements are multiplied by the scale of their key. */
 static inline __attribute__((always_inline)) void widen_columns(const enum type type,
                                                                 const char *line,
                                                                 const float32x4_t *scale, int lines,

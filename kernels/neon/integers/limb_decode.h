@@ -74,7 +74,8 @@ static inline __attribute__((always_inline)) void score_rows(const struct panel 
 
 /* --------------------------------------------------------------------------- weighted V */
 
-/* Adds the sums of row r to o, from column c on. */
+/* Multiplies o of row r by the rescale of the row, and adds the integer sums times `scale`, from
+ * column c on. */
 static inline void add_to_out(const struct panel *panel, const struct weights *weights, float scale,
                               int r, int64_t c, const int32x4_t *sum, const int columns)
 {

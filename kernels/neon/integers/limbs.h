@@ -71,7 +71,7 @@ static inline __attribute__((always_inline)) void make_limbs(const struct panel 
 enum {
     FOUR = 4,          /* keys of a tile of scores */
     BLOCK_VECTORS = 8, /* vectors of a block of K of FOUR keys */
-    MANY = 16,         /* keys whose weights are rounded together */
+    MANY = 16,         /* keys whose weights become limbs in one step */
     MOST_COLUMNS = 16, /* columns of a tile of weighted V */
     MOST_SUMS =
         MOST_COLUMNS / 2, /* vectors of sums of a row: a high and a low limb for each column */
@@ -133,8 +133,9 @@ static inline float32x4_t seen_only(float32x4_t x, int key, int visible)
     return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(x), seen));
 }
 
-/* Multiplies the weights of VECTOR keys by the scales of V. Keys from panel->fewest on may be
- * hidden from a row, and their scales may be NaN. Updates the largest magnitudes. */
+/* Sets `product` to the weights of VECTOR keys times the scales of V, or to 0 where a row does not
+ * see a key: the scale of this key may be NaN. All rows see the keys before panel->fewest. Updates
+ * the largest magnitudes. */
 static inline __attribute__((always_inline)) void
 scale_weights(const struct panel *panel, const struct weight_lines *lines, float32x4_t scale,
               int key, float product[][KEY_BLOCK], uint32x4_t largest[PANEL_ROWS], const int rows)
@@ -161,7 +162,8 @@ static inline __attribute__((always_inline)) void round_line(const float *x, int
     }
 }
 
-/* Rounds the weights of all rows, times the scales of the blocks of V at column c. */
+/* Multiplies the weights of all rows by the scales of the blocks of V at column c, and rounds these
+ * products to integers. */
 static inline __attribute__((always_inline)) void
 round_weights(const struct panel *panel, const struct weight_lines *lines, int64_t c,
               struct rounded_weights *w, const int rows)

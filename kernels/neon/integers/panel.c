@@ -4,8 +4,8 @@
  *
  * In each of four lanes a word is split into its two integers. Each integer is multiplied by an
  * integer of K or V. A register tile of scores has 4 keys x 3 vectors: 12 sums, 12 scores, 6 halves
- * of words and a word of K take 31 of 32 registers. One word for each of the 12 sums takes 24
- * smlal, 6 instructions that split and 7 loads. smlal limits the speed.
+ * of words and a word of K take 31 of 32 registers. Multiplying one word of each lane by one word
+ * of each key takes 24 smlal, 6 instructions that split words, and 7 loads. smlal limits the speed.
  */
 #include "kernels/neon/neon.h"
 
@@ -53,7 +53,8 @@ static inline float half_as_float(uint16_t bits)
     return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits))), 0);
 }
 
-/* Elements 1 and 2 of each four swap places, as in round_row. */
+/* Writes the bytes of a block as integers of 16 bits. Of each four elements, the second and the
+ * third swap places, because round_row swaps them in q, too. */
 static inline void widen_block(const char *bytes, float *words)
 {
     const uint8x16_t order = {0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15};

@@ -15,7 +15,7 @@ enum { PANEL_ROWS = 4 };
  * copy of a struct that was just stored in pieces would wait for the stores. */
 struct panel {
     const struct decode_block *block;
-    const float *q[PANEL_ROWS]; /* after `rows` rows, the last row is repeated */
+    const float *q[PANEL_ROWS]; /* from index `rows` on, the last row is repeated */
     int32_t visible[PANEL_ROWS];
     int first;        /* the row of the block that is row 0 of the panel */
     int rows;         /* <= PANEL_ROWS */

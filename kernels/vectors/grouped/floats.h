@@ -44,8 +44,8 @@ static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t 
             memset(words, 0, (size_t)n * sizeof *words);
 }
 
-/* Rounds the elements of a quad to bf16, as binary32, and stores the words of the rounded elements.
- * x may be `rounded`. */
+/* Rounds the elements of a quad to bf16. Sets `rounded` to the rounded elements as binary32, and
+ * stores them as words. x and `rounded` may be the same array. */
 static inline void round_quad(const floats x[QUAD_ELEMENTS], floats rounded[QUAD_ELEMENTS],
                               float *words, int lanes)
 {

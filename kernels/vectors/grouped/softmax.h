@@ -2,14 +2,14 @@
  *
  * The entry softmax of struct grouped_kernels: turns the scores of a block into weights, divides
  * the weights of each row by the largest weight of the row in the block, and splits each quotient
- * into its parts, which are one or two bf16. The grouped.c of an instruction set or unit defines
- * ELEMENTS and round_quad, and then includes this file, directly or by tiles.h. exp2 and the
- * rounding limit the speed.
+ * into parts: one or two bf16. The grouped.c of an instruction set or unit defines ELEMENTS and
+ * round_quad, or includes floats.h, which defines both. Then it includes this file, directly or by
+ * tiles.h. exp2 and the rounding limit the speed.
  *
- * The largest weight must be known before the first weight is divided. The largest weight is almost
- * always the weight of the largest score. But exp2 rounds, so a smaller score may get a weight that
- * is larger by one unit in the last place. The weights are therefore divided by the weight of the
- * largest score, and are computed again in the rare case that one of them is larger.
+ * The divisor must be known before the first weight is divided. So the weights are divided by the
+ * weight of the largest score, which is almost always the largest weight. But exp2 rounds, so a
+ * smaller score may get a weight that is larger by one unit in the last place. In this rare case
+ * the parts are made again, with the largest weight as the divisor.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_SOFTMAX_H
 #define ATTNKIT_VECTORS_GROUPED_SOFTMAX_H
@@ -32,8 +32,8 @@ struct summed {
     floats sum;  /* of the parts */
 };
 
-/* Returns a weight that can divide others: at least LEAST_PEAK and at most 1. A NaN becomes
- * LEAST_PEAK. */
+/* Returns the divisor for a largest weight: this weight, but at least LEAST_PEAK and at most 1. A
+ * NaN becomes LEAST_PEAK. */
 static inline floats peak_of(floats weight)
 {
     const floats one = broadcast(1.0f);
@@ -48,8 +48,8 @@ static inline bool are_equal(floats x, floats y)
     return !is_spoilt(select_v(equal_v(x, y), zero, broadcast(INFINITY)));
 }
 
-/* Makes the parts of the weights of a quad of keys, and adds these keys to the sums. Keys from
- * `keys` on have the weight 0. */
+/* Makes the parts of the weights of a quad of keys, adds the parts to of->sum, and updates
+ * of->most. Only the first `keys` keys of the quad exist. The others count as keys of weight 0. */
 static inline __attribute__((always_inline)) void split_quad(const struct scored *scored, int key,
                                                              floats factor, const int keys,
                                                              const bool is_short, float *high_words,
