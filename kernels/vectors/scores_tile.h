@@ -2,8 +2,9 @@
  *
  * The register tile of scores for AVX2 and AVX-512: `height` keys x `vectors` vectors of query
  * rows, with K broadcast from memory. The scores.c of each folder says which instructions limit the
- * speed of the tile. It defines multiply_step(k, q, sum, is_large), which returns sum + k * q, and
- * then includes this file. A step multiplies a dimension, or a pair of dimensions.
+ * speed of the tile. Before it includes this file, it defines multiply_step(k, q, sum, is_large),
+ * or includes a file that defines it. multiply_step returns sum + k * q. A step multiplies a
+ * dimension, or a pair of dimensions.
  */
 #ifndef ATTNKIT_VECTORS_SCORES_TILE_H
 #define ATTNKIT_VECTORS_SCORES_TILE_H

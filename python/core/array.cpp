@@ -112,7 +112,8 @@ bool is_multiple(int64_t bytes, int64_t item)
     return item > 0 && bytes % item == 0;
 }
 
-// Copies an array dimension by dimension, and its last dimension element by element.
+// Copies an array dimension by dimension. The last dimension is copied at once if its elements are
+// adjacent, and else element by element.
 struct copier {
     const array &from;
     const int64_t *to_strides;

@@ -39,8 +39,8 @@ class array
     {
         return name_ != nullptr;
     }
-    // Returns the name of the type, for messages: "float64", or the name that the maker of the
-    // array gives.
+    // Returns the name of the type, for messages, such as "float64". The text of an unknown type
+    // has the format that the maker of the array gives, or the number of bits.
     std::string type_name() const;
     std::string shape_text() const;
 
@@ -50,11 +50,12 @@ class array
     // stride is no whole number of elements.
     void make_rows();
     // Turns any shape into [batch][heads][rows][elements]. The dimensions before the heads become
-    // one dimension, with a copy if a single stride cannot describe it.
+    // one dimension. If a single stride cannot describe this dimension, an input is copied, and an
+    // output is refused.
     void make_heads();
     // Turns any shape into [rows][elements].
     void make_list();
-    // Copies the array if its elements do not lie one after the other.
+    // Copies the array if it is not aligned, or if its elements do not lie one after the other.
     void make_dense();
     // Refuses an output that is not aligned, or whose rows have elements that are not adjacent.
     void expect_rows() const;

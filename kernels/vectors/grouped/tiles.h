@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Scores and weighted V of a panel in groups of 32 products, and the table of struct
- * grouped_kernels. The grouped.c of an instruction set defines pack_row, pack_group, ELEMENTS,
- * SUMS, grouped_step and round_quad, and then includes this file.
+ * grouped_kernels. The grouped.c of an instruction set or unit includes this file. Before that, it
+ * defines pack_row, pack_group, ELEMENTS, SUMS, grouped_step and round_quad, or includes files that
+ * define them.
  *
  * A register tile has up to SUMS pairs of accumulators. In each group, one accumulator of a pair
  * takes the words of even index, and the other accumulator takes the words of odd index. After each
@@ -31,7 +32,7 @@ struct words {
     int count;                  /* words of a line: even, at most GROUP_WORDS */
 };
 
-/* Multiplies a word of each line by a word of each lane. */
+/* Multiplies a word of each line by a word of each lane, and adds the products to `sum`. */
 static inline __attribute__((always_inline)) void multiply_word(const float *lane_words,
                                                                 const char *word, ptrdiff_t by_line,
                                                                 floats sum[SUMS][VECTORS],

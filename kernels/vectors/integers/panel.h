@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prefill with integers: the entries of struct integer_panel_kernels. A file of an instruction set
- * defines the names in the list below, includes this header, and puts the entries into its table.
+ * Prefill with integers: the entries pack_q, pack_k and scores of struct integer_panel_kernels, and
+ * the loops of weighted_v. A file of an instruction set or unit defines the names in the list
+ * below, includes this header, and puts the entries into its table.
  *   MOST_HEIGHT                no score_height and no column_height is larger
  *   sums_v, lane_words, word   the integer sums of VECTOR lanes; a word of each of VECTOR lanes; a
  *                              word of K or V in all lanes
@@ -17,9 +18,9 @@
  *   score_height, column_height    heights of the register tiles, which depend on their width
  *
  * A lane is a query row. The integers of a word of q or K are elements of a row. The integers of a
- * word of weights or V belong to several keys. panel_pairs.h has the entries for words of two
- * integers of 16 bits. Words are made once: words of K and V for all rows of an item, words of
- * weights for Q8_BLOCK columns.
+ * word of weights or V belong to several keys. panel_pairs.h has the other entries for words of two
+ * integers of 16 bits. Words of K and V are made once, and all rows of an item share them. Words of
+ * weights are made again for each Q8_BLOCK columns of V.
  */
 #ifndef ATTNKIT_VECTORS_INTEGER_PANEL_H
 #define ATTNKIT_VECTORS_INTEGER_PANEL_H
@@ -49,8 +50,8 @@ static inline void pack_q(const float *const *rounded, int lanes, int64_t dim, f
     KERNEL(pack_q)(rounded, lanes, rounded_row_floats(dim), q_t);
 }
 
-/* The words of a key begin with the scales of its blocks. As many unused floats follow, so that the
- * words have the same places as the integers in a row of round_row. */
+/* For each key, stores the scales of its blocks, the same number of unused floats, and then the
+ * words. So the words have the same places as the integers in a row of round_row. */
 static void pack_k(const struct key_rows *k, int first, int count, float *words)
 {
     const int64_t blocks = k->dim / Q8_BLOCK;
@@ -163,7 +164,7 @@ static void scores(const float *q_t, int lanes, const float *k, int keys, int64_
 
 /* ----------------------------------------------------------------------------------- weights */
 
-/* The keys of a panel, and the scales of a block of columns. */
+/* The weights of `count` keys from key `first` on, and the scales of a block of columns. */
 struct scaled_keys {
     const float *p;      /* [count][lanes] */
     const float *scales; /* of KEY_BLOCK keys, and then their magnitudes */
@@ -231,7 +232,7 @@ static inline __attribute__((always_inline)) const float *row_after(const float 
     return v;
 }
 
-/* Multiplies words of weights by the words of `height` columns. */
+/* Sets `sum` to the sums of the products of weights and V, for `height` columns. */
 static inline __attribute__((always_inline)) void column_tile(const float *parts, const float *v,
                                                               int64_t dim, int pairs,
                                                               sums_v sum[][VECTORS],
@@ -254,7 +255,7 @@ static inline __attribute__((always_inline)) void column_tile(const float *parts
         add_word(parts, v, 1, sum, height, vectors, 0);
 }
 
-/* The arguments of weighted_v. */
+/* The arguments of weighted_v, except for `lanes`. */
 struct weighing {
     const float *p, *rescale, *v;
     int64_t dim;
@@ -262,8 +263,9 @@ struct weighing {
     float *o, *parts;
 };
 
-/* Makes words of the weights of keys. A key that is not among `keys` has the weight 0. Returns the
- * number of words of a lane: a multiple of UNROLL if `dot` depends on `part`. */
+/* Makes words of the weights of `keys`. A word may also belong to keys that are not among `keys`.
+ * These have the weight 0. Returns the number of words of a lane: a multiple of UNROLL if `dot`
+ * depends on `part`. */
 typedef int rounding(const struct scaled_keys *keys, const floats inverse[VECTORS], float *parts,
                      const int vectors);
 

@@ -89,8 +89,8 @@ static void make_words(const void *tile, int64_t n, void *words)
 /* ------------------------------------------------------------------------ register tiles */
 
 /* The addresses from which a register tile reads. `scales` and `integers` are the scales and the
- * integers of the tile's first row, in the blocks of a group of rows. `tile` has the blocks of the
- * matrix. */
+ * integers of the tile's first row, in the blocks of a group of rows. `tile` has the address of a
+ * block in each tile of the matrix that the register tile reads. */
 struct reader {
     const char *scales, *integers;
     const char *tile[MOST_WIDTH];

@@ -46,7 +46,7 @@ class _Chain:
         return (block.entries.stop - block.entries.start, *rows[1:]) if self.problem.cuts_batch else rows
 
     def _room(self, buffers: List[Optional[_Buffer]], i: int) -> _Buffer:
-        """Returns a buffer for the state of block i. The last blocks may be smaller than the other blocks."""
+        """Returns a buffer for the state of block i. Blocks may differ in size."""
         rows, buffer = self._rows(self.blocks[i]), buffers[i % 2]
         if buffer is None or buffer.arrays[0].shape != rows:
             buffer = _buffer(rows, self.problem.value_dim)

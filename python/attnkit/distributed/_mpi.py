@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages over MPI, by mpi4py. A wait asks MPI again and again whether the message is complete, because MPI's own
-wait has no time-out. While a rank computes, a thread calls MPI if MPI allows several threads, because MPI moves long
-messages only inside its own calls."""
+wait has no time-out. MPI moves long messages only inside its own calls. So a thread calls MPI while a rank computes, if
+MPI allows several threads."""
 
 from __future__ import annotations
 

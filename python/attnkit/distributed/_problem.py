@@ -199,9 +199,10 @@ class Problem:
 
 
 def blocks_of(shape: Any, ranks: int, block_rows: Optional[int]) -> List[Block]:
-    """Cuts the rows of q into blocks of block_rows rows, by default about 8 blocks for each rank and at least 64 rows a
-    block. The last block of a batch entry may have fewer rows. A batch is cut as well if its entries have few rows. All
-    ranks get the same blocks."""
+    """Cuts the rows of q into blocks of block_rows rows. By default a block has at least 64 rows, and there are about
+    8 blocks for each rank, or one block if there is one rank. The batch is cut, too, if the rows alone give at most
+    half of the default number of blocks. The last block of the rows, or of the batch, may be smaller. All ranks get the
+    same blocks."""
     q_len, batch = int(shape[-2]), int(shape[0]) if len(shape) == 4 else 1
     if 0 in shape[:-1]:
         return []

@@ -100,8 +100,8 @@ def _with(ours, theirs):
 
 
 def _with_check(theirs):
-    """Returns a check that refuses attnkit for models that bypass the interface, and otherwise calls transformers' own
-    check."""
+    """Returns a check that refuses attnkit for models that bypass the interface and are not in REPLACED. For other
+    models the check calls transformers' own check."""
     @functools.wraps(theirs)
     def get_correct_attn_implementation(self, requested_attention, *arguments, **keywords):
         if requested_attention == NAME and not (isinstance(self, REPLACED) or self._can_set_attn_implementation()):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The mask that attnkit registers with transformers: a tensor that says which keys a row sees, and holds no elements
-until a function other than attnkit's reads it.
+"""The masks that attnkit makes for models of transformers. A Mask is a tensor that says which keys a row sees. Its
+elements are made only when a function needs them.
 
-For transformers it is a bool tensor [batch, 1, rows, keys], true where a row sees a key, so models can look at its
-shape and hand it on. Indexing and the like give the elements. Arithmetic is an error: models that add a mask to scores
-expect numbers, and compute attention by themselves."""
+For transformers a Mask is a bool tensor [batch, 1, rows, keys], true where a row sees a key, so models can look at its
+shape and hand it on. Indexing and most other operations use the elements. Arithmetic is an error: models that add a
+mask to scores expect numbers, and compute attention by themselves."""
 
 import torch
 from transformers.masking_utils import causal_mask_function, prepare_padding_mask, sdpa_mask
@@ -90,8 +90,8 @@ def _is_traced(attention_mask):
 def _padding(attention_mask, kv_length, kv_offset, last_row):
     """Returns which keys are no padding, as [batch, 1, 1, keys], or None if the padding hides no key from a row.
 
-    last_row is the last key that a row sees. In a cache of fixed size there are keys after it. They are hidden anyway,
-    so the padding need not hide them."""
+    last_row is the last key that any row sees. In a cache of fixed size there are keys after it. They are hidden
+    anyway, so the padding need not hide them."""
     if attention_mask is None:
         return None
     if attention_mask.shape[-1] > last_row and bool(attention_mask[:, kv_offset:].all()):
@@ -114,8 +114,9 @@ def make_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_fun
               attention_mask=None, device="cpu", local_size=None, allow_is_causal_skip=True, config=None, **more):
     """Is attnkit's function in transformers' AttentionMaskInterface.
 
-    Returns None if the call has one row and the mask would hide no key from it. Returns a Mask if _pattern.py knows the
-    mask function. In other cases, and while a model is traced, returns a plain bool tensor."""
+    Returns None if the call has one row, the mask would hide no key from it, and the model does not need a mask.
+    Returns a Mask if _pattern.py knows the mask function. In other cases, and while a model is traced, returns a plain
+    bool tensor."""
     def make():
         options = dict(more, allow_is_causal_skip=False, allow_is_bidirectional_skip=False, config=config)
         return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,

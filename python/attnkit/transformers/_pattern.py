@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognises the mask functions of transformers by their code objects. A function says for one row and one key
-whether the row sees the key. attnkit takes arguments instead, causal and window, that hold for all rows and keys.
+"""Recognises the mask functions of transformers. Mask functions that are made by other functions are recognised by
+their code objects. A mask function says for one row and one key whether the row sees the key. attnkit takes arguments
+instead, causal and window, that hold for all rows and keys.
 
-A function that is not recognised gives None. Its mask is then computed for every pair of row and key."""
+For a function that is not recognised, recognise() returns None. The mask is then computed for every pair of row and
+key."""
 
 from typing import NamedTuple, Optional
 
