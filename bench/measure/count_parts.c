@@ -10,7 +10,8 @@
 enum { HEADS = 4, ROWS = 32, DIM = 64, PARTS = 3, OUTPUTS = 40, VOCABULARY = 50 };
 /* Number of floats of each `source` and of `out`. Tables and matrices need fewer. */
 enum { FLOATS = HEADS * ROWS * DIM };
-enum { MEMORY_BYTES = 4 * FLOATS + 4096 }; /* output memory: no type is wider than binary32 */
+/* Bytes of `written` and of `workspace`. No type is wider than binary32. */
+enum { MEMORY_BYTES = 4 * FLOATS + 4096 };
 
 /* The memory of a call. A row uses some of the fields. */
 struct memory {
@@ -110,7 +111,7 @@ static void pack(void *arg)
     memory->status = attnkit_pack(&args, &exec, NULL);
 }
 
-/* Returns the arguments of B1_H4_L1x32_D64, which is nearly the shortest call. */
+/* Returns the arguments of the call B1_H4_L1x32_D64, which is short. */
 static attnkit_attention_args attention_args(const struct memory *memory)
 {
     return (attnkit_attention_args){.size = sizeof(attnkit_attention_args),

@@ -236,7 +236,7 @@ static void run_jobs(const struct plan *plan, struct job *jobs, struct result *r
     print_table(plan, jobs);
 }
 
-/* Runs the rows. A row that cannot be measured is an error only with --shape. */
+/* Runs the rows. If a row cannot be measured, this is an error only for the row of --shape. */
 static int run_plan(const struct bench_options *options, const struct plan *plan, char *program)
 {
     const size_t count = (size_t)plan->rows.count;

@@ -12,7 +12,7 @@
 struct pool;
 
 /* Starts threads - 1 threads. The caller's thread is the first thread of the pool. Returns NULL if
- * a thread cannot start. */
+ * there is no memory or a thread cannot start. */
 struct pool *pool_start(int threads);
 
 /* Calls task(arg, i) for i in 0 .. n-1, spread over the threads, and returns when all tasks are

@@ -33,8 +33,9 @@ double sign_test(int few, int count)
     return fmin(1.0, 2.0 * p);
 }
 
-/* Draws `count` of `count` sorted values with replacement, and returns the index of their median.
- * Because the values are sorted, it is enough to count how often each value is drawn. */
+/* Draws `count` times from `count` sorted values, with replacement. Returns the index of the value
+ * that is the median of the draws. Because the values are sorted, it is enough to count how often
+ * each value is drawn. */
 static int resampled_median(int count, uint64_t *random)
 {
     static uint16_t drawn[MAX_RATIOS];
@@ -47,7 +48,7 @@ static int resampled_median(int count, uint64_t *random)
     return index;
 }
 
-/* Returns the p-value of a sign test against 1. Ratios of exactly 1 are left out. */
+/* Returns the p-value of a sign test against a median of 1. Ratios of exactly 1 are left out. */
 static double p_of(const double *ratios, int count)
 {
     int below = 0, above = 0;

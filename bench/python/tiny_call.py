@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that a tiny call of attnkit takes at most MOST times as long as torch's scaled_dot_product_attention. Almost
-all of this time is overhead: names, arrays, checks.
+all of the time of a tiny call is overhead, such as checks of arguments and arrays.
 
     bench/python/tiny_call.py          needs attnkit, NumPy and torch
 
 attnkit and torch take turns on one thread, in bursts, so that a disturbance affects both. The ratio of a round is the
 median of the ratios of its bursts. The exit status is 0 if the ratio of a round is at most MOST, 1 if five rounds have
-larger ratios or the results differ, and 77 without torch. A status of 1 means something only if the machine is
-otherwise idle."""
+larger ratios or the results differ, and 77 without torch. The ratios mean something only if the machine is otherwise
+idle."""
 
 import statistics
 import sys

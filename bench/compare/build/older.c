@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Makes workers for revisions that have no bench/worker/. The current worker.c and memory.c, which
- * are installed next to this program, are compiled with the rows and the header of the revision, by
- * the meson.build below. All revisions since the beginning of `attnkit compare` have the functions
- * that worker.c calls. The most important revision is ffe4faa, because the speed of 0.1.0 is
- * measured against it (tests/perf/older.py). This file can be removed once worker.c no longer fits
- * the rows of these revisions.
+ * Makes workers for revisions that have no bench/worker/. The current worker.c and memory.c are
+ * installed with this program. The meson.build below compiles them with the source of the benches'
+ * rows and the public header of the revision. All revisions since the beginning of `attnkit
+ * compare` have the functions that worker.c calls. The most important revision is ffe4faa, because
+ * the speed of 0.1.0 is measured against it (tests/perf/older.py). This file can be removed once
+ * worker.c no longer fits the rows of these revisions.
  */
 #include "bench/compare/build/older.h"
 

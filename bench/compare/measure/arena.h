@@ -31,8 +31,8 @@ void arena_seal(void);
 /* Finds the equal blocks of all records and empties the memory. */
 void arena_match(void);
 
-/* Returns the memory for a further set-up of a side. This memory keeps the blocks of all set-ups
- * since arena_match. */
+/* Returns the memory for a measured set-up of a side. A block stays in this memory until the next
+ * arena_record, even if it is freed. */
 const struct worker_memory *arena_place(int side);
 
 /* The number of the next call. worker_memory.turn points to it. */

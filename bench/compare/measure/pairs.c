@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Times pairs of calls. Both sides set up the same call in the same memory, except for blocks that
- * differ (arena.h), and make it directly after each other, in random order. All timings of a point
- * have the same number of calls, with which BASE takes at least 150 us. A disturbance that lasts
- * longer than a pair affects both timings. A timing measures the thread's processor time, which
- * does not grow while other programs have the processor. If a side's calls wait, the timing
- * measures wall clock time.
+ * differ (arena.h). They make the call directly after each other, in random order. All timings of a
+ * point have the same number of calls, which is chosen so that BASE takes at least 150 us. A
+ * disturbance that lasts longer than a pair affects both timings. A timing measures the thread's
+ * processor time, which does not grow while other programs have the processor. If the calls of a
+ * side wait, all timings of the point measure wall clock time.
  */
 #include "bench/compare/measure/pairs.h"
 
@@ -23,11 +23,12 @@
 
 enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWRITTEN = 0xa5 };
 
-static const double least_seconds = 150e-6; /* shortest timing */
+static const double least_seconds = 150e-6; /* least time of BASE's calls */
 static const double narrow = 0.01;          /* a measurement ends if the interval is not wider */
 static const double close_enough = 1e-4; /* in units of the largest element, if bits may differ */
 
-/* The state of pairs_measure. The set-ups are nested, and the innermost set-up makes all calls. */
+/* The state of pairs_measure. Each set-up whose calls are timed begins inside the previous one. The
+ * calls are timed inside the last of these set-ups. */
 static struct {
     const struct effort *effort;
     uint64_t *random;
@@ -128,8 +129,9 @@ static void keep_result(void *self, const struct worker_call *call)
     sides_switch(before);
 }
 
-/* Returns whether both sides give the same result alone, each in memory that nothing else has
- * written to. The call has /warm at the end of its name, so there is one copy of each operand. */
+/* Returns whether both sides give the same result alone, or a close result if that is allowed. Each
+ * side has memory that nothing else has written to. The call has /warm at the end of its name, so
+ * there is one copy of each operand. */
 static bool compare_alone(void)
 {
     char point[POINT_NAME + 8];
@@ -207,9 +209,9 @@ static double try_timing(const struct timing *timing, int side)
     return fmin(time_side(timing, side), time_side(timing, side));
 }
 
-/* Finds the number of calls that a timing of one side needs. Chooses the wall clock if at least
- * half of the side's calls in a try wait, however long a call takes. A single wait may be a page
- * fault. This also warms up caches and clock rates. */
+/* Finds the number of calls that a timing of one side needs. Chooses the wall clock if a try has at
+ * least half as many waits as calls. Fewer waits do not count, because they may be page faults. The
+ * tries also warm up caches and clock rates. */
 static void adjust_to(int side, struct timing *timing)
 {
     timing->calls = 1;
@@ -317,7 +319,7 @@ static void time_pairs(void)
 /* ----------------------------------------------------------------------------------- the point */
 
 /* Sets up the next call inside the previous set-up, until every copy of every side has a call. Then
- * times the calls. */
+ * checks the results and times the calls. */
 static void set_up_next(void *self, const struct worker_call *call)
 {
     const int before = sides_switch(-1);

@@ -7,14 +7,14 @@
 
 #include "bench/compare/measure/point.h"
 
-/* The effort of a measurement. A measurement ends when it has min_pairs pairs and the interval of
- * the ratio is narrow, or when it has max_pairs pairs. After `limit` seconds, 20 pairs are enough.
- */
+/* The effort of a measurement. A measurement ends when it has min_pairs pairs and the intervals of
+ * its ratios are narrow, or when it has max_pairs pairs. After `limit` seconds, 20 pairs are
+ * enough. */
 struct effort {
     int min_pairs, max_pairs;
     double limit;  /* time for a point, in seconds */
-    double enough; /* an interval that begins above this ratio counts as narrow, too; 0: there
-                    * is no such ratio */
+    double enough; /* a wide interval counts as narrow if its lower end is above this ratio; 0:
+                    * no wide interval counts as narrow */
     bool any_bits; /* results may have different bits, but must be close */
 };
 

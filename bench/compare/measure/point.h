@@ -16,7 +16,8 @@ enum { POINT_NAME = 192, POINT_NOTE = 576, MAX_PAIRS = 5000 };
 enum outcome {
     UNMEASURED,
     MEASURED,
-    DIFFERENT,    /* the results have different bits, or, if that is allowed, are not close */
+    DIFFERENT,    /* the results have different bits, or, if that is allowed, are not close; or a
+                   * side does not give the same result each time */
     ONLY_IN_BASE, /* only BASE can make the call: the benches of HEAD have no such row, or HEAD
                    * refuses the call */
     ONLY_IN_HEAD,
@@ -26,14 +27,14 @@ enum outcome {
 
 struct point {
     char name[POINT_NAME];
-    bool wanted;  /* the current process measures it */
+    bool wanted;  /* the process to which this struct belongs must measure the point */
     bool with_aa; /* BASE is also measured against itself */
     enum outcome outcome;
     char note[POINT_NOTE]; /* the reason why figures are missing, or a remark about them */
     struct estimate head;  /* time of HEAD / time of BASE */
     struct estimate aa;    /* time of BASE_AGAIN / time of BASE; aa.pairs is 0 without with_aa */
     double base_seconds, head_seconds; /* medians of the time of a call */
-    double *again; /* with_aa: room for the MAX_PAIRS ratios from which aa is computed */
+    double *again; /* with_aa: memory for up to MAX_PAIRS ratios, from which aa is computed */
 };
 
 #endif

@@ -203,7 +203,8 @@ static void describe_end(const struct shared *shared, int status, bool hung, cha
                  WEXITSTATUS(status));
 }
 
-/* Finds out which side made the child end too early. Sets *from to the next point. */
+/* Finds out why the child ended too early. If a call of HEAD was the reason, sets *from to the next
+ * point and returns EXIT_GREEN. Otherwise returns the exit code of an error. */
 static enum exit_code judge_end(const struct task *task, int status, bool hung, int *from)
 {
     struct shared *const shared = task->shared;

@@ -22,7 +22,7 @@ struct plan {
     int core;                  /* processor to pin to; -1: the last processor that this process may
                                 * use */
     uint64_t seed;
-    double patience; /* seconds after which a side that has not returned counts as hung */
+    double patience; /* seconds after which an unfinished point counts as hung */
 };
 
 /* The memory that the processes share. */

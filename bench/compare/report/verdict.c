@@ -10,7 +10,7 @@ const double slower_from = 1.01;
 static const double faster_to = 0.99, unlikely = 0.001;
 static const double unlikely_again = 0.01;
 static const double unclear_from =
-    1.03; /* a point is unclear if the upper end of its interval is above this ratio */
+    1.03; /* if not slower, a point whose interval reaches above this ratio is unclear */
 
 bool estimate_is_slower(const struct estimate *estimate)
 {

@@ -46,13 +46,13 @@ struct control {
     int points;
 };
 
-/* Returns whether the machine's timings can be trusted now: the ratio is within 0.995 .. 1.005, and
- * its interval within 0.99 .. 1.01. */
+/* Returns whether the machine's timings can be trusted now: BASE was measured against itself, the
+ * ratio is within 0.995 .. 1.005, and its interval within 0.99 .. 1.01. */
 bool control_is_good(const struct control *control);
 
 /* Judges a job by the first rule that applies: red if a result is wrong or missing; inconclusive
- * without a good control; red if a point is confirmed; inconclusive if a point is unclear; else
- * green. */
+ * without a good control; red if a point is confirmed to be slower; inconclusive if a point is
+ * unclear; else green. */
 enum verdict job_verdict(const struct judged *points, int count, const struct control *control);
 
 #endif
