@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Attention in C++17, by attnkit.hpp: a causal prompt in one call, which is the example in
-// attnkit.hpp, then decoding steps by a plan, with a softcap. An error is an exception. main checks
-// the results, which are easy to predict: all scores are equal, so the result of a row is the mean
-// of the rows of V that the row sees.
+// attnkit.hpp, then decoding steps by a plan, with a softcap. An error is an exception. The program
+// checks the results, which are easy to predict: all scores are equal, so the result of a row is
+// the mean of the rows of V that the row sees.
 #include <attnkit.hpp>
 
 #include <cmath>

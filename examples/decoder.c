@@ -5,10 +5,10 @@
  * The prompt is run in one call. Then the most likely token is appended, again and again.
  *
  * You may copy from this program. attnkit has no norm and no activation, so the program computes
- * both itself. The weights are random. main runs the model twice: first with weights and cache in
- * binary32, then with weights and cache in Q8_0, with the cache in pages and K in tiles. main
- * checks that the logits of a token have the same bits if the token is decoded alone, in a prompt,
- * and in a part of a prompt.
+ * both itself. The weights are random. main makes and checks the model twice: first with weights
+ * and cache in binary32, then with weights and cache in Q8_0, with the cache in pages and K in
+ * tiles. The logits of a token must have the same bits if the token is decoded alone, in a prompt,
+ * and in a part of a prompt. The last logits must depend on the first token.
  */
 #include <attnkit.h>
 
@@ -50,9 +50,9 @@ static float *allocate_floats(int64_t count)
     return allocate((size_t)count * sizeof(float));
 }
 
-/* attnkit allocates nothing: a call gets a workspace, and a query returns the size that the call
- * needs. Calls may use the same workspace one after the other. Here the workspace grows to the size
- * that the largest call needs. */
+/* attnkit allocates nothing: a call gets a workspace. A function such as attnkit_linear_workspace
+ * says how many bytes the call needs. Calls may use the same workspace one after the other. Here
+ * the workspace grows to the size that the largest call needs. */
 static void reserve(attnkit_exec *exec, size_t bytes)
 {
     if (bytes <= exec->workspace_size)
@@ -126,7 +126,8 @@ static struct matrix pack(int64_t out_dim, int64_t in_dim, float *weights, attnk
     return m;
 }
 
-/* Packs the four matrices of an attention layer, without biases, as in Llama. */
+/* Draws and packs the four matrices of an attention layer, for q, k, v and the output. As in Llama,
+ * there are no biases. */
 static void pack_attention(struct layer *layer, attnkit_type type, uint64_t *seed)
 {
     float *w_qkv = random_weights((Q_HEADS + 2 * KV_HEADS) * HEAD_DIM, D_MODEL, seed);
@@ -179,7 +180,8 @@ static void free_model(struct model *m)
 
 /* --------------------------------------------------------------------------------- the cache */
 
-/* A sequence: for each layer, K and V of its tokens, as the arguments of an attention call. */
+/* A sequence and its caches. attention[i] has the arguments for the attention of layer i: tensors k
+ * and v point to the cache of this layer. */
 struct sequence {
     attnkit_attention_args attention[LAYERS];
     void *k[LAYERS], *v[LAYERS];
@@ -445,7 +447,7 @@ static bool check(const char *name, attnkit_type type, void begin(struct sequenc
     printf("\n");
 
     bool ok = remembers(&m, begin, tokens, logits, &exec);
-    const int parts[] = {TOKENS, 20, 1}; /* all at once, the prompt in parts, token by token */
+    const int parts[] = {TOKENS, 20, 1}; /* all tokens at once, parts of 20, one by one */
     for (int i = 0; i < 3; i++)
         ok &= same_in_parts(&m, begin, parts[i], tokens, logits, &exec);
     free_model(&m);

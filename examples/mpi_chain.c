@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A prompt whose keys lie on several machines, with MPI. Each rank has the keys of its part of the
- * prompt. A block of query rows goes along the ranks: each rank continues the softmax state of the
- * block over its own keys, and sends the state to the next rank while computing the next block. The
- * last rank has the result, with the bits of one call over all keys.
+ * A prompt whose keys lie on several machines, with MPI. Each rank has all query rows, and the keys
+ * of its part of the prompt. The softmax state of a block of query rows goes along the ranks: each
+ * rank continues the state over its own keys, and sends it to the next rank while computing the
+ * next block. The last rank has the result, with the bits of one call over all keys.
  *
  *   mpiexec -n 4 mpi_chain
  *
@@ -24,7 +24,7 @@ enum { BLOCK_ROWS = 128, BLOCKS = (TOKENS + BLOCK_ROWS - 1) / BLOCK_ROWS };
 enum { STATE_ROWS = Q_HEADS * BLOCK_ROWS };
 
 /* The state of a block. The struct has no padding. It is sent unchanged, because all ranks have
- * the same byte order. If a block is smaller, as the last block may be, its numbers are at the
+ * the same byte order. If the last block has fewer than BLOCK_ROWS rows, its numbers are at the
  * beginning of each array. */
 struct state {
     double out[STATE_ROWS * DIM];
@@ -56,8 +56,9 @@ static void *allocate(size_t bytes)
     return memory;
 }
 
-/* The tensors, with numbers in place of the numbers of a model. A number depends only on the tensor
- * and the place in the tensor, so that each rank can make its own part. */
+/* The tensors. Their elements are hashes in place of the numbers that a model would compute. A hash
+ * depends only on the tensor and the place in the tensor, so that each rank can make its own
+ * part. */
 enum tensor { Q, K, V };
 
 static float *make_rows(enum tensor tensor, int heads, int64_t first, int64_t count)
@@ -116,8 +117,8 @@ static void attend(const attnkit_attention_args *args)
     free(exec.workspace);
 }
 
-/* Computes attention of `rows` rows from row `first` on, over the keys of a part. `states` is NULL
- * if the part has all keys. */
+/* Computes attention of `rows` rows from row `first` on, over the keys of a part. If the part has
+ * all keys, `states` may be NULL. If `states` asks for a state, `out` is NULL. */
 static void attend_rows(const struct part *part, int64_t first, int64_t rows,
                         const attnkit_states *states, float *out)
 {
@@ -149,8 +150,8 @@ static void begin_receive(const struct part *part, struct state *state, MPI_Requ
     MPI_Irecv(state, sizeof *state, MPI_BYTE, part->rank - 1, 0, MPI_COMM_WORLD, request);
 }
 
-/* Takes all blocks through this rank. There is memory for two states from the previous rank and two
- * for the next rank, so that messages travel while the rank computes. */
+/* Computes all blocks over the keys of this rank. There is memory for two states from the previous
+ * rank and two for the next rank, so that messages travel while the rank computes. */
 static void run_chain(const struct part *part)
 {
     struct state *const come = allocate(2 * sizeof *come), *const go = allocate(2 * sizeof *go);
@@ -180,7 +181,7 @@ static void run_chain(const struct part *part)
     free(go);
 }
 
-/* Compares the result with one call over all keys, on the last rank. */
+/* Returns whether the result on the last rank has the bits of one call over all keys. */
 static bool has_the_bits(const struct part *part)
 {
     struct part whole = make_part(0, 1);

@@ -2,13 +2,15 @@
  *
  * The KV cache of a server: a pool of pages of 16 keys for all sequences, in Q8_0 with K in tiles.
  * Each sequence has a row of the block table and a length. The table, the lengths and all counts
- * are int32, as in servers. Sequences of different lengths share a call. First their prompts are
- * appended. Then each step appends a row to each sequence, with a call for K and a call for V, and
- * attends over the keys of each sequence with a third call. One sequence ends early, and a new
- * sequence takes its place and its pages.
+ * are int32, as in servers. Sequences of different lengths share a call. Each step makes three
+ * calls: one appends new rows to K of each sequence, one appends new rows to V, and one attends
+ * with the last row of each sequence. The first step appends the prompts. Later steps append one
+ * row to each sequence. Before step CHANGE, a sequence ends, and its pages become free. A new
+ * sequence takes its place, and the step appends the prompt of the new sequence.
  *
  * The bits of a sequence do not depend on where its pages lie or on other sequences in the call.
- * main checks this: it compares each row with the row of the same sequence alone in a dense cache.
+ * Each step checks this: it compares each result with the result of the same sequence alone in a
+ * dense cache.
  */
 #include <attnkit.h>
 
@@ -91,9 +93,9 @@ static void append(const attnkit_append_args *args)
     free(exec.workspace);
 }
 
-/* Takes the pages that sequence b needs for counts[b] further keys, and appends counts[b] rows of k
- * and v [SLOTS][KV_HEADS][most][DIM] to sequence b. A model with RoPE would give a rotation to the
- * first call, which appends k. */
+/* For each sequence b, takes the pages that it needs for counts[b] further keys, and appends
+ * counts[b] rows of k and of v, [SLOTS][KV_HEADS][most][DIM]. A model with RoPE would give a
+ * rotation to the first call, which appends k. */
 static void append_rows(struct cache *cache, int32_t most, const int32_t counts[SLOTS],
                         const float *k, const float *v)
 {
@@ -212,9 +214,9 @@ static void decode_alone(int sequence, int32_t keys, const float *q, float *out)
     attend(&args);
 }
 
-/* Makes a step of the server: appends counts[b] new rows to each sequence, then attends with the
- * last row of each. Returns whether each result has the same bits as the result of the sequence
- * alone. */
+/* Makes a step of the server: appends counts[b] new rows to each sequence b, then attends with the
+ * last row of each sequence. Returns whether each result has the same bits as the result of the
+ * sequence alone. */
 static bool step(struct cache *cache, const int sequences[SLOTS], int32_t most,
                  const int32_t counts[SLOTS])
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Decoding with plans. Shapes, types and options are checked once, before the first token. Then
- * each layer of each step runs the same plan on its own memory, with the current length of the
+ * each layer of each step runs the same two plans on its own memory, with the current length of the
  * cache. One plan appends a row to a cache, the other plan attends over the cache. main checks that
  * the results have the bits of attnkit_attention.
  */

@@ -4,9 +4,9 @@
  * and another machine continues with all later keys. The machines may have different instruction
  * sets. The result has the bits of one call over all keys, on either machine.
  *
- *   portable_state write FILE    the cache of the first keys, some queries and their state
+ *   portable_state write FILE    writes the cache of the first keys, some queries and their state
  *   portable_state go_on FILE    continues from the file, checks the result and prints its hash
- *   portable_state               both, in every pair of instruction sets that can run here
+ *   portable_state               does both, for every pair of instruction sets that can run here
  *
  * Memory is written to the file unchanged. This is enough, because attnkit runs only on CPUs with
  * little-endian byte order. The file begins with a header, which states the kind of file, the byte
@@ -93,7 +93,8 @@ static struct header make_header(void)
 }
 
 /* Returns NULL, or a text that says why the file is refused. This program has one shape. A real
- * program would take the shape from the header, within bounds. */
+ * program would take the shape from the header, within bounds. Without the state, a file from an
+ * older version of attnkit need not be refused. */
 static const char *check_header(const struct header *h)
 {
     const struct header expected = make_header();
@@ -104,8 +105,7 @@ static const char *check_header(const struct header *h)
     if (h->version != VERSION)
         return "the file is of a version that is not known";
     if (memcmp(h->library, expected.library, sizeof h->library) != 0)
-        return "the file is from another version of attnkit"; /* the cache alone would be portable
-                                                               */
+        return "the file is from another version of attnkit";
     if (memcmp(h, &expected, sizeof *h) != 0)
         return "the shapes in the file differ from the shapes of this program";
     return NULL;
@@ -221,8 +221,8 @@ static void attend_part(const struct cache *cache, const float *q, int64_t first
     attend(&args, isa);
 }
 
-/* The tensors, with numbers in place of the numbers of a model. A number depends only on the tensor
- * and the place in the tensor. */
+/* The tensors. Their elements are hashes in place of the numbers that a model would compute. A hash
+ * depends only on the tensor and the place in the tensor. */
 enum what { Q, K, V };
 
 static void make_rows(enum what what, int64_t first, int64_t count, float *to)

@@ -512,7 +512,8 @@ static void clear_total(const struct attention *a, const struct walk *w)
     }
 }
 
-/* Folds the state of the chunk into the total. Rows with a single chunk need no total. */
+/* Folds the state of the chunk into the total. If a walk has a single chunk, this is only needed in
+ * calls with sinks and in calls that continue from states or return states. */
 static void fold_chunk(const struct attention *a, const struct kernels *kernels, struct walk *w)
 {
     if (!w->is_begun)
@@ -616,11 +617,10 @@ static __attribute__((noinline)) void write_weights(const struct attention *a,
                           w->is_begun ? sums : w->chunk.row_sum, scratch);
 }
 
-/* Recomputes the rows whose result is not finite, because a sum may have overflowed. If the sum of
- * a row's weights is NaN, the result is NaN, too, and the row is not recomputed. A call that
- * returns states recomputes also rows with a sum that is NaN. Such a call may continue from states
- * that the caller has made. In a state like this, an element of out may be a number although the
- * sum is NaN. */
+/* Recomputes the rows whose result is not finite, because a sum may have overflowed. A row whose
+ * sum of weights is NaN is recomputed only if the call returns states. In other calls the result of
+ * this row is NaN anyway. In a returned state, an element of `out` may be a number although the sum
+ * is NaN, if the call continues from a state that the caller has made. */
 static __attribute__((noinline)) void redo_rows(const struct attention *a,
                                                 const struct kernels *kernels, const struct walk *w,
                                                 uint64_t not_finite, char *scratch)

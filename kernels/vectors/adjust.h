@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * If there is a softcap or a bias or both, turns scores into t, which struct adjust of kernels.h
- * defines. prefill.c, careful.c and weights.c of kernels/attention call `adjust` after the scores.
- * The decode tile calls `adjust` for each of its rows. The adjust.c of an instruction set defines
- * magnitude, with_sign_of, min_with_nan, power_of_two and unless_masked, and then includes this
- * file.
+ * Turns scores into t, which struct adjust of kernels.h defines. careful.c and weights.c of
+ * kernels/attention call `adjust` after all scores. prefill.c and the decode tile, which calls
+ * `adjust` for each of its rows, do so only if there is a softcap or something is added to scores.
+ * The adjust.c of an instruction set defines magnitude, with_sign_of, min_with_nan, power_of_two
+ * and unless_masked, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_ADJUST_H
 #define ATTNKIT_VECTORS_ADJUST_H
