@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// KV caches and states: the fields that an attention reads, and the append.
+// Reads the KVCache and the States that an attention is given, and appends rows to a KVCache.
 #include "python/core/cache.h"
 
 #include "python/core/call.h"
@@ -45,7 +45,8 @@ attnkit_tensor cache::v_tensor() const
     return tensor;
 }
 
-// Describes the scales. The layout field stays 0: scales are in tiles whenever the elements are.
+// Describes the scales of K or V. The layout field stays 0: attnkit takes scales to be in tiles if
+// the elements that they belong to are in tiles.
 static attnkit_tensor scales_tensor(const array &scales)
 {
     attnkit_tensor tensor = {};
@@ -83,8 +84,8 @@ void call::read_storage(PyObject *object)
         d.pages = c.page_group();
 }
 
-// Takes (max, sum, out) of a State, dense: [batch][q_heads][q_len], and out has value_dim as a
-// further dimension.
+// Takes the arrays (max, sum, out) of a State, which must be dense. max and sum have an element for
+// each of the batch * q_heads * q_len rows of the call, and out has value_dim elements for each.
 attnkit_state call::state_of(PyObject *object, array *arrays, const char *name)
 {
     if (!PyTuple_Check(object) || PyTuple_Size(object) != 3)

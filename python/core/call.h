@@ -28,11 +28,12 @@ struct description {
     int64_t threads;
 };
 
-// Makes args point to the groups that are used, and these groups to `pages` and `window`.
+// Sets the pointers between the structs: args points to the groups that are used, `storage` to
+// `pages`, and `visibility` to `window`. A pointer to a group that is not used becomes NULL.
 void link(description &d);
 
 // Integers of a call, from an array, a list or a single number. `own_` holds the numbers of a list,
-// or the single number.
+// or copies of the single number.
 class integers
 {
   public:
@@ -72,7 +73,7 @@ class call
     // Reads the other options: threads, scale, arithmetic, positions, lengths, window, mask, bias,
     // score mods and states.
     void read_options(PyObject *const *values);
-    // Reads out, lse and weights, and makes the arrays that the caller has not given.
+    // Reads out, or makes it if it is not given. Makes lse and weights if they are asked for.
     void read_outputs(PyObject *const *values);
     // Runs the call by a plan of this thread, without Python's lock.
     void run();
@@ -80,7 +81,7 @@ class call
     nb::object result();
 
     description d = {};
-    int64_t kv_len = 0; // columns of masks and weights
+    int64_t kv_len = 0; // keys of the call; with a cache, the capacity of the cache
 
   private:
     void read_arithmetic(PyObject *const *values);
@@ -103,7 +104,7 @@ class call
     nb::object out_object_, lse_object_, weights_object_;
     int ndim_ = 0;                       // dimensions of q
     int64_t shape_[most_dims + 1] = {};  // shape of q, as given
-    int64_t scores_[most_dims + 1] = {}; // shape of a mask
+    int64_t scores_[most_dims + 1] = {}; // shape to which a mask is broadcast
     bool is_packed_ = false;
 };
 

@@ -31,7 +31,7 @@ struct raised {
     throw refused{PyExc_TypeError, text};
 }
 
-// Throws unless the status is ATTNKIT_OK; the message names the argument.
+// Throws `refused` unless the status is ATTNKIT_OK. The text of the exception contains the message.
 void expect_ok(attnkit_status status, const char *message);
 
 // Returns an object that the caller owns. Throws `raised` if it is NULL, because Python has then

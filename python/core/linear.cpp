@@ -90,7 +90,8 @@ nb::object pack(PyObject *const *args, Py_ssize_t positional, PyObject *names)
     return nb::int_(bytes);
 }
 
-// Returns a message of the library with the name out in place of y.
+// Returns a message of the library. If it begins with the name `y`, replaces this name by `out`,
+// which is the name in Python.
 static std::string with_out(const std::string &message)
 {
     return message.rfind("y ", 0) == 0 ? "out" + message.substr(1) : message;
@@ -185,7 +186,8 @@ struct parts {
     {
     }
 
-    // Reads the parts. Makes all arrays dense, because they need the same strides.
+    // Reads a list with the array out of each part, or with the array lse of each part. Makes the
+    // arrays dense, because they need the same strides. Returns their common description.
     static attnkit_tensor read(PyObject *list, const char *name, std::vector<array> &arrays,
                                std::vector<const float *> &data)
     {

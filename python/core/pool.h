@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The threads for calls that ask for several threads: one pool of the process, whose threads wait
-// for tasks. The pool grows to the largest number of threads that a call has asked for. Several
-// calls may use the pool at once.
+// for tasks. For a call of n tasks, the pool grows to n - 1 threads, if it has fewer: the calling
+// thread works, too. Several calls may use the pool at once.
 #ifndef ATTNKIT_PYTHON_POOL_H
 #define ATTNKIT_PYTHON_POOL_H
 

@@ -32,9 +32,9 @@ namespace
 
 constexpr int most_steps = 10; // operations between a state and its attention
 
-// Returns whether K or V, the result of `node`, is read from a state by the indices of beams,
-// perhaps with new keys after the keys of the state. Looks at most `steps` operations back. The
-// result of a projection is no cache, so the search ends at a MatMul.
+// Returns whether `node`, whose result is K or V, takes rows from a state by the indices of beams.
+// New rows may follow these rows. Looks at most `steps` operations back. The result of a projection
+// is no cache, so the search ends at a MatMul.
 bool is_beam_cache(const ov::Node *node, int steps)
 {
     if (ov::is_type<ov::op::util::GatherBase>(node) &&

@@ -31,8 +31,7 @@ attnkit_type type_of(const ov::Tensor &tensor)
                                        : ATTNKIT_F32;
 }
 
-// Returns the sizes of a tensor, with 1 for dimensions that it lacks. Dimensions are counted from
-// the last dimension.
+// Returns the four sizes of a tensor. If the tensor has fewer dimensions, the first sizes are 1.
 dims sizes(const ov::Tensor &tensor)
 {
     dims made{1, 1, 1, 1};
@@ -41,8 +40,8 @@ dims sizes(const ov::Tensor &tensor)
     return made;
 }
 
-// Returns the size of a dimension of the result from its sizes a and b in two tensors. A size of 1
-// repeats.
+// Returns the size of a dimension for a call in which two tensors have the sizes a and b along this
+// dimension. A size of 1 repeats.
 int64_t together(int64_t a, int64_t b)
 {
     OPENVINO_ASSERT(a == b || a == 1 || b == 1, "attnkit: sizes ", a, " and ", b, " do not fit");
@@ -75,7 +74,7 @@ struct request {
     attnkit_attention_args args = attnkit::make<attnkit_attention_args>();
     attnkit_visibility visibility = attnkit::make<attnkit_visibility>();
     attnkit_score_mods scores = attnkit::make<attnkit_score_mods>();
-    std::vector<unsigned char> columns; // all columns of a mask that has a single column
+    std::vector<unsigned char> columns; // copy of a mask with a single column, with all columns
 };
 
 void describe_shape(const ov::TensorVector &inputs, request &made)
@@ -161,7 +160,8 @@ void describe_mask(const ov::Tensor &given, request &made)
     }
 }
 
-// Sets the shape of the result, which has the largest number of dimensions of q, k and v.
+// Sets the shape of the result. It has as many dimensions as the one of q, k and v that has the
+// most.
 void set_shape(ov::Tensor &out, const ov::TensorVector &inputs, const attnkit_attention_args &args)
 {
     const dims all{args.batch, args.q_heads, args.q_len, args.value_dim};

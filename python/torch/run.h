@@ -24,8 +24,8 @@ struct tensors {
 enum lse_layout { HEADS_FIRST, ROWS_FIRST };
 
 // Describes q, k and v, and allocates out and lse. Throws if the shapes do not match. If
-// t.has_rows_first is false, out has the strides of q. But if rows of v and rows of q have
-// different lengths, out is contiguous.
+// t.has_rows_first is false, the result lies in memory as torch.empty_like(q) does, but is
+// contiguous if rows of v and rows of q have different lengths.
 void describe_tensors(attnkit_python::description &d, tensors &t, lse_layout layout);
 
 // Runs the call. Python's lock may be held or not.

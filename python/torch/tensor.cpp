@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads and makes tensors by torch's functions. Ops of torch, which are slower, are only called if
-// a tensor has to be copied, or if a new tensor has to be like a tensor with gaps.
+// Reads and makes tensors by torch's functions. Ops of torch are slower. To read or make a tensor,
+// this file calls an op only if the tensor has to be copied, or if a new tensor has to be like a
+// tensor with gaps.
 #include "python/torch/tensor.h"
 
 #include <cstring>
@@ -61,7 +62,7 @@ int64_t item_of(int32_t type)
     }
 }
 
-// Returns whether the elements fill a piece of memory without gaps and repetition.
+// Returns whether the elements fill a piece of memory without gaps or repetition.
 bool is_dense(const view &v)
 {
     int64_t span = v.item;

@@ -46,11 +46,11 @@ void call(const char *op, word *stack);
 
 constexpr int most_dims = 4;
 
-// Types of elements that are integers, or that attnkit lacks.
+// Types of elements that attnkit_type lacks.
 constexpr int32_t INT32 = 1000, INT64 = 1001, OTHER = 1002;
 
 // What attnkit needs to know of a tensor. Strides and `item`, the size of an element, are in bytes.
-// A stride along a dimension of length 1 is 0.
+// A stride along a dimension of length 0 or 1 is 0.
 struct view {
     char *data;
     int32_t ndim;

@@ -242,7 +242,7 @@ static void run_attention(const attnkit_attention_args *args, const attnkit_atte
     free(plan);
 }
 
-/* The arrays of masks and score mods. */
+/* The arrays of lengths, positions, segment ids, masks and score mods. */
 struct options {
     int32_t kv_lens[BATCH], q_offsets[BATCH], q_ids[BATCH * ROWS], kv_ids[BATCH * KEYS];
     unsigned char mask[BATCH * HEADS * ROWS * KEYS], bits[BATCH * HEADS * ROWS * MASK_BYTES];

@@ -117,8 +117,9 @@ static void sums_beyond_binary32_are_inside_the_bound(void **state)
     assert_inside_bound("V = FLT_MAX", judge_lengths(&largest, 64, 4, 16384));
 }
 
-/* With head_dim 1, scores can be nearly equal. All roundings of the distribution "V + 1000" then
- * have the same sign. E may then exceed 4, so the test checks only the derived bound. */
+/* With head_dim 1, scores can be nearly equal. In the distribution "V + 1000", all roundings of the
+ * sum over the keys then have the same sign. E may then exceed 4, so the test checks only the
+ * derived bound. */
 static void one_dimension_is_inside_the_bound(void **state)
 {
     (void)state;
@@ -136,8 +137,8 @@ static void set_strides(attnkit_tensor *t, int64_t batch, int64_t head, int64_t 
     t->strides[2] = row;
 }
 
-/* The calls have grouped query heads, lengths, offsets, strides and a negative scale. Some rows see
- * no key. */
+/* Each call has grouped query heads, lengths, strides, a negative scale and another align. Some
+ * rows see no key. */
 static void options_are_inside_the_bound(void **state)
 {
     (void)state;
@@ -206,8 +207,7 @@ static void isa_has_the_bits_of_the_reference(void **state)
 
 /* --- K and V of other types ------------------------------------------------------------------- */
 
-/* Returns the worst errors on the data of distribution_is_accurate, with K and V in a stored
- * type. */
+/* Returns the worst errors for data of the distribution, with K and V in a stored type. */
 static struct worst judge_stored_lengths(const struct storage *as, const struct distribution *d)
 {
     struct worst w = {0};
@@ -226,8 +226,8 @@ static struct worst judge_stored_lengths(const struct storage *as, const struct 
 }
 
 /* Quantised V is often exactly 0, even for the key that has nearly all the weight. The result then
- * comes from the other keys, whose scores the usual unit hardly counts. So E is measured in
- * oracle_element.unit. It is at most 4 for the seeds in settings.c. For most other seeds, E of
+ * comes from the other keys, whose scores oracle_unit hardly counts. So E is measured in
+ * oracle_element.unit. E is at most 4 for the seeds in settings.c. For most other seeds, E of
  * "rising maximum" is between 4 and 8, for every type, even f32. The reason is that the scores of
  * row 0 are large, and that nearly all products of such a score have the same sign. */
 static void storage_is_accurate(void **state)

@@ -3,10 +3,11 @@
  * The accuracy of ATTNKIT_INTEGERS on the distributions of settings.h, with K and V in Q8_0, in I8
  * with a scale for each 32 elements, and in I8 with a scale for each row. Every element must be
  * inside its derived bound, and attentions with coarser integers must be outside this bound. The
- * errors of scores, of weighted sums and of out must be at most a fiftieth of the error that
- * rounding K and V to bytes makes, as attnkit.h says of out. An error of the arithmetic is the
- * difference between a result and the oracle. An error of the rounding to bytes is the difference
- * between two results of the oracle, of the stored K and V and of the K and V before rounding.
+ * root mean square error of scores, of weighted sums and of out must be at most a fiftieth of the
+ * error that rounding K and V to bytes makes. attnkit.h says so of out, for normally distributed
+ * numbers. An error of the arithmetic is the difference between a result and the oracle. An error
+ * of the rounding to bytes is the difference between two results of the oracle: one for the stored
+ * K and V, and one for K and V before they were rounded.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,9 +33,9 @@ static const struct storage bytes[] = {
 enum { BYTES = sizeof bytes / sizeof bytes[0] };
 static const double MOST_OF_STORAGE = 1.0 / 50.0;
 
-/* If each weight of a block of keys, times its scale of V, is below 2^-100, all these products
- * become 0. So an element of out below MOST_LOST may become 0. Scales of Q8_0 are not that small.
- */
+/* The weight of each key is multiplied by the scale of V for this key. If all these products of a
+ * block of keys are below 2^-100, they become 0. An integer of V is at most 128 in magnitude, so an
+ * element of out below MOST_LOST may become 0. Scales of Q8_0 are not that small. */
 static const double MOST_LOST = 128.0 * 0x1p-100;
 
 /* --- The bound -------------------------------------------------------------------------------- */
@@ -67,7 +68,7 @@ static void distribution_is_inside_the_bound(void **state)
 
 /* --- The error of storage --------------------------------------------------------------------- */
 
-/* The sum of squares of errors. */
+/* The sum of the squares of errors, and the number of errors. */
 struct errors {
     double squares;
     int64_t count;
@@ -203,7 +204,7 @@ static struct out_errors measure_out(const struct storage *as, const struct dist
 }
 
 /* If all numbers of q are 1 or -1, their integers are exact. The scores then have only a few
- * roundings, and the errors of out are errors of the weights. */
+ * roundings, and the errors of out come from the rounding of the weights. */
 static void weighted_sums_have_a_fiftieth_of_the_error_of_storage(void **state)
 {
     (void)state;
@@ -244,7 +245,7 @@ static double rounded(double x, double largest, double most)
     return largest > 0.0 ? rint(x * most / largest) * largest / most : 0.0;
 }
 
-/* Rounds the groups of a query row. */
+/* Rounds a query row, each group of 32 elements by its own largest magnitude. */
 static void round_q(float *q, int64_t dim, double most)
 {
     for (int64_t d = 0; d < dim; d += Q8_BLOCK) {

@@ -32,8 +32,8 @@ enum data {
     CENTRED,    /* normally distributed numbers */
     POSITIVE,   /* all terms are positive, so sums only grow */
     WIDE,       /* exponents are far apart */
-    CANCELLING, /* sums are far below their terms */
-    TINY,       /* products are subnormal */
+    CANCELLING, /* the signs of the terms alternate */
+    TINY,       /* products are subnormal in binary32, or 0 */
     DATA,
 };
 
@@ -166,8 +166,8 @@ static void free_map(struct map *m)
 /* --- The error -------------------------------------------------------------------------------- */
 
 /* The true value of an element, and the sum of the magnitudes of its terms without the bias.
- * Products of two floats are exact in binary64. The sum is off by at most in_dim * 2^-53 times
- * `magnitude`. */
+ * Products of two floats are exact in binary64. The sum of the terms is off by at most
+ * in_dim * 2^-53 times `magnitude`. */
 struct truth {
     double y, magnitude;
 };
@@ -206,7 +206,7 @@ static double bound(const struct map *m, struct truth t)
 }
 
 /* Fails the test if an element is outside the bound. Returns the largest error in roundings. A
- * rounding is U (magnitude + |y|). */
+ * rounding is U (magnitude + |y|) + 2^-149. */
 static double check_bound(const struct map *m)
 {
     double most = 0;
@@ -245,7 +245,7 @@ static void every_element_is_inside_the_bound(void **state)
 }
 
 /* The roundings of a sum behave like random numbers. If a sum stays around 0, its error is a few
- * roundings. If a sum only grows, its error in roundings is near the square root of in_dim. */
+ * roundings. If a sum only grows, its error in roundings grows as the square root of in_dim. */
 static void errors_are_few_roundings(void **state)
 {
     static const struct types floats = {ATTNKIT_F32, ATTNKIT_F32, ATTNKIT_F32};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public call of attention with bad and odd arguments. The library refuses a call that it
- * cannot compute. It then writes nothing, and returns the documented status and a message that
- * names the argument and its value. A call that only looks odd has the reference's result. The
- * tests change a small valid call.
+ * cannot compute: it returns the documented status, and writes nothing but a message that names the
+ * argument and its value. A call that only looks odd has the reference's result. The tests change a
+ * small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +59,7 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* Makes the valid call. The next call of this function overwrites it. */
+/* Returns the valid call. Its memory is overwritten when this function is called again. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -261,8 +261,9 @@ static struct call *changed_call(const struct refusal *r)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Checks that the call and the workspace query refuse each fault of the table. These faults depend
- * on no tensor and no array. */
+/* Checks that the call and the workspace query refuse each fault of the table. The query can see
+ * these faults, because they lie neither in the address of a tensor nor in the elements of an
+ * array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count,
                                   attnkit_status expected)
 {
@@ -1127,7 +1128,8 @@ static void a_tensor_at_the_end_of_the_workspace_is_refused(void **state)
     expect_result(c);
 }
 
-/* Returns the bound that attnkit.h gives for the workspace of each thread, in bytes. */
+/* Returns the bound that attnkit.h gives for the workspace of each thread, in bytes, without the
+ * terms that are added under a condition. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim)
 {
     const int64_t bytes = 4 * (290 * head_dim + 780 * value_dim + 10000) + 4096;
