@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call of an append with bad and odd arguments. The library refuses a call that it
- * cannot carry out. It then writes nothing, and returns the documented status and a message that
- * names the argument and its value. The tests change a small valid call.
+ * Tests attnkit_append and its workspace query with bad and odd arguments. The library refuses a
+ * call that it cannot carry out. A refused call returns the documented status, and writes nothing
+ * but a message, which names the argument and its value. The tests change a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ enum {
     DIM = 32,
     CAPACITY = 10,
     PAGE_SIZE = 4,
-    PAGES = 6, /* pages for CAPACITY rows of BATCH entries */
+    PAGES = 6, /* pages for CAPACITY rows of each batch entry */
     PAGES_EACH = 3,
     TABLE_POSITIONS = 20,
 
@@ -247,8 +247,8 @@ static void apply(struct call *c, const struct change *change)
 
 typedef void (*maker)(struct call *c);
 
-/* Makes the valid call, changes it by `make` unless `make` is NULL, and applies the changes of the
- * refusal. */
+/* Returns the valid call, changed first by `make` unless `make` is NULL, and then by the changes of
+ * the refusal. */
 static struct call *changed_call(const struct refusal *r, maker make)
 {
     struct call *c = good_call();
@@ -261,8 +261,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Checks that the call and the workspace query refuse each fault of the table. These faults depend
- * on no tensor and no array. */
+/* Checks that the call and the workspace query refuse each fault of the table. Neither needs to
+ * read a tensor or an array to see these faults. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -893,7 +893,7 @@ static void a_rotation_in_place_with_other_rows_is_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps src (0x");
 }
 
-/* In tiles, the checks of sizes count the bytes of 16 rows for each tile. */
+/* If dst is in tiles, the library checks sizes and strides of whole tiles of 16 rows. */
 static void tiles_that_do_not_fit_are_refused(void **state)
 {
     (void)state;
@@ -925,12 +925,13 @@ static void tiles_that_do_not_fit_are_refused(void **state)
     expect_shape_refusals(huge, COUNT(huge), make_tiled, ATTNKIT_OVERFLOW);
 }
 
-/* The whole last tile counts as part of dst, although the call can write only few of its rows. */
+/* The whole last tile counts as part of dst, although the call can write only the first CAPACITY of
+ * its 16 rows. */
 static void tiles_that_overlap_are_refused(void **state)
 {
     (void)state;
     const int64_t floats =
-        BATCH * HEADS * 16 * DIM; /* floats in dst, which has a tile for each head */
+        BATCH * HEADS * 16 * DIM; /* elements of dst: a tile for each batch entry and head */
     struct call *c = good_call();
     make_tiled(c);
     c->args.dst.data = c->dst + MARGIN;

@@ -132,7 +132,7 @@ static void set_data(struct memory_of_call *c)
     };
 }
 
-/* Replaces the addresses by ATTNKIT_LATER or NULL, because planning needs none. */
+/* Replaces each address that is not NULL by ATTNKIT_LATER, because planning needs no address. */
 static void forget_addresses(struct memory_of_call *c)
 {
     c->args.src.data = c->args.dst.data = ATTNKIT_LATER;

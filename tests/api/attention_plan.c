@@ -3,8 +3,9 @@
  * Tests the faults that a run of an attention plan refuses. A run refuses wrong addresses, lengths,
  * arrays and workspaces with the messages of a call. A run also refuses a pointer that was not
  * planned, and names the pointer in its message. It refuses memory that holds no plan, or a plan of
- * another function. Planning refuses the faults that a call refuses. The tests run on every
- * instruction set, or on the instruction set that the first argument names.
+ * another function. Planning refuses wrong shapes, types, strides and options with the messages of
+ * a call. The tests run on every instruction set, or on the instruction set that the first argument
+ * names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -286,8 +287,8 @@ static void memory_that_is_too_small_for_a_plan_is_refused(void **state)
 
 /* --- The checks of the call ------------------------------------------------------------------- */
 
-/* A fault that a call and a run refuse with the same message, and a function that puts the fault
- * into a call. */
+/* A fault that a call and a run refuse with the same message. `words` is a part of the message.
+ * `commit` puts the fault into a call. */
 struct fault {
     const char *words;
     void (*commit)(struct call *c, attnkit_exec *exec);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The choice of the instruction set: the best that can run, or the set that is named. A process
- * reads ATTNKIT_ISA only once, so every test of this variable runs in its own process, a fork of
- * the first process. The first process must therefore make no automatic choice itself. The tests
- * cannot start processes by exec: exec limits a variable to 128 KiB, and emulators of other CPUs do
- * not follow exec.
+ * that has made the automatic choice keeps it, and does not read ATTNKIT_ISA again. So the tests
+ * make each automatic choice in a child process, a fork of the first process. The first process
+ * must make no automatic choice, because its children would inherit the choice. The tests cannot
+ * start processes by exec: exec limits a variable to 128 KiB, and emulators of other CPUs do not
+ * follow exec into the new program.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -478,8 +479,8 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         const bool has_words_of_two = table.pairs || units[u].needs_leave;
         assert_true(table.pairs || table.integers != without->integers);
         /* If the unit has an instruction for integers, its table has `integers->add` or
-         * `bytes->dot`, by which the library tries the instruction. Tables of other units have
-         * neither. */
+         * `bytes->dot`. With this function the library checks the bits of the instruction. Tables
+         * of other units have neither function. */
         const bool has_bytes = table.bytes && table.bytes->dot;
         assert_int_equal(table.integers != without->integers, table.integers->add || has_bytes);
         const struct matrix_integer_kernels *const maps = table.matrix_integers;
@@ -489,8 +490,8 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         table.name = without->name;
         table.pairs = NULL;
         table.integers = without->integers;
-        /* Grouped products use words of two elements only if the unit has an instruction for them:
-         * tiles of AMX, or the instruction of `pairs`. */
+        /* Grouped products use words of two elements if and only if the unit has an instruction for
+         * such words: the instruction for tiles of AMX, or the instruction of `pairs`. */
         assert_int_equal(table.grouped->elements, has_words_of_two ? 2 : 1);
         assert_true(table.grouped->elements == 2 || table.grouped == without->grouped);
         table.grouped = without->grouped;

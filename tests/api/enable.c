@@ -2,8 +2,8 @@
  *
  * Tests of attnkit_enable. They check which names and machines it refuses, for which reasons, and
  * what later calls choose. A process cannot disable AMX again, so every test that enables AMX runs
- * in a child process. If AMX cannot be enabled, these tests are left out. tests/run.py also runs
- * this program in an emulator with AMX.
+ * in a child process. If AMX cannot be enabled, these tests are left out. On an x86-64 CPU without
+ * AMX, tests/run.py also runs this program in an emulator with AMX.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -179,8 +179,9 @@ static int a_unit_is_used_after_the_call(void)
     return 0;
 }
 
-/* attnkit_enable runs TDPBF16PS to check its bits. TDPBF16PS rounds to nearest in every mode of the
- * caller, and some of the sums overflow on purpose. */
+/* attnkit_enable computes sums by TDPBF16PS to check the bits of this instruction. Some of these
+ * sums overflow on purpose. The caller's rounding and exception modes must not matter, and must
+ * stay as they were. */
 static int modes_of_the_caller_do_not_matter(void)
 {
     const int modes = feenableexcept(FE_OVERFLOW | FE_INVALID | FE_DIVBYZERO);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of a layer with bad and odd arguments. The library refuses a call that it cannot
- * carry out: it returns the documented status and a message that names the argument and its value.
- * A refused call writes nothing to out, weights, lse and the cache, no matter which part of the
- * layer refuses it. The tests change a small valid call.
+ * Tests the public calls of a layer with bad and odd arguments. The library refuses a call that it
+ * cannot carry out: it returns the documented status and a message that names the argument and its
+ * value. A refused call writes nothing to out, weights, lse and the cache, no matter which part of
+ * the layer refuses it. The tests change a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -201,7 +201,7 @@ static void calls_without_batch_entries_or_rows_succeed(void **state)
     assert_memory_equal(c, &before, sizeof before);
 }
 
-/* A call appends its keys to the cache even if no row can see them. */
+/* A call with q_len = 0 has no query rows, but appends its keys to the cache. */
 static void keys_without_rows_are_appended(void **state)
 {
     (void)state;
@@ -442,7 +442,8 @@ static void rotations_are_checked(void **state)
     expect_refusal(c, ATTNKIT_UNSUPPORTED, "rotation.kind is 2, but key is given");
 }
 
-/* The layer's attention checks the options, so refusals have the messages of an attention call. */
+/* The attention of the layer checks most options, with the messages of an attention call. The layer
+ * itself refuses mean_weights if attention writes weights of another kind than SOFTMAX. */
 static void options_are_checked(void **state)
 {
     (void)state;
@@ -516,8 +517,8 @@ static void overlaps_are_refused(void **state)
 }
 
 /* A layer writes its attention weights before the output projection reads the packed matrices. If
- * the weights lay in the matrices, the projection would read attention weights. The test also moves
- * the weights into x, key and value. */
+ * the attention weights lay in the matrices, the projection would read them as a matrix. The test
+ * also moves the attention weights into x, key and value. */
 static void weights_that_overlap_are_refused(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs of planned layers with bad and odd arguments: pointers that are planned but missing, or
- * passed but not planned; packed weights of another layer; overlaps; bad workspaces; bad numbers in
- * arrays. One thread checks the arrays for all threads. A refused run writes nothing.
+ * Tests runs of planned layers with bad and odd arguments: pointers that are planned but missing,
+ * or passed but not planned; packed weights of another layer; overlaps; bad workspaces; bad numbers
+ * in arrays. One thread checks the arrays for all threads. A refused run writes nothing.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -230,9 +230,9 @@ static void pointers_that_were_not_planned_are_refused_by_name(void **state)
         expect_ok(&r);
         end(&r);
     }
-    /* A pointer that a layer plans is not refused. The first layer plans x, out, cached,
-     * mean_weights, k (in two fields), v and lse. The second layer plans x, out, key, mean_weights
-     * and lse. */
+    /* The loop skips the pointers that a layer plans. The first layer plans x, out, cached,
+     * mean_weights, k (which is in both tables), v and lse. The second layer plans x, out, key,
+     * mean_weights and lse. */
     assert_int_equal(refused, 2 * ALL - 8 - 5);
 }
 

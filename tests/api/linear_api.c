@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of linear maps and of packing with bad and odd arguments. The library refuses a
- * call that it cannot carry out. It then writes nothing, and returns the documented status and a
- * message that names the argument and its value. The tests change a small valid call.
+ * Tests the public calls of linear maps and of packing with bad and odd arguments. The library
+ * refuses a call that it cannot carry out. A refused call returns the documented status, and writes
+ * nothing but a message, which names the argument and its value. The tests change a small valid
+ * call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,8 +47,8 @@ static void fill(float *x, uint64_t seed)
         x[i] = random_uniform(&seed);
 }
 
-/* Makes the valid calls, and packs the matrix. The next call of this function overwrites the calls
- * and the matrix. */
+/* Returns the arguments of the valid calls, and packs the matrix. The next call of this function
+ * overwrites the arguments and the matrix. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -234,7 +235,7 @@ static void packed_size_counts_whole_tiles(void **state)
         }
 }
 
-/* In `types` of bytes_for: a call that multiplies integers. */
+/* A value of the argument `types` of bytes_for. It stands for a call with ATTNKIT_INTEGERS. */
 enum { INTEGERS = 27 };
 
 /* Returns the workspace of a call. `types` is INTEGERS, or has the types of x, w and y as digits to
@@ -628,12 +629,12 @@ static void a_bad_workspace_is_refused(void **state)
     const char *const texts[] = {"overlaps x", "overlaps w", "overlaps y", "overlaps bias"};
     for (int64_t i = 0; i < COUNT(tensors); i++) {
         c = good_call();
-        *tensors[i] = workspace + bytes / 64 * 64; /* the last bytes of the workspace */
+        *tensors[i] = workspace + bytes / 64 * 64; /* the last bytes of the needed workspace */
         expect_refusal(c, linear, ATTNKIT_BAD_WORKSPACE, texts[i]);
     }
 }
 
-/* The caller's threads each make the call. Some of them have nothing to do. */
+/* The test makes the call once for each of 7 threads. Some threads have nothing to do. */
 static void more_threads_than_parts_are_right(void **state)
 {
     (void)state;

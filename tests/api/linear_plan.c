@@ -103,8 +103,8 @@ static void expect_reference(const struct linear_call *c)
     free(y);
 }
 
-/* The runs have all matrix types, some types of x and y, and all layouts. Their plans are for as
- * many rows and threads as the runs have, or for more. */
+/* The runs have all matrix types, all layouts, and all types of x and y, but not in every
+ * combination. Their plans are for as many rows and threads as the runs have, or for more. */
 static void a_run_has_the_bits_of_a_call(void **state)
 {
     static const int64_t rows[] = {1, 2, 9, 33, 257}, more[] = {0, 1, 300};
@@ -131,7 +131,7 @@ static void a_run_has_the_bits_of_a_call(void **state)
         }
 }
 
-/* One plan serves every number of rows for which kernels have separate loops. */
+/* One plan serves runs of 1 to 15 rows, and of several larger numbers of rows. */
 static void rows_may_be_fewer(void **state)
 {
     const struct linear_kind k = {.bias = true, .layout = PADDED};

@@ -73,8 +73,9 @@ static struct tensor draw_wild(uint64_t *random)
     return t;
 }
 
-/* Draws a tensor of the kind that callers usually have. Its dimensions nest in any order and
- * direction, and the rows of another tensor may lie in its gaps. */
+/* Draws a tensor of the kind that callers usually have. Its dimensions nest, in one of three
+ * orders. Each stride may be negative. The rows of another tensor may lie in the gaps of this
+ * tensor. */
 static struct tensor draw_nested(uint64_t *random)
 {
     struct tensor t = {.first = MAP_BYTES / 2 + random_below(random, 100),
@@ -97,8 +98,9 @@ static struct tensor draw(uint64_t *random)
     return random_below(random, 2) ? draw_wild(random) : draw_nested(random);
 }
 
-/* Draws two tensors. In half of the cases, the second tensor has the strides of the first tensor,
- * and lies in its gaps or partly on its rows. */
+/* Draws two tensors. In half of the pairs, the second tensor has the strides of the first tensor
+ * and begins less than 40 bytes after it. Its rows then lie in gaps or on rows of the first tensor,
+ * or after its end. */
 static void draw_pair(uint64_t *random, struct tensor t[2])
 {
     t[0] = t[1] = draw(random);

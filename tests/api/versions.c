@@ -2,9 +2,10 @@
  *
  * The sizes of public structs. Each struct with a `size` field is passed as other versions of the
  * header would pass it. The library must refuse a struct that is shorter than in the first version.
- * It must accept a longer struct if all further bytes are zero. If a further byte is not zero, the
- * library must refuse the call with a message that names the struct. In structs that the library
- * fills, it sets the fields of a newer header to zero.
+ * A struct that the library reads may be longer than in this version if all further bytes are zero.
+ * If a further byte is not zero, the library must refuse the call with a message that names the
+ * struct. A struct that the library fills may also be longer: the library sets the further bytes to
+ * zero.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -500,8 +501,8 @@ static attnkit_status isa_choice(struct fixture *f, const void *theirs, char *me
 
 /* --- The structs ---------------------------------------------------------------------------- */
 
-/* A struct of the fixture in a call. `first` is its size in version 0.1.0, up to the end of its
- * last field of that version. */
+/* A struct of the fixture in a call. `first` is the number of bytes up to the end of the last field
+ * in the first version that had the struct. `known` is the size in this version. */
 struct row {
     const char *type, *call;
     user use;
@@ -573,8 +574,8 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 
 /* --- Tests ---------------------------------------------------------------------------------- */
 
-/* Makes the call with a copy of the struct that has another size and is followed by zeros. If `set`
- * is not 0, byte `set` is 1. */
+/* Makes the call with a copy of the struct whose size field is `size`. Zeros follow the copy. If
+ * `set` is not 0, byte `set` is 1. */
 static attnkit_status use_with(const struct row *r, size_t size, size_t set, char *message)
 {
     static struct fixture f;

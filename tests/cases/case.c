@@ -123,8 +123,9 @@ struct placed {
 
 static struct placed placed[TENSORS];
 
-/* Lays the tensor out head-major, or token-major if `tokens`. row_gap and head_gap are the bytes
- * between rows and between heads. */
+/* Lays the tensor out token-major if `tokens` is true, else head-major. `start` bytes lie before
+ * the first row. In the head-major layout, row_gap bytes follow each row, and head_gap bytes more
+ * follow each head. */
 static void place_in_arena(struct placed *p, int tensor, bool tokens, int row_gap, int head_gap,
                            int start)
 {

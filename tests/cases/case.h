@@ -71,7 +71,7 @@ struct test_case {
     uint64_t seed;   /* seed of the data, the offsets and the lengths */
 };
 
-/* Returns the values of an axis. */
+/* Sets *values to the values of an axis and returns their number. */
 int axis_values(enum axis axis, const int **values);
 
 /* Returns the approximate cost of a case in multiply-adds of the reference. */
@@ -94,8 +94,8 @@ struct setting {
     bool shared_kv; /* all batch entries and heads have the same k and v */
 };
 
-/* Lays the case out as `layout` says and fills the inputs. Gaps, and the K and V of keys that no
- * row sees, hold signalling NaN or are unmapped. The outputs hold a pattern. */
+/* Lays the case out as `layout` says and fills the inputs. The gaps of the inputs, and the K and V
+ * of keys that no row sees, hold signalling NaN or are unmapped. The outputs hold a pattern. */
 void setting_make(struct setting *s, const struct test_case *c, enum layout_kind layout);
 
 /* Copies the rows of the outputs to `result`, and then overwrites the outputs with the pattern.
@@ -144,7 +144,7 @@ struct runner {
     const struct kernels *kernels; /* NULL for the public call */
 };
 
-/* Ends the program on any status but ATTNKIT_OK. */
+/* Runs attention. Ends the program on any status but ATTNKIT_OK. */
 void run_attention(const attnkit_attention_args *args, struct runner runner);
 
 /* check_layout lays out and runs a case, and compares the result with `expected`. If `expected` is

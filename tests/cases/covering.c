@@ -82,9 +82,9 @@ static struct test_case to_case(const struct pairs *p, const struct draw *d, uin
     return c;
 }
 
-/* Draws a value for every axis whose index in `fixed` is negative. The other axes have the values
- * in `fixed`. Draws again, towards smaller values, until the cost is within the limit or the values
- * cannot become smaller. */
+/* Draws an index for every axis whose index in `fixed` is negative. The other axes have the indices
+ * in `fixed`. Draws again, towards smaller values, until the cost is within the limit and the rows
+ * fit into the slots, or until the values cannot become smaller. */
 static struct draw draw_within(const struct pairs *p, const struct draw *fixed, double cost_limit,
                                uint64_t *random)
 {

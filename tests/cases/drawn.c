@@ -123,7 +123,7 @@ static void draw_shape(struct drawn *c)
     } while (cost(c) > 2e6);
 }
 
-/* Draws the cu_seqlens of sequences in `total` rows. */
+/* Draws the cu_seqlens of packed sequences that have `total` rows together. */
 static void draw_starts(struct drawn *c, int64_t total, int64_t *starts)
 {
     for (int64_t b = 1; b <= c->args.batch; b++)

@@ -122,7 +122,7 @@ static int64_t short_columns(const struct call *c)
     return c->args.kv_len > 4 ? c->args.kv_len - 4 : c->args.kv_len;
 }
 
-/* Gives a mask memory and strides. Its rows have `row_bytes` bytes. */
+/* Allocates the memory of a mask and sets its strides. Each row of the mask has row_bytes bytes. */
 static void new_mask(struct call *c, attnkit_tensor *mask, int64_t row_bytes)
 {
     const attnkit_attention_args *const a = &c->args;
