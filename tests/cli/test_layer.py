@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `attnkit layer`: it reads weights in the forms that models save, its results agree with float64, and its
-picture shows the weights of attention.
+"""Tests of `attnkit layer`: it reads files of weights in the forms that models have, its results agree with a
+computation in float64, and its picture shows the weights of attention.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_layer.py
 
@@ -147,7 +147,7 @@ class LayerTest(ToolTest):
                        *options, folder=self.folder, **more)
 
     def check(self, options=(), weights=None, place="w.safetensors", x=None, **meaning):
-        """Checks that out, lse and weights of a run with these options agree with float64."""
+        """Checks that out, lse and the weights of attention agree with float64 in a run with these options."""
         with self.subTest(options=" ".join(map(str, options)), place=place):
             out = self.run_tool("--lse", "lse.npy", "--attention", "a.npy", *options,
                                 weights=place)
@@ -245,8 +245,8 @@ class Weights(LayerTest):
                 self.assertRegex(self.summary, f"(?m)^layer .*, {dtype.lower()}{tail}$")
 
     def test_prefixes(self):
-        """If the weights have a single layer, --prefix is not needed. If the weights have several layers, --prefix must
-        name one of them."""
+        """If the weights are of one layer, --prefix is not needed. If they are of several layers, --prefix must
+        name one of the layers."""
         other = make_weights(seed=30)
         both = {f"model.{i}.attn.{name}": array for i, part in enumerate((self.weights, other))
                 for name, array in part.items()}
@@ -423,7 +423,7 @@ class Picture(LayerTest):
         return pixels, weights[0] if weights.ndim == 4 else weights
 
     def panels(self, pixels, heads, across):
-        """Returns the pixels of each head's panel, and of the head number next to it."""
+        """Returns the pixels of each head's panel, and of the head number above the panel."""
         height, width = pixels.shape[:2]
         down = -(-heads // across)
         x, y = (width - GAP) // across - GAP, (height - GAP) // down - GAP - NUMBER
@@ -568,7 +568,7 @@ class Picture(LayerTest):
 
 class Refusals(LayerTest):
     def refuse_weights(self, pattern, *options, dtype="F32", without=(), **changes):
-        """Checks that a file is refused if some of its tensors have other shapes or are missing."""
+        """Checks that a file is refused if tensors in it have other shapes or types, are missing, or are added."""
         tensors = {n: a for n, a in self.weights.items() if n not in without}
         for name, shape in changes.items():
             name = name.replace("__", ".")
@@ -725,7 +725,7 @@ class Refusals(LayerTest):
 
 
 class Files(LayerTest):
-    """Tests files that are incomplete or damaged. safetensors.c also tests the header byte by byte."""
+    """Tests files that are incomplete or damaged. tests/cli/safetensors.c also tests the header byte by byte."""
 
     def setUp(self):
         super().setUp()
@@ -755,7 +755,7 @@ class Files(LayerTest):
         self.refuse_file(self.whole + b"\0", "bytes after the last tensor")
 
     def refuse_places(self, places, pattern, size=64):
-        """Checks that tensors of bytes at these places are refused, in an otherwise valid header."""
+        """Checks that a file is refused if its tensors lie at these places. The rest of the file is valid."""
         header = {name: {"dtype": "U8", "shape": [end - begin], "data_offsets": [begin, end]}
                   for name, (begin, end) in places.items()}
         text = json.dumps(header).encode()
@@ -809,7 +809,7 @@ class Files(LayerTest):
             path.write_bytes(whole)
 
     def test_a_huge_batch(self):
-        """The arrays have no elements, but --kv-len would need a number for each batch entry."""
+        """x has no elements, but --kv-len would need a number for each batch entry."""
         (self.folder / "x.npy").write_bytes(with_header(header_of((2 ** 61, 0, 2))))
         self.refuse("no memory for --kv-len", "--kv-len", "0")
 

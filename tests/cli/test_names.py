@@ -24,7 +24,7 @@ READABLE = ("größe", "注意", "\U0001f600", "c\u0327", "a b", r"back\slash", 
 
 
 def unreadable(text):
-    """Returns the characters of a text that a terminal does not show, except for line ends."""
+    """Returns the invisible characters of a text, without its line ends."""
     return [c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")]
 
 

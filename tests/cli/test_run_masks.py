@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `attnkit run` with masks, score mods and other types, compared with float64.
+"""Tests of `attnkit run` with masks, score mods, types of K, V and the result, and caches of cells. Most results are
+compared with a computation in float64.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_run_masks.py
 
@@ -601,8 +602,8 @@ class Cells(RunTest):
     ORDERS = np.array([[7, 8, 9, 3, 4, 5, 6], [3, -1, 0, 10, 5, -1, 6]])
 
     def in_cells(self, array, order, missing=np.nan):
-        """Returns an array [batch, ..., cells, last] with the rows of an array [batch, ..., keys, last] at the cells of
-        their keys."""
+        """Copies the rows of an array [batch, ..., keys, last] to an array [batch, ..., cells, last], and returns this
+        array. order[b, cell] is the key of a cell. A cell without a key has the value `missing`."""
         cells = np.full((*array.shape[:-2], len(order[0]), array.shape[-1]), missing, array.dtype)
         for b, cell in zip(*np.nonzero(order >= 0)):
             cells[b, ..., cell, :] = array[b, ..., order[b, cell], :]

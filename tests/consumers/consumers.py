@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that projects outside the tree can use attnkit by CMake, pkg-config, meson and plain lists of files. Each
 project compiles program.c, as C or as C++, and runs the program. All programs must print the same results. The projects
-see only the folders and build files of the library. The script also compares the files that CMake builds and installs
-with meson's files.
+see only the folders and build files of the library. In addition, CMake and meson must compile the same files and
+install the same files.
 
     tests/consumers/consumers.py BUILD_FOLDER MESON
 

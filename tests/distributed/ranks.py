@@ -64,7 +64,7 @@ def task_costs(transport):
 
 
 def task_tensors(transport):
-    """The functions take torch's tensors without conversion, even in bfloat16."""
+    """chain_attention and tree_attention take torch's tensors without conversion, even in bfloat16."""
     import torch
 
     group, failed = begin(transport), []

@@ -5,8 +5,8 @@
     tests/distributed/suite.py BUILD
 
 The package is built by pip into a new environment in build-distributed/ of the tree, with mpi4py and torch from PyPI.
-ATTNKIT_TEST_PYTORCH may name a Python that has torch. This Python must have the version of the Python that runs this
-program. Open MPI must be installed.
+ATTNKIT_TEST_PYTORCH may name a Python that has torch: then the tests use this torch. This Python must have the version
+of the Python that runs this program. Open MPI must be installed.
 """
 
 import os
@@ -78,7 +78,7 @@ def check_all(tap, transport):
 
 
 def check_death(tap, transport, how, what, options=()):
-    """Rank 1 of 4 ends in the middle of a call. All other ranks must raise PeerError in time."""
+    """Rank 1 of 4 is killed or stopped in the middle of a call. All other ranks must raise PeerError in time."""
     _, text = run_ranks(transport, 4, "die", how, what, TIMEOUT, options=options, lost=(1,))
     found = launch.reports(text)
     ok = set(found) == {0, 2, 3} and all(not report["failed"] and report["seconds"] < SLACK * TIMEOUT

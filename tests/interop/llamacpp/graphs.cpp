@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Computes graphs with attention and other ops by the backend, in a stock ggml that loads it. ggml
-// does not split such a graph. The result must be close to the result of the CPU backend, with
-// plain weights and with repacked weights, and have the same bits with 1, 2 and 3 threads. Further
-// tests: graphs that fail or are aborted, and two backends in two threads.
+// must not split such a graph, unless the backend leaves ops to the CPU backend. The result must be
+// close to the result of the CPU backend, with plain weights and with repacked weights, and have
+// the same bits with 1, 2 and 3 threads. Further tests: graphs that fail or are aborted, and two
+// backends in two threads.
 //
 //     graphs LIBRARY     prints TAP
 #include <ggml-alloc.h>
@@ -204,8 +205,8 @@ bool leaves_other_attention()
     return splits(m) == 2 * layers + 1;
 }
 
-// Tests that the backend does not take a fused op, which the CPU backend takes. llama.cpp uses a
-// fused op only if the device of the layer takes it.
+// Tests that the backend does not take a fused op, which the CPU backend takes. llama.cpp does not
+// use a fused op if the op and its layer belong to different devices.
 bool leaves_fused_ops()
 {
     ggml_context *const context = ggml_init({1 << 16, nullptr, true});

@@ -233,7 +233,7 @@ void fill(ggml_tensor *t, bool is_mask)
     ggml_backend_tensor_set(t, bytes.data(), 0, bytes.size());
 }
 
-// Fills the result with set bits, then computes it.
+// Sets all bits of the result, then computes the result.
 std::vector<float> compute(ggml_backend_t backend, ggml_cgraph *graph, ggml_tensor *op, int threads)
 {
     auto set_threads =

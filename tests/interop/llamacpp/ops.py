@@ -8,8 +8,8 @@ every case of FLASH_ATTN_EXT, and pass it.
 llama.cpp's test does not count cases that a backend does not support. This script counts them. The first run fetches
 llama.cpp's sources from PyPI and builds ggml, into the user's cache folder. Prints TAP. With --part the script runs
 only a part of the cases: N cases, and a few more. Each pair of types of K and V has about the same number of the N
-cases. The cases of a pair are taken from the half of its cases that has fewer multiply-adds. For each value of a
-parameter that the N cases lack, the case with the fewest multiply-adds and this value is added.
+cases. The script takes the cases of a pair from the half with fewer multiply-adds. If no case of the N has some value
+of a parameter, the case with this value that has the fewest multiply-adds is added.
 """
 
 import argparse
@@ -58,17 +58,17 @@ def values(case):
 
 
 def cost(case):
-    """Returns the number of multiply-adds in scores and values. In a case with n_kv_max, a row sees at most n_kv_max
-    keys."""
+    """Returns the number of multiply-adds for the scores and for the sums of V, in one sequence. In a case with
+    n_kv_max, a row sees at most n_kv_max keys."""
     heads = int(value(case, "nh")) * int(re.search(r"nr23=\[(\d+)", case)[1])
     keys = int(value(case, "n_kv_max")) or int(value(case, "kv"))
     return heads * (int(value(case, "hsk")) + int(value(case, "hsv"))) * keys * int(value(case, "nb"))
 
 
 def part_of(cases, count, dearest=math.inf):
-    """Chooses `count` cases, by taking a case of each pair of types in turn. Then adds a case for each value of a
-    parameter that these cases lack, if a case with this value has at most `dearest` multiply-adds. The choice is the
-    same in every run."""
+    """Chooses `count` cases, by taking a case of each pair of types in turn. If none of these cases has some
+    value of a parameter, then adds a case with this value, unless each has more than `dearest` multiply-adds. The
+    choice is the same in every run."""
     groups = {}
     for case, supported in sorted(cases, key=lambda c: (cost(c[0]), c[0])):
         groups.setdefault((value(case, "type_K"), value(case, "type_V")), []).append((case, supported))
@@ -83,7 +83,7 @@ def part_of(cases, count, dearest=math.inf):
 
 
 def with_other_values(cases, chosen):
-    """Returns cheap cases that have the values of parameters which the chosen cases lack."""
+    """Returns cheap cases. They have all values of parameters that occur in `cases`, but not in the chosen cases."""
     seen, more = set().union(*(values(case) for case, _ in chosen)), []
     for case, supported in sorted(cases, key=lambda c: (cost(c[0]), c[0])):
         if not values(case) <= seen:

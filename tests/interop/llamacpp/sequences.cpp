@@ -145,7 +145,8 @@ class run
 };
 
 // Runs the prompts in one batch, then one token of each sequence in each step. `only` is the only
-// sequence to run, or -1 for all. `text` chooses the texts of all sequences except sequence `kept`.
+// sequence to run, or -1 for all. `text` chooses the texts of all sequences except sequence `kept`,
+// which has text 0.
 result make(llama_model *model, bool shared, int threads, int only, int kept = -1, int text = 0)
 {
     run r(model, shared, threads);

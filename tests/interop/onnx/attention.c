@@ -64,7 +64,7 @@ static void *allocate(int64_t count, size_t element)
 /* The sizes and strides of a tensor of three or four dimensions as [batch][heads][rows][dim]. */
 struct view {
     int64_t batch, heads, rows, dim;
-    int64_t strides[3]; /* bytes from batch to batch, head to head and row to row */
+    int64_t strides[3]; /* bytes from one batch entry, head or row to the next */
 };
 
 static struct view view_of(const struct tensor *t, int64_t heads)
@@ -221,7 +221,8 @@ static void set_out(struct call *call)
     a->out = in_view(&call->out[OUT_Y], view_of(&call->out[OUT_Y], a->q_heads));
 }
 
-/* Sets the positions of the rows. They count from the first past key. */
+/* Sets the lengths, the positions of the rows, causal masking and the window. Positions count from
+ * the first past key, or from key 0 if there is no past. */
 static void set_positions(struct call *call)
 {
     attnkit_attention_args *const a = &call->args;
@@ -246,8 +247,8 @@ static void set_positions(struct call *call)
 }
 
 /* Returns a mask as a tensor. The dimensions of the mask are the last dimensions of
- * [batch][q_heads][q_len][keys]. A dimension of 1 repeats. The mask may have fewer columns than
- * there are keys. */
+ * [batch][q_heads][q_len][keys]. Batch, heads and rows repeat if their size is 1. If the mask
+ * has fewer columns than there are keys, the other keys are masked. */
 static attnkit_tensor mask_tensor(const struct call *call, attnkit_type type, int64_t *columns)
 {
     const struct tensor *const mask = &call->in[IN_MASK];
