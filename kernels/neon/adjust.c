@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * If there is a softcap or a bias or both, turns scores into t, which struct adjust of kernels.h
- * defines. prefill.c, careful.c and weights.c of kernels/attention call `adjust` for scores that
- * they have computed. The decode tile calls `adjust` for each of its rows.
+ * Turns scores into t, which struct adjust of kernels.h defines. careful.c and weights.c of
+ * kernels/attention call `adjust` after all scores. prefill.c and the decode tile, which calls
+ * `adjust` for each of its rows, do so only if there is a softcap or something is added to scores.
  *
  * A capped score takes a division and some 25 other operations, 12 of them multiplications or
  * multiply-adds. These operations depend on each other and take some 70 cycles. Four vectors side

@@ -58,8 +58,8 @@ static void nothing_is_prefetched_without_tiles_or_work(void **state)
     assert_ptr_equal(without_work.line, matrix);
 }
 
-/* Makes the prefetch calls of products. A product prefetches once for every PACE inputs of each
- * register tile of 4 rows x 24 outputs. */
+/* Makes the calls of prefetch_matrix that products make: one call for every PACE inputs of each
+ * register tile. A register tile has up to 4 rows and up to 24 outputs. */
 static void a_product_has_prefetched_all_lines_at_its_end(void **state)
 {
     (void)state;

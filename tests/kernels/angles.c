@@ -3,7 +3,8 @@
  * The functions that compute the angles of a rotation (kernels/cache/angles.h). The error of each
  * function, compared with the same function in long double, is within its bound. The bits of each
  * function are the same on every machine. sin and cos are also checked at the angles whose range
- * reduction is hardest. If long double is no wider than double, the bounds are not checked.
+ * reduction is hardest. If long double is no wider than double, the comparisons with long double
+ * are left out.
  */
 #include <setjmp.h>
 #include <stdarg.h>

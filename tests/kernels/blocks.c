@@ -4,7 +4,7 @@
  * point. For types that the library writes, conversions from binary32 are also tested. The tests
  * run on every instruction set, or on the instruction set that the first argument names. The
  * results are compared with the definitions of the formats (tests/support/blocks.h), with the bytes
- * and numbers of ggml's reference, and, by memcmp, with the scalar conversions.
+ * and numbers of ggml's reference, and with the results of the scalar conversions.
  *
  * Usage: blocks [ISA]
  */
@@ -34,7 +34,7 @@ enum {
     MAX_ROW = 512,
     MAX_ISAS = 8,
     PATTERN = 0xa5, /* a byte of memory that nobody has written to */
-    FARTHEST = 64,  /* bytes from a row to the end of its memory */
+    FARTHEST = 64,  /* a row lies fewer bytes than this from an end of its slot */
 };
 
 static const enum type written[] = {TYPE_Q4_0, TYPE_Q5_0};
@@ -289,7 +289,7 @@ static float draw(uint64_t *random, enum data data)
         return ldexpf(u, 100 + (int)random_below(random, 29));
     case SPECIAL:
         return random_below(random, 40) == 0 ? specials[random_below(random, 7)] : u;
-    case HALVES: /* halfway between two integers */
+    case HALVES: /* integers, and numbers halfway between two integers */
         return ldexpf((float)(random_below(random, 65) - 32), -1);
     case SAME_SIZE:
         return random_below(random, 2) ? 1.5f : -1.5f;
@@ -323,8 +323,8 @@ static void random_rows_are_written(const struct kernels *kernels)
 
 /* --- Bounds: rows of every length at every place, beside an unmapped page --------------------- */
 
-/* Returns the address of a row in a slot. The row lies `offset` bytes from the slot's end or
- * beginning. */
+/* Fills a slot with PATTERN. Returns the address of a row in the slot. The row lies `offset` bytes
+ * from the slot's end or beginning. */
 static unsigned char *place(int slot, bool at_end, int64_t offset, int64_t size)
 {
     unsigned char *const bytes = (unsigned char *)memory_slots(slot, 1);

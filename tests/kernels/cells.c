@@ -81,7 +81,7 @@ static int64_t backwards(int64_t b, int64_t cell)
     return FIRST - 5 * b + CELLS - 1 - cell;
 }
 
-/* The cells of keys are shuffled. A tenth of the cells are empty. */
+/* The keys lie in the cells in a shuffled order. A tenth of the cells are empty. */
 static int64_t shuffled(int64_t b, int64_t cell)
 {
     const int64_t place = (cell * 293 + 17 * b) % CELLS; /* the prime 293 does not divide CELLS */
@@ -140,7 +140,7 @@ static struct call *new_call(int k, int64_t rows)
     for (int64_t i = 0; i < BATCH * KV_HEADS * KEYS * VALUES && k >= KINDS; i += 2)
         c->v[i] *= FLT_MAX;
     kind->set(c);
-    if (kind->field == BYTES) { /* masks of bytes also have ALiBi, sinks, softcap and dropout */
+    if (kind->field == BYTES) { /* these calls also have ALiBi, sinks, softcap and dropout */
         call_set_positions(c);
         c->groups.scores.alibi_slopes = slopes;
         c->groups.scores.sinks = sinks;
@@ -461,9 +461,9 @@ static void weights_are_by_cell(void **state)
 /* --- Several sequences in one cache ------------------------------------------------------------
  */
 
-/* Sequence b of the dense cache has lens[b] keys. The cache of cells has a single batch entry. In
- * this cache, the keys of both sequences alternate with cells of a third sequence. No call reads
- * the third sequence. */
+/* Sequence b of the dense cache has lens[b] keys. Both sequences of the call share one cache of
+ * cells. In this cache, their keys alternate with cells of a third sequence, which no call reads.
+ */
 static const int64_t lens[BATCH] = {300, 190};
 
 static struct call *in_one_cache(const struct call *dense)
@@ -616,7 +616,8 @@ static void empty_cells_need_no_memory(void **state)
 /* --- Threads and plans -------------------------------------------------------------------------
  */
 
-/* Makes the calls of all the caller's threads one after the other, without a barrier. */
+/* Makes the calls of all threads one after the other, without a barrier, as a caller with threads
+ * of its own may do. */
 static void run_by_own_threads(struct call *c, const char *isa, int64_t threads)
 {
     char message[ATTNKIT_MESSAGE_SIZE];

@@ -19,7 +19,7 @@ LEFT_OUT = ["test_flexattention_prob_mod", "test_flexattention_double"]  # cases
 @dataclasses.dataclass
 class Case:
     name: str
-    node: Any       # a node of the Attention operator
+    node: Any       # a node of Attention; if `cannot` is set, a node of FlexAttention
     inputs: list    # arrays of the inputs that the node has
     outputs: list   # expected arrays of the node's outputs
     rtol: float

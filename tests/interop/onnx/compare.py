@@ -34,7 +34,7 @@ def difference(got, expected, case):
 
 
 def spoilt(array):
-    """Yields copies of the array. Each copy has one small mistake."""
+    """Yields copies of the array. Each copy has one mistake: in an element, in the shape or in the type."""
     for where in (0, -1):
         for change in (lambda x: x * 1.02 + 0.01, lambda x: x * 0 + numpy.nan):
             copy = array.copy()
@@ -46,7 +46,8 @@ def spoilt(array):
 
 
 def blind(case):
-    """Returns the indices of the outputs of a case in which the comparison would miss a mistake."""
+    """Returns the indices of the outputs for which the comparison would miss a mistake, or would find a difference
+    between the expected output and itself."""
     return [i for i, array in enumerate(case.outputs)
             if difference(array, array, case) or
             not all(difference(copy, array, case) for copy in spoilt(array))]

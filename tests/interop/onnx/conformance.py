@@ -6,8 +6,8 @@ that this machine can run.
     tests/interop/onnx/conformance.py BUILD [WRAPPER]
 
 If BUILD is for another machine, WRAPPER runs its programs. The package onnx makes the cases. The first run gets the
-package from PyPI (50 MB), and keeps it in a virtual environment in the user's cache folder. Prints TAP. The last line
-begins with "# onnx attention: 93 of 93".
+package from PyPI (50 MB), and keeps it in a virtual environment in the user's cache folder. Prints TAP. If all cases of
+Attention pass, the last line begins with "# onnx attention: 93 of 93".
 """
 
 import os

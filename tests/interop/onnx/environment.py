@@ -54,8 +54,8 @@ def make(venv):
 
 
 def complete():
-    """Makes the environment if it does not exist, and returns the path of its Python. Other processes that need the
-    environment wait."""
+    """Makes the environment, unless it is complete already, and returns the path of its Python. Other processes that
+    need the environment wait."""
     venv = folder()
     python = venv / "bin" / "python"  # a link that may outlive its target
     with open(f"{venv}.lock", "w", encoding="utf-8") as lock:

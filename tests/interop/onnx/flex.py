@@ -10,7 +10,8 @@ POSITIONS = ["Shape", "Gather", "Gather", "Range", "Reshape", "Range", "Reshape"
 
 
 class Unsayable(Exception):
-    """attnkit's API cannot express a case. The message says why."""
+    """attnkit's API cannot express a case, or this module does not know the score mod of the case. The message says
+    why."""
 
 
 def constant(graph, name):

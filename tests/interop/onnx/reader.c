@@ -151,8 +151,8 @@ static void numbers_are_read_one_by_one(void **state)
     assert_tensor(&b, TENSOR_BOOL, bools);
 }
 
-/* The dimensions and the elements are packed. The elements come in two pieces, before the
- * dimensions. */
+/* In the first tensor, the elements come before the dimensions, and the dimensions and all elements
+ * but the last are packed. In the second tensor, only the elements are packed. */
 static void packed_numbers_are_read(void **state)
 {
     (void)state;

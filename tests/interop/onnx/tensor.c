@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reads TensorProto in two passes. The first pass finds the type and the dimensions, which may come
- * after the elements. The second pass reads the elements. The reader trusts no size in a message:
- * each element takes at least one byte of the message, which bounds the allocation.
+ * after the elements. The second pass reads the elements. The reader trusts no size in a message.
+ * It refuses dimensions that ask for more elements than the message has bytes, because an element
+ * takes at least one byte. This bounds the allocation.
  */
 #include "tests/interop/onnx/tensor.h"
 

@@ -50,7 +50,8 @@ const char *tensor_write(const char *path, const struct tensor *tensor);
 
 void tensor_free(struct tensor *tensor);
 
-/* Reads a whole file. The caller frees *data. Returns NULL, or an error message. */
+/* Reads a whole file. Returns NULL, or an error message. If file_read returns NULL, the caller
+ * frees *data. */
 const char *file_read(const char *path, uint8_t **data, struct bytes *bytes);
 
 #endif

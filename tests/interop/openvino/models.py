@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small models with random weights in OpenVINO's operations. The encoder and the decoder are also computed in float64,
+"""Small models of OpenVINO's operations, with random weights. The encoder and the decoder are also computed in float64,
 with NumPy."""
 
 import numpy as np

@@ -26,7 +26,8 @@ void check(bool ok, const char *name)
     std::printf("%sok %d - %s\n", ok ? "" : "not ", ++count, name);
 }
 
-// Adds an attention of a single input, which is query, key and value.
+// Returns an attention with a single input, which is query, key and value. Adds this input to
+// `inputs`.
 std::shared_ptr<sdpa> attend(const ov::PartialShape &shape, ov::ParameterVector &inputs)
 {
     inputs.push_back(std::make_shared<ov::op::v0::Parameter>(ov::element::f32, shape));

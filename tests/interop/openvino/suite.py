@@ -5,7 +5,7 @@ speed.py.
 
     tests/interop/openvino/suite.py
 
-The environment with the packages and the compiled files are kept in build-openvino/ of the tree.
+build-openvino/ of the tree keeps the compiled files, and the virtual environment with the packages.
 """
 
 import os

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls attnkit on NumPy arrays. Every field of attnkit_attention_args and of its groups is a keyword argument of
-`attention`. Tensors, fields of type attnkit_ints and pointers are given as arrays, other fields as numbers.
+"""Calls attnkit on NumPy arrays. `attention` finds the sizes in the shapes of q, k and v, and makes the outputs. The
+other fields of attnkit_attention_args and of its groups are keyword arguments of `attention`. Tensors, fields of type
+attnkit_ints and pointers are given as arrays, other fields as numbers.
 """
 
 import ctypes
@@ -18,7 +19,7 @@ Result = namedtuple("Result", "out lse weights")
 
 
 def mask_fields(name, array, kind=None, columns=None):
-    """Returns the fields of a mask whose first three axes broadcast to [batch, q_heads, q_len]: axes of size 1
+    """Returns the fields of a mask or bias whose first three axes broadcast to [batch, q_heads, q_len]: axes of size 1
     repeat."""
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)
     strides = [0 if n == 1 else stride for n, stride in zip(array.shape[:3], array.strides[:3])]
@@ -40,7 +41,7 @@ def describe(q, k, v, fields):
 
 
 def attention(library, isa, q, k, v, out_type="float32", weights=False, **fields):
-    """Returns out (converted to numbers), lse and, if `weights` is true, the weights after the softmax. If attnkit
+    """Returns out (bfloat16 as float32), lse and, if `weights` is true, the weights after the softmax. If attnkit
     refuses the call, raises an exception with its message."""
     q, k, v = (np.ascontiguousarray(array) for array in (q, k, v))
     rows = q.shape[:3]

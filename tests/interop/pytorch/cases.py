@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random cases, each drawn from the seed and the number of the case. A case has tensors, masks and options in the forms
-that attnkit and PyTorch take. Options that PyTorch lacks are computed here and become a dense mask for PyTorch."""
+that attnkit and PyTorch take. For masks and biases that PyTorch lacks, the case has dense arrays, from which
+reference.py makes a mask or score mod for PyTorch."""
 
 import numpy as np
 

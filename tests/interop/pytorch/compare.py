@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Compares attnkit with PyTorch in float64, on every instruction set that this machine can run. Random cases of
-attention and layers must agree within a derived bound. Where the two differ on purpose, recipes must give PyTorch's
-behaviour.
+attention, and a fixed list of layers, must agree within a derived bound. Where the two libraries differ on purpose,
+recipes must give PyTorch's behaviour.
 
     tests/interop/pytorch/compare.py [BUILD] [--seed N] [--case NUMBER] [--isa NAME] ...
 
@@ -22,7 +22,8 @@ import environment  # noqa: E402
 
 
 def python_with_torch():
-    """Returns the path of a Python with PyTorch. The first call makes the virtual environment."""
+    """Returns the path of a Python with PyTorch: the Python that ATTNKIT_TEST_PYTORCH names, or else the Python of the
+    virtual environment, which the first call makes."""
     python = os.environ.get("ATTNKIT_TEST_PYTORCH")
     if python:
         return python

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line options of compare.py. They are parsed twice: before the virtual environment exists, and inside
-it."""
+"""The command line options of compare.py. They are parsed twice: by compare.py, and by main.py in the virtual
+environment."""
 
 import argparse
 import os

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls attnkit's multi-head attention layer on NumPy arrays. Weights are packed once. The keyword arguments
-of a call are fields of attnkit_layer_args and of its attention, and a dict of the fields of its rotation.
+"""Calls attnkit's multi-head attention layer on NumPy arrays. Weights are packed once. The keyword arguments of a call
+are fields of attnkit_layer_args and fields of its attention. A further argument, `rotation`, is a dict of the fields of
+its rotation.
 """
 
 import ctypes
@@ -28,7 +29,7 @@ def nan(*shape, type="float32"):
 
 
 def in_rows(array):
-    """Returns a Tensor of an array [batch, rows, dim] with any strides."""
+    """Returns a Tensor of an array [batch, rows, dim] with any strides of the first two axes. Returns None for None."""
     return None if array is None else tensor(array, strides=(array.strides[0], 0, array.strides[1]))
 
 
@@ -49,8 +50,8 @@ class Layer:
                   ctypes.c_size_t(bytes.value), self.exec)
 
     def call(self, name, *arguments):
-        """Calls a function. Structs are passed by reference. If the function returns a size, the last argument is
-        passed by reference, too, and receives the size. If attnkit refuses the call, raises an exception with its
+        """Calls a function. Structs are passed by reference. If the function computes a size, the last argument is also
+        passed by reference, and receives the size. If attnkit refuses the call, raises an exception with its
         message."""
         message = ctypes.create_string_buffer(MESSAGE_SIZE)
         answered = name.endswith(("_size", "_workspace"))

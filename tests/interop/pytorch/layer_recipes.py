@@ -20,8 +20,8 @@ def mask_that_hides_a_row(case):
 
 
 def a_row_that_sees_nothing_is_the_bias_of_the_output(layer):
-    """For a row that sees no key, PyTorch gives NaN if the call asks for weights. Otherwise PyTorch gives the bias,
-    like attnkit."""
+    """For a row that sees no key, PyTorch gives NaN if the call asks for weights. Otherwise PyTorch gives the bias of
+    the output projection, like attnkit."""
     case = Case(31, batch=2, q_len=5, kv_len=7, d_model=32, q_heads=4)
     seen = mask_that_hides_a_row(case)
     case.module(attn_mask=torch.from_numpy(~seen), need_weights=False)
@@ -62,7 +62,8 @@ def sequence_first_is_strides(layer):
 
 
 def add_zero_attn_is_a_sink_of_0(layer):
-    """PyTorch adds a key and a value of zeros. A sink of 0 gives the other keys the same weights."""
+    """PyTorch adds a key and a value of zeros. With a sink of 0 in place of this key, the other keys have the same
+    weights."""
     case = Case(34, batch=2, q_len=5, kv_len=7, d_model=32, q_heads=4)
     theirs = case.make_module(add_zero_attn=True)
     out, weights = theirs(*map(doubles, (case.x, case.key, case.value)), average_attn_weights=False)

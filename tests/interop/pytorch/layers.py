@@ -26,7 +26,7 @@ class Case:
     cached     the number of keys of each sequence in cache_k and cache_v, [batch, kv_heads, room, dim]; or None
     out        PyTorch's result in float64
     weights_out, mean_out    the weights of each head and their mean, or None
-    close      the limit of the error E (layer_compare.py) for this case if its cache has 16 bits, or None"""
+    close      this case's own limit of the error E (layer_compare.py), for a cache of 16 bits; or None"""
 
     out = weights_out = mean_out = rope = cached = cache_k = cache_v = close = None
 

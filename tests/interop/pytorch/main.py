@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that compare.py runs in the virtual environment. It runs all cases and recipes, and prints TAP."""
+"""The program that compare.py runs in the virtual environment. It runs the cases and recipes, or a single case, and
+prints TAP."""
 
 import functools
 import sys
@@ -31,7 +32,7 @@ REPORTED = 5  # how many failing cases are described, at most, for each instruct
 
 
 class Tap:
-    """Prints a TAP line for each test, and the plan at the end."""
+    """Prints a TAP line for each test, and counts tests and failures."""
 
     def __init__(self):
         self.count = self.failures = 0

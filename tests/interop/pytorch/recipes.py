@@ -102,7 +102,7 @@ def causal_goes_with_any_scale(attention):
 
 
 def a_row_that_sees_nothing_is_0_with_an_lse_of_minus_infinity(attention):
-    """PyTorch before 2.5 gives NaN. Later versions give 0. nan_to_num makes the NaN 0."""
+    """PyTorch gives NaN before version 2.5, and 0 from 2.5 on. nan_to_num makes the NaN 0."""
     q, k, v = tensors()
     mask = mask_with_an_empty_row()
     bias = np.where(mask, np.float32(0), np.float32(-np.inf))

@@ -5,12 +5,12 @@ The bound follows the order of roundings in kernels/README.md, with u = 2^-24 fo
 enters the softmax for key j. In units of u, the errors are:
 
   x_j       (D + 6) S_j, where S_j is the sum of the magnitudes of x_j's terms. The dot product has D
-            roundings in its sum. Its factor, and the product with the factor, have at most 6 roundings. Bias
-            and slope have at most 5 roundings. With a softcap, the error is (D + 10) S_j: two factors, two
-            products and tanh, which is off by 3 ulp
-  weight    the error of x_j is a relative error of the weight. The maximum is an integer below
-            max x / ln 2 + 1, so the rounding of the difference from it adds max x - x_j + ln 2. exp2 is off by 1 ulp,
-            which is 2 units. Together:
+            roundings in its sum. Its factor, and the product with the factor, have at most 6 roundings. The other
+            terms of x_j, bias and slope, have at most 5 roundings. With a softcap, the error is (D + 10) S_j: two
+            factors, two products and tanh, which is off by 3 ulp
+  weight    the error of x_j is a relative error of the weight. The softmax subtracts a maximum from x_j / ln 2. This
+            maximum is an integer below max x / ln 2 + 1, so the rounding of the difference adds max x - x_j + ln 2.
+            exp2 is off by 1 ulp, which is 2 units. Together:
                                                              eta_j = (D + 6) S_j + max x - x_j + 3
   sums      h roundings: 128 in a block, 4 to add the blocks of its chunk, 1 for each chunk, 1 for a sink
   quotient  1
@@ -40,7 +40,8 @@ from tensors import widened
 UNIT = 2.0 ** -24
 TINY = 2.0 ** -147
 LEFT_OUT = 2.0 ** -99
-# Half a unit in the last place of a result: relative to a normal result, and absolute for a subnormal result.
+# Half a unit in the last place of a 16-bit result: relative to a normal result, and absolute for a subnormal result. A
+# float32 result is not rounded once more.
 ROUNDING = {"float32": (0.0, 0.0), "float16": (2.0 ** -11, 2.0 ** -25),
             "bfloat16": (2.0 ** -8, 2.0 ** -134)}
 

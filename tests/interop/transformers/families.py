@@ -30,7 +30,7 @@ def config_of(family, size="small"):
 
 
 def model_of(family, implementation, size="small", seed=1, **changes):
-    """Returns a model in evaluation mode. The weights depend on the family, the size and the seed alone."""
+    """Returns a model in evaluation mode. The weights do not depend on the implementation."""
     torch.manual_seed(seed)
     config = config_of(family, size)
     for name, value in changes.items():
@@ -75,7 +75,7 @@ def packed_inputs(family, lengths):
 
 
 def logits_of(model, inputs):
-    """Returns the logits of all tokens that are not padding. No token sees the padding."""
+    """Returns the logits of all tokens that are not padding. These tokens do not see the padding."""
     with torch.no_grad():
         logits = model(**inputs).logits
     kept = inputs.get("attention_mask")

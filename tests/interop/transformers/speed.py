@@ -69,7 +69,8 @@ class Recorder:
         return self.repeat
 
     def repeat(self):
-        """Makes the calls again. In each turn a bias is a tensor that no call has seen, as in a run of the model."""
+        """Makes the calls again. As in a run of the model, each turn has new tensors of bias, and calls that shared a
+        tensor of bias share the new one."""
         biases = {id(bias): bias.detach() for bias in (keywords.get("position_bias") for _, _, keywords in self.calls)
                   if bias is not None}
         for function, arguments, keywords in self.calls:
@@ -176,7 +177,7 @@ def write():
 
 
 def store(one):
-    """Puts a measurement in the place of an older one of the same family and length."""
+    """Stores a measurement, and removes an older one of the same family and length."""
     old = json.loads(STORE.read_text())["rows"] if STORE.exists() else []
     kept = [other for other in old if (other["family"], other["length"]) != (one["family"], one["length"])]
     STORE.write_text(json.dumps({"cpu": cpu(), "rows": [*kept, one]}, indent=1) + "\n")

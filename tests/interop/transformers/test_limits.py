@@ -96,8 +96,8 @@ class Served(Registered):
         self.assert_as_eager("Bloom", inputs_of("Bloom", padded=True), n_head=1)
 
     def test_products_of_bf16(self):
-        """Each setting of register() gives logits of its own, which are near the default's. A model in another type and
-        a model with gradients are refused."""
+        """Each setting of register() gives logits of its own, which are near the default's. With products of bf16, a
+        model in another type and a model with gradients are refused."""
         inputs, results = inputs_of("Llama", padded=True), []
         for options in ({}, {"bf16_products": True}, {"bf16_products": True, "short_weights": True}):
             attnkit.transformers.register(**options)
