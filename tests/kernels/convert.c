@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversions of rows of binary32, binary16, bfloat16, bytes and Q8_0 to binary32 and back, and
+ * Conversions of rows of binary32, binary16, bfloat16, I8 and Q8_0 to binary32 and back, and
  * conversions of tiles of K to binary32. The tests run on every instruction set, or on the
  * instruction set that the first argument names. The results are compared with the scalar
- * conversions by memcmp, and with the definitions of the formats (tests/support/formats.h).
+ * conversions, with the definitions of the formats (tests/support/formats.h), or with both.
  *
  * `convert [ISA [few]]` narrows every 1021st of the 2^32 bit patterns of binary32. With
  * ATTNKIT_TEST_LONG in the environment it narrows every pattern, which takes minutes. With `few` it
@@ -29,8 +29,8 @@
 
 enum {
     PATTERNS = 1 << 16, /* number of patterns of 16 bits */
-    BATCH = 4099,     /* patterns at a time; no multiple of a vector, so that the tails of loops are
-                         tested, too */
+    BATCH = 4099,     /* patterns at a time; no multiple of the lanes of a vector, so that the tails
+                         of loops are tested, too */
     MAX_ROW = 512,    /* elements of a random row */
     MAX_LENGTH = 200, /* elements of a row whose bounds are checked */
     MAX_ISAS = 8,
@@ -54,7 +54,7 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* Returns the position of the first element that differs, or `count`. */
+/* Returns the index of the first element in which a and b differ, or `count` if they are equal. */
 static int64_t first_difference(const void *a, const void *b, size_t size, int64_t count)
 {
     if (memcmp(a, b, size * (size_t)count) == 0)
@@ -108,8 +108,9 @@ static void every_pattern_comes_back(const struct kernels *kernels)
 
 /* --- Where rounding is decided ---------------------------------------------------------------- */
 
-/* Narrows the midpoint between each 16-bit number and the next number, up to infinity, and the
- * floats just below and above the midpoint. */
+/* Narrows the midpoint between each 16-bit number that is not negative and the next number, up to
+ * infinity. Also narrows the floats just below and above each midpoint, and the negatives of all
+ * these floats. */
 static void every_midpoint_goes_to_even(const struct kernels *kernels)
 {
     for (int f = 0; f < FORMATS; f++)
@@ -442,7 +443,8 @@ struct bounded {
     const struct kernels *kernels;
     enum type type;
     int64_t n, group;
-    int elements; /* distance of the row from the slot's edge, in elements */
+    int elements; /* distance of the row from the slot's edge, in elements, or in units of 2 bytes
+                     for TYPE_Q8_0 */
     bool at_end;
 };
 
@@ -502,7 +504,7 @@ static void no_byte_outside_a_row_is_touched(const struct kernels *kernels)
 
 enum {
     MAX_TILE_DIM = 64, /* a binary32 tile of this dim fits a slot */
-    TILE_ROUNDS = 12,  /* rounds for each type and dim */
+    TILE_ROUNDS = 12,  /* rounds for each type and dim; TYPE_Q8_0 has 32 times as many */
 };
 
 /* The tile holds all 16-bit patterns. Key i has the patterns i, i + 16, i + 32 and so on. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls with few keys, few rows and many heads: several heads share a vector. The results have the
- * bits of the reference in every layout, with rows that see different numbers of keys, or no key. A
- * case is drawn from its number.
+ * Calls with few keys and few rows. In many of these calls, several heads share a vector. The
+ * results have the bits of the reference in every layout, with rows that see different numbers of
+ * keys, or no key. A case is drawn from its number.
  *
  * `few_keys [ISA]`
  */
@@ -45,7 +45,7 @@ static struct test_case draw_case(int number)
     c.value[AXIS_GROUP] = 1 + (int)random_below(&random, 2);
     c.value[AXIS_KV_HEADS] = 1 + (int)random_below(&random, 12);
     c.value[AXIS_KV_LEN] = (int)random_below(&random, FEW_KEYS + 3);
-    if (number % 4) { /* small dims; other tests cover large dims */
+    if (number % 4) { /* three of four cases have small dims */
         c.value[AXIS_HEAD_DIM] = 1 + (int)random_below(&random, 40);
         c.value[AXIS_VALUE_DIM] = 1 + (int)random_below(&random, 80);
     }

@@ -2,15 +2,15 @@
  *
  * Calls with ATTNKIT_BF16_PRODUCTS, half of them with ATTNKIT_SHORT_WEIGHTS. Each call is drawn
  * from the number of its case (drawn.h). On each instruction set and with each unit, out and lse
- * must have the bits of the scalar reference, with one thread and with several, and in every
- * rounding mode of the caller. Every third call is also compared with the oracle if it has no
- * cells: each element of the reference must be inside the bound that tests/oracle/oracle.c derives,
- * unless V is so large that a sum may overflow (LARGEST_MEAN). Strange numbers are infinities, NaN
- * and numbers that count as 0. Calls with strange numbers are compared with the reference and with
- * the oracle. Scores are also compared with C functions that imitate the instructions for bf16
- * (tests/units/models.h). If a program has to enable a unit, the library tries the unit's tiles
- * before it uses the unit (dispatch/cpu/probe_groups.c). The tests check that this trial finds a
- * single wrong bit.
+ * must have the bits of the scalar reference, with one thread and with several. Some calls are
+ * repeated in a different rounding mode of the caller, which must change no bit. Every third call
+ * is also compared with the oracle if it has no cells: each element of the reference must be inside
+ * the bound that tests/oracle/oracle.c derives, unless V is so large that a sum may overflow
+ * (LARGEST_MEAN). Strange numbers are infinities, NaN and numbers that count as 0. Calls with
+ * strange numbers are compared with the reference and with the oracle. Scores are also compared
+ * with C functions that imitate the instructions for bf16 (tests/units/models.h). If a program has
+ * to enable a unit, the library tries the unit's tiles before it uses the unit
+ * (dispatch/cpu/probe_groups.c). The tests check that this trial finds a single wrong bit.
  *
  *   grouped [--isa NAME [--every N]]
  *
@@ -44,10 +44,10 @@
 
 enum { CASES = 600, LONGER = 10, BOUND_EVERY = 3, MOST_NAMES = 12 };
 
-/* The tests compute every case whose number is a multiple of this number. */
+/* The tests leave out every case whose number is not a multiple of this number. */
 static int every = 1;
 
-/* The names of instruction sets and units that run here. */
+/* The names of the instruction sets and units that are tested. */
 static const char *names[MOST_NAMES];
 static int name_count;
 
@@ -366,8 +366,8 @@ static float product_by_amx(const uint16_t *q, const uint16_t *k)
     return float_from_bits(acc[0]);
 }
 
-/* Returns the dot product of q and k as VDPBF16PS computes it. Of each four elements, one
- * instruction multiplies elements 0 and 2, and another multiplies elements 1 and 3. */
+/* Returns the dot product of q and k as VDPBF16PS computes it. Of each four elements of q and k,
+ * one instruction takes elements 0 and 2, and another instruction takes elements 1 and 3. */
 static float product_by_vdpbf16ps(const uint16_t *q, const uint16_t *k)
 {
     float sum = 0.0f;
@@ -427,7 +427,7 @@ static void scores_have_the_bits_of_the_models(void **state)
 
 /* --- The largest weight ----------------------------------------------------------------------- */
 
-/* What softmax of struct grouped_kernels computes for each lane. `o` is the weighted sum of a
+/* What `softmax` of struct grouped_kernels computes for each lane, and in `o` the weighted sum of a
  * column of V that holds 1, 2, 3, ... */
 struct weighed {
     _Alignas(MAX_VECTOR * sizeof(float)) float o[MAX_LANES];
@@ -503,7 +503,7 @@ static void the_largest_weight_may_be_of_another_score_than_the_largest(void **s
 
 enum { LEAST_LANES = 16 }; /* kernels whose panels have fewer lanes are left out */
 
-static const struct grouped_kernels *right; /* the tiles that the mistakes below change */
+static const struct grouped_kernels *right; /* the functions below change results of these tiles */
 
 static void flip_last_bit(float *x)
 {
@@ -558,7 +558,7 @@ static void the_trial_finds_a_single_wrong_bit(void **state)
 
 /* --- The program ------------------------------------------------------------------------------ */
 
-/* Adds a name if the user asked for this name or for all names. */
+/* Adds a name that runs here, if the user asked for this name or for all names. */
 static void add_name(const char *name, bool runs, const char *wanted)
 {
     if (runs && (!wanted || strcmp(wanted, name) == 0))

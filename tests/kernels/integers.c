@@ -2,11 +2,12 @@
  *
  * Calls with ATTNKIT_INTEGERS. Each call is drawn from the number of its case (drawn.h). On each
  * instruction set and with each unit, out and lse must have the bits of the scalar reference, with
- * one thread and with several, and in every rounding mode of the caller. Every third call is also
- * compared with the oracle if it has no cells and V is not huge: each element of the reference must
- * be inside the bound that tests/oracle/oracle.c derives. Calls with strange numbers are compared
- * with the reference and with the oracle. In these calls, scales may be NaN, infinite, 0 or
- * negative, and groups of q may be so small that they become 0.
+ * one thread and with several. Some calls are repeated in a different rounding mode of the caller,
+ * which must change no bit. Every third call is also compared with the oracle if it has no cells
+ * and V is not huge: each element of the reference must be inside the bound that
+ * tests/oracle/oracle.c derives. Calls with strange numbers are compared with the reference and
+ * with the oracle. In these calls, scales may be NaN, infinite, 0 or negative, and groups of q may
+ * be so small that they become 0.
  *
  * The instructions of each unit are also compared with C functions that imitate them
  * (tests/units/models.h). Before the library uses a unit for products of signed bytes, it tries the
@@ -43,7 +44,7 @@
 
 enum { CASES = 600, LONGER = 10, BOUND_EVERY = 3, MOST_NAMES = 12 };
 
-/* The names of instruction sets and units that run here. */
+/* The names of the instruction sets and units that are tested. */
 static const char *names[MOST_NAMES];
 static int name_count;
 
@@ -260,7 +261,7 @@ static uint16_t draw_scale(uint64_t *random)
     return scales[random_below(random, 8)];
 }
 
-/* Draws blocks of K or V. In half of the calls, one or two scales are not finite. */
+/* Draws blocks of K or V. With a probability of one half, one or two scales are not finite. */
 static void draw_blocks(char *blocks, int64_t count, uint64_t *random)
 {
     static const uint16_t not_finite[] = {0x7c00, 0xfc00, 0x7e00, 0x7c01};
@@ -277,8 +278,8 @@ static void draw_blocks(char *blocks, int64_t count, uint64_t *random)
                &not_finite[random_below(random, 4)], sizeof not_finite[0]);
 }
 
-/* Draws integers of ATTNKIT_I8 and their scales, one for each row or for each 32 elements. In half
- * of the calls, one or two scales are not finite. */
+/* Draws integers of ATTNKIT_I8 and their scales. A scale belongs to a row or to 32 elements of a
+ * row. With a probability of one half, one or two of the drawn scales are not finite. */
 static void draw_bytes(attnkit_tensor *tensor, char *bytes, attnkit_tensor *scales, float *own,
                        int64_t count, int64_t *group, uint64_t *random)
 {
@@ -542,7 +543,7 @@ struct panel_keys {
     char bytes[KEY_BLOCK][MOST_BLOCKS * Q8_BLOCK_BYTES];
     float own_scales[KEY_BLOCK][MOST_BLOCKS];
     const char *row[KEY_BLOCK];
-    const float *scales[KEY_BLOCK]; /* of TYPE_I8 */
+    const float *scales[KEY_BLOCK]; /* scales of rows of TYPE_I8 */
     struct key_rows rows;
     int count;       /* rows that are packed */
     int first, keys; /* the part that is multiplied */
@@ -621,7 +622,7 @@ static float model_panel_sum(const struct panel_keys *v, const float *p, int lan
     return (float)sum * s.scale;
 }
 
-/* Returns memory for floats, which ends at an unmapped page. */
+/* Returns memory for `count` floats. The memory ends at an unmapped page. */
 static float *take_floats(struct guarded *memory, int64_t count)
 {
     *memory = memory_guarded((size_t)count * sizeof(float), 0, true);
@@ -766,7 +767,8 @@ static void expect_matrices(const struct operands *o, const int32_t *got)
     assert_memory_equal(got, expected, sizeof expected);
 }
 
-/* Returns how many instructions of the kernels were compared with C functions that imitate them. */
+/* Compares instructions of the kernels with C functions that imitate them. Returns the number of
+ * instructions that were compared. */
 static int check_instructions(const struct kernels *kernels, const struct operands *o)
 {
     int32_t sum[MAX_VECTOR];
@@ -862,7 +864,7 @@ static void the_trial_notices_wrong_products_of_bytes(void **state)
 
 /* --- The program ------------------------------------------------------------------------------ */
 
-/* Adds a name if the user asked for this name or for all names. */
+/* Adds a name that runs here, if the user asked for this name or for all names. */
 static void add_name(const char *name, bool runs, const char *wanted)
 {
     if (runs && (!wanted || strcmp(wanted, name) == 0))

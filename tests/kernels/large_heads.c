@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Decoding from heads whose K and V are so large that the library takes them to be outside L2
- * (NEAR_BYTES in kernels/attention/decode.c). Kernels decode these heads by separate loops, which
- * prefetch in a different order than the loops for small heads. In head-major and token-major
+ * (NEAR_BYTES in kernels/attention/decode.c). For such heads, some kernels have separate loops,
+ * which prefetch in a different order than the loops for small heads. In head-major and token-major
  * layouts, every instruction set has the bits of the scalar kernels on dense binary32 copies of the
  * same numbers.
  */
@@ -21,8 +21,8 @@
 enum {
     HEADS = 2,
     MAX_GROUP = 4,
-    KEYS = 1301, /* K and V of a head are 528 KB or more; up to 512 KB kernels take the loops for
-                    small heads */
+    KEYS = 1301, /* K and V of a head have at least 528 KB; up to 512 KB, kernels take the loops
+                    for small heads */
     MAX_DIM = 128,
     ELEMENTS = HEADS * KEYS * MAX_DIM,
 };

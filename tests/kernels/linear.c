@@ -3,7 +3,7 @@
  * Linear maps. The packed matrix has the bytes that include/attnkit/linear.h describes. y has the
  * bits of the scalar reference, which does not pack. The tests cover all types, shapes around every
  * block size, layouts with unmapped pages next to rows, and threads in any order. A row of y has
- * the same bits in a call of any part of the rows.
+ * the same bits if a call computes only some of the rows.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 
 enum {
     ROUNDED_TYPES = 3, /* number of types that x and y can have */
-    REPORTED = 5,      /* differences that are printed */
+    REPORTED = 5,      /* differences after which a test stops */
     CASE_COST = 100000 /* the most multiply-adds of a drawn shape */
 };
 
@@ -66,7 +66,7 @@ static double cost(struct linear_shape s)
 }
 
 /* Draws a shape from the lists of sizes. The shape costs at most CASE_COST multiply-adds. If the
- * type has blocks, the rows of the matrix consist of whole blocks. */
+ * matrix has blocks, in_dim is rounded up to whole blocks. */
 static struct linear_shape draw_shape(const struct linear_kind *k, uint64_t *random)
 {
     struct linear_shape s;

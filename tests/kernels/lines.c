@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests the entries of kernel tables that work on lines (masks, bias, slopes, dropout), or on rows
- * of numbers. A line has one number for each key of a block. The entries are compared with plain
- * loops, on every instruction set, or on the instruction set that the first argument names. The
- * operands of the entries lie at the edge of an unmapped page, or some elements away from the edge.
+ * Tests the entries of kernel tables that work on lines (masks, bias, slopes, dropout), on rows of
+ * numbers, or on pointers. A line has one number for each key of a block. The entries are compared
+ * with plain loops, on every instruction set, or on the instruction set that the first argument
+ * names. The operands of the entries lie at the edge of an unmapped page, or some elements away
+ * from the edge.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -144,9 +145,8 @@ static void bits_are_the_keys_with_the_id_of_the_row(void **state)
     }
 }
 
-/* Draws the bits of a number: -inf, the neighbours of -inf, NaN, infinity, 1, the smallest positive
- * number, and zeros. -inf and zeros of either sign are more frequent. A bfloat16 has the upper 16
- * bits of a binary32. */
+/* Draws the bits of a number: -inf, a pattern next to that of -inf, NaN, infinity, 1, the smallest
+ * positive number, or a zero. -inf and zeros of either sign are more frequent. */
 static uint32_t draw_number(uint64_t *random, enum type type)
 {
     static const uint32_t f32[] = {0,          0x80000000, 0xff800000, 0xff800000, 0x7f800000,

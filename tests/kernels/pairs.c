@@ -30,7 +30,7 @@
 enum {
     LONGEST_ROW = 150,
     PATTERN_WORD = 0x5a5a5a5a,
-    LEAST_SUM = 142, /* sum of two exponent fields: the limit of keep_bits_as_pairs */
+    LEAST_SUM = 142, /* the least sum of two exponent fields that keep_bits_as_pairs accepts */
     MAX_UNITS = 8,
 };
 
@@ -174,7 +174,7 @@ static void in_the_wrong_order(float *sum, const float *x, const float *w)
                        (const float *)(const void *)swapped_w);
 }
 
-/* Rounds the sum of both products once, as BFDOT does. */
+/* Adds both products to the sum with a single rounding to binary32. */
 static void with_one_rounding(float *sum, const float *x, const float *w)
 {
     for (int i = 0; i < MAX_VECTOR; i++) {
@@ -189,7 +189,8 @@ static void with_one_rounding(float *sum, const float *x, const float *w)
     }
 }
 
-/* Rounds each product before it is added. Only a product beyond binary32 shows the difference. */
+/* Rounds each product before it is added. This changes the sum only if the product overflows or
+ * underflows in binary32. */
 static void not_fused(float *sum, const float *x, const float *w)
 {
     for (int i = 0; i < MAX_VECTOR; i++) {
@@ -296,10 +297,10 @@ static uint16_t draw_from(uint64_t *random, int least)
     return (uint16_t)(sign | (least + (int)(bits >> 8 & 0xfff) % 13) << 7 | (bits >> 40 & 0x7f));
 }
 
-/* The exponent fields of the smallest numbers other than 0 of two factors. If `has_small`, one
- * element of the second factor, at a drawn place, is smaller. If first + second is LEAST_SUM and
- * second is more than 1, the exponent field of this element is second - 1. Otherwise this element
- * is subnormal. */
+/* The smallest exponent fields in the two factors of a product, apart from zeros. If `has_small`,
+ * one element of the second factor, at a drawn place, is an exception and is smaller. If first +
+ * second is LEAST_SUM and second is more than 1, the exponent field of this element is second - 1.
+ * Otherwise this element is subnormal. */
 struct fields {
     int first, second;
     bool has_small;
@@ -311,8 +312,8 @@ static const struct fields drawn_fields[] = {{71, 71, false},  {71, 71, true},  
                                              {60, 60, false},  {230, 230, false}, {127, 127, true}};
 
 /* Fills n numbers. One of them, at a drawn place, is the smallest number whose exponent field is
- * `least`. So, apart from zeros, the smallest exponent fields of the two factors sum up to exactly
- * first + second. */
+ * `least`. No number other than 0 has a smaller exponent field. So the smallest exponent fields of
+ * two factors that are filled like this sum up to exactly first + second of struct fields. */
 static void fill(uint16_t *x, int64_t n, int least, uint64_t *random)
 {
     for (int64_t i = 0; i < n; i++)

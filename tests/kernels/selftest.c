@@ -4,7 +4,7 @@
  * with one entry that makes one small mistake. With each mutant, a call of attention or of a linear
  * map must give other bits than the reference, or end in a signal. Each case of attention has three
  * layouts: each row before an unmapped page, each row after an unmapped page, and gaps between
- * rows. A mutant runs in a child process, because an access outside a row ends in a signal.
+ * rows. A mutant runs in a child process, because an access outside a row may end in a signal.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -243,8 +243,8 @@ static bool any_difference(const struct kernels *kernels)
     return false;
 }
 
-/* Returns whether a child process sees a difference. The output and the core dump of the child are
- * discarded. */
+/* Returns whether a child process sees a difference, or ends in a signal. The output and the core
+ * dump of the child are discarded. */
 static bool caught(const struct kernels *kernels)
 {
     fflush(stdout);

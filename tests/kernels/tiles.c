@@ -3,9 +3,9 @@
  * Compares entries of the kernel table with plain C code, written from the contracts in kernels.h.
  * The tests run on every instruction set, or on the instruction set that the first argument names.
  * Other files of this folder test the remaining entries. Each entry has its own test, so that a
- * failure names the entry. A round draws a shape and data from its number, and the rounds go
- * through all values of the dims. Rows of the caller lie in slots (tests/support/memory.h). Scratch
- * of the library lies between canaries.
+ * failure names the entry. A round draws a shape and data from its number and the seed. The rounds
+ * go through all values of the dims. Rows of the caller lie in slots (tests/support/memory.h).
+ * Scratch of the library lies between canaries.
  *
  * Usage: tiles [ISA [SEED]]
  */
@@ -45,7 +45,7 @@ struct round {
     uint64_t random;
     int number;
     int head_dim, value_dim, keys;
-    int rows;  /* number of rows in decode; in a panel, number of lanes in use */
+    int rows;  /* number of rows; in a panel, this is the number of lanes in use */
     int lanes; /* number of lanes of a panel */
     enum data data;
     int64_t compared; /* values compared in all rounds so far */
@@ -79,7 +79,7 @@ static bool is_untouched(const void *memory, size_t size)
     return true;
 }
 
-/* Allocates memory for `count` floats that begins `misalignment` floats after an aligned
+/* Allocates memory for `count` floats. The memory begins `misalignment` floats after an aligned
  * address. */
 static float *take(size_t count, size_t misalignment)
 {
@@ -430,9 +430,9 @@ static struct total draw_total(struct round *w)
 
 /* The ways to compare numbers. With ANY_ZEROS, the sign of a zero does not count. Maxima are
  * compared with ANY_ZEROS. So is the o of a state, because `finish` drops the sign of a zero in o.
- * Only check_decode compares the o of rows that see a key with EXACT_ZEROS. out and the lse are
- * compared with EXACT_BITS: every bit counts, even of a NaN. With EXACT_ZEROS and ANY_ZEROS, any
- * NaN equals any NaN. */
+ * Only check_decode uses EXACT_ZEROS for o, if the row sees a key. out and the lse are compared
+ * with EXACT_BITS: every bit counts, even of a NaN. With EXACT_ZEROS and ANY_ZEROS, any NaN equals
+ * any NaN. */
 enum zeros { EXACT_ZEROS, ANY_ZEROS, EXACT_BITS };
 
 static void expect(struct round *w, const char *what, const float *got, const float *expected,
@@ -507,8 +507,8 @@ static float chain(const float *a, int64_t a_step, const float *b, int64_t b_ste
     return sum;
 }
 
-/* Computes one element of o by a chain of fused multiply-adds over the keys. The weights lie `step`
- * floats apart. */
+/* Computes the weighted sum of a column of V by a chain of fused multiply-adds over the keys. The
+ * weights lie `step` floats apart. */
 static float weighted_column(const float *p, int64_t step, struct rows v, int keys, int64_t column)
 {
     return chain(p, step, row_at(v, 0) + column, v.stride / (int64_t)sizeof(float), keys);
@@ -678,7 +678,7 @@ static void check_scores(struct round *w)
     expect(w, "s", s, expected, (size_t)(w->keys * lanes), EXACT_ZEROS);
 }
 
-/* Draws how many keys each lane sees, or returns NULL. */
+/* Draws how many keys each lane sees, or returns NULL, which means that each lane sees all keys. */
 static const int32_t *draw_visible_lanes(struct round *w)
 {
     if (random_below(&w->random, 3) == 0)
@@ -722,8 +722,8 @@ static struct adjust draw_adjust(struct round *w)
     return how;
 }
 
-/* Draws scores or a bias. In half of the calls some of the numbers are special. Each of these calls
- * first draws the share of the special numbers. */
+/* Draws scores or a bias. In half of the calls, some of the numbers are special. How many they are
+ * on average is drawn once for each call. */
 static void draw_scores(struct round *w, float *x, int count)
 {
     static const float specials[] = {-INFINITY, -INFINITY, NAN, INFINITY, -0x1p126f, -0.0f};
@@ -753,8 +753,9 @@ static void check_adjust(struct round *w)
     assert_true(n == 0 || is_all_else_untouched(s, n));
 }
 
-/* Draws weights and rescale factors that `softmax` can return. Weights are in [0, 1] or NaN, and 0
- * where a lane does not see the key. Factors are powers of two, 0 or NaN. */
+/* Draws weights and rescale factors like those that `softmax` returns. Weights are in [0, 1] or
+ * NaN. Weights of keys that a lane does not see are 0 or NaN. Factors are powers of two, 0 or
+ * NaN. */
 static void draw_weights(struct round *w, float *p, float *rescale)
 {
     const int lanes = w->lanes;
@@ -1420,7 +1421,7 @@ static struct matrix new_matrix(const struct round *w, enum type type)
                            .wide = take((size_t)(w->value_dim * w->head_dim), 0)};
 }
 
-/* Draws a matrix tile by tile. Tiles lie `step` bytes apart. */
+/* Draws a matrix in tiles. The tiles lie `step` bytes apart. */
 static void draw_matrix(struct round *w, const struct matrix *m, char *tiles, ptrdiff_t step)
 {
     const struct key_rows stored = {.type = m->type, .dim = w->head_dim};

@@ -67,8 +67,8 @@ static const struct kernels *plain_c(void)
     return isas[0].kernels;
 }
 
-/* Makes the block of `keys` keys that head `turn` works on. The next block, which the head
- * prefetches, has `next_keys` keys. */
+/* Makes the block of `keys` keys that head `turn` works on. The next block, of which the head
+ * prefetches a part, has `next_keys` keys. */
 static struct decode_block point(const struct attention *a, struct row_room *room, int turn,
                                  int keys, int next_keys)
 {
@@ -146,7 +146,7 @@ static int64_t size_of(attnkit_type type)
     return type == ATTNKIT_F32 ? 4 : 2;
 }
 
-/* Draws the bits of a binary16 or bfloat16 number in [-2, 2]. */
+/* Draws the bits of a binary16 or bfloat16 number whose magnitude is in [2^-7, 2). */
 static uint16_t draw_half(uint64_t *random, attnkit_type type)
 {
     const uint16_t sign = (uint16_t)(random_below(random, 2) << 15);
@@ -258,8 +258,9 @@ static void turns_have_the_bits_of_heads_one_by_one(void **state)
     check_bits(isa, 2, 256, 2, 512, ATTNKIT_F16);
 }
 
-/* In all calls but the fourth, rows lie a multiple of 2048 bytes apart, and share sets of L1. The
- * last two calls have rows that some instruction sets, or all of them, do not copy. */
+/* In all calls but the fourth, rows lie a multiple of 2048 bytes apart, so they share sets of L1.
+ * Some instruction sets do not copy the rows of the fifth call. None copies the rows of the sixth
+ * call. */
 static void copied_rows_have_the_bits_of_rows_in_place(void **state)
 {
     const char *const isa = *state;
@@ -271,8 +272,8 @@ static void copied_rows_have_the_bits_of_rows_in_place(void **state)
     check_bits(isa, 2, 256, 1, 0, ATTNKIT_F32);
 }
 
-/* Rows lie a multiple of 2048 bytes apart, and share sets of L1. The last two calls have rows of
- * one cache line, and rows that are no whole number of cache lines. */
+/* Rows lie a multiple of 2048 bytes apart, so they share sets of L1. In the fifth call, a row is as
+ * long as one cache line. In the sixth call, a row is no whole number of cache lines. */
 static void transposed_rows_have_the_bits_of_other_rows(void **state)
 {
     const char *const isa = *state;

@@ -6,8 +6,8 @@
  * case is drawn from its number. Each case runs on every instruction set, or on the instruction set
  * that the first argument names.
  *
- * Usage: types [ISA [CASE]]. With ATTNKIT_TEST_LONG in the environment, the test runs ten times as
- * many cases.
+ * Usage: types [ISA [CASE]]. With ATTNKIT_TEST_LONG in the environment, the test of drawn cases
+ * runs ten times as many cases.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -51,7 +51,8 @@ enum rows_layout {
     TOKENS_OUTSIDE,
     GAPS, /* gaps after rows, and before the first row */
     BACKWARDS,
-    REPEATED,   /* strides of 0 over batch entries and heads, which are then all the same */
+    REPEATED,   /* K and V: strides of 0 over heads and, without pages, over batch entries, so that
+                   all of them have the same rows */
     GUARD_NEXT, /* each row ends at an unmapped page */
     GUARD_LAST, /* each row begins after an unmapped page */
     ROWS_LAYOUTS,
@@ -181,8 +182,8 @@ static int64_t below(struct sample *s, int64_t n)
     return random_below(&s->random, n);
 }
 
-/* Draws a dim. Sets *group to the number of elements that share a scale, or leaves *group 0 if the
- * whole row shares a scale. */
+/* Draws a dim. Sets *group to the number of elements that share a scale. Leaves *group 0 if the
+ * whole row shares a scale, or if the type has no separate scales. */
 static int64_t draw_dim(struct sample *s, attnkit_type type, int64_t *group)
 {
     static const int64_t groups[] = {1, 3, 8, 20, 32, 64, 100};
@@ -463,8 +464,8 @@ static char *row_in(const struct call *c, enum tensor_index t, int64_t b, int64_
     return row_at(&c->tensors[t], page, h, i % p->page_size);
 }
 
-/* Draws the block table. A page occurs in one entry of the table, or once for each batch entry if
- * the batch entries share K and V. Batch entries without keys have no page. */
+/* Draws the block table. A page occurs at most once in the table, or at most once for each batch
+ * entry if the batch entries share K and V. Batch entries without keys have no page. */
 static void draw_pages(struct call *c, int64_t page_size)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -678,7 +679,7 @@ static struct row_run all_of(int64_t first, int64_t count)
     return (struct row_run){first, count, {end, end, end}};
 }
 
-/* Runs a call of these rows only. */
+/* Runs a call that computes only `rows`. */
 static void run_rows(const struct call *c, const struct row_run *rows, const char *isa, int threads)
 {
     attnkit_attention_args part = c->args;
@@ -843,8 +844,8 @@ static void check_every_layout(int number, bool shared)
     free_sample(s);
 }
 
-/* The types of K and V change from case to case. A sampled run takes half of the cases. Batch
- * entries and heads share K and V in every second case. */
+/* Each number makes two cases. In the second case, batch entries and heads share K and V. A sampled
+ * run takes one of the two cases. The types of K and V change from number to number. */
 static void every_layout_and_page_size_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -897,8 +898,8 @@ static void check_poisoned(const struct sample *s, int64_t last, const uint16_t 
     }
 }
 
-/* The keys that only later rows see hold NaN, infinities and the largest numbers, as elements and
- * as scales. */
+/* Keys that row `last` and the rows before it do not see hold NaN, infinities or the largest
+ * numbers, as elements and as scales. */
 static void what_masked_keys_hold_changes_no_bit(void **state)
 {
     (void)state;
