@@ -149,8 +149,8 @@ static void locate(const struct query *q, int64_t key, int64_t index[3])
     }
 }
 
-/* Sets count[0] to the number of KV heads, and count[1] to the number of tiles or rows of a head.
- * `lines` is the number of keys in a tile, or 1 for rows. */
+/* Sets count[0] to the number of KV heads, and count[1] to the number of tiles or rows that a head
+ * has in a batch entry or in a page. `lines` is the number of keys in a tile, or 1 for rows. */
 static void count_lines(const struct query *q, int64_t lines, int64_t count[2])
 {
     const int64_t keys = q->groups.pages.block_table ? q->groups.pages.page_size : q->args->kv_len;

@@ -46,7 +46,8 @@ struct integer_block query_v_block(const struct query *q, int64_t key, int64_t b
 
 bool query_sees(const struct query *q, int64_t key);
 
-/* Returns the bias of a key that the row sees. Returns 0 without a bias. */
+/* Returns the bias of a key. Returns 0 without a bias, and -infinity if the bias has no column for
+ * the key. */
 float query_bias(const struct query *q, int64_t key);
 
 /* Returns the key's index minus the row's position. ALiBi multiplies this distance by its slope. */

@@ -27,9 +27,9 @@
  * times a factor 1 + a_j in [exp(-H_j), exp(H_j)],
  *     H_j = ln 2 (dt_j + u (top + 1 - t_j + dt_j)) + 2u + O(u^2),
  * or it is 0, if the argument of exp2 was below -100.5, or if a rescale was 0. A rescale of 2^-101
- * or less counts as 0, and the weight is at most 1 + 2u. So a weight that becomes 0 loses at most
- * 2^-100.5 (1 + 2u). The sink is one of the weights. Its t has the error u of log2 e and the error
- * of the rounding from binary64. Its v is 0.
+ * or less counts as 0, and the weight before the rescale is at most 1 + 2u. So a weight that
+ * becomes 0 loses at most 2^-100.5 (1 + 2u). The sink is one of the weights. Its t has the error u
+ * of log2 e and the error of the rounding from binary64. Its v is 0.
  *
  * Sums of a chunk, in binary32. Rescales are powers of 2 or 0, and products with them are exact
  * except for the loss e. h_l counts the roundings of a weight on its way into l, the sum of the
@@ -57,8 +57,8 @@
  * relative error of u. The product is rounded. The effect is the same as if v were multiplied by
  * the factor, and h_o counted two more roundings. A dropped weight is 0.
  *
- * Quotient. Let W = sum_j W_j, w_j = W_j / W and o = sum_j w_j v_j. Let 1 + f_j and 1 + g_j be the
- * factors of the roundings in the sums o^ and l^; a_j is the same in both. Then
+ * Quotient. From here on, W is sum_j W_j. Let w_j = W_j / W and o = sum_j w_j v_j. Let 1 + f_j and
+ * 1 + g_j be the factors of the roundings in the sums o^ and l^; a_j is the same in both. Then
  *     (o^ - o l^) / W = sum_j w_j a_j (v_j - o) + sum_j w_j (1 + a_j) (f_j v_j - g_j o)
  *                       + lost_o - o lost_l,
  * because sum_j w_j (v_j - o) = 0. The divisor is l^ / W >= exp(-h_l u) sum_j w_j exp(-H_j) -
@@ -93,12 +93,12 @@
  * the additions within a block and the product with v. For ATTNKIT_I8, h_o counts one more: the
  * oracle rounds the product of d_j and a byte to v_jc, but the attention does not. The y_j add at
  * most exp(h_o u) L / 65024 sum_j |n_jc| to lost_o, over the keys with an x_j other than 0. If L <
- * 2^-100, at most 2^-100 sum_j |n_jc| is lost. Here L is in units of 2^M' with the maximum M' at
- * the block. In units of 2^M with the last maximum M, L and the loss are the same or smaller. So
- * nothing is lost if L in units of 2^M is at least 2^-100. A d_j that is NaN or infinite makes its
- * 32 columns NaN, even if the weight is 0. For ATTNKIT_Q8_0 no o overflows, even with dropout,
- * because |v_jc| is at most 2^23. For ATTNKIT_I8 an o that overflows makes its element infinite or
- * NaN, and has no bound.
+ * 2^-100, at most 2^-100 sum_j |n_jc| is lost. Here L is in units of 2^M', where M' is the maximum
+ * that the weights of the block are computed with. In units of 2^M with the last maximum M, L and
+ * the loss are the same or smaller. So nothing is lost if L in units of 2^M is at least 2^-100. A
+ * d_j that is NaN or infinite makes its 32 columns NaN, even if the weight is 0. For ATTNKIT_Q8_0
+ * no o overflows, even with dropout, because |v_jc| is at most 2^23. For ATTNKIT_I8 an o that
+ * overflows makes its element infinite or NaN, and has no bound.
  *
  * Groups of products of bf16. ATTNKIT_BF16_PRODUCTS adds products in groups of 32. In a group, the
  * products of even index and of odd index are two chains of at most 16 fused multiply-adds. A
@@ -125,7 +125,8 @@
  *
  * Weights as an output. Scores have the errors above, but their factors have 1 in place of log2 e.
  * The bias and the slope are then exactly the numbers that the caller gave. A weight of the softmax
- * is W_j (1 + a_j), or 0, divided by l^, which is rounded as for the logarithm.
+ * is the quotient of W_j (1 + a_j) and l^, or 0. l^ is first rounded to binary32, as for the
+ * logarithm.
  *
  * Out of range. A t_j beyond binary32 counts as infinite: a negative t_j makes a weight of 0, a
  * positive t_j makes a row of NaN. The errors of scores near the limits of binary32 have no bound.
@@ -238,8 +239,8 @@ static float largest_of(const float *group)
     return largest;
 }
 
-/* Returns the sum of a group of q times a block of K if the product of their scales is infinite.
- * The integers of q then decide between the infinities and NaN. */
+/* Returns the dot product of a group of q and a block of K, if the product of their scales is
+ * infinite. The integers of q then decide between the infinities and NaN. */
 static real infinite_product(const float *group, float largest, const struct integer_block *k)
 {
     const float inverse = (float)MOST_INTEGER / largest;
@@ -396,8 +397,8 @@ struct key {
     real keep;         /* the factor that dropout gives the weight; 0 if dropped */
 };
 
-/* The keys that a row sees, and the numbers that all columns of the row share. Sums are in units of
- * W. */
+/* The keys that a row sees, and the numbers that all columns of the row share. Sums are divided by
+ * W, unless a comment says otherwise. */
 struct row {
     struct key *keys; /* `count` keys, then the sink if there is one */
     int64_t count, terms;
@@ -406,13 +407,13 @@ struct row {
     bool rounds_v; /* the elements of v are rounded products of scales and integers */
     int64_t value_dim;
     int parts;        /* parts of a weight; 0 without groups */
-    real weight_loss; /* a weight that becomes 0 is at most this, in units of W */
+    real weight_loss; /* a W_j that becomes 0 is at most this */
     bool drops;
     real score_magnitude;
     real best_x, best_dt, top; /* best_x = max_j x_j; top as above */
     real log_sum;              /* ln sum_j exp(x_j - best_x) */
     real f, g;                 /* exp(h_o u) - 1, exp(h_l u) - 1 */
-    real lost_by_sums;         /* the largest loss of the sums l or o */
+    real lost_by_sums;         /* the largest loss of the sum l or o, not yet divided by W */
     bool is_folded; /* whether l is a sum in binary64: of more than one chunk, or of a chunk and a
                        sink */
     real loss_unit; /* the factor of losses: at least exp(h u) / W for h_o and h_l */
@@ -740,8 +741,8 @@ static struct group group_of(const struct row *r, int64_t first, int64_t end, in
     return group;
 }
 
-/* Adds the errors of the weights as integers to 32 columns. The keys from `first` to `end` are the
- * seen keys of one block. */
+/* Adds the errors that arise because weights are rounded to integers, to 32 columns. The keys from
+ * `first` to `end` are the seen keys of one block. */
 static void add_group(const struct row *r, int64_t first, int64_t end, int64_t block,
                       struct column *columns)
 {
@@ -779,8 +780,8 @@ static void sum_columns(const struct row *r, struct column *columns)
     free(sums);
 }
 
-/* Computes the element of a column. An infinity in V makes the element infinite. Together with
- * another infinity, or with a lost weight, it may make the element NaN. */
+/* Computes the element of a column. An infinity in V makes the element infinite, or possibly NaN if
+ * there is another infinity or if its weight is lost. */
 static struct oracle_element element_of(const struct row *r, const struct column *column)
 {
     if (r->is_nan || isnan(column->v_sum))

@@ -32,7 +32,7 @@ struct oracle_row {
 /* Computes row `row` of query head `head` of batch entry `batch`. `out` has value_dim elements, not
  * yet rounded to the type of out. `weights` is NULL or has kv_len elements, of the kind that args
  * ask for. Each key takes 0.2 us plus 4 ns for each element of head_dim and value_dim. Each key
- * also takes 200 bytes of memory, plus 4 bytes for each element of value_dim. */
+ * also takes 160 bytes of memory, plus 4 bytes for each element of value_dim. */
 struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, int64_t head,
                              int64_t row, struct oracle_element *out,
                              struct oracle_element *weights);
@@ -42,10 +42,10 @@ struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, 
  * subnormal product. This unit assumes that |V| is about the same for all keys. If the key with
  * nearly all the weight has a V of 0, the element comes from the other keys. Then S hardly counts
  * the scores of these keys. The unit also leaves out the error that arises because very small
- * weights count as 0. element->unit covers this case. In element->unit,
- * u (A + max(A S, sum_j w_j |v_j| S_j)) takes the place of u A (1 + S), where S_j is the factor of
- * w_j in S (struct oracle_row). The largest possible error by weights that count as 0 is added. No
- * unit counts the errors of ATTNKIT_INTEGERS. */
+ * weights count as 0. element->unit covers both cases. It has u (A + max(A S, sum_j w_j |v_j| S_j))
+ * in place of u A (1 + S), and adds the largest possible error by weights that count as 0. S_j is
+ * the factor of w_j in the sum S = sum_j w_j S_j of struct oracle_row. No unit counts the errors of
+ * ATTNKIT_INTEGERS. */
 double oracle_unit(const struct oracle_row *row, const struct oracle_element *element);
 
 /* Returns a result's error divided by its bound. The bound includes the rounding to `type`. The

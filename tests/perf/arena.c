@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory of the points of `attnkit compare`. Each side first sets up a point to record its
- * blocks, and then again for the measurement. The tests check which blocks of the two sides get the
- * same address.
+ * The memory of the points of `attnkit compare`. Each side first sets up a point alone, and the
+ * blocks of this set-up are recorded. Then both sides set up the point again for the measurement.
+ * The tests check which blocks of the two sides get the same address.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,7 +84,7 @@ static void alike_is_together(void **state)
 static void blocks_that_differ_have_separate_addresses(void **state)
 {
     (void)state;
-    /* Some blocks differ in size, some only in content, and some only in their order. */
+    /* Only the last blocks of the two sides are equal. The others differ in size or content. */
     const struct wanted base_wants[] = {
         {64, 1, false, false}, {64, 2, false, false}, {64, 3, false, false}};
     const struct wanted head_wants[] = {{65, 1, false, false},

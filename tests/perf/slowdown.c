@@ -28,8 +28,8 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
     return 0;
 }
 
-/* Takes the place of an item. The item needs ITEM nanoseconds of processor time, and waits WAITED
- * nanoseconds while other processes run. */
+/* Takes the place of the real prefill of an item. The item needs ITEM nanoseconds of processor
+ * time, and waits WAITED nanoseconds while other processes run. */
 void __real_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                             const struct work_item *item, char *scratch)
 {

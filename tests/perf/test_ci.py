@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the gates that docs/ci.md gives to other projects: tools/gate, the shell recipe and the GitHub workflow. The
-gates run unchanged in a git project, with a stand-in for attnkit that accepts the options of the real command. The file
-also tests tests/perf/speed.py and tools/base_revision.py.
+gates run unchanged in a git project, with stand-ins for attnkit, meson, ninja and some tools. The stand-in for attnkit
+accepts the options of the real command. The file also tests tests/perf/speed.py and tools/base_revision.py.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/perf/test_ci.py
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of the command attnkit compare as a user runs it. The two sides of a comparison are one build twice, small
-libraries, or git revisions of such libraries. Most libraries have a fault. The libraries and their workers are compiled
-from compare/. One side takes several times as long as the other, or the sides take equally long.
+"""Tests of the command attnkit compare as a user runs it. A side of a comparison is a build of attnkit, a small
+library, or a git revision of such a library. Many libraries have a fault. The libraries and their workers are
+compiled from compare/. One side takes several times as long as the other, or the sides take equally long.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 
@@ -62,7 +62,7 @@ class CompareTest(unittest.TestCase):
         self.environment.pop("ATTNKIT_ISA", None)
 
     def library(self, *faults, soname="libattnkit.so.0"):
-        """Builds a library with these faults, and its worker, in a new folder."""
+        """Builds a library with these faults, and its worker, in a folder named after the faults."""
         name = "-".join(("library", *faults, soname)).replace("=", "-").replace('"', "")
         path = self.folder / name / "libattnkit.so"
         path.parent.mkdir(exist_ok=True)
@@ -129,8 +129,8 @@ class Verdicts(CompareTest):
         self.assertIn("BASE against itself", done.stdout)
 
     def slower(self, head, base=None):
-        """Checks that the point is slower with `head`, and returns the point. This holds on any machine. The exit
-        status also depends on the control run of BASE against itself, whose verdict depends on chance."""
+        """Checks that the point is slower with `head`, and returns the point. The point is slower on any machine. The
+        exit status also depends on the control run of BASE against itself, whose verdict depends on chance."""
         code, results, done = self.results(base or self.library(), head, *ONE)
         point, = results["points"]
         self.assertEqual(point["verdict"], "slower")
@@ -151,7 +151,7 @@ class Verdicts(CompareTest):
         self.assertIn("waits", point["note"])
 
     def test_a_side_that_waits_is_slower_if_its_calls_are_long(self):
-        """A single call takes more processor time than a timing needs."""
+        """Without its waits, a single call already takes the least processor time of a timing."""
         point = self.slower(self.library("WORK=60000", "SLEEP=2000"), self.library("WORK=60000"))
         self.assertIn("waits", point["note"])
 

@@ -28,7 +28,7 @@ import detection  # noqa: E402
 
 NAMES = ["prefill/a", "prefill/b", "prefill/c", "decode/d", "linear/e"]
 
-# A stand-in for meson. The "library" that it builds is the slowdown percentage of the last configuration.
+# A stand-in for meson. The "library" that it builds is a file with the slowdown percentage of the last configuration.
 MESON = """#!/bin/sh
 case $1 in
 setup)
@@ -40,8 +40,9 @@ compile) ;;
 esac
 """
 
-# A stand-in for `attnkit`. Each call returns the next run of RUNS for the percentage in HEAD. A run is the verdict on
-# the whole comparison and the verdicts on the points. The run "hang" does not end.
+# A stand-in for `attnkit`. `runs` has a list of runs for each percentage, as in RUNS. Each call returns the next run
+# for the percentage in HEAD. A run is the verdict on the whole comparison and the verdicts on the points. The run
+# "hang" does not end, and the run "crash" fails.
 COMMAND = """#!{python}
 import json, pathlib, sys, time
 base, head, words = sys.argv[2], sys.argv[3], sys.argv[4:]
@@ -98,7 +99,7 @@ class Detection(unittest.TestCase):
         return [str(TOOL), str(self.folder), "--percents", "0,3", "--runs", "3", *more]
 
     def run_tool(self, runs, *more, names=NAMES):
-        """Runs the tool. Returns its exit code, its table and its error output."""
+        """Runs the tool. Returns its exit code, and keeps its table in self.out and its error output in self.err."""
         self.out, self.err = io.StringIO(), io.StringIO()
         with mock.patch.dict(os.environ, self.make_up(runs, names)), \
                 mock.patch.object(sys, "argv", self.words(*more)), \

@@ -25,8 +25,8 @@ sys.path.insert(0, str(ROOT / "tools" / "report"))
 import cpus  # noqa: E402
 
 # A stand-in for `attnkit`. Its rows are the rows in calls.json; --list also prints fma/avx2, a row without a floor.
-# calls.json has the measurements of each row for each call. All later calls get the measurements of the last call in
-# calls.json.
+# calls.json has the measurements of each row for each call. Calls after the last call in
+# calls.json get the measurements of that last call.
 MADE_UP = """#!{python}
 import json, pathlib, re, sys
 option = dict(zip(sys.argv[2:], sys.argv[3:]))
@@ -231,8 +231,8 @@ class Families(FloorsTest):
         self.write(before)
         self.assertEqual(self.raised(zen4), before.replace("zen4=60.0\n", "zen4=81.0\n")
                          .replace("zen4=60.0 e", "zen4=86.4 e"))
-        # With results of all families, each family gets its own column, and the lowest column is the floor for all
-        # other machines.
+        # With results of two families, among them every family with a column, all columns rise. The common floor rises
+        # to what the lowest result allows.
         self.write(before)
         self.assertEqual(self.raised(zen4, emerald), f"{FIRST} 72.0 zen4=81.0\n"
                          f"{SECOND} 76.8 zen4=86.4 emerald_rapids=76.8\n")

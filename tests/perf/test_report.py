@@ -67,8 +67,8 @@ def commit(run):
 
 
 def made_up_run(cpu, run, rows, lots):
-    """Returns the content of the results file of a run. In run 5 the machine is busy, and all rows are
-    disturbed. In run 5, and in all runs of the older machine, each row reaches 20 % less than in the other runs."""
+    """Returns the content of the results file of a run. In run 5 the machine is busy, and all rows but the roofs are
+    disturbed. In run 5, and in all runs of the older machine, these rows reach 20 % less than in the other runs."""
     busy, entries = run == 5, []
     for name, (percent, flops_of_a_byte) in rows.items():
         level = percent * (FALL if name == FELL and run >= FALL_AT else 1) \
@@ -378,14 +378,14 @@ class Browser(WithFolder):
         pixels = png.decode(picture.read_bytes())[..., :3]
         self.assertEqual(pixels.shape, (1200, 1200, 3))
         self.assertGreater(len(np.unique(pixels[::7, ::7].reshape(-1, 3), axis=0)), 10)
-        # The mark of the fall has its colour, lies where the layout says, and is at the right run in the plot.
+        # The mark of the fall has the colour of falls, lies where the layout says, and is at the right run in the plot.
         (x, y, _, length), = look["falls"]
         self.assertLess(y + length, len(pixels))
         triangle = pixels[round(y) - 12:round(y) + 1, round(x) - 6:round(x) + 7]
         self.assertGreater((triangle == FALL_COLOUR).all(axis=-1).sum(), 15)
         fell = next(figure for figure in look["figures"] if figure["words"] == FELL)
         left, _, plot_width, _ = fell["svg"]
-        expected = (44 + (FALL_AT - 0.5) / (RUNS - 1) * (360 - 56)) / 360  # a part of the viewBox, whose width is 360
+        expected = (44 + (FALL_AT - 0.5) / (RUNS - 1) * (360 - 56)) / 360  # a fraction of the viewBox's width of 360
         self.assertAlmostEqual((x - left) / plot_width, expected, delta=0.01)
 
     def test_a_phone(self):

@@ -36,7 +36,7 @@ static const char *shared_library;
 
 /* A copy of the library in this process. */
 struct copy {
-    char folder[64], file[96]; /* empty if the copy is loaded from the original file */
+    char folder[64], file[96]; /* empty if the copy has no file of its own */
     void *library;
     __typeof__(attnkit_attention) *attention;
     __typeof__(attnkit_isa_choose) *choose;

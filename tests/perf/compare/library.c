@@ -15,7 +15,7 @@
 #define WORK 20000
 #endif
 #ifndef STORED
-#define STORED 1.0f /* the first value in the cache */
+#define STORED 1.0f /* the first value in the cache, divided by SCALE */
 #endif
 #ifndef SCALE
 #define SCALE 1.0f /* scale of the values in the cache: a power of two */

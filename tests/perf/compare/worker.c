@@ -23,7 +23,7 @@
 
 enum { COUNT = 1000 };
 
-/* A call and its result. */
+/* The arguments of a call, and the message of the library if it refuses the call. */
 struct toy {
     struct toy_args args;
     const char *problem;
