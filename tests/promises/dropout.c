@@ -126,7 +126,7 @@ static void weights_are_dropped_by_seed_head_position_and_key(void **state)
         }
 }
 
-/* The positions are negative, or need more than 32 bits. */
+/* The positions begin below 0, just below 2^32 or far above 2^32. */
 static void all_48_bits_of_a_position_count(void **state)
 {
     static const int64_t offsets[] = {-30, (INT64_C(1) << 32) - 1, INT64_C(0x123456789abc),
@@ -286,8 +286,8 @@ static void dropout_does_not_change_lse_and_weights_out(void **state)
     }
 }
 
-/* V of one key has a NaN. Nine rows in ten drop this key. They see the key, so their weight of 0
- * times the NaN makes the result NaN. */
+/* V of one key has a NaN. About nine rows in ten drop this key. These rows still see the key, so
+ * their weight of 0 times the NaN makes the result NaN. */
 static void nan_in_a_dropped_v_is_not_lost(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finite values give a finite result, however large they are. A row whose sum overflows binary32 is
- * computed again in binary64, in prefill (many rows), decode (few rows) and calls of few keys. No
- * other bit changes. The tests run on every instruction set, or on the instruction set that the
- * first argument names.
+ * Finite values give a finite result, however large they are. Only calls with dropout, integers or
+ * products of bf16 are exceptions. A row whose sum overflows binary32 is computed again in
+ * binary64, in prefill (many rows), decode (few rows) and calls of few keys. No other bit changes.
+ * The tests run on every instruction set, or on the instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,8 +91,8 @@ static void a_mean_of_the_largest_number_is_finite(void **state)
     }
 }
 
-/* The sums of columns 1 and 4 overflow. With vectors of 8 floats, both columns lie in one vector.
- * With vectors of 4 floats, they lie in two vectors. */
+/* With many keys, the sums of columns 1 and 4 overflow. With vectors of 8 floats, both columns
+ * lie in one vector. With vectors of 4 floats, they lie in two vectors. */
 static void other_columns_keep_their_bits(void **state)
 {
     for (int shape = 0; shape < SHAPES; shape++) {
@@ -116,7 +116,8 @@ static void other_columns_keep_their_bits(void **state)
     }
 }
 
-/* Columns with a NaN or an infinity also have finite values whose sum overflows. */
+/* Every column has 3e38 for all keys, but the first key has an infinity or a NaN in columns 0 to 2.
+ * The sums of the other columns overflow. */
 static void visible_nan_and_infinity_stay(void **state)
 {
     const float specials[] = {INFINITY, -INFINITY, NAN};
@@ -185,8 +186,8 @@ static void dropout_may_leave_the_range(void **state)
     assert_true(infinite > 0);
 }
 
-/* A state over keys whose sums overflow is finite. The result that is computed from this state is
- * also finite. */
+/* Sums of V over the first 1024 keys overflow binary32, but the state over these keys is finite.
+ * The result of the call that continues from this state has the bits of a single call. */
 static void states_are_finite(void **state)
 {
     enum { ROWS = 35 };

@@ -374,8 +374,9 @@ enum { IN_DIM = 70, OUT_DIM = 33, LINEAR_VALUES = MOST_ROWS * OUT_DIM };
 
 _Static_assert((int)LINEAR_VALUES <= (int)ALL_ROWS * (int)VALUE_DIM, "there is room");
 
-/* Runs a linear map whose products, sums and conversions are rounded or subnormal. Writes y to
- * r->out, and embeddings to r->lse.
+/* Packs a matrix, runs a linear map, and looks up rows of an embedding. The products, sums and
+ * conversions are rounded or subnormal. Writes y to r->out, and the rows of the embedding to
+ * r->lse.
  */
 static attnkit_status map_in_mode(int mode, int64_t rows, const char *isa, struct result *r)
 {

@@ -11,11 +11,11 @@
  * format (docs/format.md), and CHANGES.md says why.
  *
  * --isa names an instruction set, a unit, an instruction set without its units (avx512+none) or
- * "reference", and only this one is checked: in an emulator of a whole machine, the reference would
- * take too long. Without --isa, the reference and every instruction set and unit that can run are
- * checked. With --kind, only the cases of one kind are checked. With --every N, only every Nth case
- * of each kind is checked. N must be odd, so that this sample has cases of every sort. With
- * ATTNKIT_TEST_WHOLE in the environment, --every is ignored.
+ * "reference". Only what it names is checked, for example in an emulator of a whole machine, where
+ * the reference would take too long. Without --isa, the reference and every instruction set and
+ * unit that can run are checked. With --kind, only the cases of one kind are checked. With --every
+ * N, only every Nth case of each kind is checked. N must be odd, so that this sample has cases with
+ * even and with odd numbers. With ATTNKIT_TEST_WHOLE in the environment, --every is ignored.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -126,8 +126,8 @@ static bool differs(const struct golden_kind *kind, int number, const char *isa,
     return false;
 }
 
-/* Checks a kind on an instruction set, or on the reference if isa is NULL. Adds the number of cases
- * to *checked and returns how many differ. */
+/* Checks a kind on an instruction set, or on the reference if isa is NULL. Adds the number of
+ * checked cases to *checked. Returns how many of these cases differ. */
 static int check_kind(int k, const char *isa, int *checked)
 {
     const struct golden_kind *const kind = golden[k].kind;
@@ -142,7 +142,7 @@ static int check_kind(int k, const char *isa, int *checked)
     return differ;
 }
 
-/* Checks the cases of every kind, or the sample that --every asks for. */
+/* Checks the cases that --kind and --every select, by default all cases of all kinds. */
 static void has_the_golden_bits(const char *isa)
 {
     int checked = 0, differ = 0;

@@ -488,8 +488,8 @@ static void packed_sequences_have_the_bits_of_each_sequence_alone(void **state)
     sequences_end(&s);
 }
 
-/* The strides leave gaps after rows and after entries. The rows of all entries are then no single
- * matrix, so the library makes a linear map for each entry. */
+/* The strides leave gaps after rows and after entries. The rows of all entries then do not form one
+ * matrix, so the library runs a linear map for each entry. */
 static void strides_change_no_bit(void **state)
 {
     (void)state;

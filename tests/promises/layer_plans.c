@@ -2,9 +2,9 @@
  *
  * Planned layers: a run has the bits of a single call. The tests cover calls with options drawn at
  * random, caches of every storage, packed sequences, and packed weights of every type. Runs have at
- * most as many entries, rows, keys and threads as planned. Some runs use a copy of the plan, new
- * weights of the planned shape, or several threads at once. The tests run on every instruction set,
- * or on the instruction set that the first argument names.
+ * most as many entries, rows, keys and threads as planned. Some runs use a copy of the plan, or new
+ * weights of the planned shape. Several threads also run one plan at the same time. The tests run
+ * on every instruction set, or on the instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -241,8 +241,8 @@ static const int steps[] = {37, 1, 20, 3};
 
 enum { MOST_ROWS = 37 /* the most rows of a step */ };
 
-/* Row i of entry b is at position 2 + 3 b + i. cos and sin are tables for rotations that use
- * tables. */
+/* The position of the first row of each entry, in 32 and in 64 bits (move_to sets them). cos and
+ * sin are for rotations that use tables. */
 struct positions {
     int32_t narrow[SEQUENCES];
     int64_t wide[SEQUENCES];

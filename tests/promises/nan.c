@@ -2,9 +2,9 @@
  *
  * Every NaN that a linear map, an append or an embedding computes has the same bits: 0x7fc00000 in
  * binary32, 0x7e00 in binary16, 0x7fc0 in bfloat16. The calls have NaN of any sign and payload, and
- * infinities, in their inputs. All bits must equal the bits of the reference, or of the scalar
- * kernels, and every NaN must have the bits above. The tests count the NaN, so that a test without
- * a NaN fails.
+ * infinities, in their inputs. The results of linear maps must have the bits of the reference.
+ * The results of appends and embeddings must have the bits of the scalar kernels. Every computed
+ * NaN must have the bits above. The tests count the NaN, so that a test without a NaN fails.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,8 @@ static const char *const type_names[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"
 static const enum type written[TYPES] = {TYPE_F32,  TYPE_F16,  TYPE_BF16, TYPE_I8,
                                          TYPE_Q8_0, TYPE_Q4_0, TYPE_Q5_0};
 
-/* Checks that results of every type from `first` on had NaN. */
+/* Prints how many NaN were counted in results of each of `types` types, from `first` on. Fails the
+ * test if a type had none. */
 static void expect_some(const char *isa, const char *what, enum type first, int types,
                         const int64_t *nans)
 {
@@ -63,7 +64,7 @@ static int64_t count_scales(const char *what, enum type type, const char *blocks
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* The shapes have few rows and many, an in_dim of more than one block, and an out_dim that is no
+/* The shapes have few rows and many, an in_dim of one block or more, and an out_dim that is no
  * multiple of a tile. */
 static const struct linear_shape shapes[] = {
     {1, 64, 70}, {5, 96, 33}, {17, 544, 50}, {40, 1056, 20}, {66, 32, 130}};

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Planned attention: a run has the bits of a single call, for cases drawn at random (drawn.h). Runs
- * have fewer entries, rows, keys and threads than planned, use a copy of the plan, or run on many
- * threads at once. Planning reads no tensor and no array, and a run writes nothing to the plan. The
- * tests run on every instruction set, or on the instruction set that the first argument names.
+ * Planned attention: a run has the bits of a single call, for cases drawn at random (drawn.h). Some
+ * runs have fewer entries, rows, keys or threads than planned, or use a copy of the plan. Several
+ * threads also run one plan at the same time. Planning reads no tensor and no array, and a run
+ * writes nothing to the plan. The tests run on every instruction set, or on the instruction set
+ * that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -483,7 +484,7 @@ static void run_shares(const struct plan *plan, const attnkit_attention_data *da
 }
 
 /* Two or four threads cannot divide the 3 heads equally. With a barrier, they share the three
- * chunks of keys of a head. */
+ * chunks of keys of each head. */
 static void threads_of_the_caller_share_a_run(void **state)
 {
     for (int64_t rows = 1; rows <= 71; rows += 70) {

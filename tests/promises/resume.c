@@ -3,8 +3,9 @@
  * Attention over the keys in parts: each call continues from the state of the call before it. The
  * last call, or one more call without keys, gives the result. The result has the bits of a single
  * call. The cases have few or many rows, with and without a causal mask, and rows that see no key
- * of a part. K and V are binary32, or in a quarter of the cases have other types. The calls run on
- * one or several threads. A case is drawn from its number.
+ * of a part. In three quarters of the cases, K and V are binary32. In the other cases, V is Q8_0 or
+ * bfloat16, and K is binary32, binary16 or bfloat16. The calls run on one or several threads. A
+ * case is drawn from its number.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -203,8 +204,8 @@ static void attend_part(const struct drawn *c, const char *isa, int64_t first, i
     attend(&part.args, isa, c->threads);
 }
 
-/* Runs the keys in random parts of one or more chunks. In half of the cases a call without keys
- * gives the result. */
+/* Attends over the keys in parts of one to three chunks, drawn at random. In half of the cases, a
+ * last call without keys gives the result. */
 static void attend_in_parts(struct drawn *c, const char *isa, float *out, float *lse)
 {
     attnkit_state states[2] = {new_state(c), new_state(c)};
@@ -247,8 +248,8 @@ static void parts_have_the_bits_of_the_whole(void **state)
     }
 }
 
-/* The maximum is the ceiling of a number above -1, and o is a sum of products that underflow. The
- * maximum and o are both zero. Until the state is written, these zeros may be negative. */
+/* The maximum is the ceiling of a number above -1, and the weighted sum of V is a sum of products
+ * that underflow. Both are zero. Until the state is written, these zeros may be negative. */
 static void a_zero_in_a_state_is_positive(void **state)
 {
     const struct isa *isa = *state;
@@ -286,9 +287,10 @@ static void a_zero_in_a_state_is_positive(void **state)
     }
 }
 
-/* Makes one call for all of some causal rows, and one call for each of these rows. All calls
- * continue from the same state, and must write the same bits. The state may have numbers that no
- * call writes. Only the last row sees the NaN in V. */
+/* Makes one call of 35 causal rows, and one call of each of these rows alone. All calls continue
+ * from the same state, and must write the same bits. The state may have numbers that no call
+ * writes. Only the last row sees the NaN in V. *nan_in_o says whether another row has a NaN in its
+ * weighted sum of V. */
 static void go_on_from(const char *isa, float max_in, double sum_in, bool *nan_in_o)
 {
     enum { ROWS = 35 };

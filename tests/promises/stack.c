@@ -108,7 +108,7 @@ struct job {
     const void *args, *data; /* arguments of the call, and of a run of its plan */
     void *plan;
     size_t plan_size;
-    attnkit_exec exec; /* shared by all threads */
+    attnkit_exec exec; /* for the call, the plan and the run */
     attnkit_status status;
     char message[ATTNKIT_MESSAGE_SIZE];
 };
@@ -360,7 +360,7 @@ static const struct calls append_calls = {append_workspace, append_plan_workspac
 
 enum { BATCH = 2, HEADS = 3, LEN = 70, DIM = 96, ROWS = BATCH * HEADS * LEN };
 
-/* The tensors of the appends, linear maps and layers below. */
+/* The tensors of most calls below. */
 static struct {
     float x[ROWS * DIM], y[ROWS * DIM], w[DIM * DIM], scales[ROWS * DIM];
     float cos[LEN * DIM], sin[LEN * DIM], lse[2][ROWS];
@@ -747,7 +747,7 @@ static void layers_with_any_cache_need_64_kb(void **state)
 
 /* --- Choosing an instruction set, and refusals ------------------------------------------------ */
 
-/* Makes calls that succeed and calls that fail, because failing calls format messages. */
+/* Makes two calls that succeed, and one call that fails and therefore formats a message. */
 static void *ask(void *arg)
 {
     struct job *const j = arg;

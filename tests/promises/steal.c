@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Work stealing: threads share the items of a call, and the chunks of keys of an item, if there are
- * fewer heads than threads, or if one thread is slow. The result has the bits of one thread. This
- * holds with a parallel-for, even if it runs tasks in sequence, twice or backwards, and with
- * threads of the caller that meet at a barrier. The shapes have few rows and many, rows that see no
- * key, heads that share pages, and more chunks than there is room for states.
+ * Work stealing: threads take items from the shares of slow threads. They also share the chunks of
+ * keys of an item, for example if there are fewer heads than threads. The result has the bits of
+ * one thread. This holds with a parallel-for, even if it runs tasks in sequence, twice and
+ * backwards, or only the last task. It also holds with threads of the caller, with or without a
+ * barrier. The shapes have few rows and many, rows that see no key, heads that share pages, and
+ * more chunks than there is room for states.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -428,7 +429,8 @@ static void set_strides(attnkit_tensor *t, const attnkit_tensor *as)
     t->data = data;
 }
 
-/* Heads that share pages of virtual memory stay together, even chunk by chunk. */
+/* Heads that share pages of virtual memory stay together, even if their keys are split into
+ * chunks. */
 static void heads_that_go_together_are_split(void **state)
 {
     static const struct shape shape = {1, 4, 2, 1, 6000, 16, 16, false, false};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of appends: rows of each type are appended to a cache of each type, rotated by
- * tables or angles, into rows, tiles and pages. Other cases rotate rows in place. The hash covers
- * the bytes of each row, in the order of its elements, and its scales.
+ * Golden cases of appends: rows of each type are appended to a cache of each type, into rows, tiles
+ * and pages. They are rotated by tables, rotated by angles, or not rotated. Other cases rotate rows
+ * in place. The hash covers the bytes of each row, in the order of its elements, and its scales.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -153,7 +153,7 @@ static int64_t pages_each(const struct append *a)
     return (a->capacity + a->page_size - 1) / a->page_size;
 }
 
-/* Returns how many rows of a head there is room for, in the cache or in a page. In tiles, this
+/* Returns the number of rows for which a head has memory, in the cache or in a page. In tiles, this
  * number is rounded up to whole tiles. */
 static int64_t room_of(const struct append *a)
 {

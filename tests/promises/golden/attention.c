@@ -329,7 +329,7 @@ static void describe_bias_scales(int number, struct golden_attention *w)
 
 /* --- Cells ------------------------------------------------------------------------------------ */
 
-/* Describes a call whose keys lie in cells. Half of the cases have masks and score mods. Cells
+/* Describes a call whose keys lie in cells. Half of the cases also draw masks and score mods. Cells
  * allow only the layouts 0 (head-major), 1 (token-major) and 5 (packed query rows) of
  * draw_layout. */
 static void describe_cells(int number, struct golden_attention *w)
@@ -364,7 +364,7 @@ struct ways {
 enum { CELL_WAYS = 2 };
 
 /* Describes a call that multiplies K and V of the given types as integers. The number chooses one
- * of the ways. Half of the cases have masks and score mods. */
+ * of the ways. Half of the cases also draw masks and score mods. */
 static void describe_integers_of(int number, attnkit_type k, attnkit_type v, struct ways ways,
                                  uint64_t seed, struct golden_attention *w)
 {
@@ -393,7 +393,8 @@ static void describe_integers(int number, struct golden_attention *w)
     describe_integers_of(number, ATTNKIT_Q8_0, ATTNKIT_Q8_0, ways, 31, w);
 }
 
-/* Describes a call with K, V or both of ATTNKIT_I8, and the other one of ATTNKIT_Q8_0. */
+/* Describes a call with K and V of ATTNKIT_I8, or with one of them of ATTNKIT_I8 and the other of
+ * ATTNKIT_Q8_0. */
 static void describe_integers_i8(int number, struct golden_attention *w)
 {
     static const int layouts[] = {0, 1, 2, 3, 4, 5, 6, 8, 0, 5};
@@ -406,7 +407,7 @@ static void describe_integers_i8(int number, struct golden_attention *w)
 /* --- Products of bf16 ------------------------------------------------------------------------- */
 
 /* Describes a call that multiplies bf16 in groups, with weights of one or two bf16. The cases go
- * through all layouts without tiles, and through cells. Half of the cases have masks and score
+ * through all layouts without tiles, and through cells. Half of the cases also draw masks and score
  * mods. */
 static void describe_products(int number, struct golden_attention *w)
 {

@@ -101,7 +101,7 @@ static void make_packed(struct golden_call *c)
 
 /* --- Cells ------------------------------------------------------------------------------------ */
 
-/* Returns which key, in the order of the keys, lies in a cell. With a step of 1 the cells are a
+/* Returns the place of a cell's key in the order of the keys. With a step of 1, the cells are a
  * ring that begins at key `turn`. With any other step, the keys are permuted. A step and `cells`
  * have no common divisor except 1. */
 static int64_t place_of(int64_t cell, int64_t cells, int64_t turn, int64_t step)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of plain attention in binary32: every head_dim up to 130, lengths around the borders
- * of tiles, blocks and chunks, strides of every sort. Each case also runs with every row next to an
- * unmapped page.
+ * Golden cases of plain attention in binary32: every head_dim up to 130 and four larger ones,
+ * lengths around the borders of tiles and blocks, a length of two chunks, strides of every sort. On
+ * an instruction set, each case also runs with every row next to an unmapped page.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,8 +63,8 @@ static struct axes old_axes(void)
     };
 }
 
-/* Returns a case. Cases are drawn in order, so that each case has pairs of values that the earlier
- * cases do not have. */
+/* Returns a case. The first call draws all cases, because a case depends on the cases before it: it
+ * is drawn to have many pairs of values that these cases do not have. */
 static const struct test_case *case_of(int number)
 {
     static struct cases cases;

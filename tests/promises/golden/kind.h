@@ -28,7 +28,7 @@ struct golden_kind {
      * Fails the test on any status but ATTNKIT_OK. */
     uint64_t (*hash)(const struct golden_kind *kind, int number, int way, const char *isa);
 
-    /* Prints the case on one line, as a TAP comment. */
+    /* Prints the case on one or two lines, as TAP comments. */
     void (*print)(const struct golden_kind *kind, int number);
 
     /* Describes a case. Only the kinds of attention.c have this function. */

@@ -25,9 +25,9 @@ enum { MOST_PARTS = 17 };
 enum numbers {
     USUAL,
     APART,   /* lse so far apart that factors are 0 */
-    LARGE,   /* lse of any size */
-    EXTREME, /* lse at the ends of its range */
-    ABSENT,  /* half of the parts are absent */
+    LARGE,   /* lse up to 2e4 in magnitude */
+    EXTREME, /* zeros, the ends of the range of lse and other special lse; tiny out */
+    ABSENT,  /* in each row, about half of the parts are absent */
     SPECIAL, /* NaN and infinities in out and lse */
     NUMBERS,
 };

@@ -28,8 +28,8 @@ static int64_t entries_of(const struct golden_call *c)
     return c->what.packed_kv ? 1 : c->what.batch;
 }
 
-/* Returns how many rows of a head there is room for, in the tensor or in a page. In tiles, this
- * number is rounded up to whole tiles. */
+/* Returns the number of rows for which a head has memory, in the tensor or in a page. In tiles,
+ * this number is rounded up to whole tiles. */
 static int64_t room_of(const struct plane *p)
 {
     const struct golden_attention *const what = &p->call->what;
