@@ -171,7 +171,7 @@ def check_loops(isa, folder):
 
 
 def figures(outputs):
-    """Prints the lines of the tests' outputs that are most interesting for a reader."""
+    """Prints the lines of the tests' outputs that a reader most wants to see."""
     for text in outputs.values():
         wanted = r"cases, \d+ differ|worst E of all|worst error / bound|built without SLEEF|tests passed|: error"
         for line in re.findall(rf"^# (.*(?:{wanted}).*)$", text, re.M):
@@ -652,7 +652,7 @@ def job_of(name, suite):
 
 
 def add_up(job, outcome):
-    """Adds the counts of a suite to the totals, so that later suites see them."""
+    """Adds the counts of a suite to the totals. Later suites see in `ran_where` what this suite has tested."""
     global passed
     if not outcome.value:
         failed.append(f"{job.name}: its process ended early")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs jobs in parallel, each in its own process. Their output appears in the order of the jobs, as if they ran one
-after the other. The outcome of a job is its return value, and the wall and processor seconds of the job and of the
-processes that it started."""
+after the other. The outcome of a job is its return value, its wall seconds, and the processor seconds of the job and of
+the processes that it started."""
 
 import multiprocessing
 import os
@@ -18,7 +18,7 @@ LOOK_EVERY = 0.2  # seconds between two checks for new output
 # starts; alone: whether no other job may run at the same time.
 Job = namedtuple("Job", "name work after alone", defaults=((), False))
 
-# value: the return value of `work`, None if the process ended before it returned.
+# value: the return value of `work`, or None if `work` raised an exception or its process ended early.
 Outcome = namedtuple("Outcome", "value wall processor")
 
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests which keys a row sees. There is a test for each item of the section Visibility of
- * docs/semantics.md. The tests run on every instruction set, or on the instruction set that the
- * first argument names. Every score is 0 and V is the unit matrix. So the result of a row that sees
- * n keys is exactly 1 / n in the column of each of these keys, and 0 in all other columns.
+ * docs/semantics.md. The tests run on every instruction set that can run here, or on the
+ * instruction set that the first argument names. In all tests but the last two, the score of each
+ * seen key is 0 and V is the unit matrix. So the result of a row that sees n keys is exactly 1 / n
+ * in the column of each of these keys, and 0 in all other columns. In the last two tests no row
+ * sees a key.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +48,8 @@ static bool is_close(double x, double y)
     return fabs(x - y) <= 4e-7 * (1.0 + fabs(y));
 }
 
-/* Returns whether the result of a row is the mean of V over the keys that the row should see. */
+/* Returns whether the result of a row is the mean of V over the keys that the row should see, and
+ * the lse of the row is right. */
 static bool is_right(const struct call *c, struct at at, const bool *expected)
 {
     const float *const out = call_out(c, at);
@@ -300,8 +303,8 @@ static void the_largest_window_is_all_keys(void **state)
     check_sizes(*state, set_huge_window, sees_all);
 }
 
-/* The rows have the least possible positions. A window of INT64_MAX keys to the right just reaches
- * the first keys. */
+/* The rows have nearly the least positions. For row i, a window of INT64_MAX keys to the right ends
+ * at key i - 1 in entry 0, and at key i + 4 in entry 1. */
 static void set_largest_right(struct call *c)
 {
     static const int64_t offsets[] = {INT64_MIN, INT64_MIN + 5};
@@ -320,8 +323,8 @@ static void right_of_the_largest_number_is_a_bound(void **state)
     check_sizes(*state, set_largest_right, sees_first_keys);
 }
 
-/* The rows have nearly the largest positions. A window of INT64_MAX - 72 keys to the left just
- * reaches the keys. */
+/* The rows have nearly the largest positions. For row i, a window of INT64_MAX - 72 keys to the
+ * left begins at key i + 2 in entry 0, and at key i - 3 in entry 1. */
 static void set_largest_left(struct call *c)
 {
     static const int64_t offsets[] = {INT64_MAX - 70, INT64_MAX - 75};
@@ -462,7 +465,7 @@ static void key_j_is_bit_j_mod_8_of_byte_j_div_8(void **state)
         }
 }
 
-/* The masks of these tests: bytes, bits, or a bias of f32. */
+/* The masks of the next tests: bytes, bits, or a bias of f32. */
 enum tensor { BYTE_MASK, BIT_MASK, BIAS_MASK, TENSORS };
 
 static attnkit_tensor *tensor_of(struct call *c, enum tensor tensor)
@@ -524,7 +527,7 @@ static void keys_after_the_columns_of_a_mask_are_masked(void **state)
             }
 }
 
-/* The bits of the last byte beyond the 11 columns are set. */
+/* The mask has 11 columns. All bits of its two bytes are set, also the 5 bits after the columns. */
 static void bits_after_the_columns_mean_nothing(void **state)
 {
     for (int64_t rows = 1; rows <= 33; rows += 32) {
@@ -704,8 +707,8 @@ static void any_two_kinds_show_the_intersection(void **state)
             }
 }
 
-/* Begins with each kind in turn, adds the other kinds one by one, and checks calls after each
- * addition. Leaves out a kind whose field another kind has taken. */
+/* Begins with each kind in turn and adds the other kinds one by one. Leaves out a kind whose field
+ * another kind has taken. Checks calls with the first kind alone, and after each addition. */
 static void any_kinds_together_show_the_intersection(void **state)
 {
     for (int first = 0; first < KINDS; first++) {

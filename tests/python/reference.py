@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The references of the package's tests: attention in float64 by NumPy, and the same call to the build's C library by
-ctypes."""
+"""The references of the package's tests: attention in float64 by NumPy, and attention by the C library of the build,
+which is called by ctypes."""
 
 import ctypes
 import os
@@ -26,7 +26,7 @@ def repeated(x, heads):
 
 
 def oracle(q, k, v, seen=None, bias=0.0, scale=None, softcap=None, sinks=None):
-    """Returns out and lse in float64. The boolean array `seen` and `bias` broadcast to the shape of the scores."""
+    """Returns out and lse in float64. `seen` (booleans) and `bias` broadcast to the shape of the scores."""
     heads = q.shape[-3]
     q, k, v = q.astype(np.float64), repeated(k, heads), repeated(v, heads)
     x = q @ k.swapaxes(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)

@@ -25,15 +25,15 @@ POSITIONS, KEYS = np.arange(L)[:, None], np.arange(K)[None]
 
 
 class Attention(unittest.TestCase):
-    """Tests each option alone, and many options together."""
+    """Tests options alone, and many options together."""
 
     def same_bits(self, ours, theirs):
         self.assertEqual(ours.shape, theirs.shape)
         self.assertEqual(ours.tobytes(), theirs.tobytes())
 
     def check(self, options, fields, expected, flags=0, **more):
-        """Makes a call with the Python options `options`. It must have the bits of the C call with the fields `fields`,
-        and be close to the oracle with the options `expected`."""
+        """Makes a call with the Python options `options`. Its result must have the bits of the C call with the fields
+        `fields`, and be close to the result of the oracle with the options `expected`."""
         q, k, v = inputs()
         out, lse = attnkit.attention(q, k, v, return_lse=True, **options)
         wanted, wanted_lse = oracle(q, k, v, **expected)

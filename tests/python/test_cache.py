@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that attention with KVCache and State has the bits of attention over all keys at once. In every type, all
-layouts of a cache give the same bits."""
+"""Tests that attention with KVCache and State has the bits of attention over all keys at once. All layouts that a
+cache of a type can have give the same bits."""
 
 import unittest
 
@@ -60,8 +60,8 @@ class KVCache(unittest.TestCase):
         self.assertEqual(small, B * G * K * (D + E) // 32 * 18)
 
     def test_integers(self):
-        """With integers=True the result has the same bits in every layout, in one call and row by row. It is near the
-        result with integers=False."""
+        """With integers=True the result has the same bits in every layout. The last row has the same bits in a call of
+        its own. The result is near the result with integers=False."""
         for name in ("int8", "q8_0"):
             results = set()
             for layout in layouts():

@@ -304,7 +304,7 @@ class Refused(unittest.TestCase):
         self.assertEqual(both[:2].tobytes(), Q.tobytes())
 
     def test_out_of_other_functions(self):
-        """An out that is read-only, or overlaps an input, is refused everywhere."""
+        """Functions other than attention() also refuse an out that is read-only or overlaps an input."""
         q, rows, x, w = Q.copy(), drawn(1, 6, 4, 64), drawn(2, 5, 64), drawn(3, 64, 64)
         cache = attnkit.KVCache(2, 2, 40, 64)
         cache.append(K, V)

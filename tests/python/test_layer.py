@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that linear and Layer agree with float64 within a bound, and that a layer has the bits of its parts. Layers are
-made from the state dicts of models."""
+"""Tests that linear and Layer agree with float64 within a bound, and that a layer has the bits of its parts. The
+weights have the names that state dicts of models give them."""
 
 import tempfile
 import unittest
@@ -25,7 +25,7 @@ def weights(scale=0.1, dtype=np.float32):
 
 
 def turned(x, positions, base=10000.0):
-    """Applies Llama's RoPE in float64 to [batch, heads, rows, D]."""
+    """Applies Llama's RoPE to x of the shape [batch, heads, rows, D], in float64."""
     angles = positions[:, None] / base ** (np.arange(D // 2) * 2 / D)
     x0, x1 = x[..., :D // 2], x[..., D // 2:]
     return np.concatenate([x0 * np.cos(angles) - x1 * np.sin(angles), x1 * np.cos(angles) + x0 * np.sin(angles)], -1)

@@ -26,7 +26,7 @@ def inputs():
 
 
 def bits(*arrays):
-    """Returns arrays of bfloat16 as ctypes takes them."""
+    """Returns arrays of bfloat16 as arrays of uint16, the form that library_attention takes."""
     return [np.ascontiguousarray(array).view(np.uint16) for array in arrays]
 
 
@@ -153,8 +153,8 @@ class Units(unittest.TestCase):
             self.assertLessEqual(unit["can_run"], unit["built"])
 
     def test_enable(self):
-        """A unit that can run is enabled. Any other unit raises an exception, but avx512+amx is left to test_amx. No
-        bit changes, even in a thread that has made calls before."""
+        """enable takes a unit that can run, and raises an exception for any other unit. If avx512+amx cannot run, only
+        test_amx tries it. No bit changes, even in a thread that has made calls before."""
         q, k, v = inputs()
         wanted = attnkit.attention(q, k, v, bf16_products=True).tobytes()
         units = [(unit["name"], unit["can_run"]) for unit in attnkit.info()["units"]]

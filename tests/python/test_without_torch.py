@@ -21,7 +21,8 @@ def said(before="", path=None, module="torch"):
 
 
 class WithoutTorch(unittest.TestCase):
-    """Imports attnkit.torch with torch hidden, and with stand-ins for other versions of torch."""
+    """Imports attnkit.torch, or attnkit.transformers, with torch hidden. Also imports attnkit.torch with stand-ins for
+    other builds of torch."""
 
     def test_missing(self):
         self.assertEqual(said("sys.modules['torch'] = None"), "attnkit.torch needs PyTorch: pip install torch")
@@ -42,7 +43,7 @@ class WithoutTorch(unittest.TestCase):
         self.assertEqual(said(path=self.stand_in("")), "attnkit.torch needs PyTorch 2.11 or newer; this is 2.3.1")
 
     def test_another_build(self):
-        """A torch whose library is elsewhere, or was not loaded."""
+        """A torch that has not loaded libtorch_cpu from its own folder."""
         text = said(path=self.stand_in("def restore_flash_attention_impl(): pass"))
         self.assertRegex(text, r"^attnkit.torch does not fit PyTorch 2.3.1: torch has not loaded .*libtorch_cpu")
 

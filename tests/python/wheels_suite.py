@@ -5,8 +5,8 @@ of Python that the wheel serves, in a new environment. Prints TAP.
 
     tests/python/wheels_suite.py BUILD
 
-BUILD is a build of the library, as for suite.py. Versions of Python that this machine lacks are skipped, except 3.9 to
-3.12, which tools/wheels.py builds with."""
+BUILD is a build of the library, as for suite.py. Python 3.9 to 3.12 must be there, because tools/wheels.py builds with
+them. Later versions that this machine lacks are skipped."""
 
 import os
 import shutil

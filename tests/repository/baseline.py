@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks the instructions in the objects of the static library. Code outside the folders of instruction sets may run
-before the CPU has been checked, so it must keep to baseline x86-64. The folders of instruction sets and units must not
-use instructions that belong to some other sets and units (FORBIDDEN).
+before the CPU has been checked, so it must keep to baseline x86-64. FORBIDDEN says which instructions the folder of an
+instruction set or unit must not use.
 
     tests/repository/baseline.py BUILD_FOLDER
 """
@@ -16,8 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 # Instructions beyond baseline x86-64, which only the folders of avx2, avx512 and their units may use: SSE3 to SSE4.2,
-# AMX, all VEX and EVEX instructions (the mnemonic begins with v, or belongs to BMI), and instructions on mask
-# registers. xgetbv is allowed, because the library uses it only after CPUID has reported it.
+# lzcnt, movbe, AMX, all VEX and EVEX instructions (the mnemonic begins with v, or belongs to BMI), and instructions on
+# mask registers. xgetbv is allowed, because the library uses it only after CPUID has reported it.
 SSE3_TO_SSE42 = ("addsubp[sd] haddp[sd] hsubp[sd] lddqu movddup movs[hl]dup pabs[bwd] palignr "
                  "ph(?:add|sub)s?[wd] pmaddubsw pmulhrsw pshufb psign[bwd] blendv?p[sd] dpp[sd] "
                  "extractps insertps movntdqa mpsadbw packusdw pblend(?:vb|w) pcmpeqq pcmp[ei]str[im] "

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Installs a build into an empty folder and uses it as a user would. The script compiles the example of the README and,
-if there is a C++ compiler, the C++ example. It compiles with the flags of pkg-config, and links the shared and the
-static library.
+if there is a C++ compiler, the C++ example. It compiles with the flags of pkg-config, and links once with the shared
+and once with the static library.
 
     tests/repository/installed.py BUILD_FOLDER MESON
 """

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that every file of the tree keeps to .editorconfig: line lengths, spaces at the end of lines, tabs, and the
-end of the file. Rows of Markdown tables may have any length, and so may lines with links or hashes that cannot be
-broken. No file has conflict markers of git. C and C++ files must have the format of clang-format 14, if it is
-installed.
+"""Checks that every file of the tree, except files that match EXEMPT, keeps to .editorconfig: line lengths, spaces at
+the end of lines, tabs, and the end of the file. Rows of Markdown tables may have any length, and so may lines with
+links or hashes that cannot be broken. No file may have conflict markers of git. C and C++ files must have the format of
+clang-format 14, if it is installed.
 
     tests/repository/lines.py
 """
@@ -27,7 +27,8 @@ WORD = 70  # a line may be longer if it has at least this many characters withou
 
 
 def files_of_tree():
-    """Returns the files of the git repository. Ends the program if the tree has no repository, as in an export."""
+    """Returns the files of the git repository that are not exempt. Ends the program if the tree has no repository, as
+    in an export."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, text=True, capture_output=True)
     if listed.returncode != 0:
         print("no git repository to say which files belong to the project")

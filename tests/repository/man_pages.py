@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that each word of a command's help is on its man page, in the same order, and that each option begins an item
-there. mandoc or groff must have no warning about a page.
+"""Checks that the man page of a command has each paragraph of the command's help, word for word, and that each option
+begins an item there. mandoc or groff must have no warning about a page.
 
     tests/repository/man_pages.py COMMAND PAGE.1...
 """

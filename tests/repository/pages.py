@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the pages of the tree, without the network. Each link must lead to an existing file and heading, and each term
-of docs/glossary.md must have only one spelling.
+"""Checks the pages of the tree, without the network. A link into the tree must lead to an existing file and, if it
+names a heading, to an existing heading. Each term of several words in docs/glossary.md must have only one spelling.
 
     tests/repository/pages.py
 """
@@ -38,7 +38,7 @@ def anchors(text):
 
 
 def dead_links(page, text):
-    # Links in code do not count. Lines of code are replaced by blank lines, so that line numbers stay right.
+    # Links in code do not count. Code is replaced by blanks but keeps its newlines, so that line numbers stay right.
     text = CODE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
     for match in LINK.finditer(text):
         target, _, anchor = match[1].partition("#")

@@ -125,7 +125,7 @@ def wrong_growth(structs, first):
 
 
 def wrong_table(structs, first):
-    """Returns the structs that have no row in the table of tests/api/versions.c, or a row with another field than the
+    """Returns the structs with a size field that lack a row in the table of tests/api/versions.c. The row must name the
     last field of the struct's first version."""
     table = (ROOT / "tests" / "api" / "versions.c").read_text()
     lasts = {struct: first.get(struct, fields)[-1][1] for struct, fields in structs.items()}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The values of elements in block types of less than a byte per element, and in 8-bit floating
- * point. They are computed in binary64 from tables of the formats, without code of the library. The
- * file also makes rows of these types, even of types that the library does not write.
+ * point. The values are computed in binary64, without code of the library. The file also makes rows
+ * of these types, even of types that the library does not write.
  */
 #ifndef ATTNKIT_TEST_BLOCKS_H
 #define ATTNKIT_TEST_BLOCKS_H
@@ -28,7 +28,7 @@ enum { BLOCK_FORMATS = 7 };
 
 extern const struct block_format block_formats[BLOCK_FORMATS];
 
-/* Returns the format of a type with less than a byte per element. */
+/* Returns the format of a type with less than a byte per element, or NULL for another type. */
 const struct block_format *block_format_of(enum type type);
 
 /* block_bits returns the bits of integer i. block_integer returns the number that these bits stand
@@ -43,14 +43,16 @@ float block_element(const struct block_format *f, const char *block, int i);
 
 float e4m3_value(uint8_t byte);
 
-/* Stores a row of any type as the library would. For types that the library does not write, all
- * numbers must be finite. The scale of a block or group then follows from its number of largest
- * magnitude, or, in types with a minimum, from its smallest and its largest number. Each element is
- * the stored number that is nearest to x.
+/* Stores a row of any type. A type that the library writes is stored by the library's scalar code.
+ * For any other type, all numbers must be finite. The scale of a block or group then follows from
+ * its number of largest magnitude or, in types with a minimum, from its smallest and its largest
+ * number. Each element of x is stored as the nearest number that the type has with this scale and
+ * minimum.
  */
 void store_row(enum type type, const float *x, int64_t n, int64_t group, void *row, float *scales);
 
-/* Sets the scale and the minimum, if the type has one, of each block of a row. */
+/* Sets the scale of each block of a row, and its minimum if the type has one. The bits of each come
+ * from a call of next(arg). Does nothing for a type that is not in block_formats. */
 void block_put_halves(enum type type, void *row, int64_t n, uint16_t (*next)(void *arg), void *arg);
 
 #endif

@@ -191,7 +191,7 @@ static void append(const attnkit_append_args *args)
         fail_msg("%s", message);
 }
 
-/* Copies K or V to new memory. Elements without a key are NaN. */
+/* Copies K or V to new memory. Elements that belong to no key become NaN. */
 static void store(struct call *c, attnkit_tensor *t, const float *src, int64_t dim, bool tiled)
 {
     const attnkit_attention_args *const a = &c->args;

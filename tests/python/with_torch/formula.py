@@ -31,8 +31,8 @@ def formula(q, k, v, **options):
 
 
 def leaves_for(function, *tensors):
-    """Returns copies of the tensors. The copies need gradients. For the formula, the copies and their gradients are
-    float64."""
+    """Returns a copy of each tensor. The copies require gradients. If `function` is `formula`, the copies and their
+    gradients are float64."""
     tensors = [tensor.double() if function is formula else tensor for tensor in tensors]
     return [tensor.detach().clone().requires_grad_() for tensor in tensors]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints what a tiny call costs, and how long larger calls take, by PyTorch's own function and by attnkit's ways into
-PyTorch. All ways take turns in one run, on one thread. Each figure is the time of a call, averaged over the calls of
-the fastest turn.
+PyTorch. The ways to make a call take turns, on one thread. Each figure is the time of a call, averaged over the calls
+of the fastest turn. The tiny call outside of inference_mode is measured alone.
 
     tests/python/with_torch/speed.py
 """

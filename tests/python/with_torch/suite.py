@@ -5,8 +5,8 @@ counts of PyTorch's own samples, and the speed of calls.
 
     tests/python/with_torch/suite.py
 
-tests/interop/pytorch/compare.py makes the virtual environment with PyTorch, in the first run. The package
-and compiled programs are kept in build-torch/ of the tree.
+tests/interop/pytorch/compare.py makes the virtual environment with PyTorch, in the first run. The package and compiled
+programs are kept in build-torch/ of the tree.
 """
 
 import os

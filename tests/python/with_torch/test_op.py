@@ -113,8 +113,8 @@ class SameBits(unittest.TestCase):
             self.assertTrue(torch.equal(lse, torch.full((batch, 4, q_len), -torch.inf)))
 
     def test_the_signature_of_torch(self):
-        """Covers calls that do not reach attnkit through activate(): with a value_dim other than head_dim, and with few
-        or many dimensions."""
+        """Also makes calls that do not reach attnkit through activate(): with a value_dim other than head_dim, and with
+        few or many dimensions."""
         ours = attnkit.torch.scaled_dot_product_attention
         q, k, v = drawn_qkv()
         seen = drawn(4, 5, 7) < 0.6

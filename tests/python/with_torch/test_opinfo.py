@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the samples of PyTorch's own tests: all calls of scaled_dot_product_attention without dropout in PyTorch's
-OpInfo database, in float32, bfloat16 and float16. Results must keep to the tolerances of the database. The error of a
-gradient may be at most a little more than twice the error of PyTorch's gradient. Each sample runs on attnkit twice: by
-the registry, and by attnkit.torch.scaled_dot_product_attention. The counts of samples are printed."""
+"""Runs the samples of PyTorch's own tests: all calls of scaled_dot_product_attention and of its op for the CPU, without
+dropout, in PyTorch's OpInfo database, in float32, bfloat16 and float16. Results must keep to the tolerances of the
+database. The error of a gradient may be at most a little more than twice the error of PyTorch's gradient. Each sample
+runs twice: by PyTorch's function while attnkit is active in the registry, and by
+attnkit.torch.scaled_dot_product_attention. The first run reaches attnkit only for some samples. The counts of samples
+are printed."""
 
 import unittest
 

@@ -34,8 +34,8 @@ class Reached(unittest.TestCase):
     """Calls that attnkit computes."""
 
     def check(self, dtype, kv_heads, options):
-        """Checks that the result and each gradient have at most twice the error of PyTorch's functions, or at most an
-        error of 8 roundings."""
+        """Checks that the result and each gradient have at most twice the error of PyTorch's functions, or at most 8
+        epsilons of the type, relative to the largest element."""
         q, k, v = drawn_qkv(dtype, kv_heads=kv_heads)
         wanted = with_gradients(formula, q, k, v, enable_gqa=True, **options)
         theirs = with_gradients(sdpa, q, k, v, enable_gqa=True, **options)
@@ -114,8 +114,8 @@ class Reached(unittest.TestCase):
             self.assertEqual((out.dtype, count), (torch.bfloat16, 1))
 
     def test_modules(self):
-        """MultiheadAttention without weights runs on attnkit in training or with gradients. So do layers that contain
-        it."""
+        """MultiheadAttention that returns no weights (need_weights=False) runs on attnkit in training or with
+        gradients. So do layers that contain it."""
         layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
         x = drawn(1, 2, 9, 32)
         theirs = layer(x)
