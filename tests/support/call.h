@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small call of dense f32 tensors of random numbers, whose result a test can compute itself. Its
- * strides are explicit, so that a test can change a single stride. The file also has a main
- * function for tests, which runs each test on each instruction set.
+ * A small call on dense f32 tensors of random numbers. A test can compute the result of the call
+ * itself. The strides are explicit, so that a test can change a single stride. The file also has a
+ * main function for tests, which runs each test on each instruction set.
  */
 #ifndef ATTNKIT_TEST_CALL_H
 #define ATTNKIT_TEST_CALL_H
@@ -54,8 +54,8 @@ void call_set_positions(struct call *c);
 /* Asks for weights of a kind, and returns the memory that will hold them. */
 float *call_set_weights(struct call *c, attnkit_weights_kind kind);
 
-/* Stores K in tiles if `tiled`, and K and V in pages of page_size keys, or without pages if
- * page_size is 0. */
+/* Stores K and V of the call anew, K in tiles if `tiled`. K and V then lie in pages of page_size
+ * keys. If page_size is 0, they have no pages. */
 void call_store(struct call *c, bool tiled, int64_t page_size);
 
 /* Runs the call on an instruction set. Fails the test on any status but ATTNKIT_OK. */
@@ -82,9 +82,9 @@ float float_of_bits(uint32_t bits);
 struct CMUnitTest;
 
 /* Runs every test once for each instruction set that can run here, or only for the instruction set
- * that the first argument names. A sampled run leaves out the scalar kernels if
- * the library has other kernels, too (sample.h). The test's state is the name of the instruction
- * set. */
+ * that the first argument names. If the library also has other kernels than the scalar kernels, a
+ * sampled run (sample.h) leaves out the scalar kernels. A test gets the name of the instruction set
+ * as its state. */
 int promises_main(const char *program, const struct CMUnitTest *promises, int count, int argc,
                   char **argv);
 

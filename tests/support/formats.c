@@ -90,7 +90,7 @@ bool is_narrowed_row(enum type type, const float *expected, const char *row, int
 
 /* --- Rows ------------------------------------------------------------------------------------ */
 
-/* Multiplies a byte by a scale. The product is exact in binary64, so it is rounded once. */
+/* Multiplies a byte by a scale. The product is exact in binary64. Only the result is rounded. */
 static float scaled(int8_t byte, float scale)
 {
     return (float)((double)byte * (double)scale);
@@ -106,7 +106,8 @@ static float half_at(const struct format *f, const char *bytes)
     return x;
 }
 
-/* Returns the scale of element i, or 1 if the type has no scales. */
+/* Returns the scale by which element() multiplies element i. Returns 1 for the types in which
+ * element() takes no scale. */
 static float scale_of(enum type type, const char *row, const float *scales, int64_t group,
                       int64_t i)
 {

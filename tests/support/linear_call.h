@@ -22,7 +22,8 @@ enum numbers {
 struct linear_kind {
     attnkit_type x_type, w_type, packed_type, y_type;
     bool bias;
-    enum layout_kind layout; /* of x, w and y; PADDED instead if a row exceeds SLOT_BYTES */
+    enum layout_kind layout; /* of x, w and y; if a row exceeds SLOT_BYTES, PADDED replaces
+                              * BEFORE_GUARD and AFTER_GUARD */
     enum numbers numbers;
     bool integers; /* ATTNKIT_INTEGERS; packed_type is ATTNKIT_Q8_0 */
 };
@@ -31,8 +32,8 @@ struct linear_shape {
     int64_t rows, in_dim, out_dim;
 };
 
-/* A linear map and its memory. If its rows lie before or after unmapped pages, so do `packed` and
- * `bias`. */
+/* A linear map and its memory. `packed` and `bias` lie after an unmapped page if the layout is
+ * AFTER_GUARD. In all other layouts, they lie before an unmapped page. */
 struct linear_call {
     attnkit_pack_args pack;
     attnkit_linear_args args;
@@ -51,10 +52,11 @@ struct linear_call *linear_call_new(const struct linear_kind *kind, struct linea
                                     uint64_t seed);
 void linear_call_free(struct linear_call *c);
 
-/* Pack the matrix and run the map, by the public calls, or by runner.kernels on one thread. With 2
- * threads a parallel-for runs the tasks twice and backwards. With more threads, each thread makes
- * its own call, and the last thread runs first. The workspace has exactly the bytes that the
- * library asks for. Both functions fail the test on any status but ATTNKIT_OK. */
+/* linear_call_pack packs the matrix, and linear_call_run runs the map: by the public calls, or by
+ * runner.kernels on one thread. With 2 threads, a parallel-for runs the tasks twice and backwards.
+ * With more threads, each thread makes its own call, and the last thread runs first. The workspace
+ * has exactly the bytes that the library asks for. Both functions fail the test on any status but
+ * ATTNKIT_OK. */
 void linear_call_pack(const struct linear_call *c, struct runner runner);
 void linear_call_run(const struct linear_call *c, struct runner runner);
 

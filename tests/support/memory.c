@@ -51,8 +51,8 @@ static void protect(int first, int count, bool usable)
 char *memory_slots(int first, int count)
 {
     if (!slots) {
-        /* The region is one stride larger than the slots, because its first page is the guard
-         * before the first slot. */
+        /* The first page of the region is the guard before the first slot. The region has one more
+         * stride than there are slots, to make room for this page. */
         slots = mmap(NULL, (size_t)SLOT_STRIDE * (MAX_SLOTS + 1), PROT_NONE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (slots == MAP_FAILED)

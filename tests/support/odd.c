@@ -20,8 +20,9 @@ uint32_t odd_bits(uint64_t *random)
     return sign | 0x7f800000 | fraction;
 }
 
-/* Returns an infinity or NaN of 16 bits, of which `fraction_bits` are the fraction. It has the sign
- * and the upper fraction bits of a number that odd_bits returns. A NaN stays a NaN. */
+/* Returns an infinity or NaN of 16 bits. The lowest `fraction_bits` bits are the fraction. The
+ * number has the sign and the upper fraction bits of a number that odd_bits returns. A NaN stays a
+ * NaN. */
 static uint16_t odd_half(int fraction_bits, uint64_t *random)
 {
     const uint32_t bits = odd_bits(random), fraction = (bits & 0x7fffff) >> (23 - fraction_bits);

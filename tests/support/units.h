@@ -21,8 +21,8 @@ static inline void enable_units(void)
     }
 }
 
-/* Returns the name of the instruction set with this index, such that a call uses none of its
- * units. */
+/* Returns a name of the instruction set with this index. A call that gets this name uses no unit of
+ * the instruction set. */
 static inline const char *name_without_units(int isa)
 {
     enum { MOST_ISAS = 8, LONGEST = 24 };

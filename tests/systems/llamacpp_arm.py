@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the backend for ggml on 64-bit ARM. The cross compiler builds ggml, the backend and llama.cpp's own test of
-operators. Under qemu, the test runs only a part of its cases of FLASH_ATTN_EXT. It runs CASES cases, which have all
-types of K and V. For each value of a parameter that the CASES cases lack, one more case runs, if a case with this value
-has at most DEAREST multiply-adds. The check llamacpp_arm_all runs all cases, which takes hours. The sources of
-llama.cpp and the builds of ggml are kept in the user's cache folder."""
+operators. Under qemu, the test runs only a part of its cases of FLASH_ATTN_EXT: CASES cases, which have all types of K
+and V, and a few more. If the CASES cases lack a value of a parameter, a case with this value runs as well, unless every
+such case has more than DEAREST multiply-adds. The check llamacpp_arm_all runs all cases, which takes hours. The sources
+of llama.cpp and the builds of ggml are kept in the user's cache folder."""
 
 import os
 import re
@@ -22,8 +22,8 @@ DEAREST = 3e8
 LIMIT = 5400  # seconds, ten times as long as these cases take
 PREFIX = "aarch64-linux-gnu-"
 SYSROOT = "/usr/aarch64-linux-gnu"
-# Where libc6:arm64 is installed, the loader of SYSROOT would find that C library first. A loader does not work with a C
-# library of another version: programs then hang in pthread_create.
+# Without LD_LIBRARY_PATH, the loader of SYSROOT finds the C library of the package libc6:arm64 first if this package
+# is installed. The loader does not work with a C library of another version: programs then hang in pthread_create.
 QEMU = ["qemu-aarch64-static", "-cpu", "neoverse-n1", "-L", SYSROOT, "-E", f"LD_LIBRARY_PATH={SYSROOT}/lib"]
 CROSS = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", f"-DCMAKE_C_COMPILER={PREFIX}gcc",
          f"-DCMAKE_CXX_COMPILER={PREFIX}g++"]
@@ -56,7 +56,7 @@ def run_ops(choose, limit):
     made = build("aarch64", "--cross-file", HERE.parent / "emulators" / "aarch64.ini", *LIBRARY_ALONE)
     folder = llamacpp.built("ggml", "aarch64", [*CROSS, "-DGGML_NATIVE=OFF"])
     program = ROOM / "llamacpp_arm" / "test-backend-ops"
-    # The default policy lets OpenMP's threads spin, and ggml starts more threads than this machine may have.
+    # By default, OpenMP's threads spin while they wait. ggml may start more threads than this machine has CPUs.
     environment = dict(os.environ, GGML_BACKEND_PATH=str(backend(made)), OMP_WAIT_POLICY="passive")
     builds.compile_program(program, [llamacpp.source() / "tests" / "test-backend-ops.cpp"], folder,
                            compiler=[f"{PREFIX}g++", *builds.COMPILER[1:]])

@@ -94,7 +94,8 @@ class Tools:
         return target
 
     def program(self, source, library):
-        """Builds a program with a library beside it, or with the import library of a DLL."""
+        """Builds a program in the folder of `library`, and links it with `library`: a static library or the import
+        library of a DLL."""
         objects = self.compile(source, library.parent / f"{source.stem}.obj")
         target = objects.with_suffix(".exe")
         output_of("lld-link", f"/out:{target}", "/subsystem:console", objects, library, *self.link)
@@ -109,8 +110,8 @@ def as_clang_cl(flag):
 
 
 def compile_library(tools, folder):
-    """Compiles every file. Files that define exported functions are compiled a second time, for the DLL. Returns the
-    objects of the static library and the objects of the DLL."""
+    """Compiles every file. The files of dispatch/, which define the exported functions, are compiled a second time, for
+    the DLL. Returns the objects of the static library and the objects of the DLL."""
     def compile_file(line):
         path, *flags = line.split()
         made = [folder / kind / (path.replace("/", "_") + ".obj") for kind in ("static", "dll")]

@@ -17,7 +17,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MESON = shutil.which("meson") or ROOT / ".venv" / "bin" / "meson"  # tools/set_up installs meson in .venv
-NEEDS = {("meson", "i386"): [], ("meson", "s390x"): ["ld.lld"]}  # the programs that are needed besides clang
+# The programs that a pair needs besides clang. A pair that is not listed needs the program of its builder.
+NEEDS = {("meson", "i386"): [], ("meson", "s390x"): ["ld.lld"]}
 WHY = {"i386": "attnkit needs a CPU of 64 bits", "s390x": "attnkit needs a little-endian CPU"}
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests attnkit on 64-bit RISC-V, a CPU family for which attnkit has only the scalar kernels. They run under qemu with
-a sample of the golden hashes. The test of these hashes needs cmocka, which is built once from Debian's source."""
+"""Tests attnkit on 64-bit RISC-V, a CPU family for which attnkit has only the scalar kernels. The kernels run under
+qemu, and their results are compared with a sample of the golden hashes. This test needs cmocka, which is built once
+from Debian's source."""
 
 import re
 import shutil

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps that the checks of systems share. They check for needed programs, build by meson, compare the hash that the
-program of tests/consumers prints, and compare the functions that a library exports. The checks import helpers of other
-folders from this file, because it sets the path to these folders."""
+"""The steps that the checks of systems share. They check for needed programs, install programs from PyPI, build by
+meson, check the hash that the program of tests/consumers prints, and compare the functions that a library exports with
+dispatch/attnkit.map. The checks import helpers of other folders from this file, because it sets the path to these
+folders."""
 
 import os
 import re
@@ -27,7 +28,7 @@ meson = []  # the command, as words
 
 
 class Missing(Exception):
-    """A program that this system lacks, and the package that has it."""
+    """Something that this system lacks, usually a program, and the package that has it."""
 
 
 def need(*programs):
@@ -51,7 +52,7 @@ def from_pypi(name, version):
 
 
 def build(name, *options, targets=()):
-    """Builds with meson, where a warning is an error. Returns the folder of the build."""
+    """Builds with meson. Any warning of the compiler is an error. Returns the folder of the build."""
     folder = ROOM / name
     if not (folder / "build.ninja").exists():
         shutil.rmtree(folder, ignore_errors=True)

@@ -74,7 +74,7 @@ def macos():
 def musl():
     """Linux with musl: compiled, linked statically, runs"""
     folder, compiler = ROOM / "musl", compiler_for(f"{os.uname().machine}-linux-musl")
-    # Without AVX-512, because Zig's clang does not accept its assembly with 64-byte operands.
+    # Without AVX-512, because Zig's clang does not accept assembly with operands of 64 bytes.
     objects = compile_listed(folder, ROOT, compiler, ["--isas", consumers.NATIVE], *STRICT)
     output_of(*compiler, "-static", "-I", ROOT / "include", PROGRAM, *objects, "-o", folder / "program")
     ran = check_program([folder / "program"])

@@ -3,7 +3,7 @@
  * The models that models.h describes. A sum of two numbers is computed in binary64 with rounding to
  * odd. Rounding this sum to 24 bits then gives the same result as rounding the exact sum. Products
  * of two elements are exact in binary64. Numbers are rounded to 24 bits by integer arithmetic on
- * their bits. Only BFMLALB and BFMLALT are computed by fmaf.
+ * their bits. The models of BFMLALB and BFMLALT need none of this: they call fmaf.
  */
 #include "tests/units/models.h"
 
@@ -13,7 +13,7 @@
 typedef uint32_t lane_model(uint32_t acc, uint32_t a, uint32_t b);
 
 enum {
-    BELOW = 29, /* bits of a binary64 that a binary32 does not have */
+    BELOW = 29, /* fraction bits that a binary64 has, but a binary32 lacks */
     ELEMENTS = 2,
     BYTES = 4,
     HALF = 16,
@@ -55,8 +55,8 @@ static uint32_t flushed(uint32_t bits)
     return bits & infinity ? bits : bits & sign_bit;
 }
 
-/* Returns a + b in binary64, rounded to odd: if the rounded sum is inexact and even, it moves one
- * step towards the exact sum. */
+/* Returns a + b in binary64, rounded to odd: if the sum rounded to nearest is inexact and even, it
+ * is moved one step towards the exact sum. */
 static double odd_sum(double a, double b)
 {
     const double sum = a + b;

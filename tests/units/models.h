@@ -15,15 +15,15 @@ enum {
     TILE_WORDS = 16, /* number of 32-bit words in a row of an AMX tile */
 };
 
-/* Computes a b + c, rounded once to nearest even. Subnormal inputs count as 0. The result is 0 if
- * its magnitude, rounded with unlimited exponent, is below 2^-126. a b has to be exact in
- * binary64. */
+/* Computes a b + c, rounded once to nearest even. Subnormal inputs count as 0. The sum is rounded
+ * to 24 bits as if its exponent had no limit. If the rounded magnitude is below 2^-126, the result
+ * is 0. */
 uint32_t model_flushed_fma(uint32_t a, uint32_t b, uint32_t c);
 
 /* VDPBF16PS: two fused multiply-adds, first with the odd elements, then with the even elements. */
 uint32_t model_vdpbf16ps(uint32_t acc, uint32_t a, uint32_t b);
 
-/* VPDPBUSD, in which the bytes of a are unsigned and the bytes of b signed, and VPDPWSSD. */
+/* VPDPBUSD multiplies unsigned bytes of a by signed bytes of b. VPDPWSSD multiplies int16. */
 uint32_t model_vpdpbusd(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_vpdpwssd(uint32_t acc, uint32_t a, uint32_t b);
 
@@ -40,17 +40,19 @@ uint32_t model_bfmlalt(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_sdot(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_udot(uint32_t acc, uint32_t a, uint32_t b);
 
-/* AMX with full tiles: acc[m][n] += sum over k of a[m][k] * b[k][n]. TDPBF16PS sums the products of
- * even and of odd elements separately, by fused multiply-adds from +0 over all k. Then acc += even
- * + odd, with each of the two sums rounded. */
+/* AMX with full tiles: acc[m][n] += sum over k of a[m][k] * b[k][n]. TDPBF16PS has one sum for the
+ * products of even elements and one for the products of odd elements. Each of these sums begins
+ * with +0 and takes its products over all k by fused multiply-adds. Then the two sums are added,
+ * and the total is added to acc. Both additions round. */
 void model_tdpbf16ps(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 void model_tdpbssd(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 void model_tdpbsud(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 void model_tdpbusd(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 void model_tdpbuud(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 
-/* BFMMLA, SMMLA, UMMLA and USMMLA: acc[2][2] += a * transpose of b, where a and b are [2][2
- * factors]. The products of the first factors are added first. */
+/* BFMMLA, SMMLA, UMMLA and USMMLA: acc[2][2] += a * transpose of b. a and b have two rows of two
+ * factors. The products of the first factors of the rows are added before the products of the
+ * second factors. */
 void model_bfmmla(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 void model_smmla(uint32_t *acc, const uint32_t *a, const uint32_t *b);
 void model_ummla(uint32_t *acc, const uint32_t *a, const uint32_t *b);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks of the options that name files: a result must not replace an input or another result. The
- * files are checked before anything is read, so that a mistake is reported before work that may
+ * Checks of the options that name files: a result must not replace an input or another result.
+ * files_apart is called before any file is read, so that a mistake is reported before work that may
  * take long. A function that returns false has printed an error.
  */
 #ifndef ATTNKIT_FILES_H

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 /* Compiles the expression. NULL stands for an expression that matches all names. The caller frees
- * the filter with regfree(). Prints an error and returns false if the text is not a regular
+ * the filter with regfree(). Prints an error and returns false if `expression` is no valid regular
  * expression. */
 bool filter_make(const char *expression, regex_t *filter);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prints the lines that the programs of this project show to people: error messages and results.
- * These lines quote names of files and tensors, which other people chose. Therefore characters that
- * a terminal takes for commands are escaped.
+ * Prints lines for the programs of this project: error messages and results. Such a line may quote
+ * the name of a file or a tensor, which another person chose. Therefore characters that a terminal
+ * takes for commands are escaped.
  */
 #include "tools/cli/tool.h"
 

@@ -15,9 +15,9 @@
 
 enum { LAYER_THREADS = 3 /* the largest number of the caller's threads */ };
 
-/* The instruction set and the threads that run a layer. 0 threads mean 1 thread. For several
- * threads, a parallel-for of the test runs the tasks backwards, one after the other. With
- * own_threads, the test starts the threads, and each thread makes the call. */
+/* The instruction set and the threads that run a layer. 0 threads mean 1 thread. With own_threads,
+ * the test starts the threads, and each thread makes the call. Without own_threads, several threads
+ * are only imitated: a parallel-for of the test runs the tasks backwards, one after the other. */
 struct layer_way {
     const char *isa;
     int64_t threads;
@@ -33,8 +33,8 @@ struct layer_planned {
     size_t size;
 };
 
-/* Plans a call without its addresses, except for the packed weights. Fails the test if the plan is
- * refused. */
+/* Plans a call. The plan gets no address but the address of the packed weights. Fails the test if
+ * the plan is refused. */
 struct layer_planned layer_plan_new(const attnkit_layer_args *args, const char *isa,
                                     int64_t threads);
 

@@ -13,7 +13,7 @@
 
 struct layer {
     attnkit_layer_weights w;                            /* binary32, in separate matrices */
-    int64_t d_key, d_value, d_out, kv_heads, value_dim; /* dims of w, defaults in place of 0 */
+    int64_t d_key, d_value, d_out, kv_heads, value_dim; /* dims of w; the default where w has 0 */
     char *packed;
     size_t size;
 };

@@ -44,13 +44,14 @@ struct layer {
 /* Reads the options that are numbers or words (layer_words.c). Returns false on a usage error. */
 bool layer_read_words(const struct layer_options *options, struct layer *layer);
 
-/* Reads the weights, and sets the shape of the layer, which follows from the shapes of the weights
- * (layer_weights.c). */
+/* Reads the weights, and sets the shape of the layer (layer_weights.c). The shape follows from the
+ * shapes of the weights and from the numbers of heads. */
 bool layer_read_weights(const struct layer_options *options, struct layer *layer);
 
 /* These functions are in layer_arrays.c. layer_read_arrays reads the inputs and sets the shape of
- * the call. layer_make_outputs allocates the results and names their files, after run_read_masks
- * and run_read_extras have read the options of attention. layer_draw draws the picture. */
+ * the call. layer_make_outputs allocates the results and adds their files to the outputs. It is
+ * called after run_read_masks and run_read_extras, which read the options of attention. layer_draw
+ * draws the picture. */
 bool layer_read_arrays(const struct layer_options *options, struct layer *layer);
 bool layer_make_outputs(const struct layer_options *options, struct layer *layer);
 bool layer_draw(const struct layer_options *options, struct layer *layer);

@@ -13,8 +13,8 @@
 
 /* ------------------------------------------------------------------------------------ inputs */
 
-/* Returns whether the rows of the array have `length` elements, as the rows of the tensor that
- * `weights` names. */
+/* Returns whether the rows of the array have `length` elements. `weights` is the name of the tensor
+ * from which this length follows. */
 static bool check_length(const char *name, const struct npy *array, int64_t length,
                          const char *weights)
 {
@@ -55,8 +55,8 @@ static bool read_inputs(const struct layer_options *options, struct layer *layer
            check_context(options, layer);
 }
 
-/* Sets the shape of the layer and of its attention. The shapes of masks and of other option arrays
- * are checked against this shape. */
+/* Sets the shape of the call and of its attention. Later, the arrays of options such as masks are
+ * checked against the shape of the attention. */
 static void describe_shape(const struct layer_options *options, struct layer *layer)
 {
     const struct npy *const x = &layer->x, *const context = &layer->context;

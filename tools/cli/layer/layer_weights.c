@@ -13,8 +13,8 @@
 
 enum { NAMES = 3, LISTED = 8, LIST_TEXT = 1024 };
 
-/* The possible names of each role's tensor, without the prefix. Names that begin with `in_`, or
- * with q, k or v and `_proj_`, are from PyTorch's MultiheadAttention. */
+/* The possible names of each role's tensor, without the prefix. in_proj_weight, in_proj_bias,
+ * q_proj_weight, k_proj_weight and v_proj_weight are names of PyTorch's MultiheadAttention. */
 static const char *const role_names[ROLES][NAMES] = {
     [W_Q] = {"q_proj.weight", "q_proj_weight"},
     [W_K] = {"k_proj.weight", "k_proj_weight"},
@@ -47,8 +47,9 @@ static int prefix_length(const char *name)
     return -1;
 }
 
-/* Writes the first prefixes of the file's layers to `text`, and returns the number of all prefixes.
- * Names are sorted, so that names with equal prefixes lie next to each other. */
+/* Writes at most LISTED prefixes of the file's layers to `text`, and returns the number of all
+ * prefixes. Unless `first` is NULL, sets *first to a copy of the first prefix, which the caller
+ * frees. Names are sorted, so that names with equal prefixes lie next to each other. */
 static size_t list_prefixes(const struct weights_file *file, char text[LIST_TEXT], char **first)
 {
     size_t count = 0, used = 0;

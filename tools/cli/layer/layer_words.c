@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The options of `attnkit layer` that are numbers or words. They are read before any file, so that
- * their mistakes are reported first.
+ * mistakes in these options are reported early.
  */
 #include "tools/cli/layer/layer.h"
 

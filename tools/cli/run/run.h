@@ -34,8 +34,8 @@ struct run_options {
 struct run_mask {
     const char *option; /* the option that names the file */
     const char *file;   /* NULL if there is no mask */
-    const char *dims;   /* a letter of "bhqk" for each dimension; NULL: n dimensions have the
-                         * last n letters */
+    const char *dims;   /* a letter of "bhqk" for each dimension of the array; NULL: the last
+                         * letters of "bhqk", as many as the array has dimensions */
     struct npy array;
 };
 
@@ -55,7 +55,7 @@ struct run {
     struct converted q_converted, k_converted, v_converted;
     struct npy_output outputs[RUN_MAX_OUTPUTS];
     int output_count;
-    attnkit_type kv_type; /* valid only if the option is given */
+    attnkit_type kv_type; /* valid only if --kv-type is given */
     struct naturals kv_len,
         seed;           /* from the options: one number, or one number for each batch entry */
     int64_t offset;     /* the number of --causal or --align, if one is given */
@@ -104,19 +104,21 @@ bool run_add_output(const char *option, const char *name, const struct npy *arra
 /* Reads masks of bytes, bits and numbers (run_masks.c). args must have the shape already. */
 bool run_read_masks(struct run *run);
 
-/* Reads arrays with a number for each batch entry, row, key or head (run_extras.c). args must have
- * the shape already. */
+/* Sets the arrays that have a number for each batch entry, row, key or head (run_extras.c). They
+ * come from options or from files. args must have the shape already. */
 bool run_read_extras(const struct run_options *options, struct run *run);
 
-/* Returns the index of the key in a cell of a batch entry. May be called only with --key-index. */
+/* Returns the index of the key in a cell of a batch entry. A negative index means an empty cell.
+ * May be called only with --key-index. */
 int64_t run_index_at(const struct run *run, int64_t b, int64_t cell);
 
 /* Converts K and V, and with --bf16-products also q, to the type of --kv-type (run_convert.c). */
 bool run_convert_cache(const struct run_options *options, struct run *run);
 
-/* These functions are in run_execute.c. run_choose chooses the instruction set and the number of
- * threads. run_execute makes the call and times each repeat. run_now returns the time of a clock in
- * seconds. run_release frees the run. */
+/* These functions are in run_execute.c. run_choose chooses the instruction set, and sets a
+ * parallel-for if there are several threads. run_execute makes the call and times each repeat.
+ * run_now returns the time of a clock in seconds. run_release frees what the run owns, but not the
+ * struct. */
 bool run_choose(struct run *run);
 bool run_execute(struct run *run, const struct run_call *call);
 double run_now(void);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Runs a call of the library with the instruction set, threads and repeats of the options, and
- * times each repeat. Also frees a run.
+ * times each repeat. Also frees what a struct run owns.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "tools/cli/run/run.h"

@@ -84,8 +84,8 @@ static bool fits_int32(const char *name, const struct npy *array)
     return true;
 }
 
-/* Returns whether an array has a number for each row or key. The array may have these numbers once
- * for all batch entries, or separately for each entry. */
+/* Returns whether an array has `len` numbers, once for all batch entries or separately for each
+ * entry. `len` is the number of rows, keys or cells. */
 static bool check_entry_shape(const char *name, const struct npy *docs, int64_t batch, int64_t len)
 {
     char shape[NPY_SHAPE_TEXT];

@@ -87,8 +87,8 @@ static bool repeat_column(struct run_mask *mask, int64_t columns)
     return true;
 }
 
-/* Describes the mask as a tensor. A stride of 0 repeats a dimension. If the mask has no elements,
- * the library reads none. */
+/* Describes the mask as a tensor. A stride of 0 repeats a dimension. A mask without elements keeps
+ * strides of 0, because the library reads nothing from it. */
 static attnkit_tensor tensor_of(const struct run_mask *mask, attnkit_type type)
 {
     const struct npy *const array = &mask->array;
@@ -128,8 +128,8 @@ static bool read_bytes(struct run *run)
     return true;
 }
 
-/* Reads a mask of bits. A column is a byte with the bits of eight keys. The last column may have
- * the bits of fewer keys. */
+/* Reads a mask of bits. A byte of the file has the bits of eight keys. The last byte may have the
+ * bits of fewer keys. */
 static bool read_bits(struct run *run)
 {
     const int64_t kv_len = run->args.kv_len, whole = kv_len / 8 + (kv_len % 8 != 0);

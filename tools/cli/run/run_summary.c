@@ -65,7 +65,7 @@ static double visible_cells(const struct run *run, int64_t b, double position)
     double count = 0.0;
     for (int64_t cell = 0; cell < (int64_t)keys_of(run, b); cell++) {
         const double index = (double)run_index_at(run, b, cell);
-        /* The difference is 1 if the row sees this key, else 0. */
+        /* The difference below is 1 if the row may see this key, else 0. */
         if (index >= 0.0)
             count += visible_keys(run, position, index + 1.0) - visible_keys(run, position, index);
     }
@@ -121,8 +121,8 @@ static void print_inputs(const struct run_options *options, const struct run *ru
     run_print_array("sinks", options->sinks, &run->sinks, NULL);
 }
 
-/* Prints the position of row 0. If batch entries have different lengths, prints the position for
- * entry 0. */
+/* Prints the position of row 0 of batch entry 0. The line names the entry if --kv-len has several
+ * numbers. */
 static void print_position(const struct run_options *options, const struct run *run)
 {
     const char *const form = options->causal ? options->causal : options->align;
