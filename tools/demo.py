@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 
-KNOWN = 1437  # the first digits are known; the other 360 are read
+KNOWN = 1437  # the first 1437 digits are known; the other 360 are read
 SCALE = 0.02  # 1 / width^2 of the Gaussian; with 0.015 .. 0.05, 345 or 346 of the 360 digits are read correctly
 COLUMNS = 100
 
@@ -160,7 +160,7 @@ def show_run(command, shape, arrays, truth, isa, threads):
 
 
 def show_shape(command, shape, isas, cpus):
-    """Prints a line for each ISA with one thread, and a line for the best ISA on all CPUs."""
+    """Prints a line for each ISA with one thread. If there are several CPUs, also one for the best ISA on all CPUs."""
     name, q_heads, kv_heads, q_len, kv_len, dim, causal, _ = shape
     random = np.random.default_rng(1)
     sizes = ((q_heads, q_len, dim), (kv_heads, kv_len, dim), (kv_heads, kv_len, dim))

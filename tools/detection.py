@@ -9,9 +9,9 @@ library, repeatedly and in random order, with the library that was built with -D
 slower. Therefore a red point of decode, linear maps or appends is a false alarm, and so is any red point at 0 percent.
 The median time of a run is 6 s in bench/results/detection.md. The results are written after each run, as OUTPUT.json
 and as a table in OUTPUT.md. With --from, the table is made from the results of an earlier run. The exit code is 0 if
-the share of slowdowns that were found is large enough, and the share of false alarms is small enough (FOUND_FLOORS,
-FALSE_JOBS_CEILING), 1 if not, 2 if the command was not understood, and 3 if there is nothing to judge or something went
-wrong."""
+the share of slowdowns that were found is large enough (FOUND_FLOORS), and the share of runs with a false alarm is small
+enough (FALSE_JOBS_CEILING). It is 1 if not, 2 if the command was not understood, and 3 if there is nothing to judge or
+something went wrong."""
 
 import argparse
 import datetime
@@ -186,8 +186,8 @@ def summary(result, percent, names):
 
 
 def order_of_runs(percents, runs, seed):
-    """Returns the percentages in the order of runs. Each round has all percentages, so that changes of the machine
-    affect all percentages alike."""
+    """Returns the percentage of each run, in the order of the runs. Each round has all percentages, so that changes
+    of the machine affect all percentages alike."""
     lots = random.Random(seed)
     return [percent for _ in range(runs) for percent in lots.sample(percents, len(percents))]
 
@@ -263,7 +263,9 @@ def is_conclusive(run):
 
 
 def rates(results, percent):
-    """Returns a row of the table. The row has shares of the conclusive runs, and the ratios of all runs."""
+    """Returns a dict with the numbers of a row of the table. The verdicts are counted over the conclusive runs, except
+    for "found_of_inconclusive". "ratio" and "seconds" are taken over all runs. "ratio" is taken over the points that
+    were slowed or, at 0 percent, over all points."""
     names = results["points"]
     runs = [run for run in results["runs"] if run["percent"] == percent]
     conclusive = [run for run in runs if is_conclusive(run)]
@@ -281,7 +283,7 @@ def rates(results, percent):
 
 
 def floors(rows):
-    """Returns, for each floor and for the ceiling, (the measured event, its share, the bound of the share, whether the
+    """Returns, for each floor and for the ceiling, (what was counted, its share, the bound of the share, whether the
     bound holds)."""
     held = []
     for row in rows:

@@ -34,9 +34,9 @@ from files import whole  # noqa: E402
 
 ROOT = TOOLS.parent
 REPEATS, QUICK_REPEATS = 5, 3
-ROUNDS, QUICK_ROUNDS = 3, 2  # rounds of measuring; later rounds repeat rows that are not judged or below their floor
+ROUNDS, QUICK_ROUNDS = 3, 2  # rounds of measuring; later rounds repeat rows below their floor and rows not judged
 TIME_LIMIT = 3600
-# The share of a measured value that --raise makes the floor. The speed of reading memory varies more between runs and
+# --raise sets a floor to this share of a measured value. The speed of reading memory varies more between runs and
 # between machines than the speed of multiply-adds.
 KEPT = {"GFLOPS": 0.96, "GBps": 0.90}
 BROKEN, NOT_JUDGED, NO_SENSE, NOTHING_TO_SEE = 1, 2, 3, 77
@@ -222,8 +222,9 @@ def attnkit(options, *words, output=None):
 
 
 def rows_here(options, floors):
-    """Returns the rows with a floor that this machine can run. A floor of a row that does not exist is an error,
-    because this floor would never be checked."""
+    """Returns the names of the rows that have a floor and that this machine can run; with --quick, only the rows of
+    attnkit bench --quick. A floor is an error if its row does not exist, although other rows of the same
+    instruction set do: this floor would never be checked."""
     words = ["--quick"] if options.quick else []
     here = attnkit(options, "--list", output=subprocess.PIPE).split()
     lost = [name for name in floors
@@ -291,8 +292,8 @@ def measured(machines, name):
 
 
 def judge(options, floors, machines):
-    """Returns, for each row, (name, percent, row, verdict) of the machine on which the ratio of the result to the floor
-    is smallest. The worst row is first."""
+    """Returns, for each row that all machines have measured, (name, percent, row, verdict) of the machine on which the
+    ratio of the result to the floor is smallest. The worst row is first."""
     lines = []
     for name, floor in floors.items():
         found = [(floor.of(family), row) for family, row in measured(machines, name)]
@@ -333,10 +334,11 @@ def kept(name, machines):
 
 
 def raised(name, floor, machines):
-    """Returns a Floor that holds on these machines. The number of a family depends only on machines of this family. A
-    row without numbers of families always gets the number for any machine from these machines. With numbers of
-    families, the number for any machine changes only if these machines are of at least two families, and each family
-    with a number is among them. The results of one family say nothing about other families."""
+    """Returns the Floor with its numbers raised as far as the results of these machines allow. The number of a family
+    depends only on machines of this family. If the floor has no numbers of families, the number for any machine depends
+    on all these machines. If it has some, the number for any machine changes only if these machines are of at least two
+    families, and each family with a number is among them: the results of one family say nothing about other
+    families."""
     there = {machine.family for machine in machines}
     families = {family: max(percent, kept(name, [m for m in machines if m.family == family]))
                 for family, percent in floor.families.items()}

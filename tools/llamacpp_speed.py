@@ -49,7 +49,7 @@ class Candidate:
             sys.exit(f"llamacpp_speed.py: {' '.join(map(str, self.process.args))} failed")
 
     def turn(self, what):
-        """Has the process prefill or decode for a while, as `what` says. Returns the time of a prompt or token in
+        """Lets the process prefill or decode for a while, as `what` says. Returns the time of a prompt or token in
         milliseconds. Waits first, because the threads of the process that was measured before still spin for some
         milliseconds."""
         time.sleep(0.02)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Draws heat maps. If there is room, a weight is a square of several pixels. Otherwise, a pixel is
- * the mean of a square block of weights. Rows and keys have the same scale, unless the panel would
- * be too flat or too thin.
+ * one weight, or the mean of a block of weights. Rows and keys have the same scale, unless the
+ * panel would be too flat or too thin.
  */
 #include "tools/formats/heat_map.h"
 
@@ -16,7 +16,7 @@ enum {
     NUMBER = 14,    /* height of the number above a panel, in pixels */
     COMFORT = 1000, /* side to which a picture of few weights is scaled up, in pixels */
     MAX_ZOOM = 24,
-    MIN_PANEL = 24, /* smallest side of a panel, in pixels; three digits are not wider */
+    MIN_PANEL = 24, /* pixels; shorter sides are scaled up to at most this; fits three digits */
     MAX_ACROSS = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + GAP),
     MAX_DOWN = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + NUMBER + GAP)
 };
@@ -70,8 +70,8 @@ static int panels_across(const struct heat_map *map)
     return (int)across;
 }
 
-/* Returns how many pixels the weights of a panel may take if `panels` panels share `side`
- * pixels. */
+/* Returns how many pixels the weights of a panel may take if `panels` panels share `side` pixels.
+ * `number` is the height of the number above a panel, or 0 for widths. */
 static int64_t room(int side, int panels, int number)
 {
     return (side - GAP) / panels - GAP - number;
@@ -152,7 +152,7 @@ static struct colour colour_of(float part)
     return (struct colour){mixed[0], mixed[1], mixed[2]};
 }
 
-/* Returns the mean of a square block of weights. At the edge, only the existing part of the block
+/* Returns the mean of a block of weights. At the edge, only the existing part of the block
  * counts. */
 static float mean(const struct heat_map *map, const struct layout *layout, int64_t head, int64_t y,
                   int64_t x)

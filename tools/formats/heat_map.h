@@ -20,10 +20,11 @@ struct heat_map {
     int64_t keys;
 };
 
-/* Draws the weights. The picture has at most HEAT_MAP_MAX_SIDE pixels each way. The darkest colour
- * stands for 0, the brightest colour for the largest weight of the head. Colours follow the square
- * root of weights: with a linear scale, a row that sees many keys would be all dark. NaN is red.
- * Returns false if there is no memory. */
+/* Draws the weights. The picture has at most HEAT_MAP_MAX_SIDE pixels each way. If there is no room
+ * for all weights, means of blocks of weights are drawn. The darkest colour stands for 0, the
+ * brightest colour for the largest weight or mean of the head. Colours follow the square root of
+ * weights: with a linear scale, a row that sees many keys would be all dark. NaN is red. Returns
+ * false if there is no memory. */
 bool heat_map_draw(const struct heat_map *map, struct picture *picture);
 
 #endif

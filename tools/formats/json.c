@@ -67,7 +67,8 @@ static bool take_code(struct json *json, uint32_t *character)
     return true;
 }
 
-/* Takes the rest of an escape, after the backslash. Escapes of control characters are refused. */
+/* Takes the rest of an escape, after the backslash. Refuses \b, \f, \n, \r and \t, which stand for
+ * control characters. */
 static bool take_escape(struct json *json, uint32_t *character)
 {
     if (json->at == json->end)

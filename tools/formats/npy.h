@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reads NumPy's .npy files (formats 1.0 to 3.0) in C order, and writes them (format 1.0). The
- * elements may be floats or have the types of masks and segment ids. A function that returns false
- * has printed the reason on standard error.
+ * elements are floats, or booleans, bytes or integers for masks and segment ids. A function that
+ * returns false has printed the reason on standard error.
  */
 #ifndef ATTNKIT_NPY_H
 #define ATTNKIT_NPY_H
@@ -23,7 +23,7 @@ struct npy {
     int64_t shape[NPY_MAX_RANK];
     enum npy_type type;
     size_t bytes; /* size of data in bytes */
-    void *data;   /* never NULL, even if a size is 0; npy_free frees it */
+    void *data;   /* not NULL until npy_free frees it, even if a size is 0 */
 };
 
 /* The arrays that a reader accepts. */

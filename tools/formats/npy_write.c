@@ -69,8 +69,8 @@ static size_t make_header(const struct npy *array, char header[4 * ALIGNMENT])
     return total;
 }
 
-/* Writes the file and syncs it before the rename. Otherwise a crash could leave an empty file under
- * the new name. */
+/* Writes the file and syncs it. Without the sync, a crash after the rename could leave an empty
+ * file under the new name. */
 static bool write_all(FILE *file, const void *header, size_t length, const void *data, size_t bytes)
 {
     return fwrite(header, 1, length, file) == length && fwrite(data, 1, bytes, file) == bytes &&

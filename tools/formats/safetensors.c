@@ -248,7 +248,7 @@ static bool check_apart(struct parser *parser)
     return true;
 }
 
-/* Refuses bytes that belong to no tensor. */
+/* Refuses bytes that belong to no tensor, and tensors beyond the end of the file. */
 static bool check_full(struct parser *parser, uint64_t data_bytes)
 {
     const struct safetensor *const tensors = parser->to->tensors;

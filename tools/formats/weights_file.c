@@ -35,7 +35,7 @@ static bool add_name(const char *name, size_t length, struct weights_file *file)
     return true;
 }
 
-/* Lists the files of the folder that end with .npy. */
+/* Lists the files in the folder whose names end with .npy. The listed names lack the .npy. */
 static bool list_folder(struct weights_file *file)
 {
     DIR *const folder = opendir(file->path);

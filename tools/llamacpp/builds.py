@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the builds that the tests and measurements of the backend for ggml need. Stock builds of ggml and its test of
-operators stay in the user's cache folder. The backend and the programs of this source tree are built in the build
-folder of attnkit.
+"""Makes the builds that the tests and measurements of the backend for ggml need. Stock builds of ggml and llama.cpp
+stay in the user's cache folder. The backend and the programs of this source tree are built in the build folder of
+attnkit.
 """
 
 import subprocess
@@ -47,15 +47,15 @@ def test_backend_ops():
 
 
 def ops_program(build, source):
-    """Builds a program from a source file of this tree that calls ggml."""
+    """Builds a program that calls ggml. `source` is its source file in this tree."""
     made = build / "llamacpp" / Path(source).stem
     compile_program(made, [ROOT / source], libraries())
     return made
 
 
 def model_program(build, source):
-    """Builds a program from a source file of this tree that runs a model with random weights. The file may call
-    attnkit."""
+    """Builds a program that runs a model with random weights. `source` is its source file in this tree. The program
+    may call attnkit."""
     made = build / "llamacpp" / Path(source).stem
     compile_program(made, [ROOT / source, HERE / "random_model.cpp"], llamacpp.built("llama"), "-lllama",
                     "-I", ROOT / "include", attnkit_library(build))

@@ -8,10 +8,10 @@
 //
 // The candidate "on" is stock llama.cpp with -fa on. The candidate "off" is stock llama.cpp with
 // -fa off. Any other candidate is the file of a backend that only this candidate loads. A step
-// computes TOKENS further tokens after DEPTH tokens. In each round, every candidate takes some
-// steps, in a random order. Each line of the output is a round: the time of a step of each
-// candidate in microseconds. After ROUNDS rounds, all contexts are made anew, in other memory. This
-// is done PLACES times.
+// computes TOKENS further tokens after about DEPTH tokens. In each round, the candidates take some
+// steps each, one candidate after the other in a random order. Each line of the output is a round:
+// the time of a step of each candidate in microseconds. ROUNDS rounds are measured with the same
+// contexts. There are PLACES sets of contexts one after the other, each in other memory.
 #include "tools/llamacpp/random_model.h"
 
 #include <ggml-backend.h>
@@ -64,7 +64,7 @@ llama_context *make_context(llama_model *model, llama_context_params params,
         candidate == "off" ? LLAMA_FLASH_ATTN_TYPE_DISABLED : LLAMA_FLASH_ATTN_TYPE_ENABLED;
     if (candidate != "on" && candidate != "off") {
         backend = ggml_backend_load(candidate.c_str());
-        // This handle keeps the code of the backend when ggml forgets the backend.
+        // The handle of dlopen keeps the backend's code in memory after ggml_backend_unload.
         if (!backend || !dlopen(candidate.c_str(), RTLD_NOW))
             fail("no backend " + candidate);
     }

@@ -25,7 +25,7 @@ struct description {
     std::map<std::string, float> numbers;
 };
 
-// The metadata that all models have in common.
+// The metadata of all models. A model can replace a value by its own.
 const description common = {
     {{"context_length", 4096},
      {"embedding_length", 256},

@@ -5,13 +5,13 @@
 //
 //     speed LAYERS DEPTH THREADS FLASH KV_TYPE FILE
 //
-// Reads the cache from FILE if it exists. Otherwise computes the tokens, and writes the cache to
-// FILE. Then prints "ready". Each input line is "prefill" or "decode". A prefill computes a prompt
-// of 512 further tokens. A decode computes 16 further tokens one after the other. The further
-// tokens are then removed from the cache. For each line, the process prefills or decodes once to
-// wake the threads and to fill the caches of the CPU, and then repeatedly for 100 ms or longer. The
-// answer is the mean time of a prompt or of one token in milliseconds, first in wall clock time,
-// then in processor time.
+// FLASH is 1 for -fa on, 0 for -fa off. The process reads the cache from FILE if it exists.
+// Otherwise it computes the tokens, and writes the cache to FILE. Then it prints "ready". Each
+// input line is "prefill" or "decode". A prefill computes a prompt of 512 further tokens. A decode
+// computes 16 further tokens one after the other. The further tokens are then removed from the
+// cache. For each line, the process prefills or decodes once to wake the threads and to fill the
+// caches of the CPU, and then repeatedly for 100 ms or longer. The answer is the mean time of a
+// prompt or of one token in milliseconds, first in wall clock time, then in processor time.
 #include "tools/llamacpp/random_model.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ double milliseconds(clockid_t clock)
     return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) * 1e-6;
 }
 
-// Decodes `count` tokens from a position on, with logits only for the last token.
+// Computes `count` tokens from a position on, with logits only for the last token.
 void decode(llama_context *context, llama_batch &batch, int position, int count)
 {
     batch.n_tokens = count;

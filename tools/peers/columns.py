@@ -9,9 +9,9 @@ from collections import namedtuple
 # `mode` is one of the MODES, or None.
 Column = namedtuple("Column", "title module isa mode", defaults=[None, None])
 
-# A mode is one or two flags of attnkit's calls. With these flags, a call multiplies numbers of few bits, so the bits of
-# its result are not the bits that the call has without flags. For each mode, MODES has a function that says whether the
-# mode is for a workload.
+# A mode is one or two flags of attnkit's calls. With these flags, a call multiplies numbers of few bits, so its result
+# has other bits than without the flags. For each mode, MODES has a function that says whether the mode is for a
+# workload.
 MODES = {"integers": lambda workload: workload.type == "q8_0" and workload.kind != "layer",
          "bf16 products": lambda workload: workload.type == "bfloat16" and workload.kind == "attention",
          "short weights": lambda workload: workload.type == "bfloat16" and workload.kind == "attention"}

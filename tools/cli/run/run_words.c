@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `attnkit run` that are numbers or words. Also checks options that need another
- * option: the other option must be given, too. The options are read before any file, so that their
- * mistakes are reported first.
+ * Reads the options of `attnkit run` that are numbers or words. Also checks that the user has given
+ * each option that another given option needs. All this is done before any file is read, so that
+ * mistakes in options are reported first.
  */
 #include "tools/cli/run/run.h"
 
@@ -127,7 +127,8 @@ static struct run_mask mask_file(const char *option, const struct mask_options *
     return (struct run_mask){.option = option, .file = options->file, .dims = options->dims};
 }
 
-/* Reads the options of masks. The file of --mask has bytes, or numbers that are added to scores. */
+/* Takes the options of --mask and --bias. The file of --mask has bytes, or numbers to add to
+ * scores. */
 static bool read_mask(const struct run_options *options, struct run *run)
 {
     static const char *const words[] = {"attend", "ignore", "add", NULL};
@@ -167,7 +168,9 @@ static bool read_scores(const struct run_options *options, struct run *run)
            (!options->seed || parse_naturals("--seed", options->seed, UINT64_MAX, &run->seed));
 }
 
-/* Reads the types. The words are in the order of the values of attnkit_type. */
+/* Reads the types, and the kind of the weights. The words for types are in the order of the values
+ * of attnkit_type. The words for kinds are in the order of the kinds, from ATTNKIT_WEIGHTS_SOFTMAX
+ * on. */
 static bool read_types(const struct run_options *options, struct run *run)
 {
     static const char *const cache_types[] = {"f32",  "f16",  "bf16",    "i8",   "q8_0",
@@ -231,7 +234,7 @@ static bool read_execution(const struct run_options *options, struct run *run)
            parse_integer("--repeat", options->repeat, 1, MAX_REPEAT, &run->repeat);
 }
 
-/* Begins the args of a call. All optional groups are empty. */
+/* Initializes the args of a call and its groups of options, with no option set. */
 static void begin_args(struct run *run)
 {
     attnkit_attention_args *const args = &run->args;

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear maps and layers with PyTorch. A linear map is nn.Linear, or one of two operators that torch.compile uses for
 nn.Linear in a frozen model, with reordered weights. A layer is a linear map for q, k and v,
-scaled_dot_product_attention, and a linear map for the output. For prompts, there is also a form of a layer with
-nn.MultiheadAttention. nn.MultiheadAttention has no groups of query heads, so K and V of a group are repeated for each
-of its heads."""
+scaled_dot_product_attention, and a linear map for the output. For some causal prompts, there is also a form of
+a layer with nn.MultiheadAttention. nn.MultiheadAttention has no groups of query heads, so K and V of a group are
+repeated for each query head of the group."""
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa

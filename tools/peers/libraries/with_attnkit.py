@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnkit, in the shared library of a build, called through ctypes. The time of a call includes the overhead of ctypes.
 With several threads, each thread makes the same call for its own share. For decode, K is stored in rows or in tiles of
-16 keys. attnkit_append can write rows and tiles. A dense mask is passed as a bias.
+16 keys; attnkit_append can write both forms. A dense mask is passed as a bias.
 If a column of the table has a mode, such as "integers", its calls have the flags of this mode (FLAGS)."""
 
 import ctypes
@@ -119,7 +119,7 @@ def build(workload, tensors, setting, tiled=False, mask_type=None):
     flags = FLAGS[setting.mode]
     args = [describe(workload, tensors.q, k, v, tensors.out, kv_lens, bias, flags) for k, v in kv]
     execs, workspace = make_shares(library, args[0], setting)
-    # The default argument keeps the arrays alive as long as the calls.
+    # The default argument of the lambda keeps the arrays alive as long as the Form.
     return Form(make_calls(library.attnkit_attention, args, execs),
                 lambda keep=(kv_lens, kv, bias, workspace): tensors.out)
 

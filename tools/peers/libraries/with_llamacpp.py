@@ -90,7 +90,7 @@ class Graph:
         return self.place(ggml.new_tensor_4d(self.context, type, *sizes), array)
 
     def matrix(self, array, type):
-        """Returns the tensor of a matrix. A row of q8_0 has a block in each item of its array."""
+        """Returns the tensor of a matrix. Each item of an array of q8_0 is a block."""
         return self.tensor(array.reshape(1, 1, *array.shape), type)
 
     def cached(self, array, workload):
