@@ -73,7 +73,7 @@ def bench(options, rows):
 
 
 def point(rows, row):
-    """Returns one point of the plot. Times are wall clock times in seconds."""
+    """Returns one point of the plot. Times are in seconds of wall clock time; cpu_seconds are processor time."""
     seconds = 1e-9 * row["real_time"]
     work = {key: 1e9 * row[rate] * seconds for key, rate in (("flops", "GFLOPS"), ("bytes", "GBps"))
             if rate in row}
@@ -103,8 +103,8 @@ def measure(options):
 
 
 def bounds(results):
-    """Returns, for each point, the shortest time of a row in seconds that the roofs allow. This is the larger of
-    two times: for the multiply-adds, and for reading K and V once."""
+    """Returns, for each point, the shortest time in seconds that the roofs allow for a row. The shortest time of a call
+    is the larger of two times: for its multiply-adds, and for reading K and V once. The rows of the call share it."""
     few = results["points"][1:]
     flops = median(p["roof_GFLOPS"] for p in few) if few else None
     read = results["points"][0]

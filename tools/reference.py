@@ -7,8 +7,9 @@
 A section of a header becomes a page. A section begins with a comment whose first line is dashes. The comment above a
 declaration documents the declaration. A field or constant has a comment after it on the same line, or is named in the
 comment above its paragraph. If a field is alone in its paragraph, this comment need not name it. A field of a struct
-attnkit_..._data gets a reference to the field of the same name in a struct from which a plan is made. The text of a
-function attnkit_..._init is made from its name. tests/repository/reference.py finds declarations without a comment."""
+attnkit_..._data without such a comment gets a reference to the field of the same name in a struct from which a plan is
+made. The text of a function attnkit_..._init is made from its name. tests/repository/reference.py finds declarations
+without a comment."""
 
 import re
 import sys
@@ -178,7 +179,8 @@ def as_running_text(text, links):
 
 
 def parts_of(block):
-    """Splits a block into its parts. A part is either running text, which includes lists, or something else."""
+    """Splits a block into its parts: pairs (whether the lines are indented, lines). Lines of a list do not count as
+    indented."""
     parts, in_list = [], False
     for line in block.split("\n"):
         in_list = in_list or bool(re.match(r" +- ", line))
@@ -191,7 +193,8 @@ def parts_of(block):
 
 
 def for_doxygen(text, links):
-    """Formats a text for Doxygen. Formulas and tables are kept literally; everything else is running text."""
+    """Formats a text for Doxygen. Formulas (indented lines) and tables (lines with wide gaps between words) are kept
+    literally; everything else is running text."""
     output = []
     for block in re.split(r"\n *\n", text):
         for indented, lines in parts_of(block):
@@ -249,8 +252,8 @@ def page_of(title):
 
 
 def pages_in_order(headers):
-    """Yields definitions of the pages in the order of the headers. Otherwise Doxygen would show the pages in the
-    alphabetical order of the files, because it shows pages in the order in which it reads them."""
+    """Yields definitions of the pages in the order of HEADERS. Doxygen shows pages in the order in which it reads them.
+    Without these definitions, this would be the alphabetical order of the files."""
     titles = [title_and_text(item.text)[0] for _, items in headers.values() for item in items
               if item.kind == "section"]
     yield from (f"/** @defgroup {page_of(title)} {title} */\n" for title in titles)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "build-wheels"
 OWN_WHEEL = ("3.9", "3.10", "3.11")  # versions with a wheel each
 STABLE = ("3.12", "3.13", "3.14")    # versions that share a wheel; the first version builds the wheel
-MOST_BYTES = 1_500_000  # largest size of a wheel
+MOST_BYTES = 1_500_000  # a wheel must be smaller
 
 
 class Failed(Exception):

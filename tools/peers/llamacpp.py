@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gets and builds llama.cpp in the user's cache folder: the sdist of llama-cpp-python, and builds of llama.cpp's
-libraries and llama-server, stock or with other options. The sdist has all sources of llama.cpp and is pinned by its
-hash in requirements.txt. If two programs need these files at the same time, one waits for the other.
+"""Downloads the sdist of llama-cpp-python, which has all sources of llama.cpp, and builds llama.cpp's libraries and
+llama-server from it: stock, or with other options. All files are in the user's cache folder. requirements.txt pins the
+sdist by its hash. If two programs need these files at the same time, one waits for the other.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ def run(what, *command):
         sys.exit(f"llama.cpp: no {command[0]}, which builds it; Debian and Ubuntu have packages cmake and g++")
     done = subprocess.run([str(word) for word in command], text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          env={"CMAKE_GENERATOR": "Ninja", **os.environ})  # meson needs Ninja, too
+                          env={"CMAKE_GENERATOR": "Ninja", **os.environ})  # attnkit's build needs Ninja anyway
     if done.returncode:
         sys.exit(f"llama.cpp: {what} failed\n" + "\n".join(done.stdout.splitlines()[-30:]))
 

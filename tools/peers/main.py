@@ -52,7 +52,8 @@ def machine():
 
 
 def describe_columns(contest, library):
-    """Returns a dict: title of the column -> version of its library, or the reason why the library is missing."""
+    """Returns a dict: title of the column -> dict with the version of its library, the reason why the library cannot be
+    used, and the instruction set. Each of these may be None."""
     described = {}
     for column in contest.columns:
         version = contest.versions.get(column)

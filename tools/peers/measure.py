@@ -3,11 +3,11 @@
 roof is measured. So a change of the clock rate, or another program on the machine, affects all candidates alike.
 Medians over the rounds are reported.
 
-Each library runs in its own process, on the same processors, because libraries in one process share OpenMP and BLAS
-settings and can crash each other. Only one process runs at any time. The other processes are stopped. Thus a library's
-threads may spin between its own calls, as they do in other programs, but never during the calls of another library. A
-measurement of a candidate is called its turn. A turn is one call, or as many calls as fill TURN seconds. Unless a call
-takes long (WARM in worker.py), some untimed calls warm the caches before a turn."""
+Each candidate runs in its own process, on the same processors, because libraries in one process share OpenMP and BLAS
+settings and can crash each other. Only one of these processes runs at any time. The others are stopped. Thus a
+library's threads may spin between its own calls, as they do in other programs, but never during the calls of another
+library. A measurement of a candidate is called its turn. A turn is one call, or as many calls as fill TURN seconds.
+Unless a call takes long (WARM in worker.py), some untimed calls warm the caches before a turn."""
 
 import random
 import sys
@@ -20,7 +20,8 @@ from libraries.forms import Cannot, Setting
 from remote import Worker
 
 TURN = 0.02
-# A measurement is disturbed if its threads wait for a processor for more than this share of its time.
+# The measurements of a candidate are disturbed if its threads wait for a processor for more than this share of time.
+# This is the mean share of its threads in the median round.
 DISTURBED = 0.03
 
 
@@ -176,7 +177,7 @@ def summary(workload, oracle, bursts, results):
 
 
 def ranking(results):
-    """Returns the best peer, and how many times as fast as this peer the best column of attnkit is."""
+    """Returns the fastest peer, and the peer's time divided by the time of attnkit's fastest column."""
     ours = [r["seconds"] for c, r in results.items() if c.isa and "seconds" in r]
     peers = {c.title: r["seconds"] for c, r in results.items() if not c.isa and "seconds" in r}
     if not peers:

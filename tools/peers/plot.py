@@ -17,7 +17,7 @@ from files import whole  # noqa: E402
 from report import types  # noqa: E402
 from workloads import SHORT  # noqa: E402
 
-# The colours of Okabe and Ito, and a marker for each library. attnkit has the strongest colours.
+# Colours, many of them of Okabe and Ito, and markers: OURS for the columns of attnkit, PEERS for the other libraries.
 OURS = [("#0072B2", "o"), ("#56B4E9", "o"), ("#005580", "o"), ("#003F5C", "<"), ("#2F7FC1", ">")]
 PEERS = {"PyTorch": ("#E69F00", "s"), "ONNX Runtime": ("#009E73", "^"), "OpenVINO": ("#CC79A7", "D"),
          "llama.cpp": ("#D55E00", "P"), "NumPy": ("#999999", "v")}
@@ -186,7 +186,8 @@ def name_points(axes, entries):
 
 
 def joined(names):
-    """Joins names without types. Makes 'W5 4096, 16384' from W5_4096 and W5_16384."""
+    """Joins the first two words of each name, and so leaves out the type at the end of a name. Makes 'W5 4096, 16384'
+    from W5_4096 and W5_16384."""
     words, before = [], None
     for name in names:
         first, rest = (name.split("_") + [""])[:2]

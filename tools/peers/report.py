@@ -71,7 +71,7 @@ def errors(results, type):
 
 
 def rows(results, notes):
-    """Returns the table with its header, as text."""
+    """Returns the rows of the table as lists of texts. The first row is the header."""
     titles = list(results["columns"])
     table = [["workload", "roof", *titles, "best peer", "attnkit / best"]]
     for entry in results["workloads"]:
@@ -166,7 +166,7 @@ def text(results):
 
 
 def bold_best(cells, entry, titles):
-    """Makes the fastest time bold."""
+    """Makes the cell of the fastest column bold."""
     times = {t: entry["results"][t]["seconds"] for t in titles if "seconds" in entry["results"][t]}
     if times:
         best = 2 + titles.index(min(times, key=times.get))

@@ -16,7 +16,7 @@ KEY = {"fma": "roof_GFLOPS", "read": "roof_GBps"}
 
 
 class Roofs:
-    """The roofs. A roof is None if there are no benches; `missing` then has the reason."""
+    """The roofs. A roof is None if `attnkit bench` cannot measure it; `missing` then has the reason."""
 
     def __init__(self, build, threads):
         self.command = Path(build) / "tools" / "attnkit"
@@ -24,7 +24,7 @@ class Roofs:
         self.missing = None
 
     def burst(self, kind):
-        """Returns the roof in FLOP/s or byte/s, with the fastest instruction set."""
+        """Returns the roof in FLOP/s or byte/s. Of several instruction sets, the fastest one counts."""
         if self.missing:
             return None
         try:

@@ -174,7 +174,7 @@ class Checked:
     `tolerance` times `largest`."""
 
     def error(self, out):
-        """Returns the largest absolute error, or infinite if there is a NaN."""
+        """Returns the largest absolute error, or infinity if there is a NaN."""
         error = np.abs(widened(out[..., self.rows, :]) - self.values).max()
         return float(error) if np.isfinite(error) else float("inf")
 

@@ -24,7 +24,7 @@ from tensors import cold_copies
 PR_SET_PDEATHSIG = 1
 TRIAL = 0.15        # seconds; a trial of a form ends after this time, or after TRIAL_CALLS calls
 TRIAL_CALLS = 50
-LONG = 1.0          # seconds; a first call that takes longer is the whole trial
+LONG = 1.0          # seconds; if the first calls take longer (mean of a call on each copy), they are the whole trial
 WARM = 0.25         # seconds; a longer call needs no warm-up of caches
 
 
@@ -73,7 +73,8 @@ class Candidate:
         return forms_of(workload, tensors, self.setting)
 
     def try_form(self, make, tensors):
-        """Tries a form. Returns (form, error, time of its fastest call in seconds)."""
+        """Tries a form. Returns (form, error, time of its fastest call in seconds). For calls longer than LONG, the
+        time is the mean of the first calls."""
         tensors.forget_out()
         form = make()
         first = self.make_calls(form.calls, len(form.calls))
@@ -113,8 +114,8 @@ class Candidate:
         self.make_calls(self.form.calls, len(self.form.calls))
 
     def turn(self, count):
-        """Makes `count` calls, after some warm-up calls. Returns the seconds per call, and how many seconds per call
-        the threads waited for a processor."""
+        """Makes `count` calls, after some warm-up calls if the calls are shorter than WARM. Returns the seconds per
+        call, and how many seconds per call the threads waited for a processor."""
         if self.warm:
             self.make_calls(self.calls, -(-count // 10))
         before = waited()
@@ -141,7 +142,7 @@ def serve(connection, candidate):
 
 
 def main():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # ends even a stopped worker with its parent
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # ends even a stopped worker when its parent ends
     connection = Connection(int(sys.argv[1]))
     setting = connection.recv()
     try:

@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of an element of q and of the result
-KV_BYTES = {**BYTES, "q8_0": 34 / 32}                # bytes of an element of K and V
+KV_BYTES = {**BYTES, "q8_0": 34 / 32}                # bytes of an element of K and V, or of the matrix of a linear map
 WRONG = 1e-3                                         # tolerance: an output with a larger error is wrong
 WRONG_NARROW = {"bfloat16": 1e-2, "q8_0": 3e-2}      # larger tolerances for calls that round numbers to these types
 SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "q8_0": "q8_0"}
@@ -12,8 +12,8 @@ SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "q8_0": "q8_0"}
 
 @dataclass(frozen=True)
 class Workload:
-    """Attention: dense tensors [batch, heads, rows, dim], all of one type. A causal workload has as many keys as query
-    rows. If K and V are q8_0, q and the result are float32."""
+    """Attention, with tensors [batch, heads, rows, dim]. All have one type, but if K and V are q8_0, q and the result
+    are float32. A causal workload has as many keys as query rows."""
     name: str
     batch: int
     q_heads: int
@@ -31,14 +31,16 @@ class Workload:
 
     @property
     def narrow(self):
-        """Returns whether the workload is measured with attnkit's modes (columns.py), too."""
+        """Returns whether the workload is in the list because of attnkit's modes (columns.py). If such a workload is
+        chosen, the table has columns for the modes."""
         return is_narrow(self)
 
     @property
     def tolerance(self):
         """Returns the largest error of a correct output, relative to the largest |v|. A narrow workload with several
-        query rows may have larger errors: its rows that see few keys have results as large as elements of V. These
-        results are rounded to bfloat16, or llama.cpp computes their weights from a q that it rounds to q8_0."""
+        query rows may have larger errors, because the result of a row that sees few keys is as large as elements of V.
+        In bfloat16, such a result is rounded to bfloat16. In q8_0, llama.cpp rounds q to q8_0 before it computes the
+        weights."""
         if self.decode or not self.narrow:
             return WRONG
         return WRONG_NARROW[self.type]

@@ -78,8 +78,8 @@ def named(title):
 
 
 def scale(bounds, start, end):
-    """Returns a scale from values to coordinates from start to end. `bounds` are (first, last) or (first, last,
-    "log")."""
+    """Returns a function that turns a value into a coordinate: `start` for the first value, `end` for the last value.
+    `bounds` are (first, last) or (first, last, "log")."""
     first, last = bounds[:2]
     change = math.log if len(bounds) == 3 else float
     span = (change(last) - change(first)) or 1.0

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a folder of results as series. Each machine has its runs in the order of time. Each row has its percentage of
-the roof in each run, and its changes. Runs of different machines are never in one series."""
+"""Reads a folder of results as series. Each machine has its runs in the order of time. The series of a row has the
+row's percentage of the roof in each run, and its changes. Runs of different machines are never in one series."""
 
 import dataclasses
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares attnkit with other libraries by the results of tools/peers.py, with a bar for each library."""
+"""Compares attnkit with other libraries by the results of tools/peers.py, with a bar for each column of its table."""
 
 import math
 
@@ -47,7 +47,7 @@ def lead(columns, entry):
 
 
 def bars(columns, entry):
-    """Draws a bar for each library with its percentage of the roof, or with its time if is_timed()."""
+    """Draws a bar for each column that has a result: its percentage of the roof, or its time if is_timed()."""
     tiny = is_timed(entry)
     figures = {title: result.get("seconds" if tiny else "percent")
                for title, result in entry["results"].items() if title in columns and result["status"] != "none"}

@@ -115,8 +115,8 @@ def roofs(run):
 
 
 def regressions(machines):
-    """Returns the regressions. Open regressions come first. In each of the two groups, the worst regression comes
-    first."""
+    """Returns the section of regressions: first the open regressions, then those that came back. In each of these two
+    groups, the worst regression comes first."""
     falls = [change for machine in machines for change in machine.changes if change.step < 0]
     falls.sort(key=lambda change: (not change.is_open, change.step))
     if not falls:
@@ -213,8 +213,8 @@ def family_key():
 
 
 def newest(machine):
-    """Shows every row of the newest run. The list is open if there is a single run, because then the page shows no
-    changes."""
+    """Shows the rows of the newest run that have a series. The list is open if there is a single run, because then the
+    page shows no changes."""
     rows = [row for row in machine.last.rows.values() if row.name in machine.series]
     shown = "".join(
         f"<h4>{escape(family)}</h4>" + table(

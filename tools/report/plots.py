@@ -19,7 +19,7 @@ def percent(value):
 
 
 def signed(step):
-    """Returns a text such as -3.1 %, with a minus sign instead of a hyphen."""
+    """Returns a text such as +3.1 %. Negative numbers have a minus sign instead of a hyphen."""
     return f"{100 * step:+.1f} %".replace("-", "−")
 
 

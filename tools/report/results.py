@@ -15,7 +15,8 @@ WORK = {"GFLOPS", "GBps", "ns_per_element"}  # a measured row has one of these
 
 
 class Unusable(Exception):
-    """A file is not a result of `attnkit bench`. The message has the reason."""
+    """A file is not a result of `attnkit bench` or tools/peers.py, or a folder has no results. The message has the
+    reason."""
 
 
 @dataclasses.dataclass
@@ -89,7 +90,8 @@ def read(path):
 
 
 def read_json(path, whose, understand_it):
-    """Returns the content of a file. Raises Unusable if the file is incomplete, or was written by another program."""
+    """Returns what understand_it() makes of the content of a file. Raises Unusable if the file cannot be read, is
+    incomplete, or was not written by the program `whose`."""
     try:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
@@ -120,8 +122,8 @@ def understand(path, content):
 
 
 def check_words(context):
-    """Refuses results of other programs, whose context has no version of attnkit. Also refuses a value of the context
-    that should be a string, but is none. Results of older versions of attnkit may lack any of these values but the
+    """Refuses results of other programs, whose context has no version of attnkit. Also refuses a context in which one
+    of the values below is not a string. Results of older versions of attnkit may lack all of these values except the
     version. read_json turns the exceptions into Unusable."""
     for key in "attnkit", "cpu", "cpu_model", "commit", "compiler", "isas":
         if not isinstance(context[key] if key == "attnkit" else context.get(key, ""), str):

@@ -44,7 +44,8 @@ ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "MALLOC_MMAP_THRESHOLD_":
 
 
 class NothingToCount(Exception):
-    """This machine or build cannot be counted. The message has the reason."""
+    """Instructions cannot be counted with this machine or build, or there are no counts to compare with. The message
+    has the reason."""
 
 
 class CountingFailed(Exception):
@@ -55,7 +56,7 @@ class CountingFailed(Exception):
 
 
 def totals(folder, isa):
-    """Yields the total of each dump, in callgrind's numbering."""
+    """Yields the total of each dump of callgrind, in the order of the numbers at the ends of the dumps' names."""
     paths = sorted(folder.glob(f"{isa}.*"), key=lambda path: int(path.suffix[1:]))
     for path in paths:
         found = re.findall(r"^totals: (\d+)$", path.read_text(), re.M)
@@ -84,7 +85,7 @@ def count(build, isa, folder):
 
 
 def why_not(build):
-    """Returns the reason why this machine cannot count, or None."""
+    """Returns the reason why the instructions of this build cannot be counted here, or None."""
     options = build_options(build)
     if not shutil.which("valgrind"):
         return "no valgrind here"

@@ -8,13 +8,14 @@ Disassembles the objects of scores, weighted_v, softmax, the parts of decode, li
 of bf16. Follows every innermost loop with FMAs along its most used path. In kernels of integers, an instruction that
 multiplies integers counts as an FMA. The most used path is taken to be the shortest of the paths with the most FMAs,
 which leaves out prefetches and changes of scale that are not needed in every iteration. Loops of a kernel (and of a
-type, if the kernel has a function for each type) with the same number of FMAs share a line of the output. The line has
-three numbers: instructions, loads into vector registers (a broadcast from memory counts as one), and loads and stores
-of spilled vectors. For each CPU model, the line also has the FMAs per cycle by llvm-mca 19, in percent of the FMAs that
-the ports of this CPU can start. Kernels of integers, and all kernels of units (such as avx512_bf16), have no
-percentage. Each figure is the worst figure of these loops.
+type, if the kernel has a function for each type) with the same number of FMAs share a line of the output. After the
+numbers of FMAs and of loops, the line has three figures: instructions for each FMA, loads into vector registers for
+each FMA (a broadcast from memory counts as a load), and loads and stores of spilled vectors. For each CPU model, the
+line also has the FMAs per cycle by llvm-mca 19, in percent of the FMAs that the ports of this CPU can start. Kernels of
+integers, and all kernels of units (such as avx512_bf16), have no percentage. Each figure is the worst figure of these
+loops.
 
-llvm-mca does not model caches, instruction fetch and store-to-load forwarding.
+llvm-mca does not model caches, instruction fetch or store-to-load forwarding.
 
 Fails if a full tile, which is the loop of a kernel with the most FMAs, breaks a limit. Also fails if a figure differs
 from the stored figure in tools/static/loops/, even if the new figure is better. A change of kernels must include the
@@ -45,7 +46,8 @@ TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # the type at the end of a
 LEAST_PERCENT = 90
 # Loads per FMA. Ice Lake sustains little more than one load of a zmm per cycle. Sapphire Rapids starts two loads of a
 # tile register in the time of a TDPBF16PS. With at most one load per TDPBF16PS, the loads do not limit the speed.
-# With VNNI, a tile of `panel` has 4 rows and 2 vectors, with 6 loads for 8 products, and 6 loads more for each block.
+# With VNNI, the loop of `panel` with the most products computes scores of 4 keys for 2 vectors of query rows. It has 6
+# loads for 8 products, and 6 more loads for each block.
 MOST_LOADS = {"avx512": 0.5, "avx512_vnni": 0.8, "avx512_amx": 1}
 MCA = "llvm-mca-19"  # a fixed version, because the models, and with them the figures, differ between versions
 COUNTED = {"instructions", "loads", "spills"}  # the counts of a loop; its other figures are cycles on each CPU
@@ -165,7 +167,7 @@ def blocks_of(machine, function):
             following.append(number[end])
         texts = [text for text in texts if not PADDING.search(text)]
         if not texts and start and machine.leaves.match(function[start - 1][1]) and start not in jumped_to:
-            following = []  # alignment between a jump and the next block, which no path goes through
+            following = []  # only alignment after a jump: no path goes through this block
         fmas = sum(bool(machine.fma.match(text)) for text in texts)
         blocks.append(Block(texts, fmas, following))
     return blocks

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX Runtime, by the operator Attention of ONNX, and by ONNX Runtime's own MultiHeadAttention and
-GroupQueryAttention. Each operator is used if it can express a workload. For operators that need [batch, rows, heads *
-dim], tensors are brought into this order before anything is timed. Token-major caches have this order, too, but there
-is no form of GroupQueryAttention for them. Inputs and outputs are bound, so that no call copies them."""
+GroupQueryAttention. Each operator is used for the workloads that it can express. For operators that need [batch, rows,
+heads * dim], tensors are brought into this order before anything is timed. Token-major caches have this order, too, but
+there is no form of GroupQueryAttention for them. Inputs and outputs are bound, so that no call copies them."""
 
 import numpy as np
 import onnx
@@ -79,7 +79,7 @@ def keys_there(workload):
 
 
 def masked(workload, tensors, folded):
-    """Returns the input of a dense mask, if there is one."""
+    """Returns a dict that has the dense mask of the workload as an input, or an empty dict if there is no mask."""
     return {"mask": mask_of(workload, tensors.q.dtype, folded)} if workload.mask else {}
 
 
@@ -89,7 +89,7 @@ def attention(workload, tensors, setting, folded=False, pad=None):
     q = fold(tensors.q, workload) if folded else tensors.q
     extra = masked(workload, tensors, folded)
     names = ["q", "k", "v", *extra]
-    if pad == "mask":  # the mask has all rows, because the operator refuses to broadcast along rows
+    if pad == "mask":  # the mask has all query rows, because the operator refuses to broadcast one row
         mask = keys_there(workload)[:, None, None, :]
         extra["mask"] = np.repeat(mask, workload.q_len, axis=2)
         names += ["mask"]

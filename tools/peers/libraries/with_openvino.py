@@ -45,7 +45,7 @@ def heads_first(node):
 
 
 def compiled(workload, arrays, setting, precision, dynamic, folded):
-    """Returns the compiled model. `arrays` are q, k, v and, if there is one, the mask."""
+    """Returns the compiled model. `arrays` are q, k, v and, if the workload has one, the array of biases()."""
     def parameter(array, lengths=(0, 2)):
         shape = [-1 if dynamic and axis in lengths else size for axis, size in enumerate(array.shape)]
         return opset13.parameter(PartialShape(shape), type_of(array))
@@ -68,8 +68,8 @@ def compile_for(model, setting, precision):
 
 
 def biases(workload, dtype, folded):
-    """Returns a list with the array that is added to scores, or an empty list. The array is a dense mask, or
-    [batch, 1, 1, kv_len] with minus infinity where there is no key."""
+    """Returns a list with the array that is added to scores, or an empty list. The array is a dense mask, or the
+    padding as [batch, 1, 1, kv_len]: 0 for the keys of a batch entry, minus infinity after them."""
     if workload.mask:
         return [mask_of(workload, dtype, folded)]
     if not workload.padded:

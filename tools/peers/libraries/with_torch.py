@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch, by scaled_dot_product_attention. Groups of query heads are computed with enable_gqa. If the call is not
-causal, a second form (forms.py) folds the groups into query rows. Padding is a broadcast mask, or each sequence has its
-own call. Strided tensors are used as they are. A dense mask has the type of q."""
+causal, a second form folds the groups into query rows. For padding, one form has a mask that all query rows share, and
+another form has a call for each sequence. Strided tensors are used as they are. A dense mask has the type of q."""
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ def mask(workload):
 
 
 def masked(workload, tensors, folded=False):
-    """Returns the options for a dense mask, if there is one."""
+    """Returns a dict with the option for the dense mask, or an empty dict if there is no dense mask."""
     if not workload.mask:
         return {}
     return {"attn_mask": tensor(mask_of(workload, tensors.q.dtype, folded))}
