@@ -34,8 +34,8 @@ std::string why_not(const ggml_tensor *op);
 // Returns arguments that point to the groups of `shape`. `shape` has to outlive the arguments.
 attnkit_attention_args arguments(const op_shape &shape);
 
-// Returns for each head the factor by which it multiplies the mask, computed from max_bias and the
-// number of heads. Without max_bias, the list is empty.
+// Returns for each head the factor by which the mask is multiplied, computed from max_bias and the
+// number of heads. If max_bias is 0, the list is empty.
 std::vector<float> slopes(const op_shape &shape);
 
 // Returns the addresses of an op. `groups` receives the addresses of its mask, sinks and slopes.

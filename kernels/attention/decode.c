@@ -5,8 +5,8 @@
  * struct extras are used, such as masks, or if cells are empty, the rows of a block are split into
  * runs (struct run), and the walk calls the tile once for each run that sees keys.
  * dispatch/attention/schedule.c calls this file for whole work items, dispatch/attention/steal.c
- * for a chunk of an item's keys, and careful.c for a chunk of a row's keys. With integers,
- * prefill.c calls this file for rows whose results are not finite.
+ * for a chunk of an item's keys and to join the states of chunks, and careful.c for a chunk of a
+ * row's keys. With integers, prefill.c calls this file for rows whose results are not finite.
  */
 #include <math.h>
 #include <string.h>
@@ -291,7 +291,7 @@ struct run {
     struct key_set listed; /* keys that the tile reads: `seen`; with tiled K all keys from the first
                             * tile with a seen key to the last seen key */
     bool biased;           /* some listed keys are not seen, or something is added to scores */
-    bool far;              /* no earlier run of the block has read these keys */
+    bool far;              /* no earlier run of the block has read any of these keys */
 };
 
 static bool can_join(struct key_set seen, struct key_set more)

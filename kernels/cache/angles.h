@@ -2,8 +2,9 @@
  *
  * log2, 2^x, and sin and cos of an angle of any size in binary64, for the angles of rope.c. These
  * functions use only operations on integers, and sums, products and quotients of binary64, which
- * are rounded by IEEE 754 and not fused. So the bits are the same on every machine. The functions
- * are called once for each pair and position, outside all inner loops.
+ * are rounded by IEEE 754 and not fused. So the bits are the same on every machine. sin_cos_of is
+ * called once for each position and each pair of elements that is rotated, for all heads together.
+ * log2_of and exp2_of are called less often.
  *
  * The bounds of errors are relative, in units of u = 2^-53, the largest relative error of one
  * rounding. Products of errors are left out. Each series is a Taylor series and ends where its
@@ -54,7 +55,8 @@ static inline double log2_of(double x)
     return k + 0x1.71547652b82fep+1 * (s * sum);
 }
 
-/* Returns 1 / first! + x / (first + step)! + x^2 / (first + 2 step)! + ..., up to 1 / 17! */
+/* Returns 1 / first! + x / (first + step)! + x^2 / (first + 2 step)! + ..., with the factorials of
+ * numbers up to 17. */
 static inline double factorial_series(int first, int step, double x)
 {
     static const double inverse[] = {1.0,

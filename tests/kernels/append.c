@@ -30,8 +30,8 @@ enum {
     MAX_BATCH = 4,
     MAX_TABLE = 64, /* entries of the block table */
     MAX_DIM = 256,
-    DRAWS = 6,    /* cases of each type, rotation and layout */
-    REPORTED = 5, /* differences that are printed */
+    DRAWS = 6,    /* cases of each struct kind */
+    REPORTED = 5, /* after so many differences, no further kinds are checked */
     SRC_TYPES = 3,
     DST_TYPES = 7,
     ROPES = 3,
@@ -599,7 +599,7 @@ static void rotation_keeps_lengths(void **state)
  * angle. Let u = 2^-53. The exponent -i / pairs * log2(base) is off by 8 u: two roundings, and the
  * 6 u of log2. This error times ln 2 is a relative error of the power. exp2 adds 3 u. The
  * conversion of the position adds u, and the product of position and power adds another u. cos and
- * sin have 5 u. The code rounds the 5 u of cos and sin up to 8 u. */
+ * sin have an error of 5 u, which the code rounds up to 8 u. */
 static bool is_near(float got, long double truth, double angle, double log2_base)
 {
     const double exponent_off = log2_base * 0x1p-50;

@@ -557,8 +557,8 @@ static void draw_tile(uint64_t *random, struct window tile, struct window scales
     }
 }
 
-/* Places a tile, its scales or its widened keys in a slot, fewer than FARTHEST elements of `align`
- * bytes from the slot's edge. */
+/* Places a tile, its scales or its widened keys in a slot. The distance from the slot's edge is
+ * less than FARTHEST elements of `align` bytes. */
 static struct window place_part(uint64_t *random, int slot, int64_t align, int64_t size)
 {
     const int64_t room = (SLOT_BYTES - size) / align;

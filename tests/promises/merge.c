@@ -43,7 +43,7 @@ struct row_state {
     double sum, *o;
 };
 
-/* Computes the state of a part by section "Merging" of the canonical order in kernels/README.md. */
+/* Computes the state of a part by step 14, "Merging", of kernels/README.md. */
 static void model_part(struct row_state *s, const float *out, float lse, int64_t dim)
 {
     const double t = (double)lse * 0x1.71547652b82fep+0;
@@ -62,7 +62,7 @@ static void model_part(struct row_state *s, const float *out, float lse, int64_t
         s->o[c] = s->max == -INFINITY ? 0.0 : (double)out[c] * s->sum;
 }
 
-/* Folds a part's state into the total by section "Chunks". */
+/* Folds a part's state into the total by step 9, "Chunks". */
 static void model_fold(struct row_state *total, const struct row_state *part, int64_t dim)
 {
     const float max = part->max > total->max ? part->max : total->max;
@@ -80,7 +80,7 @@ struct row {
     const float *out, *lse;
 };
 
-/* Merges a whole row, and computes its result by section "Result". */
+/* Merges a whole row, and computes its result by step 11, "Result". */
 static void model_row(const struct row *row, float *out, float *lse)
 {
     struct row_state total = {-INFINITY, 0.0, calloc((size_t)row->dim, sizeof(double))};
@@ -219,7 +219,7 @@ static void set_strides(struct tensor *t, enum layout_kind layout, bool input)
     }
 }
 
-/* Finds room for a tensor whose strides are set, in slots or in an arena. */
+/* Finds room in slots or in an arena for a tensor. The tensor's strides are already set. */
 static void place_tensor(struct memory *m, int arena, enum layout_kind layout, struct tensor *t)
 {
     const int64_t bytes = t->dim * (int64_t)sizeof(float);

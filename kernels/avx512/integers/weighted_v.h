@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weighted V of decode with integers: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum
- * over keys of n[r][key] * v[key][c]). n[r] are the 16-bit integers to which the weights of row r
- * are rounded. A file defines the function dot (see pairs.h), then includes this header, and calls
- * weigh_integers.
+ * Weighted V of decode with integers: o[r][c] = fma(o[r][c], rescale[r], scale of n[r] * sum over
+ * keys of n[r][key] * v[key][c]). n[r] are 16-bit integers: for each block of columns, rounding.h
+ * rounds the products of the weights of row r and the scales of V. A file defines the function dot
+ * (see pairs.h), then includes this header, and calls weigh_integers.
  *
  * A tile is two blocks of columns of V, that is 64 columns. Four keys at a time are interleaved
  * byte by byte. For a block, interleaving takes 4 loads or inserts and 4 shuffles. Then 4 other
@@ -30,9 +30,9 @@ static inline __m512i two_keys(const char *low, const char *high)
                               _mm256_loadu_si256((const __m256i *)high), 1);
 }
 
-/* Interleaves the bytes of four keys of the block at `at` in a row: each 32 bits of u hold one
- * column of the four keys. u[0] has columns 0 to 7 and 16 to 23 of the block, u[1] has columns 8 to
- * 15 and 24 to 31. */
+/* Interleaves the bytes of four keys, for the block at `at` in their rows. Each 32 bits of u hold
+ * one column of the four keys. u[0] has columns 0 to 7 and 16 to 23 of the block, u[1] has columns
+ * 8 to 15 and 24 to 31. */
 static inline __attribute__((always_inline)) void interleave_keys(const char *const *row,
                                                                   int64_t at, __m512i u[HALF])
 {

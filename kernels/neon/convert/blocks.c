@@ -167,7 +167,7 @@ static inline __attribute__((always_inline)) void narrow_block(const enum type t
     const float scale = largest_of(x) / (float)-zero_integer(type), factor = factor_of(scale);
     const uint8x16_t low = bytes_from(type, x, factor);
     const uint8x16_t high = bytes_from(type, x + UNIT / 2, factor);
-    const uint8x16_t packed = vsliq_n_u8(low, high, 4); /* each byte keeps its lower 4 bits */
+    const uint8x16_t packed = vsliq_n_u8(low, high, 4); /* low is in the lower 4 bits */
     const float plain = isnan(scale) ? NAN : scale;
     const uint16x4_t halves = vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(plain)));
     const uint16_t bits = vget_lane_u16(halves, 0);

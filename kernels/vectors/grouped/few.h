@@ -138,7 +138,8 @@ static __attribute__((noinline)) void scores_of_few(const float *q_t, int lanes,
     }
 }
 
-/* Multiplies o of up to FEW_LANES columns by rescale, and adds the sums times `largest`. */
+/* Multiplies up to FEW_LANES columns of o by rescale, and adds the sums times `largest`. If rescale
+ * is NULL, the old o counts as 0. */
 static inline __attribute__((always_inline)) void add_sums_of_few(const float *sums, int rows,
                                                                   const float *largest,
                                                                   const float *rescale,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls attnkit's multi-head attention layer on NumPy arrays. Weights are packed once. The keyword arguments of a call
-are fields of attnkit_layer_args and fields of its attention. A further argument, `rotation`, is a dict of the fields of
-its rotation.
+"""Calls attnkit's multi-head attention layer on NumPy arrays. Weights are packed once, when a Layer is made. A
+call takes some fields of attnkit_layer_args, any fields of its attention, and `rotation`, a dict of the fields of its
+rotation.
 """
 
 import ctypes

@@ -4,7 +4,7 @@
 The bound follows the order of roundings in kernels/README.md, with u = 2^-24 for each rounding. x_j is the score that
 enters the softmax for key j. In units of u, the errors are:
 
-  x_j       (D + 6) S_j, where S_j is the sum of the magnitudes of x_j's terms. The dot product has D
+  x_j       (D + 6) S_j, where D is head_dim, and S_j is the sum of the magnitudes of x_j's terms. The dot product has D
             roundings in its sum. Its factor, and the product with the factor, have at most 6 roundings. The other
             terms of x_j, bias and slope, have at most 5 roundings. With a softcap, the error is (D + 10) S_j: two
             factors, two products and tanh, which is off by 3 ulp
