@@ -10,7 +10,7 @@
 
 enum { WORD = 32 };
 
-/* Reads the word in a file that describes a cache, such as "Unified". Returns false if there is no
+/* Reads the word, such as "Unified", in a file that describes a cache. Returns false if there is no
  * such file.
  */
 static bool read_word(int cache, const char *file, char word[WORD])
@@ -24,7 +24,7 @@ static bool read_word(int cache, const char *file, char word[WORD])
     return ok;
 }
 
-/* Returns the size in bytes of the cache of a level that holds data, whether it is private or
+/* Returns the size in bytes of the data cache or unified cache of a level, whether it is private or
  * shared. Returns 0 if there is no such cache. */
 static size_t cache_bytes(int level)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The inputs of an attention run, which are lengths and addresses, and the checks of these inputs.
- * A run of a plan and a single call, which makes a plan for itself, share the checks.
+ * A run of a plan and a single call, which makes a plan for itself, share the checks, except that
+ * the lengths of a single call are checked before its plan is made.
  */
 #ifndef ATTNKIT_BIND_H
 #define ATTNKIT_BIND_H
@@ -23,8 +24,8 @@ struct bound {
     int count;
 };
 
-/* Checks lengths and addresses and writes them to `a`. `a` is a copy of plan->a, or in a single
- * call plan->a itself. */
+/* Checks addresses, and the lengths of a planned run, and writes lengths and addresses to `a`. `a`
+ * is a copy of plan->a, or in a single call plan->a itself. */
 attnkit_status attnkit_bind_attention_memory(const struct attention_plan *plan,
                                              const struct run_input *input, struct attention *a,
                                              struct bound *bound, char *message);

@@ -109,7 +109,8 @@ typedef struct attnkit_layer_args {
     /* All other arguments of attention: flags, align, scale, lse and the groups, with their shapes
      * and strides. NULL stands for arguments that are all 0. Fields that the layer sets itself must
      * be 0: batch, heads, dims, q_len, kv_len (except with a cache), q and out. first_key,
-     * state_in, state_out, ATTNKIT_INTEGERS and ATTNKIT_BF16_PRODUCTS are not supported.
+     * state_in, state_out, ATTNKIT_INTEGERS, ATTNKIT_BF16_PRODUCTS and ATTNKIT_SHORT_WEIGHTS are
+     * not supported.
      *
      * Cache: with `cached`, k, v and storage of attention are the cache, and kv_len of attention is
      * the room in the cache: the number of keys that the cache can hold for each entry. The call

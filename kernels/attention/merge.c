@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Merges results over parts of the keys. Each part of a row is a softmax state: M = ceil t, l =
- * 2^(t - M) and o = out_i * l, with t = lse_i * log2 e. The states fold into a total, as the states
- * of chunks do. No state is stored: o is computed from out_i while it is folded into the total. The
- * loop merges a tile of rows at a time, and some columns at a time if rows are long. So the total
- * of a tile fits on the stack. Reading the parts takes most of the time.
+ * Merges results over parts of the keys. A row has a result out_i and a log-sum-exp lse_i for each
+ * part i. out_i and lse_i give a softmax state: with t = lse_i * log2 e, it is M = ceil t, l =
+ * 2^(t - M) and o = out_i * l. The states fold into a total, as the states of chunks do. No state
+ * is stored: o is computed from out_i while it is folded into the total. The loop merges a tile of
+ * rows at a time, and some columns at a time if rows are long. So the total of a tile fits on the
+ * stack. Reading the parts takes most of the time.
  */
 #include "kernels/attention/merge.h"
 

@@ -2,10 +2,10 @@
  *
  * The product of many rows for AVX-512: its register tile of 8 rows x 3 tiles of the matrix, and
  * the order of the register tiles. linear.c of this folder and product.c of kernels/avx512_bf16
- * define two functions, and then include this file. multiply_step(x, w, sum, is_large) adds x * w
- * to sum, and returns the result. multiply_step_one(x, w, sum) does the same with the single x that
- * it reads at its pointer and broadcasts. A step multiplies an element of each row, or a pair of
- * elements.
+ * include this file. Before that, linear.c defines two functions, and product.c includes
+ * avx512_bf16.h, which defines them. multiply_step(x, w, sum, is_large) adds x * w to sum, and
+ * returns the result. In multiply_step_one(x, w, sum), x is a pointer: the function broadcasts *x,
+ * and then does the same. A step multiplies an element of each row, or a pair of elements.
  */
 #ifndef ATTNKIT_AVX512_PRODUCT_H
 #define ATTNKIT_AVX512_PRODUCT_H
@@ -53,7 +53,8 @@ static inline __attribute__((always_inline)) void store_y(const struct product *
 }
 
 /* Returns whether a sum is NaN. Lanes after the last output are tested, too. If a sum of any tile
- * is NaN, the entry `product` goes through all of y at its end, and makes every NaN the same. */
+ * is NaN, the last step of the entry `product` goes through all of y and makes every NaN the same.
+ */
 static inline __attribute__((always_inline)) bool has_nan(__m512 acc[ROW_GROUP][WIDTH],
                                                           const int rows, const int vectors)
 {

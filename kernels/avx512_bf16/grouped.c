@@ -6,9 +6,9 @@
  * accumulator takes elements 0, 2, 4, ... of a group, or 1, 3, 5, ..., in their order. No product
  * and no sum is subnormal, because elements below 2^-56 in magnitude and small weights are 0.
  *
- * A register tile has 3 keys or columns x 4 vectors. Each of these 12 sums has two accumulators,
- * one for even and one for odd words of a group. 24 accumulators, 4 vectors of lanes and 1
- * broadcast take 29 of 32 zmm. Each word takes 12 VDPBF16PS, which limit the speed, and 7 loads.
+ * A register tile has 12 sums: 3 keys or columns x 4 vectors. Each sum has two accumulators, one
+ * for even and one for odd words of a group. 24 accumulators, 4 vectors of lanes and 1 broadcast
+ * take 29 of 32 zmm. Each word takes 12 VDPBF16PS, which limit the speed, and 7 loads.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 

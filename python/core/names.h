@@ -10,7 +10,7 @@
 namespace attnkit_python
 {
 
-// Every argument of the functions that describe an attention.
+// Every argument of the functions that compute attention, and some arguments of `layer`.
 enum argument {
     Q,
     K,

@@ -98,9 +98,9 @@ static struct tensor draw(uint64_t *random)
     return random_below(random, 2) ? draw_wild(random) : draw_nested(random);
 }
 
-/* Draws two tensors. In half of the pairs, the second tensor has the strides of the first tensor
- * and begins less than 40 bytes after it. Its rows then lie in gaps or on rows of the first tensor,
- * or after its end. */
+/* Draws two tensors. In half of the pairs, the second tensor has the strides of the first tensor,
+ * and its address is 0 to 39 bytes higher. The rows of the second tensor then lie in gaps of the
+ * first tensor, on rows of the first tensor, or after the end of the first tensor. */
 static void draw_pair(uint64_t *random, struct tensor t[2])
 {
     t[0] = t[1] = draw(random);

@@ -23,10 +23,10 @@ struct axes {
 /* Returns all axes with all their values. */
 struct axes all_axes(void);
 
-/* Draws at least `least` cases that cover every pair. A case that is drawn to cover a pair gets
- * cheap values on its other axes if possible. So such a case seldom has a case_cost above
- * `cost_limit`. Cases that are added to reach `least` may cost 4 times as much.
- */
+/* Draws at least `least` cases that cover every pair. If a case that is drawn to cover a pair has a
+ * case_cost above `cost_limit`, its other axes are drawn again, towards smaller values. So such a
+ * case seldom costs more than `cost_limit`. Cases that are added to reach `least` may cost 4 times
+ * as much. */
 struct cases covering_cases(uint64_t seed, int least, double cost_limit);
 
 /* Draws `count` cases that take the values of every axis in turn (1,742 cases contain all values of

@@ -3,8 +3,9 @@
 #
 # Checks the choice of kernels on processors that this machine does not have. The script runs a probe under qemu's user
 # mode, on one processor model after the other, as `PROBE EXPECTED`. EXPECTED is the name of the instruction set or unit
-# that the library has to choose on the model. The exit status of the probe is 0 if the library chose EXPECTED and two
-# small calls of attention have the right results. The script prints one TAP line for each model.
+# that the library has to choose on the model; neon+none means neon without a unit. The exit status of the probe is 0 if
+# the library chose EXPECTED and two small calls of attention have the right results. The script prints one TAP line for
+# each model.
 set -euo pipefail
 
 readonly usage_error=2 not_available=98

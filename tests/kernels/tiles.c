@@ -397,8 +397,8 @@ static struct total take_total(const struct round *w)
                           take_doubles(lanes * (size_t)w->value_dim)};
 }
 
-/* Draws a number near x that has more bits than binary32. With SPECIAL data, a few of these numbers
- * lie far beyond the range of binary32. */
+/* Draws a number near x that has more bits than binary32. With SPECIAL data, one number in 16 is
+ * then multiplied by a power of two between 2^-1000 and 2^900. */
 static double draw_wide(struct round *w, float x)
 {
     static const double far[] = {0x1p130, 0x1p900, 0x1p-140, 0x1p-1000};

@@ -183,9 +183,9 @@ static struct outputs outputs_of(const struct drawn *c)
     return o;
 }
 
-/* Runs the case with 32-bit integers, such as lengths, in place of 64-bit integers. Returns whether
- * the case has an array of integers that fit 32 bits. If it has none, the second run is left out.
- */
+/* Runs the case with 64-bit integers, such as lengths, and again with 32-bit integers in their
+ * place. Returns whether the case has an array of integers that fit 32 bits. If it has none, the
+ * second run is left out. */
 static bool check_narrow(int number, const char *isa)
 {
     struct drawn *const c = drawn_new(number);

@@ -11,7 +11,7 @@
 
 enum { ELEMENTS = 1 };
 
-/* Replaces elements whose magnitude is less than LEAST_FACTOR by 0. A NaN stays NaN. */
+/* Puts 0 in place of elements whose magnitude is less than LEAST_FACTOR. A NaN stays NaN. */
 static inline floats without_small(floats x)
 {
     const floats zero = broadcast(0.0f);
