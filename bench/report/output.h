@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * An output file that gets its name when it is complete. Until then it has another name in the same
- * folder, and is removed if the program is interrupted. Only one output file can exist at a time.
+ * folder, and is removed if the program is interrupted. Only one file can be unfinished at a time.
  */
 #ifndef ATTNKIT_OUTPUT_H
 #define ATTNKIT_OUTPUT_H

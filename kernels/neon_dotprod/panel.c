@@ -180,7 +180,8 @@ integer_weights(const struct scaled_keys *keys, int i, int lanes, int lane, floa
 
 /* Makes the words of weights. The keys of a block form groups of four. Each group in which at least
  * one key is among `keys` gets two words. Then words of zeros follow, up to a multiple of UNROLL
- * words. The bytes after the words of V that are multiplied by these zeros may have any values. */
+ * words. column_tile multiplies these zeros by the bytes at the next places of V's words. These
+ * bytes may have any values. */
 static inline __attribute__((always_inline)) int round_quads(const struct scaled_keys *keys,
                                                              const float32x4_t inverse[VECTORS],
                                                              float *parts, const int vectors)

@@ -465,15 +465,15 @@ static void results_are_those_of_the_header(void **state)
     put_block(w + Q8_BLOCK_BYTES, ONE, 127);
     for (int d = 0; d < 2 * Q8_BLOCK; d++)
         x[d] = 127.0f;
-    /* A group with the sum of the largest magnitude, alone and beside a second group: each integer
-     * of x is 127, and the scale of x is 1. */
+    /* Each integer of x is 127, and the scale of x is 1. The sum of integers of the first group has
+     * the largest possible magnitude. The first group is multiplied alone, and with the second. */
     expect_sum(x, w, Q8_BLOCK, -127.0f * 128.0f * 32.0f);
     expect_sum(x, w, 2 * Q8_BLOCK, -127.0f * 32.0f);
     /* Ties go to the even integer: 126.5 becomes 126, and 0.5 becomes 0. */
     x[0] = 126.5f;
     x[1] = 0.5f;
     expect_sum(x, w, Q8_BLOCK, -(126.0f + 30 * 127.0f) * 128.0f);
-    /* A group of x whose magnitudes are all below 2^-100 becomes 0, whatever the others are. */
+    /* A group of x whose magnitudes are all below 2^-100 becomes 0, whatever is in other groups. */
     for (int d = 0; d < Q8_BLOCK; d++)
         x[d] = 0x1.fp-101f;
     expect_sum(x, w, Q8_BLOCK, 0.0f);
@@ -483,7 +483,7 @@ static void results_are_those_of_the_header(void **state)
     expect_sum(x, w, Q8_BLOCK, NAN);
     x[0] = 1.0f;
     expect_sum(x, w, Q8_BLOCK, INFINITY);
-    /* A NaN or an infinity makes the row NaN, even beside weights of 0. */
+    /* A NaN or an infinity in x makes its row of y NaN, even if it is multiplied by 0. */
     put_block(w, ONE, 0);
     x[0] = INFINITY;
     expect_sum(x, w, Q8_BLOCK, NAN);
@@ -493,7 +493,7 @@ static void results_are_those_of_the_header(void **state)
 
 /* --- The program ------------------------------------------------------------------------------ */
 
-/* Adds a name if the user asked for this name or for all names. */
+/* Adds a name that runs here, if the user asked for this name or for all names. */
 static void add_name(const char *name, bool runs, const char *wanted)
 {
     if (runs && (!wanted || strcmp(wanted, name) == 0))

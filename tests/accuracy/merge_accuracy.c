@@ -352,8 +352,8 @@ static void attend(const attnkit_attention_args *args)
     free(exec.workspace);
 }
 
-/* Draws the limits of the ranges of keys, in ascending order from 0 to KV_LEN. Some ranges are
- * empty. */
+/* Draws the limits of the ranges of keys, in ascending order from 0 to KV_LEN. Limits may be equal:
+ * the range between them is then empty. */
 static void draw_cuts(uint64_t *random, int64_t ranges, int64_t cuts[MOST_RANGES + 1])
 {
     cuts[0] = 0;
@@ -458,7 +458,7 @@ static struct worst judge_ranges(int64_t ranges, uint64_t seed)
     return w;
 }
 
-/* With the smallest magnitude of q, the weights are nearly equal. With the largest magnitude, one
+/* With the smallest magnitude of q, no key has much of the weight. With the largest magnitude, one
  * key has nearly all the weight, and the LSE is large. */
 static void ranges_of_keys_merge_to_attention_over_all(void **state)
 {

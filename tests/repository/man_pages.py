@@ -44,7 +44,8 @@ def wrong_with(command, path):
     helped = output_of(command, *([subcommand] if subcommand else []), "--help")
     page = path.read_text()
     wrong = []
-    # The overview lists the exit codes, then the commands, then the environment.
+    # In the overview's help, the text on the environment belongs to the paragraph of the exit codes, and all commands
+    # are in one paragraph. On the page, that text is a section, and each command is an item.
     blocks = helped if subcommand else helped.replace("\nThe environment", "\n\nThe environment")
     blocks = blocks if subcommand else re.sub(r"\n(?=  attnkit)", "\n\n", blocks)
     wrong += [f"lacks: {block!r}" for block in missing_words(blocks, page)]
