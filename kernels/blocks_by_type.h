@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The entry unpack, and the functions widen_blocks and narrow_blocks, which the entries widen and
- * narrow call. Each of the three calls an inline function with the type of the blocks as a
- * constant. The blocks.c of every instruction set defines the inline functions first, and then
- * includes this file, directly or by kernels/vectors/blocks.h.
+ * The entry `unpack`, and the functions widen_blocks and narrow_blocks, which the entries `widen`
+ * and `narrow` call. Each of these three functions calls an inline function with the type of the
+ * blocks as a constant. The blocks.c of every instruction set defines the inline functions first,
+ * and then includes this file, directly or by kernels/vectors/blocks.h.
  */
 #ifndef ATTNKIT_BLOCKS_BY_TYPE_H
 #define ATTNKIT_BLOCKS_BY_TYPE_H

@@ -4,8 +4,8 @@
  * loop over panels of query rows, so that every panel finds the block of K and V in a cache of the
  * CPU. dispatch/attention/schedule.c calls attnkit_prefill for the panel rows of an item, if it has
  * any. With groups of products, attend_alone in this file calls attnkit_prefill for a row that is
- * computed again.
- * dispatch/attention/steal.c calls attnkit_prefill_chunk for a chunk of an item's keys.
+ * computed again. dispatch/attention/steal.c calls attnkit_prefill_chunk for a chunk of an item's
+ * keys.
  */
 #include <math.h>
 #include <string.h>
@@ -429,8 +429,8 @@ static struct rows rows_from(struct rows rows, int first)
     return rows;
 }
 
-/* Adds the weighted V of keys of a block to o of the chunk. `first` is the number of the first of
- * these keys in v. */
+/* Adds the weighted V of keys of a block to o of the chunk. `first` is the index in v of the first
+ * of these keys. */
 static void add_v(const struct prefill *w, struct panel *p, const struct rows *v, int first,
                   int keys, struct ahead ahead)
 {

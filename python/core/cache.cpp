@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads the KVCache and the States that an attention is given, and appends rows to a KVCache.
+// Reads the KVCache and the States of an attention call, and appends rows to a KVCache.
 #include "python/core/cache.h"
 
 #include "python/core/call.h"

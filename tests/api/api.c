@@ -1003,7 +1003,8 @@ static void inputs_may_overlap_each_other(void **state)
     expect_result(c);
 }
 
-/* Makes a call in one piece of memory. Each row of q is followed by its row of out and its lse. */
+/* Makes a call whose q, out and lse lie in one piece of memory. Each row of q is followed by its
+ * row of out and its lse. */
 static struct call *call_in_the_gaps(void)
 {
     struct call *c = good_strided_call();
@@ -1712,7 +1713,7 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
 
 /* --- Sizes beyond 32 bits ---------------------------------------------------------------- */
 
-/* Reserves address space. The system gives a page memory, filled with zeros, when the page is first
+/* Reserves address space. Each page gets memory, filled with zeros, only when the page is first
  * touched. */
 static char *sparse(size_t bytes)
 {

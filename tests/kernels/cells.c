@@ -216,8 +216,8 @@ static void move_rows(struct call *c, attnkit_tensor *t, int64_t row_bytes,
                            (size_t)row_bytes);
 }
 
-/* Copies the mask column of each key to the column of its cell. A column has `bits` bits in each
- * row. */
+/* Copies the column of each key in a mask or bias to the column of its cell. A column has `bits`
+ * bits in each row. */
 static void move_columns(struct call *c, attnkit_tensor *t, int64_t *columns, int bits,
                          const struct cells *cells)
 {
@@ -540,7 +540,8 @@ static void packed_rows_find_their_sequence_in_one_cache(void **state)
 
 /* --- Indices far from zero -------------------------------------------------------------------- */
 
-/* The far call adds a multiple of the chunk length to all indices and positions. */
+/* The call `moved` is `c`, but a multiple of the chunk length is added to all indices and
+ * positions. */
 static void far_indices_have_the_bits_of_near_indices(void **state)
 {
     static const int64_t far[] = {512, INT64_C(1) << 40, INT64_C(1) << 62};

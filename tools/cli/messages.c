@@ -15,7 +15,7 @@
 enum {
     TEXT = 16384, /* bytes of a message, room for three of the longest paths; a longer message is
                      cut */
-    ESCAPE = 4,   /* bytes that "\x1b" takes */
+    ESCAPE = 4,   /* characters of an escaped byte: a backslash, x and two digits */
 };
 
 /* Returns whether the character separates lines, or changes the direction of the text after it. */

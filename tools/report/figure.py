@@ -94,8 +94,8 @@ def ticks(low, high, most=5):
 
 
 def decades(low, high):
-    """Returns the powers of 10 from low to high. If low and high are at most three decades apart, also returns 2 and 5
-    times these powers."""
+    """Returns the powers of 10 from low to high. If low and high are at most three decades apart, also returns the
+    numbers from low to high that are 2 or 5 times a power of 10."""
     exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1,) if math.log10(high / low) > 3 else (1, 2, 5)
     return [f * 10.0 ** e for e in exponents for f in factors if low <= f * 10.0 ** e <= high]

@@ -24,7 +24,7 @@
 #define LIBRARY_FILE "libattnkit.so"
 #define WORKER_FILE "attnkit-worker.so"
 
-enum { MAX_WORDS = 64, COMMIT = 64 + 1, SETUP = 2048, WHAT = 12 /* digits of a commit */ };
+enum { MAX_WORDS = 64, COMMIT = 64 + 1, SETUP = 2048, WHAT = 12 /* digits of a commit in texts */ };
 
 /* A revision, while it is being built. */
 struct revision {

@@ -4,10 +4,10 @@
  * kernels/vectors/integers/panel.h.
  *
  * A register tile of scores has 3 keys x 3 vectors: 9 sums, 3 vectors of q, a broadcast and a
- * product take 14 of 16 ymm. The scores are on the stack. One word (two 16-bit integers) for each
- * of the 9 sums takes 9 VPMADDWD, 9 additions and 6 loads. A register tile of columns has 4 columns
- * x 3 vectors: 12 sums, 2 vectors of weights, a broadcast and a product take all 16. VPMADDWD reads
- * the third vector of weights from memory.
+ * product take 14 of 16 ymm. The scores are on the stack. Adding one product of words (of two
+ * 16-bit integers each) to each of the 9 sums takes 9 VPMADDWD, 9 additions and 6 loads. A register
+ * tile of columns has 4 columns x 3 vectors: 12 sums, 2 vectors of weights, a broadcast and a
+ * product take all 16. VPMADDWD reads the third vector of weights from memory.
  */
 #include "kernels/avx2/integers/panel.h"
 
