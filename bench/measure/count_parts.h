@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of counts.c that the benches do not have: calls that compute nothing, and calls that are
- * neither attention nor linear maps nor layers.
+ * The rows of counts.c for calls that compute nothing, and for calls that are neither attention nor
+ * linear maps nor layers.
  */
 #ifndef ATTNKIT_COUNT_PARTS_H
 #define ATTNKIT_COUNT_PARTS_H

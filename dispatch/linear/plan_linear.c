@@ -25,8 +25,8 @@ static attnkit_status check_dims(const attnkit_linear_args *args, char *message)
     return ATTNKIT_OK;
 }
 
-/* Refuses flags that are not known, and ATTNKIT_INTEGERS with a matrix of another type than
- * ATTNKIT_Q8_0. */
+/* Refuses flags that are not known, a `reserved` that is not 0, and ATTNKIT_INTEGERS with a matrix
+ * of another type than ATTNKIT_Q8_0. */
 static attnkit_status check_flags(const attnkit_linear_args *args, char *message)
 {
     const uint32_t known = ATTNKIT_INTEGERS;

@@ -7,13 +7,14 @@
  * takes 16 bytes of each of 8 keys as 4 vectors of 32-bit units, with 1, 2 or 4 elements in a unit.
  * Each step costs 4 loads, 4 inserts from memory, and 8 shuffles. Then each element is widened for
  * all 8 keys at once (by three instructions for a byte), and multiplied by one FMA for each row. A
- * tile is 2 vectors of keys. So there are enough chains for the FMA ports, and a broadcast of q
- * serves both vectors. Registers: 8 units, at most 8 sums and a broadcast are more than the 16 ymm,
- * so some units are on the stack.
+ * tile is 2 vectors of keys, or 1 vector for the last keys. With 2 vectors there are enough chains
+ * for the FMA ports, and a broadcast of q serves both vectors. Registers: 8 units, at most 8 sums
+ * and a broadcast are more than the 16 ymm, so some units are on the stack.
  *
- * For few rows of binary32, memory limits the speed. For types of 8 or 16 bits, shuffles and FMA
- * together limit the speed. Prefetches are spread evenly and go through one row after the other.
- * Prefetches in bursts, or of one cache line of each row in turn, would delay the loads.
+ * If K is binary32 and there are few query rows, memory limits the speed. For types of 8 or 16
+ * bits, shuffles and FMA together limit the speed. Prefetches are spread evenly and go through one
+ * row after the other. Prefetches in bursts, or of one cache line of each row in turn, would delay
+ * the loads.
  */
 #include "kernels/avx2/steps.h"
 
@@ -121,7 +122,7 @@ struct byte_scales {
 };
 
 /* Sets the arguments of scale_number for vector j and the group of elements that begins at element
- * d. `key` is the first row of the vector. Returns false if scale_number would not be exact,
+ * d. key[i] is the row of key i of the vector. Returns false if scale_number would not be exact,
  * because a scale of TYPE_I8 is too small or a scale of TYPE_Q8_0 is not finite. */
 static inline __attribute__((always_inline)) bool
 take_scales(const enum type type, const struct key_rows *rows, const char *const *key, int64_t d,

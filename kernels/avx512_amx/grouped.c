@@ -258,7 +258,8 @@ struct weighted {
     float *o;
 };
 
-/* Adds the sums of a rectangle to o. */
+/* Adds the sums of a rectangle, times `largest`, to o * rescale, and writes the result to o. If
+ * `rescaled` is false, the old o counts as 0. */
 static inline __attribute__((always_inline)) void
 add_lines_to_o(const struct rectangle *r, const struct weighted *to, const bool rescaled)
 {

@@ -84,7 +84,7 @@ static void draw_case(struct drawn *c, int number)
         if (a->align == ATTNKIT_ALIGN_OFFSETS)
             a->q_offsets.data = c->q_offsets;
     }
-    /* The rows of K and V are dense, so that every part of the keys is contiguous in memory. */
+    /* The rows of K and V are dense: the rows of a head lie one after the other, without gaps. */
     const size_t keys = (size_t)(a->batch * a->kv_heads * a->kv_len);
     c->rows = (size_t)(a->batch * a->q_heads * a->q_len);
     const bool special = number % 5 == 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Functions for tests that use units. enable_units enables the units of the library that a program
- * has to enable, so that tests which list the units find them. Most CPUs have none of these units.
+ * has to enable, so that these units can run in the tests. Most CPUs have none of these units.
  * name_without_units returns the name by which a call uses an instruction set without its units.
  */
 #ifndef ATTNKIT_TEST_UNITS_H
@@ -17,7 +17,7 @@ static inline void enable_units(void)
     for (int32_t i = 0; i < attnkit_unit_count(); i++) {
         attnkit_unit_info info = {.size = sizeof info};
         if (attnkit_unit_get(i, &info, NULL) == ATTNKIT_OK)
-            attnkit_enable(info.name, NULL); /* a unit that cannot run here stays out of the list */
+            attnkit_enable(info.name, NULL); /* refuses a unit that cannot run here */
     }
 }
 

@@ -153,8 +153,9 @@ static bool is_steady(int side, int block)
            alike(&records[0].blocks[block], &records[1].blocks[block]);
 }
 
-/* Looks for an equal block of BASE that no earlier block of this side has been paired with. Returns
- * its place, or a new place if there is no such block. */
+/* For a block of HEAD that is not temporary, looks for an equal block of BASE that has not been
+ * paired with an earlier block of HEAD. Returns the place of the block of BASE, or a new place if
+ * there is no such block. Any other block gets a new place. */
 static int find_place(int side, int block, bool taken[MAX_BLOCKS])
 {
     const struct record *const mine = &arena.records[side][0], *const base = &arena.records[0][0];

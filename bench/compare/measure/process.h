@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Processes that measure. Each process loads the libraries itself. If HEAD crashes or hangs,
- * another process goes on with the next point. If BASE crashes or hangs, the job ends.
+ * Processes that measure. Each process loads the libraries itself. If HEAD crashes or hangs at a
+ * point, another process goes on with the next point. If BASE crashes or hangs, the job ends. The
+ * job also ends if a library crashes or hangs while it is loaded.
  */
 #ifndef ATTNKIT_COMPARE_PROCESS_H
 #define ATTNKIT_COMPARE_PROCESS_H

@@ -52,7 +52,7 @@ def figures(case, wanted, got):
         parts.append(part_of(weights, known.value.numpy(), known.error.numpy()))
     error = abs(got.out - out)
     relative, least = ROUNDING[case.out_type]
-    before = np.maximum(error - relative * abs(out) - least, 0)  # the last rounding
+    before = np.maximum(error - relative * abs(out) - least, 0)  # the error before the last rounding
     return Figures(max(parts), largest(before / (UNIT * size)), largest(error) / abs(out).max())
 
 

@@ -16,7 +16,7 @@ enum {
     Q_LEN = 3,
     CAPACITY = 16,
     ROOM = 8192,    /* floats of each tensor */
-    MARGIN = 512,   /* how many of the ROOM floats lie before a tensor's first element */
+    MARGIN = 512,   /* how many of the ROOM floats lie before a tensor's first element; 0 in w, b */
     PACKED = 32768, /* bytes */
     PATTERN = 0xa5,
     SMALL_WORKSPACE = 1 << 20, /* bytes; more than any of these calls needs */
