@@ -232,6 +232,23 @@ class Page(WithFolder):
         self.assertTrue(re.search(rf"The newest run .* {FELL} \d+\.\d % ", page.text))
         self.assertIn("<details open>", content)
 
+    def test_a_row_that_was_not_measured(self):
+        """The newest run has rows without a percentage: one failed, and one has only a speed."""
+        make_history(self.folder / "history", runs=2, cpus=("AMD EPYC",))
+        file = max((self.folder / "history").iterdir())
+        run = json.loads(file.read_text())
+        for entry in run["benchmarks"]:
+            if entry["name"] == FELL:
+                entry.update(error_occurred=True, error_message="no memory")
+            elif entry["name"] == ROSE:
+                del entry["roof_pct"]
+        file.write_text(json.dumps(run))
+        report(self.folder / "history", "-o", self.page)
+        page = Text(self.page.read_text())
+        self.assertEqual(page.open, [])
+        self.assertRegex(page.text, rf"The newest run .* {FELL} not measured not measured ")
+        self.assertRegex(page.text, rf"The newest run .* {ROSE} not measured 4 ms ")
+
     def test_results_of_the_bench_without_history(self):
         (self.folder / "history").mkdir()
         shutil.copy(ROOT / "bench/results/zen4.json", self.folder / "history")

@@ -228,11 +228,13 @@ def newest(machine):
 
 
 def newest_row(row):
-    value = row.median("roof_pct")
-    note = "" if row.undisturbed else f" {muted('disturbed')}"
-    return [cell(code(row.name) + note), cell(share(value), "of its roof", "n"),
-            cell(f'<i style="width:{min(100.0, value):.1f}%"></i>', "", "meter"),
-            cell(time_words(row.median("real_time")), "", "n")]
+    """Returns the row of a table. The row may have failed in the newest run, or have no percentage."""
+    value, time = row.median("roof_pct"), row.median("real_time")
+    note = f" {muted('disturbed')}" if row.measurements and not row.undisturbed else ""
+    missing = muted("not measured")
+    return [cell(code(row.name) + note), cell(share(value) if value else missing, "of its roof", "n"),
+            cell(f'<i style="width:{min(100.0, value):.1f}%"></i>' if value else "", "", "meter"),
+            cell(time_words(time) if time else missing, "", "n")]
 
 
 def time_words(nanoseconds):
