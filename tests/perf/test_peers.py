@@ -9,6 +9,7 @@ The tests need NumPy.
 """
 
 import dataclasses
+import importlib
 import json
 import os
 import pathlib
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 import uuid
 
 import numpy as np
@@ -360,6 +362,24 @@ class Parts(unittest.TestCase):
         # A block in memory is the scale, then the integers.
         scale, *integers = struct.unpack_from("<e32b", array.tobytes(), 34)
         self.assertTrue((np.float32(scale) * np.array(integers) == tensors.widened(array)[0, 32:64]).all())
+
+    def test_the_names_in_the_roofline(self):
+        """Each workload has its own name below its points. The test needs no matplotlib, because a stand-in notes the
+        text."""
+        modules = ("matplotlib", *(f"matplotlib.{name}" for name in ("pyplot", "colors", "lines", "ticker")))
+        with unittest.mock.patch.dict(sys.modules, {name: unittest.mock.MagicMock() for name in modules}):
+            plot = importlib.import_module("plot")
+        for only, expected in (("W5", ["W5 4096, 16384", "W5 4096, 16384 bf16", "W5 4096, 16384 f16"]),
+                               ("LINEAR", ["LINEAR 1", "LINEAR 512"]),
+                               ("NARROW", ["NARROW decode bf16", "NARROW decode q8_0", "NARROW full bf16",
+                                           "NARROW linear 1 bf16", "NARROW linear 1 q8_0", "NARROW linear 512 bf16",
+                                           "NARROW linear 512 q8_0", "NARROW prompt bf16", "NARROW prompt q8_0"])):
+            axes = unittest.mock.MagicMock()
+            plot.name_points(axes, [{"name": w.name, "type": w.type, "flops": w.flops, "bytes": w.bytes,
+                                     "cold_bytes": w.cold_bytes, "roof": {"kind": w.roof}}
+                                    for w in workloads.find([only])])
+            lines = [line for call in axes.text.call_args_list for line in call.args[2].split("\n")]
+            self.assertEqual(sorted(lines), expected)
 
     def test_a_forgotten_output_is_nan(self):
         for kind in workloads.BYTES:

@@ -176,7 +176,7 @@ def name_points(axes, entries):
     places = {}
     for entry in entries:
         x = next((x for x in places if abs(x / intensity(entry) - 1) < 0.12), intensity(entry))
-        places.setdefault(x, {}).setdefault(type_words(entry), []).append(entry["name"])
+        places.setdefault(x, {}).setdefault(type_words(entry), []).append(without_type(entry))
     for x, by_type in places.items():
         lines = [joined(names) + words for words, names in by_type.items()]
         axes.axvline(x, color=FAINT, linewidth=0.8, zorder=0)
@@ -185,13 +185,16 @@ def name_points(axes, entries):
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 1}, zorder=1)
 
 
+def without_type(entry):
+    return entry["name"].removesuffix("_" + SHORT[entry["type"]])
+
+
 def joined(names):
-    """Joins the first two words of each name, and so leaves out the type at the end of a name. Makes 'W5 4096, 16384'
-    from W5_4096 and W5_16384."""
+    """Joins names. Makes 'W5 4096, 16384' from W5_4096 and W5_16384."""
     words, before = [], None
     for name in names:
-        first, rest = (name.split("_") + [""])[:2]
-        words.append(rest if first == before else f"{first} {rest}".strip())
+        first, *rest = name.split("_")
+        words.append(" ".join(rest if first == before else [first, *rest]))
         before = first
     return ", ".join(words)
 
