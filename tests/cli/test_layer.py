@@ -270,6 +270,16 @@ class Weights(LayerTest):
                          for n in ("q_proj.weight", "k_proj.weight", "q_proj.bias")})
         self.refuse(r"has 40 layers: .*'layers\.00\.', .*'layers\.07\.' and 32 more$")
 
+    def test_a_layer_is_counted_once(self):
+        """A name of another layer may lie between two names of a layer's matrix, for names are sorted."""
+        for names, listed in ((("in_proj_weight", "layers.0.q_proj.weight", "q_proj.weight"), "'', 'layers.0.'"),
+                              (("q_proj.weight", "q_proj.x.q_proj.weight", "q_proj_weight"), "'', 'q_proj.x.'"),
+                              (("a.in_proj_weight", "a.layers.0.q_proj.weight", "a.q_proj.weight", "a.q_proj_weight",
+                                "a.r.q_proj.weight", "b.q_proj.weight"), "'a.', 'a.layers.0.', 'a.r.', 'b.'")):
+            self.store_file({name: np.zeros((1, 1)) for name in names})
+            count = listed.count(",") + 1
+            self.refuse(f"has {count} layers: --prefix must be one of {re.escape(listed)}$")
+
     def test_a_prefix_need_not_end_a_word(self):
         self.store_file(self.weights, prefix="my_")
         self.refuse("has no q_proj.weight and no in_proj_weight$")

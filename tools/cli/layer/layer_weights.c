@@ -47,23 +47,29 @@ static int prefix_length(const char *name)
     return -1;
 }
 
+/* Returns whether a name before names[at] is of the same layer, whose prefix has this length. Names
+ * are sorted, so that names with the same beginning lie next to each other. */
+static bool is_counted(const struct weights_file *file, size_t at, int length)
+{
+    const char *const name = file->names[at];
+    while (at-- > 0 && !strncmp(file->names[at], name, (size_t)length))
+        if (prefix_length(file->names[at]) == length)
+            return true;
+    return false;
+}
+
 /* Writes at most LISTED prefixes of the file's layers to `text`, and returns the number of all
  * prefixes. Unless `first` is NULL, sets *first to a copy of the first prefix, which the caller
- * frees. Names are sorted, so that names with equal prefixes lie next to each other. */
+ * frees. */
 static size_t list_prefixes(const struct weights_file *file, char text[LIST_TEXT], char **first)
 {
     size_t count = 0, used = 0;
-    const char *before = NULL;
-    int before_length = 0;
     text[0] = '\0';
     for (size_t i = 0; i < file->count; i++) {
         const char *const name = file->names[i];
         const int length = prefix_length(name);
-        if (length < 0 ||
-            (before && length == before_length && !strncmp(before, name, (size_t)length)))
+        if (length < 0 || is_counted(file, i, length))
             continue;
-        before = name;
-        before_length = length;
         if (count++ == 0 && first)
             *first = strndup(name, (size_t)length);
         if (count <= LISTED && used < LIST_TEXT)
