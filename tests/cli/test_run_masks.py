@@ -659,6 +659,13 @@ class Cells(RunTest):
         self.run_tool("--key-index", order, "--causal", "bottom-right")
         pairs = (5 + 6 + 7) + (4 + 4 + 5)
         self.assertRegex(self.summary, rf"{2 * 16 * 4 * pairs * 1e-9:.4g} GFLOP in all")
+        self.assertIn("\ncausal  bottom-right: query row 0 is at key 7 in entry 0\n", self.summary)
+        for causal, options, position in (("bottom-right", ("--kv-len", 4), "7 in entry 0"), ("5", (), "5"),
+                                          ("upper-left", ("--kv-len", "7,4"), "0")):
+            self.run_tool("--key-index", order, "--causal", causal, *options)
+            self.assertIn(f"\ncausal  {causal}: query row 0 is at key {position}\n", self.summary)
+        self.run_tool("--key-index", self.store("order", self.ORDERS[1]), "--causal", "bottom-right")
+        self.assertIn("\ncausal  bottom-right: query row 0 is at key 8\n", self.summary)
 
     def test_refusals(self):
         def refuse(pattern, order):

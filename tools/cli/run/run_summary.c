@@ -121,14 +121,22 @@ static void print_inputs(const struct run_options *options, const struct run *ru
     run_print_array("sinks", options->sinks, &run->sinks, NULL);
 }
 
-/* Prints the position of row 0 of batch entry 0. The line names the entry if --kv-len has several
- * numbers. */
+/* Returns whether row 0 can have another position in another batch entry. */
+static bool positions_may_differ(const struct run *run)
+{
+    const struct npy *const index = &run->key_index;
+    return run->args.align == ATTNKIT_ALIGN_BOTTOM_RIGHT &&
+           (run->kv_len.count > 1 || (index->rank == 2 && index->shape[0] > 1));
+}
+
+/* Prints the position of row 0 of batch entry 0. The line names the entry if other entries may have
+ * other positions. */
 static void print_position(const struct run_options *options, const struct run *run)
 {
     const char *const form = options->causal ? options->causal : options->align;
     if (form)
         say("%-*s%s: query row 0 is at key %.0f%s", LABEL, options->causal ? "causal" : "align",
-            form, offset_of(run, 0), run->kv_len.count > 1 ? " in entry 0" : "");
+            form, offset_of(run, 0), positions_may_differ(run) ? " in entry 0" : "");
 }
 
 static void print_what_ran(const struct run_options *options, const struct run *run)
