@@ -32,9 +32,13 @@ class Tap:
 
 
 def run(*command, **more):
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, **more)
-    return done.returncode == 0, done.stdout
+    """Runs a command. Returns whether it ended well, and its output. After a time-out it has not ended well."""
+    try:
+        done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, **more)
+        return done.returncode == 0, done.stdout
+    except subprocess.TimeoutExpired as late:
+        return False, (late.stdout or b"").decode(errors="replace") + "\ntime-out"
 
 
 def build_wheel(tap, python, folder):
@@ -51,16 +55,16 @@ def notes(output):
     return "".join(line + "\n" for line in re.findall(r"^# .*$", output, re.M))
 
 
-def run_tests(tap, python, tests, environment):
-    """Runs the files test_*.py of a folder, and prints the notes in their output."""
+def run_tests(tap, python, tests, environment, time_limit=1200):
+    """Runs the files test_*.py of a folder, and prints the notes in their output. Each file may take `time_limit`
+    seconds."""
     for test in sorted(tests.glob("test_*.py")):
-        done = subprocess.run([str(python), "-W", "ignore", "-m", "unittest", "-v", test.stem], text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=1200, cwd=tests,
-                              env=environment)
-        print(notes(done.stdout), end="")
-        results = RESULT.findall(done.stdout)
+        ok, output = run(python, "-W", "ignore", "-m", "unittest", "-v", test.stem, timeout=time_limit, cwd=tests,
+                         env=environment)
+        print(notes(output), end="")
+        results = RESULT.findall(output)
         for name, result in results:
-            tap.line(f"{test.stem}: {name}", result == "ok", done.stdout)
-        ran = re.search(r"^Ran (\d+) tests?", done.stdout, re.M)
-        is_whole = ran and int(ran[1]) == len(results) > 0 and done.returncode == 0
-        tap.line(f"{test.stem}: all of its tests", bool(is_whole), done.stdout)
+            tap.line(f"{test.stem}: {name}", result == "ok", output)
+        ran = re.search(r"^Ran (\d+) tests?", output, re.M)
+        is_whole = ran and int(ran[1]) == len(results) > 0 and ok
+        tap.line(f"{test.stem}: all of its tests", bool(is_whole), output)
