@@ -193,14 +193,14 @@ enum {
 #define ATTNKIT_TILED 2u   /* rows are stored in tiles of ATTNKIT_TILE_KEYS: see options.h */
 
 /* A tensor in the caller's memory: rows of adjacent elements. data is const so that inputs need no
- * cast, but a call does write to the data of its outputs (out, lse, weights, dst, y). Strides are
- * in bytes, of {batch, head, row} unless the comment of the field says otherwise. They are
- * multiples of the element's size (2 bytes for blocks) and may be negative. Strides of inputs may
- * be 0, which repeats a row. Strides of outputs nest: each stride spans all bytes of the dimensions
- * with smaller strides. A stride along a dimension of size 1 is ignored. Without ATTNKIT_STRIDED
- * the tensor is dense, in the shape that the comment of the field states. data is aligned to the
- * element's size (2 bytes for blocks). data may be NULL only if the tensor has no rows or is
- * optional. */
+ * cast, but a call does write to the data of its outputs (out, lse, weights, dst, dst_scales, y).
+ * Strides are in bytes, of {batch, head, row} unless the comment of the field says otherwise. They
+ * are multiples of the element's size (2 bytes for blocks) and may be negative. Strides of inputs
+ * may be 0, which repeats a row. Strides of outputs nest: each stride spans all bytes of the
+ * dimensions with smaller strides. A stride along a dimension of size 1 is ignored. Without
+ * ATTNKIT_STRIDED the tensor is dense, in the shape that the comment of the field states. data is
+ * aligned to the element's size (2 bytes for blocks). data may be NULL only if the tensor has no
+ * rows or is optional. */
 typedef struct attnkit_tensor {
     const void *data;   /* the first element */
     int64_t strides[3]; /* bytes */
@@ -229,8 +229,8 @@ typedef int32_t attnkit_align;
 enum {
     ATTNKIT_ALIGN_NONE = 0,         /* the rows have no position */
     ATTNKIT_ALIGN_UPPER_LEFT = 1,   /* offset = 0: a prompt from its start */
-    ATTNKIT_ALIGN_BOTTOM_RIGHT = 2, /* offset = first_key + keys of b - rows of b: the last row
-                                     * sees all keys */
+    ATTNKIT_ALIGN_BOTTOM_RIGHT = 2, /* offset = first_key (of attnkit_states) + keys of b - rows
+                                     * of b: the last row sees all keys */
     ATTNKIT_ALIGN_OFFSETS = 3       /* offset = q_offsets[b], which may be negative */
 };
 
@@ -380,11 +380,12 @@ typedef struct attnkit_attention_args {
      * are binary64, ATTNKIT_INTEGERS multiplies integers, and ATTNKIT_BF16_PRODUCTS rounds weights.
      * Without these two flags, weighted sums of v that overflow binary32 are computed again in
      * binary64. Elements are widened to binary32. This is exact, with two exceptions that are
-     * rounded once: the product with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and q * d + m of
-     * blocks. The result is rounded once to the type of out. If k or v has a type of blocks, its
-     * rows are whole blocks: head_dim (of k) or value_dim (of v) is a multiple of the 32, 64 or 128
-     * elements of a block. Inputs may overlap each other. This includes the inputs in the optional
-     * groups. Outputs overlap nothing, but may lie in the gaps between rows of other tensors. */
+     * rounded once: the product with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and an element of
+     * ATTNKIT_Q4_1 or ATTNKIT_Q5_1. The result is rounded once to the type of out. If k or v has a
+     * type of blocks, its rows are whole blocks: head_dim (of k) or value_dim (of v) is a multiple
+     * of the 32, 64 or 128 elements of a block. Inputs may overlap each other. This includes the
+     * inputs in the optional groups. Outputs overlap nothing, but may lie in the gaps between rows
+     * of other tensors. */
     attnkit_tensor q;
     attnkit_tensor k;
     attnkit_tensor v;
@@ -422,7 +423,7 @@ typedef struct attnkit_attention_args {
  * when all threads have returned. */
 typedef struct attnkit_exec {
     size_t size;           /* sizeof(attnkit_exec) */
-    void *workspace;       /* scratch of this call, of any alignment and contents */
+    void *workspace;       /* memory for this call, of any alignment and contents */
     size_t workspace_size; /* bytes, at least as many as the workspace query returns */
     const char *isa;       /* instruction set or unit; NULL: from ATTNKIT_ISA, else the best */
     int64_t threads;       /* number of threads, each with a share of the work; 0 means 1 */
@@ -477,8 +478,8 @@ ATTNKIT_API attnkit_status attnkit_attention(const attnkit_attention_args *args,
 /* ---------------------------------------------------------------------------------------------
  * Plan and run. Most of the cost of a small call is checking its arguments. A plan checks shape,
  * types, strides and options once. A run adds the pointers and the lengths. One plan serves any
- * number of runs, for example the runs of all layers of a model. Several threads may run it at the
- * same time. A run gives the same bits as attnkit_attention, and refuses the same arguments.
+ * number of runs, for example the runs of all layers of a model. Several threads may run a plan at
+ * the same time. A run gives the same bits as attnkit_attention, and refuses the same arguments.
  *
  *     void *plan = malloc(attnkit_attention_plan_size());
  *     attnkit_attention_plan(&args, &exec, plan, attnkit_attention_plan_size(), message);
@@ -613,12 +614,13 @@ ATTNKIT_API attnkit_status attnkit_unit_get(int32_t index, attnkit_unit_info *in
  * only tells whether the unit can run.
  *
  * Call attnkit_enable once, when the program starts. The results keep their bits. After
- * attnkit_enable, a call uses the unit if the call names the unit, "avx512" or no instruction set.
- * Threads that were started before attnkit_enable may use the unit, too. A plan keeps the unit that
- * it was made with, so make plans after attnkit_enable. A call that runs on another thread during
- * attnkit_enable uses one unit from beginning to end. After attnkit_enable, the next call without
- * exec.isa reads ATTNKIT_ISA again. Child processes of fork inherit the permission. A program that
- * execve starts has to call attnkit_enable itself.
+ * attnkit_enable, a call uses the unit if exec.isa is the name of the unit or "avx512", or if
+ * exec.isa is NULL and ATTNKIT_ISA does not choose otherwise. Threads that were started before
+ * attnkit_enable may use the unit, too. A plan keeps the unit that it was made with, so make plans
+ * after attnkit_enable. A call that runs on another thread during attnkit_enable uses one unit from
+ * beginning to end. After attnkit_enable, the next call without exec.isa reads ATTNKIT_ISA again.
+ * Child processes of fork inherit the permission. A program that execve starts has to call
+ * attnkit_enable itself.
  *
  * Errors      BAD_ISA: there is no such unit, or it cannot run here. The message says whether the
  *             build left the unit out, the CPU lacks it, the operating system does not save its

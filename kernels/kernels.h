@@ -375,8 +375,8 @@ static inline const float *matrix_at(const struct product *p, int64_t out)
     return (const float *)tile + out % TILE_KEYS;
 }
 
-/* A part of y = x Wᵀ for few rows, with all inputs at once and tiles of any type. A tile of
- * TYPE_Q8_0 is as in struct key_rows. */
+/* A part of y = x Wᵀ for few rows, with all inputs at once and tiles of any type that a matrix may
+ * have. A tile of TYPE_Q8_0 is as in struct key_rows. */
 struct few_product {
     enum type type;
     const float *const *x;
@@ -472,14 +472,14 @@ enum {
     QUAD_ELEMENTS = 4, /* elements of a row, or keys, that go into words together */
 };
 
-/* Whether this build has the part integers. If not, `integers` of struct kernels is NULL. */
+/* Whether this build has the part "integers". If not, `integers` of struct kernels is NULL. */
 #ifdef ATTNKIT_WITHOUT_INTEGERS
 enum { HAS_INTEGERS = 0 };
 #else
 enum { HAS_INTEGERS = 1 };
 #endif
 
-/* Whether this build has the part products. If not, `grouped` of struct kernels is NULL. */
+/* Whether this build has the part "products". If not, `grouped` of struct kernels is NULL. */
 #ifdef ATTNKIT_WITHOUT_PRODUCTS
 enum { HAS_PRODUCTS = 0 };
 #else
@@ -591,10 +591,11 @@ struct integer_panel_kernels {
 struct integer_kernels {
     /* Rounds a row of q with n elements to integers of 16 bits. `rounded` begins with a scale for
      * each Q8_BLOCK elements. After the scales comes an int32_t for each Q8_BLOCK elements: -128
-     * times the sum of the integers with an even index. A tile that adds 128 to the bytes of even
-     * index begins its sum with this number. Then come the integers, four by four: elements 0, 2, 1
-     * and 3 of each four elements. An instruction multiplies two neighbouring integers at a time,
-     * and this order needs the fewest instructions to bring the bytes of K to the same places. */
+     * times the sum of the integers with an even index. A tile that adds 128 to the bytes of K with
+     * an even index begins its sum with this number. Then come the integers, four by four: elements
+     * 0, 2, 1 and 3 of each four elements. An instruction multiplies two neighbouring integers at a
+     * time, and this order needs the fewest instructions to bring the bytes of K to the same
+     * places. */
     void (*round_row)(const float *row, int64_t n, float *rounded);
 
     /* Does the work of `decode` of struct kernels. block->q has rows of round_row. Keys from
@@ -745,14 +746,14 @@ struct kernels {
      * KEY_BLOCK floats, one for each key. All addresses are aligned to an element.
      * --------------------------------------------------------------------------------- */
 
-    /* Sets bit i if byte i of KEY_BLOCK is not 0. */
+    /* Sets bit i if bytes[i] is not 0, for all i < KEY_BLOCK. */
     void (*nonzero)(const unsigned char *bytes, uint64_t words[KEY_BLOCK / 64]);
 
-    /* Sets bit i if id i of KEY_BLOCK is `own`. */
+    /* Sets bit i if ids[i] is `own`, for all i < KEY_BLOCK. */
     void (*same_ids)(const int32_t *ids, int32_t own, uint64_t words[KEY_BLOCK / 64]);
 
-    /* Sets bit i if number i of KEY_BLOCK is not -inf: key i is not masked. Returns whether any
-     * number is neither -inf nor 0. The type is TYPE_F32, TYPE_F16 or TYPE_BF16. */
+    /* Sets bit i if number i is not -inf, for all i < KEY_BLOCK: key i is not masked. Returns
+     * whether any number is neither -inf nor 0. The type is TYPE_F32, TYPE_F16 or TYPE_BF16. */
     bool (*unmasked)(enum type type, const void *numbers, uint64_t words[KEY_BLOCK / 64]);
 
     /* Make a line as the comment of the struct says. */
@@ -854,8 +855,8 @@ struct kernels {
     void (*fold_row)(double *o, const float *chunk, double a, double b, int64_t n);
     bool (*quotient_row)(const double *o, double divisor, int64_t n, float *out);
 
-    /* Few keys. The lanes of a vector are heads. There are at most lanes / vector rows (fields of
-     * this struct). head_scores takes at most lanes / vector keys in a call. --- */
+    /* Few keys. The lanes of a vector are heads. There are at most (lanes / vector) rows, by the
+     * fields of this struct. head_scores takes at most (lanes / vector) keys in a call. ------- */
 
     /* Computes s[key][r][head] = chain over d of k_t[d][key][head] * q_t[d][r][head]. */
     void (*head_scores)(const float *q_t, const float *k_t, int rows, int keys, int64_t head_dim,
@@ -887,16 +888,17 @@ struct kernels {
     const struct byte_kernels *bytes; /* NULL if the tiles use no instruction of struct
                                        * byte_kernels */
 
-    /* NULL in a build without the part linear */
+    /* NULL in a build without the part "linear" */
     const struct matrix_integer_kernels *matrix_integers;
 
-    const struct grouped_kernels *grouped; /* NULL in a build without the part products */
+    const struct grouped_kernels *grouped; /* NULL in a build without the part "products" */
 };
 
 /* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. Let n be x, rounded, but at
- * least LEAST_POWER - 1. The tiles of AVX2 and NEON multiply by 2^(n - POWER_HEADROOM), and by
- * 2^POWER_HEADROOM in the polynomial. This needs no comparison of n with LEAST_POWER: for n =
- * LEAST_POWER - 1 the exponent bits of the first factor are 0, so this factor is +0. */
+ * least LEAST_POWER - 1. In the tiles of AVX2 and NEON, 2^x is 2^(n - POWER_HEADROOM) times a
+ * polynomial whose coefficients have the factor 2^POWER_HEADROOM. This needs no comparison of n
+ * with LEAST_POWER: for n = LEAST_POWER - 1 the exponent bits of the first factor are 0, so this
+ * factor is +0. */
 enum { LEAST_POWER = -100, POWER_HEADROOM = LEAST_POWER + 126 };
 
 /* log2(e), rounded to binary64, for the scale of scores and for merging. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instructions of a CPU architecture that multiply bf16 or bytes. Each instruction has a
+ * The instructions of a CPU architecture that multiply bf16, bytes or int16. Each instruction has a
  * function that runs it, and a model: a C function that imitates the instruction (models.h). x86.c
  * and arm.c have the lists of instructions.
  */

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Sets *character to the character at `at`, which is before end. Returns the number of bytes of the
- * character, 1 .. 4, or 0 if the bytes are not UTF-8. */
+/* Sets *character to the character at `at`. `at` is less than end. Returns the number of bytes of
+ * the character, 1 .. 4, or 0 if the bytes are not UTF-8. */
 int utf8_take(const char *at, const char *end, uint32_t *character);
 
 /* Appends the character. Returns the new end of the string. */

@@ -12,7 +12,7 @@ from .. import _core
 NAME = "attnkit"
 FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 
-of_torch = None  # PyTorch's function; None until attnkit's function has taken its place
+of_torch = None  # PyTorch's function; None until attnkit becomes active for the first time
 
 
 class _Override:

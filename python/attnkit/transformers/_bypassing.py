@@ -20,7 +20,7 @@ REPLACED = (bloom.BloomPreTrainedModel, falcon.FalconPreTrainedModel, mpt.MptPre
 
 
 class FalconAttention(falcon.FalconAttention):
-    """The same attention as Falcon's with "sdpa": the mask holds the biases of ALiBi.
+    """The same attention as Falcon's with "sdpa". With ALiBi, the mask holds the biases.
 
     transformers repeats each KV head for all of its query heads, and a cache then keeps the copies. Here, a cache keeps
     each KV head of the model once."""
@@ -79,8 +79,8 @@ def _forward_of_mpt(self, hidden_states, position_bias, cache=None, attention_ma
 
 
 def _without_weights(theirs):
-    """Returns a forward for a block of MPT that refuses a request for weights, because the block does not pass the
-    request to its attention."""
+    """Returns a forward for a block of MPT. If the mask is a Mask, the forward refuses a request for weights, because
+    the block would not pass the request to its attention."""
     @functools.wraps(theirs)
     def forward(self, hidden_states, position_bias, attention_mask, *arguments, output_attentions=False, **keywords):
         if isinstance(attention_mask, Mask):
@@ -91,7 +91,7 @@ def _without_weights(theirs):
 
 
 def _with(ours, theirs):
-    """Returns a forward that calls `ours` if attnkit made the mask, and else `theirs`."""
+    """Returns a forward that calls `ours` if one of its arguments is a Mask, and else `theirs`."""
     @functools.wraps(theirs)
     def forward(self, *arguments, **keywords):
         is_ours = any(isinstance(value, Mask) for value in (*arguments, *keywords.values()))
@@ -100,8 +100,8 @@ def _with(ours, theirs):
 
 
 def _with_check(theirs):
-    """Returns a check that refuses attnkit for models that bypass the interface and are not in REPLACED. For other
-    models the check calls transformers' own check."""
+    """Returns a check that refuses attnkit for models that bypass the interface and are not in REPLACED. In all other
+    cases the check calls transformers' own check."""
     @functools.wraps(theirs)
     def get_correct_attn_implementation(self, requested_attention, *arguments, **keywords):
         if requested_attention == NAME and not (isinstance(self, REPLACED) or self._can_set_attn_implementation()):
@@ -112,7 +112,8 @@ def _with_check(theirs):
 
 
 def _with_error(theirs):
-    """Returns a set_attn_implementation that raises an error where transformers' own does nothing but log."""
+    """Returns a set_attn_implementation that raises an error if a model that bypasses the interface is to be set to
+    attnkit. The function of transformers would only log this."""
     @functools.wraps(theirs)
     def set_attn_implementation(self, attn_implementation, *arguments, **keywords):
         if attn_implementation == NAME and not self._can_set_attn_implementation():

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * K and V of a golden case. Rows are drawn element by element in their type, and stored in the
- * case's layout: dense, token-major, in tiles, in pages or packed. This file uses the library only
- * to round numbers to 16 bits.
+ * K and V of a golden case. Rows are drawn in their type, and stored in the case's layout: dense,
+ * token-major, in tiles, in pages or packed. The only arithmetic of the library that this file uses
+ * is its rounding of numbers to 16 bits.
  */
 #include <string.h>
 
@@ -14,7 +14,7 @@
 
 enum { MOST_DIM = 512 };
 
-/* K, V, or the scales of K or of V as rows of floats. */
+/* K or V, or the scales of K or V. The scales of a key are a row of floats. */
 struct plane {
     const struct golden_call *call;
     char *first;
@@ -157,7 +157,7 @@ static void store_plane(struct golden_call *c, attnkit_tensor *t, struct plane *
     const int64_t outer = what->page_size ? c->groups.pages.pages : entries_of(c);
     const int64_t bytes = outer * what->kv_heads * room_of(p) * p->row_bytes;
     p->first = golden_take(c, bytes);
-    memset(p->first, 0xff, (size_t)bytes); /* rows without a key keep this NaN */
+    memset(p->first, 0xff, (size_t)bytes); /* without a key, a row or its scale stays NaN */
     t->data = p->first;
     if (what->tokens) {
         t->layout |= ATTNKIT_STRIDED;
