@@ -98,23 +98,15 @@ float e4m3_value(uint8_t byte)
     return (float)(byte < 128 ? magnitude : -magnitude);
 }
 
-/* Finds the lowest and the highest integer of a format. */
-static void ends_of(const struct block_format *f, int *lowest, int *highest)
-{
-    *lowest = block_integer(f, 0);
-    *highest = block_integer(f, (1 << (f->bits + (f->fifth_at ? 1 : 0))) - 1);
-}
-
 static void store_block(const struct block_format *f, const float *x, char *block)
 {
-    int lowest, highest;
+    const int count = 1 << (f->bits + (f->fifth_at ? 1 : 0)), highest = block_integer(f, count - 1);
     float least = x[0], most = x[0], largest = 0.0f;
     for (int i = 0; i < f->elements; i++) {
         least = fminf(least, x[i]);
         most = fmaxf(most, x[i]);
         largest = fmaxf(largest, fabsf(x[i]));
     }
-    ends_of(f, &lowest, &highest);
     const float scale = f->minimum_at ? (most - least) / (float)highest : largest / (float)highest;
     const uint16_t halves[] = {f16_from_float(scale), f16_from_float(least)};
     memset(block, 0, (size_t)f->bytes);
@@ -122,7 +114,6 @@ static void store_block(const struct block_format *f, const float *x, char *bloc
     if (f->minimum_at)
         memcpy(block + f->minimum_at, &halves[1], sizeof halves[1]);
     float values[32];
-    const int count = 1 << (f->bits + (f->fifth_at ? 1 : 0));
     for (int bits = 0; bits < count; bits++)
         values[bits] = scaled(f, block, bits);
     for (int i = 0; i < f->elements; i++) {
