@@ -138,9 +138,9 @@ class Verdicts(CompareTest):
         self.assertGreater(point["again"]["ratio"], 1.5)
         self.assertGreater(point["ratio"], 1.5)
         self.assertIn("slower, confirmed", done.stdout)
-        red = results["context"]["aa"]["good"]
-        self.assertEqual(code, RED if red else INCONCLUSIVE)
-        self.assertEqual(results["verdict"], "red" if red else "inconclusive")
+        is_good = results["context"]["aa"]["good"]
+        self.assertEqual(code, RED if is_good else INCONCLUSIVE)
+        self.assertEqual(results["verdict"], "red" if is_good else "inconclusive")
         return point
 
     def test_slower(self):
