@@ -87,14 +87,14 @@ def _is_traced(attention_mask):
         attention_mask is not None and type(attention_mask) is not torch.Tensor
 
 
-def _padding(attention_mask, kv_length, kv_offset, last_row):
+def _padding(attention_mask, kv_length, kv_offset, last_key):
     """Returns which keys are no padding, as [batch, 1, 1, keys], or None if the padding hides no key from a row.
 
-    last_row is the index of the last key that any row sees. In a cache of fixed size there are keys after it. They are
+    last_key is the index of the last key that any row sees. In a cache of fixed size there are keys after it. They are
     hidden anyway, so the padding need not hide them."""
     if attention_mask is None:
         return None
-    if attention_mask.shape[-1] > last_row and bool(attention_mask[:, kv_offset:].all()):
+    if attention_mask.shape[-1] > last_key and bool(attention_mask[:, kv_offset:].all()):
         return None
     whole = prepare_padding_mask(attention_mask, kv_length, kv_offset)
     return whole[:, None, None, kv_offset:kv_offset + kv_length]
