@@ -63,7 +63,7 @@ void *draw_input(attnkit_type type, size_t count, uint64_t seed)
     float *const floats = draw(count, seed);
     if (type != ATTNKIT_BF16 || !floats)
         return floats;
-    uint16_t *const upper = malloc(count * sizeof *upper);
+    uint16_t *const upper = aligned_alloc(64, whole_lines(count * sizeof *upper));
     for (size_t i = 0; upper && i < count; i++)
         memcpy(&upper[i], (const char *)&floats[i] + sizeof *upper, sizeof *upper);
     free(floats);

@@ -31,8 +31,7 @@ size_t whole_lines(size_t bytes); /* rounded up to cache lines */
  * NULL if there is no memory. */
 float *draw(size_t count, uint64_t seed);
 
-/* Like draw, but returns elements of a type: f32 or bf16. Elements of bf16 need not be aligned to a
- * cache line. */
+/* Like draw, but returns elements of a type: f32 or bf16. */
 void *draw_input(attnkit_type type, size_t count, uint64_t seed);
 
 /* Copies of some memory, one after the other, each aligned to a cache line. If calls must not find
