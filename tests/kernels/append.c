@@ -24,6 +24,7 @@
 #include "tests/support/formats.h"
 #include "tests/support/memory.h"
 #include "tests/support/tensor.h"
+#include "tests/support/units.h"
 
 enum {
     MAX_ISAS = 8,
@@ -811,6 +812,7 @@ int main(int argc, char **argv)
     size_t count = 2;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
+    expect_isa(argc, argv);
     scalar = isas[0].kernels;
     for (int i = 0; i < isa_count; i++)
         if (attnkit_isa_can_run(&isas[i]) && (argc < 2 || strcmp(argv[1], isas[i].name) == 0))

@@ -27,6 +27,7 @@
 #include "tests/support/memory.h"
 #include "tests/support/random.h"
 #include "tests/support/sample.h"
+#include "tests/support/units.h"
 
 enum {
     PATTERNS = 1 << 16, /* bit patterns of a scale */
@@ -431,6 +432,7 @@ int main(int argc, char **argv)
     size_t count = 0;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
+    expect_isa(argc, argv);
     scalar = isas[0].kernels;
     for (int i = 0; i < isa_count && i < MAX_ISAS; i++)
         for (int c = 0; c < CHECKS && attnkit_isa_can_run(&isas[i]); c++) {

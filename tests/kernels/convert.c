@@ -26,6 +26,7 @@
 #include "tests/support/memory.h"
 #include "tests/support/random.h"
 #include "tests/support/sample.h"
+#include "tests/support/units.h"
 
 enum {
     PATTERNS = 1 << 16, /* number of patterns of 16 bits */
@@ -642,6 +643,7 @@ int main(int argc, char **argv)
     size_t count = 0;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
+    expect_isa(argc, argv);
     scalar = isas[0].kernels;
     if (argc > 2)
         stride = 100003;

@@ -20,6 +20,7 @@
 #include "dispatch/attention/schedule.h"
 #include "dispatch/cpu/isa.h"
 #include "tests/cases/case.h"
+#include "tests/support/units.h"
 
 enum {
     CASES = 600,
@@ -133,6 +134,7 @@ int main(int argc, char **argv)
     size_t count = 1;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
+    expect_isa(argc, argv);
     for (int i = 0; i < isa_count && i < MAX_ISAS; i++)
         if ((argc < 2 || strcmp(argv[1], isas[i].name) == 0) && attnkit_isa_can_run(&isas[i]))
             tests[count++] =

@@ -26,6 +26,7 @@
 #include "tests/support/memory.h"
 #include "tests/support/random.h"
 #include "tests/support/sample.h"
+#include "tests/support/units.h"
 
 enum {
     TYPES = 5,
@@ -578,11 +579,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_tile_has_element_d_of_key_i_at_16_d_plus_i),
         cmocka_unit_test(tiles_have_the_bits_of_rows),
     };
+    expect_isa(argc, argv);
     read_options(argc, argv);
     cmocka_set_message_output(CM_OUTPUT_TAP);
-    if (options.isas == 0) {
-        printf("Bail out! %s cannot run here\n", argv[1]);
-        return 2;
-    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,7 @@
 #include "kernels/scalar/scalar.h"
 #include "tests/cases/case.h"
 #include "tests/support/memory.h"
+#include "tests/support/units.h"
 
 enum {
     WALKS = 4, /* how often each entry goes through all dims */
@@ -1675,6 +1676,7 @@ int main(int argc, char **argv)
     size_t count = 0;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
+    expect_isa(argc, argv);
     for (int i = 0; i < isa_count && i < MAX_ISAS; i++) {
         const bool wanted = argc < 2 || strcmp(argv[1], isas[i].name) == 0;
         if (!wanted || !attnkit_isa_can_run(&isas[i]))

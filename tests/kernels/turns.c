@@ -22,6 +22,7 @@
 #include "dispatch/cpu/isa.h"
 #include "kernels/attention/block.h"
 #include "tests/support/random.h"
+#include "tests/support/units.h"
 
 enum {
     MAX_ISAS = 8,
@@ -293,6 +294,7 @@ int main(int argc, char **argv)
     size_t count = 2;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
+    expect_isa(argc, argv);
     for (int i = 0; i < isa_count && i < MAX_ISAS; i++)
         if ((argc < 2 || strcmp(argv[1], isas[i].name) == 0) && attnkit_isa_can_run(&isas[i])) {
             void *const name = (void *)(uintptr_t)isas[i].name;

@@ -27,6 +27,7 @@
 #include "tests/support/formats.h"
 #include "tests/support/memory.h"
 #include "tests/support/sample.h"
+#include "tests/support/units.h"
 
 enum {
     TYPES = TYPE_COUNT,
@@ -945,11 +946,8 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(what_masked_keys_hold_changes_no_bit, begin_cases,
                                         name_unfinished_case),
     };
+    expect_isa(argc, argv);
     read_options(argc, argv);
-    if (options.isas == 0) {
-        printf("Bail out! %s cannot run here\n", argv[1]);
-        return 2;
-    }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     memory_end();

@@ -21,6 +21,7 @@
 #include "dispatch/cpu/isa.h"
 #include "tests/support/groups.h"
 #include "tests/support/random.h"
+#include "tests/support/units.h"
 
 enum {
     HEADS = 2,
@@ -385,6 +386,7 @@ int main(int argc, char **argv)
     size_t count = 0;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
+    expect_isa(argc, argv);
     for (int i = 0; i < isa_count; i++) {
         const bool wanted = argc < 2 || strcmp(argv[1], isas[i].name) == 0;
         if (!wanted || !attnkit_isa_can_run(&isas[i]))

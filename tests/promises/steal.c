@@ -24,6 +24,7 @@
 #include "tests/support/groups.h"
 #include "tests/support/random.h"
 #include "tests/support/sample.h"
+#include "tests/support/units.h"
 
 enum {
     MAX_ISAS = 8,
@@ -486,6 +487,7 @@ int main(int argc, char **argv)
     size_t count = 2;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
+    expect_isa(argc, argv);
     for (int i = 0; i < isa_count && i < MAX_ISAS; i++)
         for (int t = 0; t < TESTS_OF_ISA; t++) {
             if ((argc >= 2 && strcmp(argv[1], isas[i].name)) || !attnkit_isa_can_run(&isas[i]))

@@ -13,6 +13,7 @@
 #include "tests/support/call.h"
 #include "tests/support/random.h"
 #include "tests/support/sample.h"
+#include "tests/support/units.h"
 
 void *call_memory(struct call *c, size_t bytes)
 {
@@ -343,6 +344,7 @@ int promises_main(const char *program, const struct CMUnitTest *promises, int co
     int test_count = 0;
     const struct isa *isas;
     const int isa_count = attnkit_isas(&isas);
+    expect_isa(argc, argv);
     for (int i = 0; i < isa_count; i++) {
         const bool wanted = argc < 2 || strcmp(argv[1], isas[i].name) == 0;
         if (!wanted || !attnkit_isa_can_run(&isas[i]))

@@ -1,16 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Functions for tests that use units. enable_units enables the units of the library that a program
- * has to enable, so that these units can run in the tests. Most CPUs have none of these units.
- * name_without_units returns the name by which a call uses an instruction set without its units.
+ * Functions for tests that list instruction sets or units. expect_isa ends a test program whose
+ * user names an instruction set that cannot run here. enable_units enables the units of the library
+ * that a program has to enable, so that these units can run in the tests. Most CPUs have none of
+ * these units. name_without_units returns the name by which a call uses an instruction set without
+ * its units.
  */
 #ifndef ATTNKIT_TEST_UNITS_H
 #define ATTNKIT_TEST_UNITS_H
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "attnkit.h"
 #include "dispatch/cpu/isa.h"
+
+/* Ends the program as a failure if its first argument is not the name of an instruction set that
+ * can run here. Otherwise a misspelt name would leave out tests, and the program would say nothing.
+ */
+static inline void expect_isa(int argc, char **argv)
+{
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    if (argc < 2)
+        return;
+    for (int i = 0; i < count; i++)
+        if (strcmp(argv[1], isas[i].name) == 0 && attnkit_isa_can_run(&isas[i]))
+            return;
+    printf("Bail out! %s cannot run here\n", argv[1]);
+    exit(2);
+}
 
 static inline void enable_units(void)
 {
