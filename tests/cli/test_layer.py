@@ -504,6 +504,25 @@ class Picture(LayerTest):
             number[:] = WHITE
         self.assertTrue((pixels == WHITE).all())
 
+    def test_numbers_of_three_digits_do_not_overlap(self):
+        """A panel of 13 keys and the gap after it take fewer pixels than three digits."""
+        self.heads, rows, across = 1000, 13, 32
+        self.store_file(make_weights(heads=1000, kv_heads=1, head_dim=2, d_model=4))
+        self.store("x", normal(rows, 4))
+        self.run_tool("--plot", "w.png")
+        pixels = png.decode((self.folder / "w.png").read_bytes())
+        pitch = (pixels.shape[1] - GAP) // across
+
+        def digit(head, place):
+            top = GAP + head // across * (NUMBER + rows + GAP)
+            left = GAP + head % across * pitch + 8 * place
+            return pixels[top:top + 10, left:left + 6].tobytes()
+
+        digits = [digit(head, 0) for head in range(10)]
+        for head in range(100, 1000):
+            self.assertEqual([digit(head, place) for place in range(3)],
+                             [digits[int(number)] for number in str(head)], head)
+
     def test_plot_batch(self):
         second = self.draw("--plot-batch", 1)[0]
         self.store("x", self.x[::-1].copy())

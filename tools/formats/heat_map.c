@@ -16,7 +16,8 @@ enum {
     NUMBER = 14,    /* height of the number above a panel, in pixels */
     COMFORT = 1000, /* side to which a picture of few weights is scaled up, in pixels */
     MAX_ZOOM = 24,
-    MIN_PANEL = 24, /* pixels; shorter sides are scaled up to at most this; fits three digits */
+    MIN_PANEL = 24, /* pixels; shorter sides are scaled up to at most this; a panel has at least so
+                     * much room, which fits three digits */
     MAX_ACROSS = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + GAP),
     MAX_DOWN = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + NUMBER + GAP)
 };
@@ -105,6 +106,13 @@ static int pixels_of(const struct axis *axis)
     return (int)axis->shown * axis->zoom;
 }
 
+/* Returns the distance of a panel from the next panel to the right. A panel may be narrower than
+ * the number above it. */
+static int pitch_of(const struct axis *x)
+{
+    return (int)larger(pixels_of(x), MIN_PANEL) + GAP;
+}
+
 /* ----------------------------------------------------------------------------------- drawing */
 
 static void fill(const struct picture *picture, int x, int y, int width, int height,
@@ -184,7 +192,7 @@ static void draw_panel(const struct heat_map *map, const struct layout *layout, 
                        float *means, const struct picture *picture)
 {
     const struct axis *const x = &layout->x, *const y = &layout->y;
-    const int left = GAP + head % layout->across * (pixels_of(x) + GAP);
+    const int left = GAP + head % layout->across * pitch_of(x);
     const int top = GAP + head / layout->across * (NUMBER + pixels_of(y) + GAP);
     const float largest = take_means(map, layout, head, means);
     draw_number(picture, left, top, head);
@@ -199,7 +207,7 @@ static void draw_panel(const struct heat_map *map, const struct layout *layout, 
 bool heat_map_draw(const struct heat_map *map, struct picture *picture)
 {
     const struct layout layout = arrange(map);
-    picture->width = GAP + layout.across * (pixels_of(&layout.x) + GAP);
+    picture->width = GAP + layout.across * pitch_of(&layout.x);
     picture->height = GAP + layout.down * (NUMBER + pixels_of(&layout.y) + GAP);
     picture->pixels = malloc(3 * (size_t)picture->width * (size_t)picture->height);
     float *const means = malloc((size_t)(layout.x.shown * layout.y.shown) * sizeof *means);
