@@ -155,6 +155,12 @@ class Verdicts(CompareTest):
         point = self.slower(self.library("WORK=60000", "SLEEP=2000"), self.library("WORK=60000"))
         self.assertIn("waits", point["note"])
 
+    def test_a_side_that_waits_once_is_timed_by_processor_time(self):
+        """The first timed call of each process waits, as a call may at a page fault."""
+        for work in ("WORK=20000", "WORK=60000"):
+            _, results, _ = self.results(self.library(work), self.library(work, "SLEEP_ONCE=2000"), *ONE)
+            self.assertNotIn("note", results["points"][0])
+
     def test_other_results(self):
         base = self.library()
         code, results, _ = self.results(base, self.library("WRONG"), *ONE)

@@ -209,16 +209,31 @@ static double try_timing(const struct timing *timing, int side)
     return fmin(time_side(timing, side), time_side(timing, side));
 }
 
-/* Finds the number of calls that a timing of one side needs. Chooses the wall clock if a try has at
- * least half as many waits as calls. Fewer waits do not count, because they may be page faults. The
- * tries also warm up caches and clock rates. */
+/* Tries a timing, and returns its seconds. Sets *often to whether there were at least half as many
+ * waits as calls. Fewer waits do not count, because they may be page faults. If one of only two
+ * calls waited, two more calls show whether this was a page fault. */
+static double try_and_count(const struct timing *timing, int side, bool *often)
+{
+    const long before = waits();
+    double seconds = try_timing(timing, side);
+    long half = timing->calls;
+    if (half == 1 && waits() - before == 1) {
+        seconds = fmin(seconds, try_timing(timing, side));
+        half = 2;
+    }
+    *often = waits() - before >= half;
+    return seconds;
+}
+
+/* Finds the number of calls that a timing of one side needs. Chooses the wall clock if the calls
+ * wait often. The tries also warm up caches and clock rates. */
 static void adjust_to(int side, struct timing *timing)
 {
     timing->calls = 1;
     for (;;) {
-        const long before = waits();
-        const double seconds = try_timing(timing, side);
-        if (timing->clock != CLOCK_MONOTONIC && waits() - before >= timing->calls)
+        bool often;
+        const double seconds = try_and_count(timing, side, &often);
+        if (timing->clock != CLOCK_MONOTONIC && often)
             timing->clock = CLOCK_MONOTONIC;
         else if (seconds >= least_seconds || timing->calls >= MAX_CALLS)
             return;

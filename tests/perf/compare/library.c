@@ -43,9 +43,26 @@ static float work(void)
     return sum;
 }
 
+#ifdef SLEEP_ONCE
+/* Returns whether this is the first timed call of the process. The command fills out with bytes of
+ * 0xa5 before each call that it does not time. */
+static int is_first_timed(const struct toy_args *args)
+{
+    const unsigned char *const out = (const unsigned char *)args->out;
+    static const char *const name = "TOY_IS_TIMED"; /* for all copies of this library */
+    if ((out[0] == 0xa5 && out[1] == 0xa5) || getenv(name))
+        return 0;
+    return setenv(name, "1", 1) == 0;
+}
+#endif
+
 #ifndef NO_CALL
 const char *toy_call(const struct toy_args *args)
 {
+#ifdef SLEEP_ONCE
+    if (is_first_timed(args))
+        usleep(SLEEP_ONCE);
+#endif
     const struct toy_cache *const cache = args->cache;
     const float result = work() + cache->values[0] / SCALE;
     if (cache->scale != SCALE ||
