@@ -33,11 +33,16 @@ void run_tasks(int64_t begin, int64_t end, void *arg)
         work.task(work.arg, i);
 }
 
+// The status of torch's parallel_for in this thread's call. If it is not 0, tasks have not run.
+thread_local int32_t tasks_status;
+
 // Is the parallel_for of attnkit_exec.
 void parallel_for(void *, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     job work{task, arg};
-    torch.parallel_for(0, n, 1, run_tasks, &work);
+    const int32_t status = torch.parallel_for(0, n, 1, run_tasks, &work);
+    if (status != 0)
+        tasks_status = status;
 }
 
 int64_t threads_for(const attnkit_attention_args &args)
@@ -147,11 +152,13 @@ void describe_tensors(description &d, tensors &t, lse_layout layout)
 void run(description &d)
 {
     d.threads = threads_for(d.args);
+    tasks_status = 0;
     try {
         attnkit_python::run_without_lock(d, d.threads > 1 ? parallel_for : nullptr);
     } catch (const attnkit_python::refused &error) {
         refuse(error.text);
     }
+    expect(tasks_status);
     count++;
 }
 

@@ -92,7 +92,8 @@ void expect(int32_t status)
     if (status == 0)
         return;
     const char *const text = torch.last_error ? torch.last_error() : nullptr;
-    throw std::runtime_error(text ? text : "a function of torch failed; stderr has its message");
+    throw std::runtime_error(text && *text ? text
+                                           : "a function of torch failed; stderr has its message");
 }
 
 tensor take_tensor(word value)
