@@ -5,10 +5,10 @@ all of the time of a tiny call is overhead, such as checks of arguments and arra
 
     bench/python/tiny_call.py          needs attnkit, NumPy and torch
 
-attnkit and torch take turns on one thread, in bursts, so that a disturbance affects both. The ratio of a round is the
-median of the ratios of its bursts. The exit status is 0 if the ratio of a round is at most MOST, 1 if five rounds have
-larger ratios or the results differ, and 77 without torch. The ratios mean something only if the machine is otherwise
-idle."""
+attnkit and torch take turns on one thread, in bursts of CALLS calls, so that a disturbance affects both. The ratio of
+a round is the median of the ratios of its bursts. The exit status is 0 if the ratio of a round is at most MOST, 1 if
+five rounds have larger ratios or the results differ, and 77 without torch. The ratios mean something only if the
+machine is otherwise idle."""
 
 import statistics
 import sys

@@ -15,8 +15,8 @@
 namespace attnkit_openvino
 {
 
-// Leaves alone attention with inputs that attnkit's operation does not accept, and attention over a
-// cache that OpenVINO extends in place.
+// Two kinds of attention are not replaced: attention with inputs that attnkit's operation does not
+// accept, and attention over a cache that OpenVINO extends in place.
 class __attribute__((visibility("default"))) replace_attention : public ov::pass::MatcherPass
 {
   public:

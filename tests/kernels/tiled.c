@@ -139,8 +139,8 @@ static void draw_options(struct drawn *c)
         a->q_offsets.data = c->q_offsets;
 }
 
-/* Makes a block table with the pages in descending order. Batch entries without keys have no
- * page. */
+/* Makes a block table with the pages in descending order. Places past the keys of a batch entry
+ * have no page. */
 static void draw_pages(struct drawn *c)
 {
     static const int64_t sizes[] = {16, 32, 48, 128, 208};
@@ -348,7 +348,7 @@ static void set_strides(attnkit_tensor *t, const struct placed *placed)
     memcpy(t->strides, placed->strides, sizeof t->strides);
 }
 
-/* Makes the case's call on tensor `k`, which stores K in rows or in tiles. */
+/* Sets r to the case's call on tensor `k`, which stores K in rows or in tiles. */
 static void call_on(const struct drawn *c, enum tensor_index k, struct request *r)
 {
     const struct placed *t = c->tensors;

@@ -94,8 +94,8 @@ split_keys(const struct scored *scored, float *words, const bool is_short)
     return of;
 }
 
-/* Makes the parts of the weights of a vector of lanes, and sets scored->divisor to the largest
- * weight. Returns the sum of the parts. */
+/* Makes the parts of the weights of a vector of lanes, and sets scored->divisor to the divisor for
+ * the largest weight (peak_of). Returns the sum of the parts. */
 static __attribute__((noinline)) floats split_weights(struct scored *scored, float *words,
                                                       bool is_short)
 {

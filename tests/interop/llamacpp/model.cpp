@@ -52,7 +52,8 @@ llama_context *make_context(llama_model *model, char **arguments, bool cells_go_
     return context;
 }
 
-// Returns the logits of a whole text, which is computed in batches with consecutive positions.
+// Returns the logits of all tokens of a text. The tokens are computed in batches, at consecutive
+// positions.
 std::vector<float> logits_of(llama_context *context, std::vector<llama_token> &tokens)
 {
     std::vector<float> logits;

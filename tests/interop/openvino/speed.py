@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the processor time of a model with one attention, on one thread, by OpenVINO alone and with the extension.
 
-A time is the smallest time of many runs. Runs without and with the extension take turns. No time makes the script fail.
+A time is the smallest time of many runs. Runs without and with the extension take turns. The script does not fail,
+however long the runs take.
 
     speed.py EXTENSION [--precision bf16] [--seconds N]
 """
