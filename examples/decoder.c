@@ -2,13 +2,13 @@
  *
  * A language model with a decoder of two layers, in the manner of Llama, made of attnkit's calls:
  * token embedding, attention layers with grouped heads, RoPE and a KV cache, feed-forward, logits.
- * The prompt is run in one call. Then the most likely token is appended, again and again.
+ * The prompt is run as a whole. Then the most likely token is appended, again and again.
  *
  * You may copy from this program. attnkit has no norm and no activation, so the program computes
  * both itself. The weights are random. main makes and checks the model twice: first with weights
  * and cache in binary32, then with weights and cache in Q8_0, with the cache in pages and K in
- * tiles. The logits of a token must have the same bits if the token is decoded alone, in a prompt,
- * and in a part of a prompt. The last logits must depend on the first token.
+ * tiles. The logits must have the same bits whether the tokens are run one by one, in parts or all
+ * at once. The last logits must depend on the first token.
  */
 #include <attnkit.h>
 
@@ -374,7 +374,7 @@ static int32_t most_likely(const float logits[VOCAB])
     return best;
 }
 
-/* Runs the prompt in one call (prefill), then the answer token by token (decoding). */
+/* Runs the prompt as a whole (prefill), then the answer token by token (decoding). */
 static void generate(const struct model *m, struct sequence *s, int32_t tokens[TOKENS],
                      float *logits, attnkit_exec *exec)
 {

@@ -40,7 +40,8 @@ struct range {
 /* The progress of cutting items into shares. The shares of threads 0, 1 and so on are consecutive
  * and cost about the same. */
 struct cut {
-    double total, done; /* cost of all items, and of the items before `item` */
+    double total, done; /* total: cost of all items, or 0 if there is one thread; done: cost of the
+                         * items before `item` */
     int64_t item, thread;
 };
 

@@ -178,7 +178,7 @@ static void attend_to(const struct crew *crew, const struct attention *a)
 
 /* Runs attention with cells. Makes the table of cells again, because other parts of the layer have
  * used its memory since the check. The function is not inlined, so that a layer without cells needs
- * no stack for the copy. */
+ * no stack for the copy of run->attention. */
 static __attribute__((noinline)) void attend_to_cells(const struct crew *crew)
 {
     struct attention a = crew->run->attention;

@@ -45,13 +45,14 @@ typedef struct attnkit_pages {
  *     k         [batch][kv_heads][tiles][head_dim][16], where tiles = ceil(kv_len / 16)
  *     k_scales  [batch][kv_heads][tiles][head_dim / k_scale_group][16]
  *
- * With pages the shape of k is [pages][kv_heads][page_size / 16][head_dim][16]. Strides are of
- * {batch, head, tile}. A tile of ATTNKIT_Q8_0 has head_dim / 32 parts. Each part is 16 binary16
- * scales and then [32][16] bytes. Key j is number j % 16 of tile j / 16. attnkit_append writes
- * tiles. Only K can be in tiles, V cannot. Every tile has room for 16 keys, also the last tile if
- * kv_len is not a multiple of 16. If a row sees one key of a tile, the whole tile is read. Elements
- * of keys from kv_len (or kv_lens[b]) on have no meaning and may be NaN. The bits of the result are
- * the same as for K in rows. Tiles are not allowed with cu_seqlens_kv.
+ * Strides are of {batch, head, tile}. With pages the shape of k is
+ * [pages][kv_heads][page_size / 16][head_dim][16], and strides are of {page, head, tile}. A tile of
+ * ATTNKIT_Q8_0 has head_dim / 32 parts. Each part is 16 binary16 scales and then [32][16] bytes.
+ * Key j is number j % 16 of tile j / 16. attnkit_append writes tiles. Only K can be in tiles, V
+ * cannot. Every tile has room for 16 keys, also the last tile if kv_len is not a multiple of 16. If
+ * a row sees one key of a tile, the whole tile is read. Elements of keys from kv_len (or
+ * kv_lens[b]) on have no meaning and may be NaN. The bits of the result are the same as for K in
+ * rows. Tiles are not allowed with cu_seqlens_kv.
  * Cost: decoding takes up to a quarter less time than with K in rows. The gain is small if decoding
  * mostly waits for memory. Calls with more than a few query rows for each KV head turn K back into
  * rows, once for each block of 256 or 512 rows of a KV head. For a long prompt this cost is
@@ -105,8 +106,8 @@ typedef struct attnkit_kv_storage {
      * consecutive keys. Elsewhere decoding looks up the address of each row. If no two keys with
      * consecutive indices lie in consecutive cells, decoding takes 1.2 to 1.8 times as long as
      * without cells. Calls with many query rows copy K and V, and the columns of masks, 128 keys at
-     * a time. This takes up to a tenth longer than without cells. The indices of a ring that keeps
-     * its first keys for ever are too far apart for cells. Use pages of one key instead. */
+     * a time. These calls take up to a tenth longer than without cells. The indices of a ring that
+     * keeps its first keys for ever are too far apart for cells. Use pages of one key instead. */
     attnkit_ints key_index;
     int64_t key_index_stride; /* 0, or at least kv_len */
 } attnkit_kv_storage;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies a row to the places of its key in a tile. Appends and the packing of matrices use this
- * file, and a build may have one of these parts alone.
+ * Copies a row to the places of its key in a tile. These functions are in a header, because appends
+ * and the packing of matrices use them, and a build may have only one of the two.
  */
 #ifndef ATTNKIT_SPREAD_H
 #define ATTNKIT_SPREAD_H

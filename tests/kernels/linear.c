@@ -131,7 +131,8 @@ static void shapes_have_the_bits_of_the_reference(void **state)
     assert_int_equal(differ, 0);
 }
 
-/* All shapes have several cuts of inputs. Some also have several blocks of rows or panels. */
+/* All shapes have several cuts of inputs. Some also have several panels, or several blocks of
+ * rows. */
 static void large_shapes_have_the_bits_of_the_reference(void **state)
 {
     static const struct linear_shape shapes[] = {

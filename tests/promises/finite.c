@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Finite values give a finite result, however large they are. Only calls with dropout, integers or
- * products of bf16 are exceptions. A row whose sum overflows binary32 is computed again in
- * binary64, in prefill (many rows), decode (few rows) and calls of few keys. No other bit changes.
- * The tests run on every instruction set, or on the instruction set that the first argument names.
+ * products of bf16 are exceptions. If sums of a row overflow binary32, the row is computed again,
+ * with these sums in binary64. This holds for prefill (many rows), decode (few rows) and calls of
+ * few keys. No other bit changes. The tests run on every instruction set, or on the instruction set
+ * that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@
 #include "tests/support/random.h"
 
 enum {
-    HEADS = 17, /* more than a vector of any instruction set */
+    HEADS = 17, /* more than the lanes of a vector of any instruction set */
     DIM = 12,
     VALUES = 6,
 };
@@ -187,7 +188,7 @@ static void dropout_may_leave_the_range(void **state)
 }
 
 /* Sums of V over the first 1024 keys overflow binary32, but the state over these keys is finite.
- * The result of the call that continues from this state has the bits of a single call. */
+ * The result of the call that continues from this state has the bits of one call over all keys. */
 static void states_are_finite(void **state)
 {
     enum { ROWS = 35 };

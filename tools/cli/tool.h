@@ -27,8 +27,8 @@ int compare_command(int argc, char **argv);
  * `return complain(...)`. */
 __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
 
-/* Prints a line on standard output. Here and in error messages, control characters are escaped, for
- * example as "\x1b". */
+/* Prints a line on standard output. Here and in error messages, each byte of an unreadable
+ * character is escaped, for example as "\x1b". */
 __attribute__((format(printf, 1, 2))) void say(const char *format, ...);
 
 /* An option of a subcommand. */

@@ -27,8 +27,9 @@ class Link(NamedTuple):
 
 class Cost(NamedTuple):
     """blocks is the number of blocks of rows. hop_bytes is the size of the state of the largest block or, for
-    tree_attention, the size of a rank's result with its lse. messages and bytes are what all ranks together send.
-    seconds is the time of the call. fill is the part of this time in which the last rank waits for its first block."""
+    tree_attention, the size of a rank's result with its lse; it is 0 for one rank. messages and bytes are what all
+    ranks together send. seconds is the time of the call. fill is the part of this time in which the last rank waits for
+    its first block."""
     blocks: int
     hop_bytes: int
     messages: int
@@ -38,7 +39,7 @@ class Cost(NamedTuple):
 
 
 def _there_and_back(group: Group, data: numpy.ndarray) -> float:
-    """Returns the seconds of a message from rank 0 to rank 1 and back, on rank 0."""
+    """Returns the seconds of a message from rank 0 to rank 1 and back. Only the result on rank 0 counts."""
     began = time.perf_counter()
     if group.rank == 0:
         group.send(1, data, LINK_TAG).wait()

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `attnkit run` for arrays beside q, k, v and masks: numbers for each batch entry,
- * segment ids for each row and key, the key of each cell, and floats for each query head.
+ * The options of `attnkit run` for arrays other than q, k, v, masks and a bias: numbers for each
+ * batch entry, segment ids for each row and key, the key of each cell, and floats for each query
+ * head.
  */
 #include "tools/cli/run/run.h"
 
