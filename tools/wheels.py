@@ -70,7 +70,7 @@ def build(python):
 
 
 def repair(auditor, wheel, folder):
-    """Writes the wheel with a manylinux tag to a folder, and returns its path."""
+    """Gives a wheel its manylinux tag, and writes it to a folder. Returns the path of the new wheel."""
     repaired = WORK / "repaired"
     shutil.rmtree(repaired, ignore_errors=True)
     run("env", f"PATH={auditor.parent}:/usr/bin:/bin", auditor, "-m", "auditwheel", "repair", "-w", repaired, wheel)

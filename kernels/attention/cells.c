@@ -122,9 +122,8 @@ struct key_span attnkit_key_span(struct index_range range)
     return (struct key_span){first_key, range.largest + 1 - first_key};
 }
 
-/* Writes the numbers of `cells` cells to the table, each at the place of the cell's key. Returns
- * the first cell whose key has a cell already, or -1.
- */
+/* Writes the number of each of the first `cells` cells to the table, at the place of the cell's
+ * key. Leaves out empty cells. Returns the first cell whose key has a cell already, or -1. */
 static inline int64_t place(struct ints indices, int64_t cells, int64_t first_key, int32_t *of_key)
 {
     for (int64_t cell = 0; cell < cells; cell++) {

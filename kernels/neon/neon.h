@@ -203,8 +203,8 @@ static inline float load_scalar(const float *at)
     return x;
 }
 
-/* Returns how many lanes of a vector at index `at` lie before index `end`, which is larger than
- * `at`: 1 .. 4. */
+/* Returns how many lanes, 1 to 4, of a vector at index `at` lie before index `end`. `end` is larger
+ * than `at`. */
 static inline int lanes_at(int64_t at, int64_t end)
 {
     return end - at < 4 ? (int)(end - at) : 4;

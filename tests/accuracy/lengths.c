@@ -110,7 +110,7 @@ static void judge_types(const struct distribution *d, int64_t dim, int64_t keys,
     setting_free(&s);
 }
 
-/* accuracy.c tests the shorter lengths. */
+/* accuracy.c tests lengths of up to 16384 keys. */
 static void storage_is_accurate_at_any_length(void **state)
 {
     for (int64_t keys = 1 << 20; keys <= most_keys(); keys *= 4) {

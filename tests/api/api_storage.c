@@ -1470,7 +1470,7 @@ static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
                                                   dims[d / COUNT(dims)], lengths[l]);
 }
 
-/* A call with cells needs room in its workspace for a table of the keys. */
+/* A call with cells needs room in its workspace for a table of the keys for each thread. */
 static void the_workspace_of_cells_keeps_to_the_bound_of_the_header(void **state)
 {
     (void)state;
@@ -1544,8 +1544,8 @@ static void make_last_value_nan(struct call *c, char *v)
                    sizeof nan_half);
 }
 
-/* Makes a call that uses all its scratch. The call has a second chunk of keys. A NaN in V makes the
- * library compute rows again, except with integers of ATTNKIT_Q8_0. */
+/* Makes a call that uses all its scratch. The call has a second chunk of keys. In most of these
+ * calls, a NaN in V makes the library compute rows again. */
 static struct call *call_that_uses_all_scratch(maker make, int q_len)
 {
     enum { KEYS = 608 };

@@ -6,7 +6,7 @@
 enum {
     MAX_VALUES = 160, /* no axis has more values */
     CANDIDATES =
-        12, /* number of draws for a case; the draw with the most new pairs becomes the case */
+        12, /* number of draws in best_draw, which returns the draw with the most new pairs */
 };
 
 /* The pairs of values that have occurred: seen[axis a][axis b > a] is an array [value of a][value

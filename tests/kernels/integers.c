@@ -9,7 +9,7 @@
  * with the oracle. In these calls, scales may be NaN, infinite, 0 or negative, and groups of q may
  * be so small that they become 0.
  *
- * The instructions of each unit are also compared with C functions that imitate them
+ * Each unit's instructions for integers are also compared with C functions that imitate them
  * (tests/units/models.h). Before the library uses a unit for products of signed bytes, it tries the
  * instructions (dispatch/cpu/probe.h). The tests check that this trial notices wrong instructions.
  *
