@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The plans of the latest shapes of ops. All layers of a model together have one or two shapes,
-// which stay the same for many tokens, because llama.cpp's cache grows by blocks.
+// which stay the same for many tokens, because llama.cpp's cache grows by many keys at a time.
 #ifndef ATTNKIT_GGML_PLANS_H
 #define ATTNKIT_GGML_PLANS_H
 

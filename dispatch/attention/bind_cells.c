@@ -44,7 +44,7 @@ static attnkit_status check_range(const struct attention *a, int64_t b, struct i
     return ATTNKIT_OK;
 }
 
-/* Checks that q_offsets[b] minus the first key of entry b does not overflow. */
+/* Checks that q_offsets[b] minus the absolute index of key 0 of entry b does not overflow. */
 static attnkit_status check_offset(const struct attention *a, int64_t b, char *message)
 {
     const int64_t first_key = first_key_of(a, b);

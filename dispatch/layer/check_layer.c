@@ -36,8 +36,8 @@ static attnkit_status refuse_given(const char *name, const char *why, char *mess
     return refuse(message, ATTNKIT_BAD_ARGUMENT, "attention->%s is given: %s", name, why);
 }
 
-/* Returns what a message adds to the name of a tensor to name its first nonzero field: nothing for
- * `data`. Returns NULL if all fields are zero. */
+/* Returns the text that follows the name of a tensor in a message about its first nonzero field.
+ * The text is empty for `data`. Returns NULL if all fields are zero. */
 static const char *part_given(const attnkit_tensor *t)
 {
     if (t->data)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tiles for many heads with few rows and keys. head_scores computes scores with heads in the lanes.
- * head_out computes the result of one head, out = (chain over keys of p * v) / l + 0, with value
- * columns in the lanes. heads.c of kernels/attention calls both functions. The heads.c of an
- * instruction set includes this file.
+ * head_out computes the result of one head, out = (chain over keys of p * v) / divisor + 0, with
+ * value columns in the lanes. p and divisor are fields of struct head_weights. heads.c of
+ * kernels/attention calls both functions. The heads.c of an instruction set includes this file.
  */
 #ifndef ATTNKIT_VECTORS_HEADS_H
 #define ATTNKIT_VECTORS_HEADS_H

@@ -706,7 +706,8 @@ static bool is_pattern(const char *memory, size_t size)
     return true;
 }
 
-/* Overwrites the rows with the pattern. Returns whether the whole tensor then has the pattern. */
+/* Overwrites the rows with the pattern. Returns whether the whole tensor then has the pattern. If
+ * the tensor is in slots, only the slots of these rows are checked. */
 static bool wipe(const struct call *c, enum tensor_index index, const struct row_run *rows)
 {
     const struct tensor *t = &c->tensors[index];
@@ -899,8 +900,8 @@ static void check_poisoned(const struct sample *s, int64_t last, const uint16_t 
     }
 }
 
-/* Keys that row `last` and the rows before it do not see hold NaN, infinities or the largest
- * numbers, as elements and as scales. */
+/* NaN, infinities or the largest numbers are the elements and the scales of the keys that neither
+ * row `last` nor a row before it sees. */
 static void what_masked_keys_hold_changes_no_bit(void **state)
 {
     (void)state;

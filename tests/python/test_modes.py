@@ -180,7 +180,7 @@ class Units(unittest.TestCase):
         self.assertEqual(wrong, [])
 
     def test_amx(self):
-        """Some units need permission of the operating system. enable gets this permission, or names the unit in an
+        """avx512+amx needs permission of the operating system. enable gets this permission, or names the unit in an
         exception."""
         try:
             attnkit.enable("avx512+amx")

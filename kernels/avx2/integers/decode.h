@@ -8,15 +8,15 @@
  * gets only 4 vectors of products before the loop turns to other sums. So `sums` is MANY_SUMS
  * there.
  *
- * n[r] are the 16-bit integers to which row r is rounded: its elements of q for scores, its weights
- * for weighted V.
+ * n[r] are 16-bit integers: for scores, the rounded elements of row r of q; for weighted V, for
+ * each block of columns, the rounded products of the weights of row r and the scales of V.
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]). A vector has 8 elements of each of two keys, so
  * K need not be transposed. Blocks of 32 elements of 8 keys take 32 instructions that interleave
  * and widen bytes, and for each row 16 vpmaddwd and 12 additions. Then 9 more instructions for each
  * row add up the 4 sums of each key.
- * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
- * * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4 instructions
+ * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of n[r] * sum over keys of n[r][key] *
+ * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4 instructions
  * that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2 additions.
  *
  * The additions of products wait for each other. To give the CPU other work meanwhile, the next

@@ -5,8 +5,8 @@
  * for its integers. The 16 scales of 4 rows and 4 blocks fill one vector, and their inverses take
  * one division. A file defines the function dot (see pairs.h), and then includes this header.
  *
- * For each row and block, a vector of 16 keys takes 3 instructions for the largest weight, and then
- * 5 instructions for the integers.
+ * For each row and block, a vector of 16 keys takes 3 instructions for the largest product, and
+ * then 5 instructions for the integers.
  */
 #ifndef ATTNKIT_AVX512_ROUNDING_H
 #define ATTNKIT_AVX512_ROUNDING_H
@@ -224,7 +224,8 @@ round_row_of_tile(const struct panel *panel, const struct weight_lines *lines, i
                     _mm_mullo_epi32(all, _mm_set1_epi32(-EVEN_OFFSET)));
 }
 
-/* Rounds the weights for BLOCKS blocks of columns. */
+/* Sets the scales for BLOCKS blocks of columns, and rounds the weights for the first `tiles` tiles
+ * of these columns. */
 static inline __attribute__((always_inline)) void
 round_weights(const struct panel *panel, const struct block_places *places,
               struct weight_lines *lines, struct rounded_weights *w, struct ahead *ahead,

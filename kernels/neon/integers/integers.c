@@ -2,14 +2,14 @@
  *
  * The tiles of decode that multiply integers (step 16 of ../../README.md), for NEON.
  *
- * n[r] are the 16-bit integers to which row r is rounded: its elements of q for scores, its weights
- * for weighted V.
+ * n[r] are 16-bit integers: for scores, the rounded elements of row r of q; for weighted V, for
+ * each block of columns, the rounded products of the weights of row r and the scales of V.
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]). The 32 products of a block of a key are added
  * up along the lanes. A block of a key takes 2 permutations and 4 widenings, and 8 smlal for each
  * row.
- * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
- * * v[key][c]). Lanes are columns. A tile has 16 columns. A key takes 2 widenings, and 4 smlal for
+ * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of n[r] * sum over keys of n[r][key] *
+ * v[key][c]). Lanes are columns. A tile has 16 columns. A key takes 2 widenings, and 4 smlal for
  * each row.
  *
  * Registers: scores of K in rows take 4 vectors of K, 4 of q and a sum for each of 4 keys and 4

@@ -8,12 +8,12 @@
  *   add_keys       adds the products of MANY keys of V and of the rows' weights to a tile's sums
  *   column_sums    returns the sums of 4 columns of a tile
  *
- * n[r] are the 16-bit integers to which row r is rounded: its elements of q for scores, its weights
- * for weighted V.
+ * n[r] are 16-bit integers: for scores, the rounded elements of row r of q; for weighted V, for
+ * each block of columns, the rounded products of the weights of row r and the scales of V.
  * Scores: s[r][key] = chain over the blocks of Q8_BLOCK elements d of fma(sum of n[r][d] *
  * k[key][d], scale of the block of q * scale of the block of K, s[r][key]).
- * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of the weights * sum over keys of n[r][key]
- * * v[key][c]). A tile has 8 columns for 4 rows, or 16 columns for one or two rows.
+ * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of n[r] * sum over keys of n[r][key] *
+ * v[key][c]). A tile has 8 columns for 4 rows, or 16 columns for one or two rows.
  */
 #ifndef ATTNKIT_NEON_LIMB_DECODE_H
 #define ATTNKIT_NEON_LIMB_DECODE_H

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns the scores of a block into weights for AVX2 and AVX-512: s becomes 2^(t - M'), with t = s *
- * scale_log2 and M' = max(M, ceil(max t)). `softmax` also updates row_max and row_sum of the state.
- * A first pass multiplies the scores by scale_log2, masks them and takes the maximum, for all
- * vectors of lanes at once. A second pass, for one vector of lanes at a time, computes the weights.
+ * scale_log2 and M' = max(M, ceil(max t)), where M is row_max of the state. `softmax` sets row_max
+ * to M', and also updates row_sum. A first pass multiplies the scores by scale_log2, masks them and
+ * takes the maximum, for all vectors of lanes at once. A second pass, for one vector of lanes at a
+ * time, computes the weights.
  */
 #ifndef ATTNKIT_VECTORS_SOFTMAX_PANEL_H
 #define ATTNKIT_VECTORS_SOFTMAX_PANEL_H

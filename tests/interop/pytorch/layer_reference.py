@@ -4,14 +4,14 @@ Below, u is 2^-24, |.| is taken element by element, and e is the error bound of 
 
   y = x Wᵀ + b     e |W|ᵀ + (in + 2) u ((|x| + e) |W|ᵀ + |b|): `in` roundings of the sum and 1 for
                    the bias; 1 more covers products of errors
-  rotation         (e0 + e1) with |cos| and |sin| as factors, and 4 u (|x0 cos| + |x1 sin|): 1 rounding
+  rotation of x0   e0 |cos| + e1 |sin|, and 4 u ((|x0| + e0) |cos| + (|x1| + e1) |sin|): 1 rounding
                    for the table, 2 for product and sum, 1 more for products of errors; the angles
-                   add 2^-40 (|x0| + |x1|)
+                   add 2^-40 (|x0| + |x1|); x1 in the same way
   scores           the bound of reference.py for |q| + e_q and |k| + e_k, and
                    P_j = scale sum_d e_q |k| + (|q| + e_q) e_k. reference.py counts errors of a
                    score in units of u, so its eta_j grows by P_j / u
   values           the bound of reference.py for |v| + e_v, and sum w_j e_v
-  mean             the mean of the bounds, and (heads + 2) u of the mean of the weights
+  mean             the mean m of the bounds, and (heads + 2) u (mean of the weights + m)
 
 No result that is rounded in the order of kernels/README.md can be outside this bound. But the bound assumes that all
 errors of a sum have the same sign, in every step. So it is much larger than real errors, which layer_compare.py
