@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of the benches that measure single tiles (entries of a kernel table), such as
- * tile/scores/f32/avx2/D128. A measured call works on at most one block of keys and one panel of
- * query rows, and all data is in the caches. Tiles of linear maps compute 48 outputs of 128 rows,
- * or 64 outputs of one row, from D inputs. Tiles that consist of multiply-adds are compared with
- * the roof of multiply-adds. The results file has the nanoseconds per element of each tile's
- * result.
+ * tile/scores/f32/avx2/D128. D128 is a head dim of 128 or, in linear maps, 128 inputs. A measured
+ * call works on at most one block of keys and one panel of query rows, and all data is in the
+ * caches. Tiles of linear maps compute 48 outputs of 128 rows, or 64 outputs of one row. Tiles that
+ * consist of multiply-adds are compared with the roof of multiply-adds. The results file has the
+ * nanoseconds per element of each tile's result.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,8 +158,8 @@ static void call_scores(void *argument)
 }
 
 /* Calls softmax. The tile works in place, so the weights of one call are the scores of the next
- * call. From the second call on, the scores are between 0 and 1, so all calls take the same time.
- */
+ * call. From the second call on, the scores are between 0 and 1, so these calls all take the same
+ * time. */
 static void call_softmax(void *argument)
 {
     const struct operands *const o = argument;

@@ -113,8 +113,8 @@ ATTNKIT_API attnkit_status attnkit_linear_workspace(const attnkit_linear_args *a
                                                     char *message);
 
 /* Computes a linear map. Threads share out the columns of y, and also the rows if there are many
- * rows. In a parallel-for, a thread that has finished its part takes work from other threads (work
- * stealing).
+ * rows. In a parallel-for, a thread that has finished its share takes work from the shares of other
+ * threads (work stealing).
  * Cost: 2 * in_dim FLOPs for each element of y. w is read from memory once for each 256 rows. */
 ATTNKIT_API attnkit_status attnkit_linear(const attnkit_linear_args *args, const attnkit_exec *exec,
                                           char *message);
@@ -164,7 +164,7 @@ typedef struct attnkit_embed_args {
     int64_t vocab; /* rows of table */
     int64_t dim;   /* elements of a row, at least 1; for ATTNKIT_Q8_0 a multiple of 32 */
 
-    /* ids [count], each one of 0 .. vocab - 1 or the padding id; table [vocab][dim] of ATTNKIT_F32,
+    /* ids [count], each in 0 .. vocab - 1 or the padding id; table [vocab][dim] of ATTNKIT_F32,
      * F16, BF16 or Q8_0; out [count][dim] of ATTNKIT_F32, F16 or BF16, which overlaps nothing.
      * strides[2] is the stride of rows; strides[0] and strides[1] are ignored. If the types are
      * equal, rows are copied byte for byte. Otherwise elements are widened to binary32, which is

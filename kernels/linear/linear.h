@@ -53,12 +53,12 @@ int64_t attnkit_linear_parts(const struct linear *l, const struct kernels *kerne
 /* Returns the number of bytes of scratch for each thread. More rows never need less scratch. */
 size_t attnkit_linear_scratch(const struct linear *l, const struct kernels *kernels);
 
-/* Returns the cost of putting one more block of rows into scratch, as a number of parts that take
- * about as long. Returns 0 if the map has a single block. */
+/* Returns about how long it takes to put one more block of rows into scratch. The unit is the time
+ * of one part. Returns 0 if the map has a single block. */
 int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kernels *kernels);
 
-/* next(arg) returns the index of a part, or a negative number if no part is left. Computes these
- * parts one after the other. `memory` is the scratch, aligned to 64 bytes. */
+/* Computes, one after the other, the parts whose indices next(arg) returns. If no part is left,
+ * next(arg) returns a negative number. `memory` is the scratch, aligned to 64 bytes. */
 void attnkit_linear_run_parts(const struct linear *l, const struct kernels *kernels,
                               int64_t (*next)(void *arg), void *arg, char *memory);
 

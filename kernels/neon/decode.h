@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The structs and loads that the parts of the decode tile share. decode.c calls the parts in order.
+ * What the parts of the decode tile share. decode.c calls the parts in order.
  */
 #ifndef ATTNKIT_NEON_DECODE_H
 #define ATTNKIT_NEON_DECODE_H

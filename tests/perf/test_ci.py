@@ -30,7 +30,8 @@ PLACE = "third_party/attnkit"  # attnkit's folder in the project, as in the reci
 
 # Environment variables control the stand-ins. FAKE_COMPARE names a file of exit statuses, one for each call of `attnkit
 # compare`. Calls after the last status get the last status, too. FAKE_VERDICT is the verdict on the point. FAKE_FLOORS
-# is the exit status of floors.py, or "busy". The stand-ins log every call in the file FAKE_LOG.
+# is the exit status of floors.py, or "busy". FAKE_LOG names the file in which the stand-ins for attnkit, meson and
+# ninja log every call.
 MESON = """#!/bin/sh
 echo "meson $*" >> "$FAKE_LOG"
 [ ! -e "$3/broken" ] || { echo 'a broken source'; exit 1; }
@@ -209,7 +210,7 @@ class GateTest(ProjectTest):
             output = self.run_there(f"{PLACE}/tools/gate", base, head, "speed", status=68)
             self.assertIn(f"speed/{side} is no build of", output)
         self.assertEqual(len(self.calls("meson setup")), 2)
-        self.assertEqual(len(self.calls("ninja")), calls + 1)  # the base of the second run, whose head is refused
+        self.assertEqual(len(self.calls("ninja")), calls + 1)  # the base of the last run, whose head is refused
 
 
 class RecipeTest(ProjectTest):
@@ -349,7 +350,7 @@ class SpeedTest(ProjectTest):
         return self.run_there(sys.executable, "tools/base_revision.py", status=status).strip()
 
     def test_the_base_is_where_the_branch_left(self):
-        self.assertEqual(self.base_revision(), self.base)  # main itself
+        self.assertEqual(self.base_revision(), self.base)  # HEAD is main itself
         main = self.git("rev-parse", "HEAD").strip()
         self.git("checkout", "-q", "-b", "work")
         self.commit("one")

@@ -3,8 +3,8 @@
  * A layer has the same bits as its parts run one after the other: linear maps, appends, and one
  * attention call for each head. This holds on every instruction set and any number of threads, with
  * any options of attention. With a cache, each step of a sequence has the bits of the whole
- * sequence. A layer whose KV heads are repeated in memory, once for each query head, has the bits
- * of the layer whose query heads share the KV heads. A case is drawn from its number.
+ * sequence. A layer that repeats the weights of each KV head, once for each query head, has the
+ * bits of the layer whose query heads share the KV heads. A case is drawn from its number.
  */
 #include <setjmp.h>
 #include <stdarg.h>

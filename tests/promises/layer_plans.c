@@ -114,7 +114,8 @@ static void place_means(const struct layer_call *c, int64_t keys, int64_t rows, 
             memcpy(to + (b * rows + i) * c->keys, mean, (size_t)keys * FLOAT);
 }
 
-/* Draws fewer batch entries, rows and keys for the call. Returns the new number of keys. */
+/* Draws new numbers of batch entries, rows and keys for the call, none larger than before. Returns
+ * the new number of keys. */
 static int64_t shorten(struct layer_call *c, uint64_t *random)
 {
     attnkit_layer_args *const a = &c->args;

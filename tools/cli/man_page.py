@@ -90,7 +90,7 @@ def section(title, page):
 
 
 def synopsis(overview, subcommand):
-    """Returns the arguments of the subcommand, as the help of attnkit shows them."""
+    """Returns the subcommand with its arguments, as the help of attnkit shows them, and with [options]."""
     line = re.search(rf"^  (attnkit {subcommand}\b.*?)(?:  .*)?$", overview, re.M).group(1)
     options = "" if "[options]" in line else " [options]"
     name, _, rest = (line + options).partition(f" {subcommand} ")

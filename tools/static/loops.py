@@ -56,11 +56,11 @@ PADDING = re.compile(r"\bnop|^xchg\s+%ax,%ax$")  # what aligns the next instruct
 ITERATIONS = 50, 150
 
 # `comment` is how objdump begins a comment. `cpus` has models of llvm-mca, and how many FMAs they start in a cycle.
-# The other fields match text of instructions. `products` matches instructions that multiply integers. `jump` matches
-# a jump or call, whose target is its last operand. `leaves` matches calls, and instructions that do not continue with
-# the next instruction. `fused` matches instructions that form one operation with a jump after them, which llvm-mca
-# does not model. `memory` matches a memory operand. `spill` is the pattern of a place in the stack frame. `copies_sp`
-# matches an instruction that makes a frame pointer.
+# The fields after `cpus` match text of instructions. `products` matches instructions that multiply integers. `jump`
+# matches a jump or call, whose target is its last operand. `leaves` matches calls, and instructions that do not
+# continue with the next instruction. `fused` matches instructions that form one operation with a jump after them, which
+# llvm-mca does not model. `memory` matches a memory operand. `spill` is the pattern of a place in the stack frame.
+# `copies_sp` matches an instruction that makes a frame pointer.
 Machine = namedtuple("Machine", "name triple comment cpus jump leaves fused fma products memory spill"
                                 " copies_sp")
 X86 = {

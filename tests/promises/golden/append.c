@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of appends: rows of each type are appended to a cache of each type, into rows, tiles
- * and pages. They are rotated by tables, rotated by angles, or not rotated. Other cases rotate rows
- * in place. The hash covers the bytes of each row, in the order of its elements, and its scales.
+ * Golden cases of appends, with all types that an append can read and write. The cache has rows,
+ * tiles or pages. The appended rows are rotated by tables, rotated by angles, or not rotated. Other
+ * cases rotate rows in place. The hash covers the bytes of each row, in the order of its elements,
+ * and its scales.
  */
 #include <setjmp.h>
 #include <stdarg.h>

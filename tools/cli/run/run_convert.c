@@ -59,9 +59,9 @@ static bool append(const char *name, const attnkit_append_args *args, const char
     return ok || complain("cannot convert %s: %s", name, message);
 }
 
-/* Converts all rows of the file, unless they have the type already. Each batch entry has `heads`
- * heads of `len` rows. *cache describes the file's rows on entry, and the converted rows on return.
- */
+/* Converts all rows of the file to run->kv_type, unless they have this type already. Each batch
+ * entry has `heads` heads of `len` rows. *cache describes the file's rows on entry, and the
+ * converted rows on return. */
 static bool convert(const char *name, const struct npy *file, const struct run *run, int64_t heads,
                     int64_t len, attnkit_tensor *cache, struct converted *to)
 {
