@@ -42,7 +42,7 @@ attnkit_append_args kv_append_args(const struct row *row, const struct kv *kv,
                                    const struct kv_part *part, const float *source);
 size_t kv_append_workspace(const struct kv_part *part);
 
-/* Sets the arguments that describe K and V. ATTNKIT_LATER stands for the memory. */
+/* Sets the arguments that describe K and V. The addresses are ATTNKIT_LATER: kv_point sets them. */
 void kv_describe(const struct row *row, struct kv *kv, attnkit_attention_args *args);
 
 /* Sets the scales of K and V and the key indices for a run of a plan. */

@@ -2,8 +2,9 @@
  *
  * The steps of a linear map: planning its shape, types and strides, binding memory to the plan, and
  * running. attnkit_linear does all three steps, attnkit_linear_plan the first step, and
- * attnkit_linear_run the other two. A layer plans once and binds all its parts before it runs the
- * first part. The runs of the parts make no checks.
+ * attnkit_linear_run the other two. A layer plans its linear maps by attnkit_linear_plan_init. A
+ * run of the layer first checks the memory of the whole layer (attnkit_bind_layer). Then it runs
+ * the maps by attnkit_linear_execute, which checks nothing.
  */
 #ifndef ATTNKIT_LINEAR_PLAN_H
 #define ATTNKIT_LINEAR_PLAN_H

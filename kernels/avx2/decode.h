@@ -164,8 +164,8 @@ scales_at(const enum type type, const struct key_rows *rows, const char *const *
                           scales[5][at], scales[6][at], scales[7][at]);
 }
 
-/* Returns n <= VECTOR elements of a row of any type from element d on, with zeros after them. For
- * TYPE_Q8_0 the elements are in one block. For TYPE_I8 the elements share a scale. */
+/* Returns n <= VECTOR elements of a row from element d on, with zeros after them. For TYPE_Q8_0 the
+ * elements are in one block. For TYPE_I8 the elements share a scale. */
 static inline __attribute__((always_inline)) __m256
 load_part(const struct key_rows *rows, const char *const *row, int64_t d, int64_t n)
 {

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build-distributed"
 PYTHON = FOLDER / "venv" / "bin" / "python"
 HERE = Path(__file__).resolve().parent
-TIMEOUT = 4.0  # seconds; the time-out of a group in the tests in which a rank ends
+TIMEOUT = 4.0  # seconds; the time-out of a group in the tests that kill or stop a rank
 SLACK = 10  # a waiting rank may need this many time-outs on a busy machine
 LIMIT = 600  # seconds of a whole test
 
@@ -117,7 +117,7 @@ def check_page(tap):
 
 
 def measure(tap):
-    """Prints the times of calls, and what the cost model says. No time makes the test fail."""
+    """Prints the times of calls, and what the cost model says. The test passes whatever the times are."""
     ok, output = run(PYTHON, HERE / "measure.py", env=launch.environment())
     rows = re.findall(r"^\|.*$", output, re.M)
     tap.line("times beside the cost model", ok and len(rows) > 10, output)

@@ -13,23 +13,23 @@
  * increasing. tanh itself is off by TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u,
  * or 2 e. z is multiplied by the constant cap / ln 2, which has the same error as c. A bias is
  * multiplied by a constant, 1 / ln 2 times the factor of the head. This constant has a relative
- * error of u, and is infinite beyond binary32. Its product with the bias is rounded once. If the
- * product is below the least bias, the least bias takes its place, which adds no further error. The
- * least bias times log2 e also has an error of u. ALiBi's slope is rounded once. The distance is
- * rounded once if it is beyond 2^24, and the product of slope and distance once. If there are a
- * bias and a slope, their sum is rounded once. A fused multiply-add adds this sum to the product of
- * score and factor, so the product has no rounding of its own. dt_j is the largest error of t_j
- * after all these steps.
+ * error of u, and is infinite beyond binary32. Its product with the bias is rounded once. A product
+ * below -2^126 / ln 2 is replaced by this number, which also has a relative error of u. The choice
+ * between the two adds no further error. ALiBi's slope is rounded once. The distance is rounded
+ * once if it is beyond 2^24, and the product of slope and distance once. If there are a bias and a
+ * slope, their sum is rounded once. A fused multiply-add adds this sum to the product of score and
+ * factor, so the product has no rounding of its own. t_j is the score of key j after all these
+ * steps, divided by ln 2. dt_j is the largest error of t_j.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
  * dt_j). No earlier maximum is larger. So for each maximum M', t^_j - M' is off by at most u (top +
- * 1 - t_j + dt_j). exp2 is off by 1 ulp, a factor of 1 +- 2u. A weight is then W_j = 2^(t_j - M)
- * times a factor 1 + a_j in [exp(-H_j), exp(H_j)],
+ * 1 - t_j + dt_j). exp2 is off by 1 ulp, a factor of 1 +- 2u. Let W_j = 2^(t_j - M). A weight is
+ * then W_j times a factor 1 + a_j in [exp(-H_j), exp(H_j)],
  *     H_j = ln 2 (dt_j + u (top + 1 - t_j + dt_j)) + 2u + O(u^2),
  * or it is 0, if the argument of exp2 was below -100.5, or if a rescale was 0. A rescale of 2^-101
  * or less counts as 0, and the weight before the rescale is at most 1 + 2u. So a weight that
- * becomes 0 loses at most 2^-100.5 (1 + 2u). The sink is one of the weights. Its t has the error u
- * of log2 e and the error of the rounding from binary64. Its v is 0.
+ * becomes 0 loses at most 2^-100.5 (1 + 2u). The sink is one of the weights. Its t has a relative
+ * error of u from the rounding to binary32, and of a few 2^-53 from binary64. Its v is 0.
  *
  * Sums of a chunk, in binary32. Rescales are powers of 2 or 0, and products with them are exact
  * except for the loss e. h_l counts the roundings of a weight on its way into l, the sum of the
@@ -70,11 +70,11 @@
  * Groups of integers. ATTNKIT_INTEGERS rounds the numbers x of a group to integers n with a common
  * scale S^. Let L be the largest |x|, and S = L / 32512. S^ has two roundings, one of them in the
  * constant 1 / 32512. The inverse of the scale has one rounding. The product of x and the inverse
- * is rounded to binary32, and then moves by at most 1/2 to an integer. So n S^ = x + y after at
- * most 4 roundings of x and 2 of y, with |y| <= S / 2 = L / 65024. If the product with the inverse
- * is subnormal, y grows by e S, which is far less than one rounding of y. No n is beyond
- * 32512, because the roundings of 32512 do not reach 32512.5. If L < 2^-100, every n is 0, and
- * each number loses |x|.
+ * is rounded to binary32, and then moves by at most 1/2 to an integer. Let y be this move times S,
+ * so |y| <= S / 2 = L / 65024. Then n S^ is the sum of x with at most 4 roundings and y with at
+ * most 2 roundings. If the product with the inverse is subnormal, y grows by e S, which is far less
+ * than one rounding of y. No n is beyond 32512, because the roundings of 32512 do not reach
+ * 32512.5. If L < 2^-100, every n is 0, and each number loses |x|.
  *
  * Scores of integers. The scale of a block of K is S_k, and n_k are its integers. The sum of n n_k
  * over a block is exact, and is then rounded to binary32. The product S^ S_k is rounded, and can be
@@ -87,18 +87,19 @@
  * of q that is not finite makes the score NaN.
  *
  * Weighted sums of integers. For a block of keys and 32 columns of v, x_j is the weight of a seen
- * key times the scale d_j of its v, rounded. If x_j is subnormal, the loss e is so far below S that
- * OWN_ERROR covers it. The sum over the keys is rounded once, and its product with S^ once. Neither
- * of them is subnormal. Together with the 4 roundings above, h_o thus counts 7 roundings instead of
- * the additions within a block and the product with v. For ATTNKIT_I8, h_o counts one more: the
- * oracle rounds the product of d_j and a byte to v_jc, but the attention does not. The y_j add at
- * most exp(h_o u) L / 65024 sum_j |n_jc| to lost_o, over the keys with an x_j other than 0. If L <
- * 2^-100, at most 2^-100 sum_j |n_jc| is lost. Here L is in units of 2^M', where M' is the maximum
- * that the weights of the block are computed with. In units of 2^M with the last maximum M, L and
- * the loss are the same or smaller. So nothing is lost if L in units of 2^M is at least 2^-100. A
- * d_j that is NaN or infinite makes its 32 columns NaN, even if the weight is 0. For ATTNKIT_Q8_0
- * no o overflows, even with dropout, because |v_jc| is at most 2^23. For ATTNKIT_I8 an o that
- * overflows makes its element infinite or NaN, and has no bound.
+ * key times the scale d_j of its v, rounded. n_jc is the integer of its v in column c. If x_j is
+ * subnormal, the loss e is so far below S that OWN_ERROR covers it. The sum over the keys is
+ * rounded once, and its product with S^ once. Neither of them is subnormal. Together with the 4
+ * roundings above, h_o thus counts 7 roundings instead of the additions within a block and the
+ * product with v. For ATTNKIT_I8, h_o counts one more: the oracle rounds the product of d_j and a
+ * byte to v_jc, but the attention does not. The y_j add at most exp(h_o u) L / 65024 sum_j |n_jc|
+ * to lost_o, over the keys with an x_j other than 0. If L < 2^-100, at most 2^-100 sum_j |n_jc| is
+ * lost. Here L is in units of 2^M', where M' is the maximum that the weights of the block are
+ * computed with. In units of 2^M with the last maximum M, L and the loss are the same or smaller.
+ * So nothing is lost if L in units of 2^M is at least 2^-100. A d_j that is NaN or infinite makes
+ * its 32 columns NaN, even if the weight is 0. For ATTNKIT_Q8_0 no o overflows, even with dropout,
+ * because |v_jc| is at most 2^23. For ATTNKIT_I8 an o that overflows makes its element infinite or
+ * NaN, and has no bound.
  *
  * Groups of products of bf16. ATTNKIT_BF16_PRODUCTS adds products in groups of 32. In a group, the
  * products of even index and of odd index are two chains of at most 16 fused multiply-adds. A
@@ -116,8 +117,8 @@
  * and l, in the same fused multiply-add. The product of o or l and its rescale factor may lose e.
  * On its way into o, a product of a part and v has 17 roundings, like a product of q and k, and one
  * more for each sum of a group of its block but the first. A block has up to 4 groups for the first
- * part of its weights, and as many for the second part if there is one. The magnitudes of the two
- * parts are at most p' (1 + 2^-6). The products with elements of v below 2^-56 are lost.
+ * part of its weights, and as many for the second part if there is one. The sum of the magnitudes
+ * of the two parts is at most p' (1 + 2^-6). The products with elements of v below 2^-56 are lost.
  *
  * Logarithm. If l^ is a sum in binary64, it is first rounded to binary32. ln l^ has the error of
  * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI
@@ -646,8 +647,8 @@ struct column {
     real error, lost;
 };
 
-/* The number of keys that are summed in binary64 before `real` takes over. Their sum has a relative
- * error of 2^-46, and takes a fifth of the time of a sum in `real`. */
+/* The terms of this many keys are summed in binary64. This sum has a relative error of 2^-46, and
+ * takes a fifth of the time of a sum in `real`. It is then added to a sum in `real`. */
 enum { PIECE = 128 };
 
 static double clamped(real x)
@@ -741,7 +742,7 @@ static struct group group_of(const struct row *r, int64_t first, int64_t end, in
     return group;
 }
 
-/* Adds the errors that arise because weights are rounded to integers, to 32 columns. The keys from
+/* Adds to 32 columns the errors that arise because weights are rounded to integers. The keys from
  * `first` to `end` are the seen keys of one block. */
 static void add_group(const struct row *r, int64_t first, int64_t end, int64_t block,
                       struct column *columns)

@@ -17,7 +17,7 @@
 #include "kernels/avx512/integers/pairs.h"
 #include "kernels/avx512/steps.h"
 
-enum { ASKS = 4 }; /* prefetches of V in a step */
+enum { ASKS = 4 }; /* calls of prefetch_ahead in a step */
 
 /* Returns the place of the block after the block at element d. After the last block of a row, the
  * place is in the rows from `next` on. */
