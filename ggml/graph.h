@@ -36,7 +36,7 @@ class computer
 
     void set_threads(int threads);
 
-    // ggml calls the function after each op. The graph ends if the function returns true.
+    // ggml calls `callback` with `data` after each op. The graph ends if `callback` returns true.
     void set_abort_callback(ggml_abort_callback callback, void *data);
 
     ggml_status compute(const ggml_cgraph *graph);

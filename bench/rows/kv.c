@@ -11,7 +11,7 @@
 
 /* ------------------------------------------------------------------------------- the places */
 
-/* Sets dense strides in bytes of {batch, head, row}. */
+/* Sets the dense strides of {batch, head, row}, in bytes. */
 static void set_strides(int64_t heads, int64_t len, int64_t row, bool token_major,
                         int64_t strides[3])
 {
@@ -137,7 +137,8 @@ attnkit_append_args kv_append_args(const struct row *row, const struct kv *kv,
     };
 }
 
-/* Returns the upper bound of the workspace that attnkit/cache.h gives. */
+/* Returns the largest workspace, in bytes, that an append needs on one thread. attnkit/cache.h
+ * promises this bound. */
 size_t kv_append_workspace(const struct kv_part *part)
 {
     return (size_t)(17 * part->dim + 128);

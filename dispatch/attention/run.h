@@ -17,7 +17,7 @@ struct attention_run {
     const struct steal *steal;
     struct schedule own_schedule;
     struct steal own_steal;
-    char *shared;  /* plan->steal.bytes, aligned to a cache line */
+    char *shared;  /* plan->steal.bytes bytes, aligned to a cache line */
     char *cells;   /* after `shared`: cell_bytes for each thread */
     char *scratch; /* after `cells`: plan->schedule.scratch bytes for each thread */
     size_t cell_bytes;

@@ -49,7 +49,7 @@ struct memory {
     const void *data;
     int64_t count[3];
     uintptr_t first, end; /* bytes first .. end - 1; equal if there are no bytes */
-    /* NULL, or an output that may be this same tensor, with the same row at each index. */
+    /* NULL, or an output whose rows may lie at the same addresses as the rows of this tensor. */
     const struct memory *in_place;
 };
 

@@ -136,10 +136,10 @@ static int keys_of_next(const struct widening *w, int64_t row_bytes)
 }
 
 /* Widens the rows of the keys in `keys` from key `from` to key end - 1. These rows must lie at one
- * stride. Appends the widened rows to the `rows` rows that scratch already holds. Meanwhile
- * prefetches `later_bytes` bytes of the row that lies KEY_BLOCK rows after each row. If the rows of
- * other heads lie between these rows, the hardware prefetcher does not foresee them. Returns the
- * new number of rows. */
+ * stride. Appends the widened rows to the `rows` rows that scratch already holds. Returns the new
+ * number of rows. For each row, also prefetches the first `later_bytes` bytes of the row that lies
+ * KEY_BLOCK rows later. The hardware prefetcher does not foresee these later rows if rows of other
+ * heads lie between them. */
 static inline __attribute__((always_inline)) int widen_at_stride(const struct widening *w,
                                                                  struct key_set keys, int from,
                                                                  int end, int rows,
@@ -605,13 +605,13 @@ static void leave_out_unseen(const struct attention *a, struct key_set seen, int
 
 enum { PAGE = 4096 }; /* bytes of a page of memory, on nearly all machines */
 
-/* Prefetches one cache line from each page of memory in which one of `count` rows begins, if all
- * rows are as far apart as the first two. `count` is at least 1. If the address of the page is not
- * in the TLB, a prefetch holds up all later work until the CPU has found the address, which takes
- * long in a virtual machine. But the CPU looks for the addresses of several prefetches at the same
- * time if they directly follow each other. So all pages of a block are prefetched here, one right
- * after the other. Without this function a tile would meet the pages one by one while it prefetches
- * line by line, and wait for each address. */
+/* Prefetches one cache line from each page of memory in which one of `count` rows begins. Takes
+ * the distance of the first two rows as the distance of all rows. `count` is at least 1. If the
+ * address of the page is not in the TLB, a prefetch holds up all later work until the CPU has
+ * found the address, which takes long in a virtual machine. But the CPU looks for the addresses of
+ * several prefetches at the same time if they directly follow each other. So all pages of a block
+ * are prefetched here, one right after the other. Without this function a tile would meet the
+ * pages one by one while it prefetches line by line, and wait for each address. */
 static void prefetch_pages(const char *const *row, int count)
 {
     const intptr_t between = count > 1 ? (intptr_t)row[1] - (intptr_t)row[0] : PAGE;

@@ -30,8 +30,8 @@ bool attnkit_needs_wide(const struct attention *a);
 bool attnkit_may_have_gaps(const struct attention *a);
 
 /* attnkit_wide_floats returns how many floats of scratch struct wide needs. The number is enough
- * for calls whose rows may have gaps, too. attnkit_take_wide returns a struct wide that points into
- * `scratch`. */
+ * for calls with gaps between seen keys, too. attnkit_take_wide returns a struct wide that points
+ * into `scratch`. */
 int64_t attnkit_wide_floats(const struct attention *a);
 struct wide attnkit_take_wide(const struct attention *a, float *scratch);
 
@@ -83,7 +83,7 @@ struct block attnkit_grouped_block(const struct attention *a, const struct kerne
 
 /* Returns K and V of `keys`, which are a part of the block at key `first`, as words in `wide`, in
  * the order of the keys. struct integer_panel_kernels describes these words. The words of K lie at
- * one stride. Words of V have no stride, because a word has two keys. */
+ * one stride. Words of V have no stride, because a word has several keys. */
 struct block attnkit_integer_block(const struct attention *a, const struct kernels *kernels,
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);
@@ -127,7 +127,7 @@ struct row_room {
 };
 
 /* attnkit_row_floats returns how many floats of scratch a struct row_room needs. The number may be
- * 0. attnkit_begin_rows sets the struct up for walks that take turns. */
+ * 0. attnkit_begin_rows sets up the struct, which the walks of a call share. */
 int64_t attnkit_row_floats(const struct attention *a);
 void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_room *room);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of numbers, one number for each key of a block: lines that are added to scores, and lines
- * reduced to some of the keys. mask.c of kernels/attention calls bias_line to make the line of a
- * query row for a block. The number of instructions limits the speed: a vector of a bias with a
- * slope takes eight instructions. The file also has the mean of several rows, and lists of
- * addresses.
+ * Lines have one number for each key of a block. bias_line makes a line that is added to scores:
+ * mask.c of kernels/attention calls bias_line for a query row and a block. compact_line reduces a
+ * line to some of the keys, and spread_line undoes this. `mean` computes the mean of several rows,
+ * and fill_pointers makes pointers to rows. The number of instructions limits the speed: a vector
+ * of a bias with a slope takes eight instructions.
  */
 #include "kernels/avx512/avx512.h"
 

@@ -28,7 +28,7 @@ static bool is_in_full_call(const struct kind *kind)
     return false;
 }
 
-/* Makes K or V a tensor of random bytes with scales. */
+/* Sets *t, which is K or V, to a tensor of random bytes, and *scales to a scale for each row. */
 static void make_bytes(struct call *c, attnkit_tensor *t, attnkit_tensor *scales, int64_t rows)
 {
     uint64_t random = 3;

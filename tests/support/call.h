@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small call on dense f32 tensors of random numbers. A test can compute the result of the call
- * itself. The strides are explicit, so that a test can change a single stride. The file also has a
+ * A small call on dense f32 tensors of random numbers. A test itself can compute the result of such
+ * a call. The strides are explicit, so that a test can change a single stride. The file also has a
  * main function for tests, which runs each test on each instruction set.
  */
 #ifndef ATTNKIT_TEST_CALL_H
@@ -54,8 +54,8 @@ void call_set_positions(struct call *c);
 /* Asks for weights of a kind, and returns the memory that will hold them. */
 float *call_set_weights(struct call *c, attnkit_weights_kind kind);
 
-/* Stores K and V of the call anew, K in tiles if `tiled`. K and V then lie in pages of page_size
- * keys. If page_size is 0, they have no pages. */
+/* Stores K and V of the call anew, in pages of page_size keys, or without pages if page_size is 0.
+ * If `tiled`, K is stored in tiles. */
 void call_store(struct call *c, bool tiled, int64_t page_size);
 
 /* Runs the call on an instruction set. Fails the test on any status but ATTNKIT_OK. */

@@ -51,7 +51,7 @@ static inline void pack_q(const float *const *rounded, int lanes, int64_t dim, f
 }
 
 /* For each key, stores the scales of its blocks, the same number of unused floats, and then the
- * words. So the words have the same places as the integers in a row of round_row. */
+ * words. So the words lie where the integers lie in a row that round_row has written. */
 static void pack_k(const struct key_rows *k, int first, int count, float *words)
 {
     const int64_t blocks = k->dim / Q8_BLOCK;
@@ -65,7 +65,7 @@ static void pack_k(const struct key_rows *k, int first, int count, float *words)
 }
 
 /* Returns the address, in the words of V, of the scales of a block of columns: KEY_BLOCK scales,
- * and then their magnitudes. The words of PAIRS pairs of keys come before all scales. */
+ * and then their magnitudes. The words of all KEY_BLOCK keys come before all scales. */
 static inline float *scales_of_columns(float *v, int64_t dim, int64_t c)
 {
     return v + PAIRS * dim + c / Q8_BLOCK * (2 * KEY_BLOCK);
@@ -73,8 +73,8 @@ static inline float *scales_of_columns(float *v, int64_t dim, int64_t c)
 
 /* ------------------------------------------------------------------------------------ scores */
 
-/* Adds the products of a word of each key to the sums. The words of a key lie `stride` floats after
- * the words of the key before it. */
+/* Adds the products of a word of each key, or of each column of V, to the sums. The word of the
+ * next key or column lies `stride` floats further on. */
 static inline __attribute__((always_inline)) void add_word(const float *x, const float *w,
                                                            int64_t stride, sums_v sum[][VECTORS],
                                                            const int height, const int vectors,
@@ -208,7 +208,8 @@ scaled_weight(const struct scaled_keys *keys, int i, int lanes, int lane, floats
 
 /* -------------------------------------------------------------------------------- weighted V */
 
-/* Adds the sums of a tile of columns to o. */
+/* Multiplies o by rescale, and adds the scaled sums of a tile of columns. If rescale is NULL, sets
+ * o to the scaled sums. */
 static inline __attribute__((always_inline)) void add_to_out(sums_v sum[][VECTORS],
                                                              const floats scale[VECTORS],
                                                              const float *rescale, float *o,
