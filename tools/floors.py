@@ -334,9 +334,9 @@ def kept(name, machines):
 
 
 def raised(name, floor, machines):
-    """Returns the Floor with its numbers raised as far as the results of these machines allow. The number of a family
-    depends only on machines of this family. If the floor has no numbers of families, the number for any machine depends
-    on all these machines. If it has some, the number for any machine changes only if these machines are of at least two
+    """Returns the Floor with its numbers raised as far as the results of `machines` allow. The number of a family
+    depends only on the machines of this family. If the floor has no numbers of families, the number for any machine
+    depends on all `machines`. If it has some, the number for any machine changes only if `machines` are of at least two
     families, and each family with a number is among them: the results of one family say nothing about other
     families."""
     there = {machine.family for machine in machines}

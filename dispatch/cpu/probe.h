@@ -32,7 +32,8 @@ bool attnkit_signed_bytes_keep_bits(const struct byte_kernels *bytes);
 /* Returns whether these tiles, for panels of `lanes` lanes, give the bits of the scalar tiles. */
 bool attnkit_groups_keep_bits(const struct grouped_kernels *grouped, int lanes);
 
-/* Returns whether the instructions of a unit give the right bits. */
+/* Returns whether the instructions of a unit give the right bits. Does not try the tiles for groups
+ * of products. */
 bool attnkit_keeps_bits(const struct kernels *kernels);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sets of keys of a block. One set has the keys of a block that a row sees, another set has the
- * keys that at least one row sees. Only the keys of the second set are read from K and V, except
- * that a tile of K is read as a whole.
+ * keys that at least one row sees. Only the keys of the second set are read from K and V, with two
+ * exceptions: a tile of K is read as a whole, and weights taken before the bias or before the
+ * softcap need the scores of all keys.
  */
 #ifndef ATTNKIT_KEY_SET_H
 #define ATTNKIT_KEY_SET_H

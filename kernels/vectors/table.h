@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of an instruction set or of a unit. The table.c of an instruction set or unit includes
- * this file. The table has the shapes of the tiles, which are constants in the header of the
- * instruction set, and the functions that entries.h declares. KERNEL_INTEGERS names the tiles for
- * integers, KERNEL_MATRIX_INTEGERS the tiles for integers of linear maps, KERNEL_GROUPED the tiles
- * for groups of products.
+ * The table of a unit, or of an instruction set other than scalar. The table.c of the instruction
+ * set or unit includes this file. The table has the shapes of the tiles, which are constants in the
+ * header of the instruction set, and functions that entries.h declares. KERNEL_INTEGERS names the
+ * tiles for integers, KERNEL_MATRIX_INTEGERS the tiles for integers of linear maps, KERNEL_GROUPED
+ * the tiles for groups of products.
  */
 #ifndef ATTNKIT_TABLE_H
 #define ATTNKIT_TABLE_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Differences from the oracle, in two measures. E is the error in units of oracle_unit. The second
- * measure is the error divided by the derived bound. tests/oracle/oracle.h defines unit and bound.
- * docs/promises.md promises an E of at most 4 on the distributions of settings.h.
+ * Differences from the oracle, in three measures: E, the error in units of oracle_unit; own_e, the
+ * error in units of oracle_element.unit; and the error divided by the derived bound.
+ * tests/oracle/oracle.h defines the units and the bound. docs/promises.md promises an E of at most
+ * 4 on the distributions of settings.h, or an own_e of at most 4 if K and V are not of binary32.
  */
 #ifndef ATTNKIT_TEST_ERRORS_H
 #define ATTNKIT_TEST_ERRORS_H
@@ -14,7 +15,7 @@
 
 /* The worst errors of all comparisons. */
 struct worst {
-    double e, own_e;          /* e: E; own_e: the error in units of oracle_element.unit */
+    double e, own_e;          /* E and own_e */
     double bound, lse_bound;  /* |error| / bound, of out and of the LSE */
     int64_t elements, beyond; /* beyond: elements whose E exceeds MOST_E */
 };

@@ -392,7 +392,7 @@ static void draw_functions(struct drawn *c)
     }
 }
 
-/* Draws a factor of the bias for each head, if the call has a bias. */
+/* Draws a factor of the bias for each head, in half of the calls that have a bias. */
 static void draw_bias_scales(struct drawn *c)
 {
     static const float specials[] = {0.0f,     NAN,    INFINITY, -INFINITY,

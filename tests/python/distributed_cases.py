@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls whose keys lie on several ranks: prefill and decoding, in several types, with each option of attention() that
-chain_attention takes. Every transport is tested with these calls. The result of chain_attention must have the bits of
-attention() over all keys in one process."""
+chain_attention takes, except threads. Every transport is tested with these calls. The result of chain_attention must
+have the bits of attention() over all keys in one process."""
 
 import attnkit
 import ml_dtypes

@@ -54,7 +54,7 @@ def objects_of(library, folder):
 
 def isa_of(path):
     """Returns the instruction set or unit that an object belongs to, or None. The folder of each set or unit in
-    kernels/ has a table.c."""
+    kernels/, except scalar, has a table.c. Objects of scalar get None, as code outside these folders does."""
     names = [table.parent.name for table in (ROOT / "kernels").glob("*/table.c")]
     return next((name for name in sorted(names, key=len, reverse=True) if path.name.startswith(name + "_")), None)
 

@@ -2,8 +2,8 @@
  *
  * The table of points. Points have the names of rows of the benches. The call of a point takes a
  * few tenths of a millisecond or less. /planned is a run of a plan. /warm means that K, V and
- * matrices may be in a cache. Other data, such as q, masks and results, may be in a cache with and
- * without /warm. Other programs disturb warm calls less than calls that read memory.
+ * matrices may be in a cache. Other data, such as q, masks and results, may be in a cache in every
+ * call. Other programs disturb warm calls less than calls that read memory.
  */
 #include "bench/compare/measure/points.h"
 

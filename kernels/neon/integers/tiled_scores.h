@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores of decode with integers where K lies in tiles, for NEON with and without units: integers.c
- * has the formula. A tile has 16 keys. One element of these keys takes a load, 2 widenings, and 4
- * smlal for each row. Registers: 16 sums, 2 vectors of K and 4 of q.
+ * Scores of decode with integers where K lies in tiles, for NEON with and without units. integers.c
+ * of this folder has the formula. A tile has 16 keys. One element of these keys takes a load, 2
+ * widenings, and 4 smlal for each row. Registers: 16 sums, 2 vectors of K and 4 of q.
  */
 #ifndef ATTNKIT_NEON_INTEGER_TILED_SCORES_H
 #define ATTNKIT_NEON_INTEGER_TILED_SCORES_H
@@ -82,7 +82,7 @@ static inline __attribute__((always_inline)) void add_block_of_tile(const struct
         int16x4_t n[PANEL_ROWS];
         for (int r = 0; r < rows; r++)
             n[r] = vld1_s16(integers_of(panel->q[r], k->dim) + e);
-        add_element(at, n, sum, 0, rows); /* q has each four elements in the order 0, 2, 1, 3 */
+        add_element(at, n, sum, 0, rows); /* every 4 elements of q lie in the order 0, 2, 1, 3 */
         add_element(at + 2 * TILE_KEYS, n, sum, 1, rows);
         add_element(at + TILE_KEYS, n, sum, 2, rows);
         add_element(at + 3 * TILE_KEYS, n, sum, 3, rows);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests torch.compile with whole graphs and dynamic shapes, torch.export, and AOTInductor. A compiled program must
-give the result of eager mode. Graphs that run on attnkit must give the same bits, but gradients and programs that are
-compiled ahead of time need only be close. docs/pytorch.md says which programs run on attnkit."""
+give the result of eager mode. Graphs that run on attnkit must give the same bits, but gradients and programs of
+AOTInductor and cpp_wrapper need only be close. docs/pytorch.md says which programs run on attnkit."""
 
 import io
 import tempfile
@@ -108,8 +108,8 @@ class Compile(unittest.TestCase):
             yield "AOTInductor", torch._inductor.aoti_load_package(file)
 
     def test_ahead_of_time(self):
-        """A program that is compiled ahead of time calls PyTorch's function by its address, so activate() does not
-        send it to attnkit. attnkit's own op runs on attnkit."""
+        """A program of AOTInductor or cpp_wrapper calls PyTorch's function by its address, so activate() does not
+        send this call to attnkit. attnkit's own op runs on attnkit."""
         tensors = drawn_qkv(kv_heads=2)
         for function, calls in ((with_options, 1), (by_sdpa, 0)):
             for name, program in self.programs(function, tensors):
