@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The steps of an append: reading the caller's structs, planning shapes, types and strides, binding
- * memory to the plan, and running. attnkit_append takes all these steps. attnkit_append_plan ends
- * with the plan, and attnkit_append_run binds and runs it. A layer plans once and binds all its
- * parts before it runs the first part. The runs of the parts make no checks.
+ * The steps of an append: reading the caller's structs, planning (shapes, types and strides),
+ * binding memory to the plan, and running. attnkit_append takes all these steps.
+ * attnkit_append_plan ends with the plan, and attnkit_append_run binds and runs it. A layer plans
+ * once and binds all its parts before it runs the first part. The runs of the parts make no checks.
  */
 #ifndef ATTNKIT_APPEND_PLAN_H
 #define ATTNKIT_APPEND_PLAN_H
@@ -60,8 +60,9 @@ struct append_plan {
     struct tensor tensors[APPEND_TENSORS];
 };
 
-/* Fills the plan, except the header. Reads nothing through the pointers of args. For optional
- * pointers it only matters whether they are NULL. */
+/* Fills the plan, but only workspace_size in the header: attnkit_begin_plan writes the rest. Reads
+ * nothing through the pointers of args. For optional pointers it only matters whether they are
+ * NULL. */
 attnkit_status attnkit_append_plan_init(const struct append_request *r, int64_t threads,
                                         struct append_plan *plan, char *message);
 

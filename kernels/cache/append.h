@@ -14,7 +14,7 @@
 struct append {
     int64_t batch, heads, len, dim;
     enum type src_type, dst_type;
-    int64_t group; /* elements of a TYPE_I8 row that share a scale */
+    int64_t group; /* for TYPE_I8: elements of a head that share a scale */
     const char *src;
     char *dst, *scales; /* scales for TYPE_I8 */
     bool tiled;         /* dst is tiled, as K in struct key_rows */

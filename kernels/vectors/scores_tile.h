@@ -2,9 +2,9 @@
  *
  * The register tile of scores for AVX2 and AVX-512: `height` keys x `vectors` vectors of query
  * rows, with K broadcast from memory. The scores.c of each folder says which instructions limit the
- * speed of the tile. Before it includes this file, it defines multiply_step(k, q, sum, is_large),
- * or includes a file that defines it. multiply_step returns sum + k * q. A step multiplies a
- * dimension, or a pair of dimensions.
+ * speed of the tile. Before scores.c includes this file, it defines multiply_step(k, q, sum,
+ * is_large), or includes a file that defines multiply_step. multiply_step returns sum + k * q. A
+ * step multiplies a dimension, or a pair of dimensions.
  */
 #ifndef ATTNKIT_VECTORS_SCORES_TILE_H
 #define ATTNKIT_VECTORS_SCORES_TILE_H
@@ -13,7 +13,8 @@
 
 enum {
     UNROLL = 4,      /* dimensions in a loop body, so that pointers and the loop test cost little */
-    AHEAD_DIMS = 64, /* dimensions of K to multiply between two prefetches of columns of `ahead` */
+    AHEAD_DIMS = 64, /* dimensions of K that scores_tile multiplies between two prefetches of
+                      * columns of its argument `ahead` */
 };
 
 /* Multiplies dimension d of all keys of the tile. `key` points into the row of the first key. Rows

@@ -186,8 +186,8 @@ struct parts {
     {
     }
 
-    // Reads a list with the array out of each part, or with the array lse of each part. Makes the
-    // arrays dense, because they need the same strides. Returns their common description.
+    // Reads the list `outs` or the list `lses`, which has one array for each part. Makes the arrays
+    // dense, because they need the same strides. Returns their common description.
     static attnkit_tensor read(PyObject *list, const char *name, std::vector<array> &arrays,
                                std::vector<const float *> &data)
     {

@@ -81,8 +81,8 @@ class FloorsTest(unittest.TestCase):
         return done.stdout + done.stderr
 
     def made_up(self, calls):
-        """Makes a build whose `attnkit` returns these measurements. calls maps a row's name to its entries in each
-        call."""
+        """Makes a build whose `attnkit` returns the measurements in `calls`, which maps a row's name to the row's
+        entries in each call."""
         tools = self.folder / "build" / "tools"
         tools.mkdir(parents=True)
         (tools / "calls.json").write_text(json.dumps(calls))

@@ -245,7 +245,8 @@ static void rows_of_bytes_that_no_row_sees_may_be_unmapped(void **state)
     memory_end();
 }
 
-/* A page with a key that some row sees is mapped as a whole. All other pages are unmapped. */
+/* A slot holds the keys of one page and one KV head. A slot with a key that some row of this head
+ * sees is mapped as a whole. All other slots are unmapped. */
 static void pages_that_no_row_sees_may_be_unmapped(void **state)
 {
     for (int k = 0; k < KINDS; k++)

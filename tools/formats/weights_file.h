@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reads weights by name: the tensors of a safetensors file, or the .npy files of a folder. An .npy
- * file is named after its tensor. A function that returns false has printed an error.
+ * file is named after its tensor. If weights_open or weights_read returns false, it has printed an
+ * error.
  */
 #ifndef ATTNKIT_WEIGHTS_FILE_H
 #define ATTNKIT_WEIGHTS_FILE_H

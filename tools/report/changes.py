@@ -49,8 +49,8 @@ def best_split(values):
 
 
 def is_unlikely(values, separation):
-    """Returns whether at most a share LEVEL of random permutations has a separation that is at least as large. Stops as
-    soon as the share is larger."""
+    """Returns whether at most a share LEVEL of random permutations of the values has a best split with a separation of
+    at least `separation`. Stops as soon as the share is larger."""
     lots, values = random.Random(1), list(values)
     allowed = int(LEVEL * (PERMUTATIONS + 1)) - 1
     for _ in range(PERMUTATIONS):

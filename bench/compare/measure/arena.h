@@ -2,9 +2,9 @@
  *
  * The memory of a point. Each side is loaded as several copies of its library (sides.h). Each copy
  * sets up the point's call itself. All copies should read and write the same addresses, as if one
- * library were called repeatedly. So blocks of the same size with the same bytes share one address.
- * Blocks that differ have separate addresses, for example matrices that two revisions pack
- * differently, or a plan with pointers into its library.
+ * library were called repeatedly. So blocks of different copies share one address if they have the
+ * same size and the same bytes. Blocks that differ have separate addresses, for example matrices
+ * that two revisions pack differently, or a plan with pointers into its library.
  *
  * To find equal blocks, each side first sets up the call alone, twice, with arena_record. Then the
  * measured set-ups follow, with arena_place.

@@ -90,7 +90,7 @@ struct model {
             ggml_backend_alloc_ctx_tensors_from_buft(context, ggml_backend_cpu_buffer_type());
     }
 
-    // Gives the tensors memory, and the inputs numbers.
+    // Gives the tensors memory, and fills the weight and the inputs with numbers.
     void set()
     {
         allocate();

@@ -22,7 +22,7 @@ constexpr int prompts[sequences] = {700, 300, 520};
 
 // The inputs and the result of the attention of the first layer.
 struct attention {
-    std::vector<float> q, out;  // q: [token][head][64], out: [head][token][64], as in ggml
+    std::vector<float> q, out;  // q: [head][token][64], out: [token][head][64], as in ggml
     std::vector<uint16_t> k, v; // [head][cell][64]
     int64_t tokens = 0, heads = 0, cells = 0, kv_heads = 0;
 };

@@ -62,8 +62,8 @@ class SameBits(unittest.TestCase):
         self.assertTrue(torch.equal(half, whole.bfloat16()))
 
     def test_products_of_bf16(self):
-        """The results have the bits of the same calls on arrays, compiled or not. The results with the options differ
-        from each other and from the result without them."""
+        """Compiled or not, the calls have the bits of attnkit.attention. The results without these options, with
+        bf16_products, and with both options differ from each other."""
         q, k, v = (drawn(i, 2, heads, rows, 64, dtype=torch.bfloat16) for i, heads, rows in
                    ((1, 4, 50), (2, 2, 300), (3, 2, 300)))
         results = [attention(q, k, v, causal="bottom-right")]
@@ -97,7 +97,8 @@ class SameBits(unittest.TestCase):
         self.assertEqual(attention(rows_first, k, v).stride(), rows_first.stride())
 
     def test_rows_first(self):
-        """The result lies as [batch, rows, heads, elements], whatever the strides of q are, and has the same bits."""
+        """The result lies as [batch, rows, heads, elements], whatever the strides of q are, and has the same bits as
+        without rows_first."""
         q, k, v = drawn_qkv()
         for q in (q, q.mT.contiguous().mT, q[:, :, :1], q[:, :, :0]):
             for values in (v, drawn(4, *v.shape[:3], 24)):
@@ -114,7 +115,7 @@ class SameBits(unittest.TestCase):
 
     def test_the_signature_of_torch(self):
         """Also makes calls that do not reach attnkit through activate(): with a value_dim other than head_dim, and with
-        few or many dimensions."""
+        fewer or more than 4 dimensions."""
         ours = attnkit.torch.scaled_dot_product_attention
         q, k, v = drawn_qkv()
         seen = drawn(4, 5, 7) < 0.6
