@@ -30,7 +30,7 @@ def within_fences(values):
 @functools.cache
 def candidates(n):
     """Returns, for each split of each part, (start of the part, first index after the split, end of the part, share of
-    the part before the split, weight)."""
+    the part before the split, factor of the separation)."""
     splits, length = [], n
     while length >= LEAST_RUNS or not splits:
         for start in range(0, n - length + 1, max(1, length // 2)):

@@ -142,7 +142,7 @@ class Problem:
                 raise ValueError(f"kv_lens[{index}] is {length}: must be between 0 and the keys of all ranks ({total})")
 
     def _place_rows(self) -> None:
-        """Sets the position of row 0 of each batch entry, or None where no option needs positions."""
+        """Sets _start to the position of row 0 of each batch entry, or to None if causal and q_offsets give none."""
         causal, self._start = self.options.get("causal"), self.options.get("q_offsets")
         if causal == "upper-left":
             self._start = numpy.int64(0)
