@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns the scores of a block into weights: s becomes 2^(t - M'), with t = s * scale_log2 and M' =
- * max(M, ceil(max t)). `softmax` also updates row_max and row_sum of the state. Lanes are query
- * rows, so that no operation is horizontal. prefill.c calls `softmax` between scores and weighted
- * V. heads.c and weights.c call `softmax`, too.
+ * max(M, ceil(max t)), where M is row_max of the state. `softmax` sets row_max to M', and also
+ * updates row_sum. Lanes are query rows, so that no operation is horizontal. prefill.c calls
+ * `softmax` between scores and weighted V. heads.c and weights.c call `softmax`, too.
  *
  * The first pass over the keys multiplies the scores by scale_log2, masks them and takes the
  * maximum of each lane, for all vectors of lanes at once. The second pass computes the powers, some

@@ -106,7 +106,8 @@ int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kern
 struct scratch {
     float *w;         /* a cut of a panel, as binary32 */
     float *y;         /* [rows][SUMS]: sums, and y if y is not binary32 */
-    float *x;         /* rows as binary32; if many, cut after cut in the groups of struct product */
+    float *x;         /* rows as binary32; in the loop of many rows, cut after cut in the groups of
+                       * struct product */
     bool paired;      /* x of many rows has words of pairs in place of binary32 */
     uint32_t x_least; /* with `paired`: the least magnitude of x */
 };
@@ -245,8 +246,8 @@ static void gather_x(const struct linear *l, const struct kernels *kernels, int6
         }
 }
 
-/* Sets the matrix of a product to the cut at input d of the panel of `part`, as binary32, in place
- * or in `wide`. */
+/* Sets the matrix of a product to the cut at input d of the panel of `part`, as binary32. A matrix
+ * of another type is widened into `wide`. */
 static void find_w(const struct linear *l, const struct kernels *kernels, const struct part *part,
                    int64_t d, float *wide, struct product *product)
 {

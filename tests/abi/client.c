@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A client of the shared library. It compiles against any version of the public header. It makes
- * every public call of version 0.1.0, and runs a plan of each call that can be planned. Its
- * attention calls use every group of options. It prints a hash of each result. The hashes must be
- * the same for every pair of header and library.
+ * A client of the shared library. It compiles against any version of the public header. It lists
+ * the instruction sets, makes every public call of version 0.1.0 that computes a result, and runs a
+ * plan of each call that can be planned. Its attention calls use every group of options. It prints
+ * a hash of each result. The hashes must be the same for every pair of header and library.
  */
 #include <attnkit.h>
 

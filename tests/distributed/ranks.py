@@ -37,7 +37,7 @@ def begin(transport, timeout=60.0):
 
 def task_bits(transport):
     """chain_attention must give the bits of attention() in one process. tree_attention must give numbers near the
-    numbers of this call."""
+    numbers of attention()."""
     group = begin(transport)
     failed = [f"chain: {name}" for name in CASES if not chain_has_the_bits(group, name)]
     for name, case in CASES.items():

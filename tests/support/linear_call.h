@@ -14,7 +14,7 @@
 
 enum numbers {
     NORMAL,
-    TINY,    /* many products are subnormal */
+    TINY,    /* small numbers; many products are subnormal, unless x is ATTNKIT_F16 */
     SPECIAL, /* some rows have NaN, infinities, zeros and the like */
     NUMBERS,
 };
@@ -46,7 +46,7 @@ enum { MATRIX_CONVERSIONS = 13 };
 /* Every valid pair of w_type and packed_type. */
 extern const attnkit_type matrix_conversions[MATRIX_CONVERSIONS][2];
 
-/* Makes a new call, in the memory of the previous call. The previous call is then no longer
+/* Makes a new call. Its x, w and y lie in the memory of the previous call, which is then no longer
  * valid. */
 struct linear_call *linear_call_new(const struct linear_kind *kind, struct linear_shape shape,
                                     uint64_t seed);
@@ -54,9 +54,9 @@ void linear_call_free(struct linear_call *c);
 
 /* linear_call_pack packs the matrix, and linear_call_run runs the map: by the public calls, or by
  * runner.kernels on one thread. With 2 threads, a parallel-for runs the tasks twice and backwards.
- * With more threads, each thread makes its own call, and the last thread runs first. The workspace
- * has exactly the bytes that the library asks for. Both functions fail the test on any status but
- * ATTNKIT_OK. */
+ * With more threads, the calls of all threads are made one after the other, the last thread's call
+ * first. In linear_call_run, the workspace of public calls has exactly the bytes that the library
+ * asks for. Both functions fail the test on any status but ATTNKIT_OK. */
 void linear_call_pack(const struct linear_call *c, struct runner runner);
 void linear_call_run(const struct linear_call *c, struct runner runner);
 
@@ -75,7 +75,7 @@ char *linear_call_take(const struct linear_call *c);
 bool linear_call_same(const struct linear_call *c, const char *y, const char *z, int64_t rows);
 
 /* Packs the matrix, runs the map, and compares packed matrix and y. Returns NULL, or a message that
- * names the result that differs. */
+ * says what differs or that a byte outside y's rows has changed. */
 const char *linear_call_check(const struct linear_call *c, struct runner runner);
 
 #endif

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the backend for ggml on 64-bit ARM. The cross compiler builds ggml, the backend and llama.cpp's own test of
 operators. Under qemu, the test runs only a part of its cases of FLASH_ATTN_EXT: CASES cases, which have all types of K
-and V, and a few more. If the CASES cases lack a value of a parameter, a case with this value runs as well, unless every
-such case has more than DEAREST multiply-adds. The check llamacpp_arm_all runs all cases, which takes hours. The sources
+and V. If these cases lack a value of a parameter, a case with this value runs as well, unless every such case has more
+than DEAREST multiply-adds. The check llamacpp_arm_all runs all cases, which takes hours. The sources
 of llama.cpp and the builds of ggml are kept in the user's cache folder."""
 
 import os

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversion of rows between binary32 and 16-bit types, byte types and TYPE_Q8_0, in both
+ * Conversion of rows between binary32 and 16-bit types, TYPE_I8 and TYPE_Q8_0, in both
  * directions. A step converts 4 elements. Rows of TYPE_F8_E4M3 are converted only to binary32, 8
  * elements in a step. Tiles of K are converted to binary32, 4 elements of 16 keys at a time. Loads
  * and stores limit the speed, except in narrowing to bytes, which takes a division for each
