@@ -3,10 +3,10 @@
  * The tiles of decode that multiply integers, by SDOT of the unit DotProd: one instruction adds
  * four products of bytes to each of 4 sums. No sum overflows.
  *
- * Scores: for each row, a block of K of 4 keys takes 16 SDOT, 4 shifts and 3 instructions that add
- * lanes. K is not widened. Registers: 8 vectors of K, 4 of q and 4 sums. Weighted V: the bytes of 4
- * keys are interleaved. 4 keys and 8 columns take 4 loads and 4 permutations for all rows, and 4
- * SDOT for each row. Registers: 16 sums, 8 vectors of weights, 2 of V and 4 temporary ones.
+ * Scores: for each query row, 32 elements of 4 keys take 16 SDOT, 4 shifts and 3 instructions that
+ * add lanes. K is not widened. Registers: 8 vectors of K, 4 of q and 4 sums. Weighted V: the bytes
+ * of 4 keys are interleaved. 4 keys and 8 columns take 4 loads and 4 permutations for all rows, and
+ * 4 SDOT for each row. Registers: 16 sums, 8 vectors of weights, 2 of V and 4 temporary ones.
  */
 enum { LIMBS = 16 };
 

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The accuracy of the canonical order, on twelve distributions that are hard for attention in
- * different ways. Every element of a result of the scalar reference is inside its derived bound,
- * and
+ * different ways. Every element of a result of the scalar reference is inside its derived bound. In
+ * calls with head_dim 64 and 128,
  *
  *     E = max |error| / (u A (1 + S) + (kv_len + 4) 2^-149) <= 4        (tests/oracle/oracle.h)
  *
- * for kv_len up to 16384, or up to 131072 with ATTNKIT_TEST_LONG in the environment. The results of
- * every instruction set are compared with the reference bit by bit, so the figures hold for every
+ * for kv_len up to 16384, or up to 131072 with ATTNKIT_TEST_LONG in the environment. With head_dim
+ * 33, E is at most 4 for kv_len up to 4096. With head_dim 1, E may exceed 4. The results of every
+ * instruction set are compared with the reference bit by bit, so the figures hold for every
  * instruction set. E is also at most 4 in calls with K and V of types other than binary32. For
  * these calls the oracle computes with the stored numbers, and E is measured in the unit of
  * accuracy of each element (oracle_element.unit). Finally, attentions with a deliberate fault must
@@ -137,8 +138,8 @@ static void set_strides(attnkit_tensor *t, int64_t batch, int64_t head, int64_t 
     t->strides[2] = row;
 }
 
-/* Each call has grouped query heads, lengths, strides, a negative scale and another align. Some
- * rows see no key. */
+/* Each call has grouped query heads, lengths, strides and a negative scale. No two calls have the
+ * same align. Some rows see no key. */
 static void options_are_inside_the_bound(void **state)
 {
     (void)state;
@@ -265,7 +266,7 @@ static double rounded(double x, int bits)
     return ldexp(rint(ldexp(significand, bits)), exponent - bits);
 }
 
-/* Computes exp(x_j - max) for the keys of row 0. */
+/* Returns exp(score - largest score) of row 0 for each key. */
 static double *mutant_weights(const attnkit_attention_args *args, const float *q, const float *k)
 {
     double *w = malloc((size_t)args->kv_len * sizeof *w), max = -INFINITY;

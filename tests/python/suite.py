@@ -5,8 +5,8 @@ there. Prints TAP.
 
     tests/python/suite.py BUILD
 
-BUILD is a build of the library. Results of the package must have the bits of this build. The environment and the files
-that meson compiles are kept in build-python/ of the tree. pip gets meson-python, meson, ninja, nanobind, NumPy,
+BUILD is a build of the library. Results of the package must have the bits of this build. The environment and meson's
+build folder are kept in build-python/ of the tree. pip gets meson-python, meson, ninja, nanobind, NumPy,
 ml_dtypes, safetensors and auditwheel from PyPI.
 """
 

@@ -15,11 +15,11 @@ constexpr int random_vocabulary = 256; // the tokens of a text are its bytes
 // Ends the program with a message.
 [[noreturn]] void fail(const std::string &what);
 
-// Loads the backends that the environment names, then returns a model of the architecture llama,
-// qwen3, gemma2, gemma3, gpt-oss, mpt or deepseek2. llama has 8 query heads and 2 KV heads of 64
-// elements. With layers_are_same, all layers lie in the same memory. The processor then has the
-// weights of a layer in its caches, so that the time of a layer does not vary with the speed of the
-// memory.
+// Loads all backends that ggml finds, and the backend that GGML_BACKEND_PATH names. Then returns a
+// model of the architecture llama, qwen3, gemma2, gemma3, gpt-oss, mpt or deepseek2. llama has 8
+// query heads and 2 KV heads of 64 elements. With layers_are_same, all layers lie in the same
+// memory. The processor then has the weights of a layer in its caches, so that the time of a layer
+// does not vary with the speed of the memory.
 llama_model *random_model(const std::string &architecture, uint32_t layers,
                           bool layers_are_same = false);
 

@@ -20,7 +20,8 @@ STAMP = "installed.txt"           # a file in the environment that lists its ful
 
 
 def requirements(only):
-    """Returns a dict: peer -> its packages, with options of pip. Each section of the file begins with '# peer: '."""
+    """Returns a dict: peer -> its packages, with options of pip. The dict has the peers in `only`, and "all". Each
+    section of requirements.txt begins with '# peer: '."""
     sections, name = {}, None
     for line in (HERE / "requirements.txt").read_text().splitlines():
         heading = re.match(r"# (\w+): ", line)
@@ -92,8 +93,8 @@ def install(venv, sections, advice):
 
 
 def complete(venv, only, advice=advice_without):
-    """Makes the environment, or completes it, with the packages of these peers. Returns the path of its Python. If a
-    peer cannot be installed, the advice says how to continue without this peer."""
+    """Makes the environment, or completes it, with the packages of requirements(only). Returns the path of its Python.
+    If a peer cannot be installed, the advice says how to continue without this peer."""
     make(venv)
     install(venv, requirements(only), advice)
     return str(venv / "bin" / "python")
