@@ -37,7 +37,8 @@ void gbench_run(char *argv0, int repetitions, const char *json);
 bool gbench_keep_running(struct gbench_state *state);
 void gbench_set_iteration_time(struct gbench_state *state, double seconds, double cpu_seconds);
 void gbench_counter(struct gbench_state *state, const char *name, double value);
-void gbench_rate(struct gbench_state *state, const char *name, double amount); /* per second */
+/* Reports `amount` divided by the seconds of the iteration. */
+void gbench_rate(struct gbench_state *state, const char *name, double amount);
 void gbench_label(struct gbench_state *state, const char *text);
 void gbench_skip(struct gbench_state *state, const char *message); /* before keep_running */
 

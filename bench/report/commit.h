@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The commit that this program and the library in it were built from. Only the bench program
- * contains the commit. Otherwise the bytes of the library would change with every commit.
+ * The commit that the program attnkit-bench and the library in it were built from. Only this
+ * program contains the commit. Otherwise the bytes of the library would change with every commit.
  */
 #ifndef ATTNKIT_COMMIT_H
 #define ATTNKIT_COMMIT_H

@@ -148,7 +148,8 @@ int64_t attnkit_place_layer_buffers(const struct layer_plan *plan,
                                     const struct layer_lengths *lengths, char *memory,
                                     struct layer_buffers *buffers);
 
-/* Fills the plan, except the header. */
+/* Fills the plan, except plan->single, which is already set. Of the header, only sets
+ * workspace_size. */
 attnkit_status attnkit_make_layer_plan(const struct layer_request *r, const struct layer *layer,
                                        const struct kernels *kernels, int64_t threads,
                                        struct layer_plan *plan, char *message);

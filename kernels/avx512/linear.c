@@ -90,7 +90,7 @@ few_tiles(const enum type type, const struct few_product *p, int64_t out, int fi
             next_scales(type, &reader[t]);
         int64_t d = begin;
         for (; asks && d + line_inputs(type) <= begin + block; d += line_inputs(type)) {
-            /* For a single row of binary32 there is no prefetch if the matrix is in a cache: the
+            /* For a single row of binary32 there is no prefetch if the matrix is in L1 or L2: the
              * hardware prefetcher is then early enough. */
             for (int t = 0; t < FEW_TILES && (type != TYPE_F32 || rows > 1 || p->far); t++)
                 _mm_prefetch(reader[t].data + AHEAD, _MM_HINT_T0);

@@ -478,9 +478,9 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         assert_string_equal(table.name, units[u].name);
         const bool has_words_of_two = table.pairs || units[u].needs_leave;
         assert_true(table.pairs || table.integers != without->integers);
-        /* If the unit has an instruction for integers, its table has `integers->add` or
-         * `bytes->dot`. With this function the library checks the bits of the instruction. Tables
-         * of other units have neither function. */
+        /* If the unit has instructions for integers, its table has `integers->add` and
+         * `matrix_integers->add`, or it has `bytes->dot`. With these functions the library checks
+         * the bits of the instructions. Tables of other units have none of these functions. */
         const bool has_bytes = table.bytes && table.bytes->dot;
         assert_int_equal(table.integers != without->integers, table.integers->add || has_bytes);
         const struct matrix_integer_kernels *const maps = table.matrix_integers;

@@ -75,7 +75,7 @@ def for_size(path, command, fast, goal):
 
 
 def size(build, objects, lines, folder, goal="speed", fast=(), has_all_types=True):
-    """Returns the size in bytes of the library that has only these files."""
+    """Returns the size in bytes of the library that has only the sources in `lines`."""
     def object_of(line):
         path, flags = line
         command, compiled = objects[path]

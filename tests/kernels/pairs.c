@@ -2,10 +2,10 @@
  *
  * Tests the units that multiply pairs of bf16, even a unit that is too slow on this CPU to be
  * chosen. The words into which a unit packs rows and matrices are compared with the definition of a
- * pair. Whole calls are compared with the scalar reference. The numbers of the calls lie on both
- * sides of the limit of keep_bits_as_pairs. The tests count how often a call multiplied pairs.
- * Before the library uses a unit, it tries the unit with the pair probes of dispatch/cpu/probe.h.
- * The tests check that these probes tell wrong sums from right sums.
+ * pair. Whole calls are compared with the scalar reference. The elements that the calls multiply
+ * lie on both sides of the limit of keep_bits_as_pairs. The tests count how often a call multiplied
+ * pairs. Before the library uses a unit, it tries the unit with the pair probes of
+ * dispatch/cpu/probe.h. The tests check that these probes tell wrong sums from right sums.
  *
  *   pairs [UNIT]
  */

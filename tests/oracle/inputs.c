@@ -238,7 +238,7 @@ struct integer_block query_v_block(const struct query *q, int64_t key, int64_t b
 
 /* --- Masks ------------------------------------------------------------------------------------ */
 
-/* Returns the mask row of the query row, or NULL if the mask has no column for the key. */
+/* Returns the row of a mask or bias for the query row, or NULL if it has no column for the key. */
 static const char *mask_line(const struct query *q, const attnkit_tensor *mask, int64_t columns,
                              int64_t line_bytes, int64_t key)
 {

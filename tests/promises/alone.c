@@ -211,8 +211,8 @@ static void parts_of_the_keys_make_the_whole(void **state)
 
 /* --- Pages of one key ------------------------------------------------------------------------- */
 
-/* Gives the call buffers for K and V with `room` rows for each entry and head, filled with NaN. A
- * page holds one row of each head of an entry. */
+/* Makes buffers for K and V of the call, with `room` rows for each entry and head, and fills them
+ * with NaN. A page holds one row of each head of an entry. */
 static void set_buffers(struct call *c, int64_t room, int32_t *table)
 {
     attnkit_attention_args *const a = &c->args;
@@ -410,9 +410,9 @@ static void draft_of_a_tree_has_the_bits_of_its_branch(void **state)
     }
 }
 
-/* The calls are decoding steps. One window begins at each key of the first tile of the last block,
- * and at each of a few keys before and after this tile. The library prefetches the last block while
- * it works on the first keys, which keep_first adds to every window. */
+/* The calls are decoding steps with different windows. The windows begin at all keys of the first
+ * tile of the last block, and at a few keys before and after this tile. The library prefetches the
+ * last block while it works on the first keys, which keep_first adds to every window. */
 static void window_that_begins_inside_a_tile_changes_no_bit(void **state)
 {
     enum { LEN = 256, FIRST_LEFT = 110, LAST_LEFT = 130 };

@@ -304,9 +304,10 @@ static void attention_with_every_option_needs_64_kb(void **state)
     print_used(*state, "attention with every option");
 }
 
-/* The calls have wide rows and as many KV heads as decode interleaves. They run on one thread, and
- * on more threads than heads. In calls with many rows, only the last rows see a NaN in V. Rows that
- * see it, and the rows beside them, are computed again one by one, deeper in the stack. */
+/* The calls have rows of V with 576 elements, and as many KV heads as decode interleaves. They run
+ * on one thread, and on more threads than heads. In calls with many rows, only the last rows see a
+ * NaN in V. Rows that see it, and the rows beside them, are computed again one by one, deeper in
+ * the stack. */
 static void attention_over_many_keys_needs_64_kb(void **state)
 {
     begin_measuring();

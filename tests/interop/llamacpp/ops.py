@@ -67,8 +67,8 @@ def cost(case):
 
 def part_of(cases, count, dearest=math.inf):
     """Chooses `count` cases, by taking a case of each pair of types in turn. If none of these cases has some
-    value of a parameter, then adds a case with this value, unless each has more than `dearest` multiply-adds. The
-    choice is the same in every run."""
+    value of a parameter, then adds a case with this value, unless every case with this value has more than `dearest`
+    multiply-adds. The choice is the same in every run."""
     groups = {}
     for case, supported in sorted(cases, key=lambda c: (cost(c[0]), c[0])):
         groups.setdefault((value(case, "type_K"), value(case, "type_V")), []).append((case, supported))
@@ -83,7 +83,8 @@ def part_of(cases, count, dearest=math.inf):
 
 
 def with_other_values(cases, chosen):
-    """Returns cheap cases. They have all values of parameters that occur in `cases`, but not in the chosen cases."""
+    """Returns cheap cases. Together they have every value of a parameter that occurs in `cases`, but in no chosen
+    case."""
     seen, more = set().union(*(values(case) for case, _ in chosen)), []
     for case, supported in sorted(cases, key=lambda c: (cost(c[0]), c[0])):
         if not values(case) <= seen:

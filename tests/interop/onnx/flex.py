@@ -28,7 +28,8 @@ def require(graph, is_so):
 
 
 def queries_and_keys(graph):
-    """Checks that the graph begins with the nodes POSITIONS. Returns the names of the row index and the key index."""
+    """Checks the inputs of the first nodes of the graph, whose operators are POSITIONS. Returns the names of the row
+    index and the key index."""
     nodes = graph.node
     sizes = {}
     for gather in nodes[1:3]:

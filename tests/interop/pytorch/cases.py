@@ -28,7 +28,7 @@ class Case:
     size       the sum of the magnitudes of bias's terms, in the same shape
     sinks      a sink for each head, or None
     softcap    the cap, or 0
-    torch      the options of scaled_dot_product_attention, or None if PyTorch gets the dense mask"""
+    torch      the options of scaled_dot_product_attention, or None if reference.py makes a mask or score mod"""
 
     def __init__(self, seed, number):
         self.number, self.random = number, np.random.default_rng([seed, number])

@@ -17,7 +17,7 @@ enum { CASES = 1800, DIMS = 134, LARGE_DIMS = 4 };
 
 static const uint64_t SEED = 7;
 static const double CASE_COST =
-    2e5; /* multiply-adds of a case, approximately; an emulator does 10^7 a second */
+    2e5; /* cost_limit of sampled_cases, in multiply-adds; an emulator does 10^7 a second */
 
 static const int lengths[] = {0,  1,  2,  3,  5,   7,   8,   15,  16,  17,  31,  32,
                               33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 1000};
