@@ -321,6 +321,38 @@ struct decode_block {
     const char *const *next_k, *const *with_k;
 };
 
+/* Rows of K or of V of several heads, which lie side by side: the rows of all heads for a token
+ * follow each other without gaps. */
+struct side_rows {
+    const char *first; /* the row of the first head for the first token */
+    ptrdiff_t stride;  /* bytes from token to token */
+};
+
+enum { TOGETHER_ROWS = 4 }; /* most query rows of a head in a struct heads_block */
+
+/* A whole block of KEY_BLOCK keys for some query rows of several heads. All rows see all keys. Rows
+ * of K and of V have the same type and length. */
+struct heads_block {
+    enum type type; /* TYPE_F32, TYPE_F16 or TYPE_BF16 */
+    int64_t dim;
+    int heads, rows;               /* rows of each head, at most TOGETHER_ROWS */
+    const float *const *const *q;  /* [heads][rows] */
+    const struct state *const *st; /* [heads] */
+    struct side_rows k, v;
+    /* Hints: K of the next block, and how many of its tokens to prefetch, at most KEY_BLOCK. */
+    struct side_rows next_k;
+    int next_keys;
+    float *scratch; /* heads * together_floats(dim) floats, aligned to a cache line */
+};
+
+/* Returns the number of floats of scratch for each head of a struct heads_block: scores, weights
+ * and sums of V of TOGETHER_ROWS rows, and some spare floats. */
+static inline int64_t together_floats(int64_t dim)
+{
+    const int64_t columns = (dim + MAX_VECTOR - 1) / MAX_VECTOR * MAX_VECTOR;
+    return TOGETHER_ROWS * (2 * KEY_BLOCK + columns) + 64;
+}
+
 /* The weights of one of the heads that share vectors. The weight of row r for a key is p[key *
  * lanes + r * vector]. divisor[r * vector] is the divisor of o of row r, and visible[r * vector] is
  * the number of keys that row r sees. A row sees at least as many keys as the rows before it. */
@@ -892,6 +924,10 @@ struct kernels {
     const struct matrix_integer_kernels *matrix_integers;
 
     const struct grouped_kernels *grouped; /* NULL in a build without the part "products" */
+
+    /* Does the work of `decode` for a block of several heads, and reads K and V nearly in the order
+     * of memory. NULL if the instruction set or the unit does not gain by it. */
+    void (*decode_together)(const struct heads_block *block, float scale_log2);
 };
 
 /* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. Let n be x, rounded, but at

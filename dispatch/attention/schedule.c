@@ -101,11 +101,11 @@ static bool heads_share_pages(const struct attention *a)
 static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
                             const struct schedule *s, struct rest rest)
 {
-    size_t bytes = attnkit_decode_scratch(a, most_decode_rows(a, kernels, rest), 1);
+    size_t bytes = attnkit_decode_scratch(a, kernels, most_decode_rows(a, kernels, rest), 1);
     if (s->walks > 1 && !is_grouped(a)) {
         const int64_t rows = a->q_len * a->group;
         const int most = rows < kernels->decode_rows ? (int)rows : kernels->decode_rows;
-        bytes = larger(bytes, attnkit_decode_scratch(a, most, s->walks));
+        bytes = larger(bytes, attnkit_decode_scratch(a, kernels, most, s->walks));
     }
     if (has_heads_to_join(a, kernels))
         bytes = larger(bytes, attnkit_heads_scratch(a, kernels));

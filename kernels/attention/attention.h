@@ -156,7 +156,8 @@ int attnkit_most_panel_rows(const struct attention *a, const struct kernels *ker
  * of the call, attnkit_decode_scratch is for `items` items with `rows` rows each. None of the
  * numbers grows with kv_len. */
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels);
-size_t attnkit_decode_scratch(const struct attention *a, int rows, int items);
+size_t attnkit_decode_scratch(const struct attention *a, const struct kernels *kernels, int rows,
+                              int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
 
 /* The loops. attnkit_prefill computes and writes the panel rows of an item. attnkit_decode and

@@ -17,7 +17,10 @@
 #include "kernels/attention/total.h"
 #include "kernels/attention/weights.h"
 
-enum { NEAR_BYTES = 1 << 19 }; /* bytes of K and V that L2 keeps */
+enum {
+    NEAR_BYTES = 1 << 19, /* bytes of K and V that L2 keeps */
+    LINE_BYTES = 64,      /* bytes of a cache line */
+};
 
 /* The walk over the keys of one item. The state is in scratch, or where the caller wants the state
  * of a chunk. */
@@ -42,7 +45,7 @@ struct walk {
 struct common {
     struct row_room rows;
     float *lines; /* [rows][2][KEY_BLOCK]: numbers added to scores, and factors of weights */
-    float *rest;  /* the rest of the scratch */
+    float *rest;  /* the rest of the scratch: for decode_together, and after the walks for finish */
 };
 
 int64_t attnkit_decode_state(const struct attention *a, int rows)
@@ -77,10 +80,39 @@ static size_t walk_scratch(const struct attention *a, int rows, int items)
     return (size_t)doubles * sizeof(double) + (size_t)floats * sizeof(float);
 }
 
-size_t attnkit_decode_scratch(const struct attention *a, int rows, int items)
+static bool is_half(enum type type)
 {
-    const size_t weights = attnkit_weights_scratch(a), careful = attnkit_careful_scratch(a);
-    return walk_scratch(a, rows, items) + (weights > careful ? weights : careful);
+    return type == TYPE_F16 || type == TYPE_BF16;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Returns whether K and V are rows that decode_together of struct kernels takes. Short rows of
+ * TYPE_F32 gain nothing by it. */
+static bool suit_together(const struct attention *a)
+{
+    enum { SHORT = 64 }; /* elements */
+    const struct cache *const k = &a->k, *const v = &a->v;
+    return k->type == v->type && k->dim == v->dim && !k->tiled && !has_integers(a) &&
+           (is_half(k->type) || (k->type == TYPE_F32 && k->dim > SHORT));
+}
+
+/* Returns the number of bytes of scratch for decode_together, and for its alignment. */
+static size_t together_scratch(const struct attention *a, const struct kernels *kernels, int items)
+{
+    if (!kernels->decode_together || items == 1 || !suit_together(a))
+        return 0;
+    return LINE_BYTES + (size_t)(items * together_floats(a->k.dim)) * sizeof(float);
+}
+
+size_t attnkit_decode_scratch(const struct attention *a, const struct kernels *kernels, int rows,
+                              int items)
+{
+    const size_t after = larger(attnkit_weights_scratch(a), attnkit_careful_scratch(a));
+    return walk_scratch(a, rows, items) + larger(after, together_scratch(a, kernels, items));
 }
 
 size_t attnkit_decode_row_scratch(const struct attention *a)
@@ -448,25 +480,27 @@ static int64_t end_of_all(const struct walk *walks, int count)
     return end;
 }
 
-static bool is_half(enum type type)
-{
-    return type == TYPE_F16 || type == TYPE_BF16;
-}
-
-/* Returns whether the heads of the walks can prefetch together: their rows lie side by side, in K
- * and in V, and L2 has room for a block of all heads until the last head uses it. If each head
- * prefetches a part of the next block of all heads, memory is read in order. On a Zen 4 with
- * AVX-512 and K and V of 16-bit types, prefetching together reduces the time of decoding to 0.6 to
- * 0.7 of the time with heads that prefetch by themselves. With other types, prefetching together
- * saves no time. With few keys it costs time. */
-static bool can_prefetch_together(const struct attention *a, const struct walk *walks, int count)
+/* Returns whether the rows of the heads of the walks lie side by side, in K and in V. The walks are
+ * then walks of one sequence, and see the same keys. */
+static bool are_side_by_side(const struct attention *a, const struct walk *walks, int count)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
-    return count > 1 && walks[0].large && is_half(k->type) && is_half(v->type) && !k->tiled &&
-           !a->pages.table && count * KEY_BLOCK * key_bytes(a) <= NEAR_BYTES &&
+    return count > 1 && !k->tiled && !a->pages.table &&
            k->stride.head == bytes_of(k->type, k->dim) &&
            v->stride.head == bytes_of(v->type, v->dim) &&
            walks[count - 1].kv_head == walks[0].kv_head + count - 1;
+}
+
+/* Returns whether the heads of the walks can prefetch together: their rows lie side by side, and L2
+ * has room for a block of all heads until the last head uses it. If each head prefetches a part of
+ * the next block of all heads, memory is read in order. On a Zen 4 with AVX-512 and K and V of
+ * 16-bit types, prefetching together reduces the time of decoding to 0.6 to 0.7 of the time with
+ * heads that prefetch by themselves. With other types, prefetching together saves no time. With few
+ * keys it costs time. */
+static bool can_prefetch_together(const struct attention *a, const struct walk *walks, int count)
+{
+    return are_side_by_side(a, walks, count) && walks[0].large && is_half(a->k.type) &&
+           is_half(a->v.type) && count * KEY_BLOCK * key_bytes(a) <= NEAR_BYTES;
 }
 
 /* Returns the block that walk i prefetches while it is at the block at key `first`. `end` is the
@@ -486,15 +520,89 @@ static struct key_range next_of(const struct walk *walks, int count, int i, int6
     return after_block(walks, count, count - 1, first);
 }
 
+/* Returns whether one tile can compute whole blocks of all walks (decode_together of struct
+ * kernels). If K and V are small, it would cost time. */
+static bool can_go_together(const struct attention *a, const struct kernels *kernels,
+                            const struct walk *walks, int count)
+{
+    return kernels->decode_together && suit_together(a) && are_side_by_side(a, walks, count) &&
+           walks[0].far && walks[0].large && walks[0].rows <= TOGETHER_ROWS && !a->extras.any &&
+           !has_cells(a);
+}
+
+/* Returns whether all rows of the walk see the whole block at key `first`. */
+static bool all_see(const struct walk *w, int64_t first)
+{
+    const struct key_range keys = keys_from(w, first, KEY_BLOCK);
+    return keys.first == first && w->end[0] >= first + KEY_BLOCK;
+}
+
+static struct side_rows side_rows_at(const struct attention *a, const struct cache *c,
+                                     const struct walk *w, int64_t key)
+{
+    return (struct side_rows){key_row(a, c, w->batch, w->kv_head, key).data, c->stride.row};
+}
+
+/* Returns the first address from `floats` on that begins a cache line. */
+static float *next_line(float *floats)
+{
+    const uintptr_t left = (uintptr_t)floats % LINE_BYTES;
+    return left == 0 ? floats : floats + (LINE_BYTES - left) / sizeof(float);
+}
+
+/* Attends over the whole block at key `first` in all walks at once. */
+static void attend_together(const struct attention *a, const struct kernels *kernels,
+                            const struct walk *walks, int count, int64_t first, float *scratch)
+{
+    const float *const *q[MAX_WALKS];
+    const struct state *st[MAX_WALKS];
+    for (int i = 0; i < count; i++) {
+        q[i] = walks[i].q;
+        st[i] = &walks[i].chunk;
+    }
+    const struct key_range next = keys_from(walks, first + KEY_BLOCK, KEY_BLOCK);
+    struct heads_block block = {.type = a->k.type,
+                                .dim = a->k.dim,
+                                .heads = count,
+                                .rows = walks[0].rows,
+                                .q = q,
+                                .st = st,
+                                .k = side_rows_at(a, &a->k, walks, first),
+                                .v = side_rows_at(a, &a->v, walks, first),
+                                .scratch = scratch};
+    if (has_keys(next)) {
+        block.next_k = side_rows_at(a, &a->k, walks, next.first);
+        block.next_keys = (int)(next.end - next.first);
+    }
+    kernels->decode_together(&block, a->scale_log2);
+}
+
+/* Attends over the blocks from key `first` to key end - 1 in all walks at once, up to the first
+ * block that some rows do not see as a whole. Returns the key after these blocks. The function is
+ * not inlined, so that other calls need no registers for it. */
+static __attribute__((noinline)) int64_t
+attend_blocks_together(const struct attention *a, const struct kernels *kernels, struct walk *walks,
+                       int count, int64_t first, int64_t end, const struct common *common)
+{
+    for (; first < end && all_see(walks, first); first += KEY_BLOCK) {
+        attend_together(a, kernels, walks, count, first, next_line(common->rest));
+        for (int i = 0; i < count; i++)
+            walks[i].is_used = true;
+    }
+    return first;
+}
+
 /* Walks over a chunk of the keys, block by block. The walks take turns, so that heads whose keys
  * share a page of virtual memory use the page while its address is in the TLB. */
 static void attend_chunk(const struct attention *a, const struct kernels *kernels,
                          struct walk *walks, int count, int64_t first, struct common *common)
 {
-    const int64_t end = end_of_all(walks, count);
+    const int64_t end = end_of_all(walks, count), next_chunk = first + CHUNK_KEYS;
+    if (count > 1 && can_go_together(a, kernels, walks, count))
+        first = attend_blocks_together(a, kernels, walks, count, first, next_chunk, common);
     if (can_prefetch_together(a, walks, count))
         common->rows.turns = count;
-    for (int64_t key = first; key < end && key < first + CHUNK_KEYS; key += KEY_BLOCK)
+    for (int64_t key = first; key < end && key < next_chunk; key += KEY_BLOCK)
         for (int i = 0; i < count; i++)
             if (has_keys(keys_from(walks + i, key, KEY_BLOCK))) {
                 attend(a, kernels, walks + i, key,

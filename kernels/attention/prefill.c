@@ -145,7 +145,8 @@ size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *
     const int rows = (int)(all_rows < most ? all_rows : most);
     const size_t wide = (size_t)attnkit_wide_floats(a) * sizeof(float) + attnkit_weights_scratch(a);
     if (has_integers(a))
-        return larger(item_scratch(a, kernels, rows) + wide, attnkit_decode_scratch(a, 1, 1));
+        return larger(item_scratch(a, kernels, rows) + wide,
+                      attnkit_decode_scratch(a, kernels, 1, 1));
     const size_t again =
         is_grouped(a) ? item_scratch(a, kernels, 1) + wide : attnkit_careful_scratch(a);
     return item_scratch(a, kernels, rows) + larger(again, wide);

@@ -226,20 +226,15 @@ part_tile(const struct panel *panel, const struct weights *weights, int64_t firs
 }
 
 /* Does the work of part_tile for any number of rows. All types share this function, because it is
- * seldom called: value_dim is a multiple of VECTOR in almost all models. */
+ * seldom called: value_dim is a multiple of VECTOR in almost all models. So there is no code of its
+ * own for 2 rows, either: they are computed as 4. */
 static __attribute__((noinline)) void weigh_part(const struct panel *panel,
                                                  const struct weights *weights, int64_t first)
 {
-    switch (computed_rows(panel)) {
-    case 1:
+    if (panel->rows == 1)
         part_tile(panel, weights, first, 1);
-        break;
-    case 2:
-        part_tile(panel, weights, first, 2);
-        break;
-    default:
+    else
         part_tile(panel, weights, first, PANEL_ROWS);
-    }
 }
 
 /* Returns how many columns from c on have the same scale, or how many columns are left if the type

@@ -301,6 +301,10 @@ static inline void transpose(__m512 r[VECTOR])
 }
 
 #include "kernels/vectors/entries.h"
+
+#define KERNEL_TOGETHER attnkit_avx512_decode_together
+
+void attnkit_avx512_decode_together(const struct heads_block *block, float scale_log2);
 #include "kernels/vectors/floats.h"
 
 #endif

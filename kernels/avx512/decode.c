@@ -78,3 +78,5 @@ static inline __attribute__((always_inline)) void prefetch_in_softmax(struct ahe
 #include "kernels/vectors/decode/softmax.h"
 /* Defines attnkit_avx512_decode. */
 #include "kernels/vectors/decode/rows.h"
+/* Defines attnkit_avx512_decode_together. */
+#include "kernels/vectors/decode/together.h"

@@ -47,6 +47,17 @@ static inline struct ahead ask_for(const struct panel *panel, const struct key_r
     return ahead;
 }
 
+/* Spreads the prefetches of a turn over `times` calls of prefetch_ahead. */
+static inline struct ahead ask_in_turn(const struct turn *turn, int64_t times)
+{
+    const int64_t line = LINE * (int64_t)sizeof(float);
+    const int64_t lines = turn->pieces * ((turn->piece_bytes + line - 1) / line);
+    return (struct ahead){.row = turn->ahead,
+                          .end = turn->ahead + turn->pieces,
+                          .bytes = turn->piece_bytes,
+                          .pace = (256 * lines + times - 1) / times};
+}
+
 /* Prefetches the next cache lines into L2, or into L1 if `to_first`. The lines need not exist,
  * because a prefetch never faults. Prefetches are spread evenly, because prefetches under way delay
  * loads from L2. The function is always inlined, because gcc drops calls of a function that does

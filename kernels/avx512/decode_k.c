@@ -384,6 +384,70 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
 
 #include "kernels/vectors/decode/score_by_type.h"
 
+/* ---------------------------------------------------------------------------------- turns */
+
+/* Computes the scores of the keys of a turn. Their number is a multiple of the keys of a tile. */
+static inline __attribute__((always_inline)) void
+score_turn(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
+{
+    const struct turn *const turn = panel->turn;
+    const int tiles = (turn->end - turn->begin) / (MAX_TILE * VECTOR);
+    const int64_t asks = panel->block->k.dim / elements_of_step(type) * asks_of_step(type);
+    struct ahead ahead = ask_in_turn(turn, 1 + asks * tiles);
+    score_tiles(type, panel, turn->begin, scores, &ahead, NOTHING_NEAR, MAX_TILE, rows);
+}
+
+static inline __attribute__((always_inline)) void
+score_turn_of_type(const enum type type, const struct panel *panel, struct scores *scores)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        score_turn(type, panel, scores, 1);
+        break;
+    case 2:
+        score_turn(type, panel, scores, 2);
+        break;
+    default:
+        score_turn(type, panel, scores, PANEL_ROWS);
+    }
+}
+
+/* Not inlined, so that gcc compiles the code of whole blocks as if there were no turns. Turns have
+ * no rows of TYPE_I8 or TYPE_Q8_0. */
+static __attribute__((noinline)) void score_turn_f32(const struct panel *panel,
+                                                     struct scores *scores)
+{
+    score_turn_of_type(TYPE_F32, panel, scores);
+}
+
+static __attribute__((noinline)) void score_turn_f16(const struct panel *panel,
+                                                     struct scores *scores)
+{
+    score_turn_of_type(TYPE_F16, panel, scores);
+}
+
+static __attribute__((noinline)) void score_turn_bf16(const struct panel *panel,
+                                                      struct scores *scores)
+{
+    score_turn_of_type(TYPE_BF16, panel, scores);
+}
+
+static void score_turns(const struct panel *panel, struct scores *scores)
+{
+    switch (panel->block->k.type) {
+    case TYPE_F32:
+        score_turn_f32(panel, scores);
+        break;
+    case TYPE_F16:
+        require_built(TYPE_F16);
+        score_turn_f16(panel, scores);
+        break;
+    default:
+        require_built(TYPE_BF16);
+        score_turn_bf16(panel, scores);
+    }
+}
+
 /* --------------------------------------------------------------------------------- copies */
 
 enum { COPIED_DIM = 128 }; /* most elements of a copied row */
@@ -396,7 +460,7 @@ struct copies {
 
 /* Returns whether to copy rows before they are multiplied. If rows of TYPE_F32 share sets of L1,
  * copies save time: while the rows are multiplied in place, L1 loses their cache lines before all
- * of a line has been read. */
+ * of a line has been read. In a turn, add_lines saves more. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;
@@ -633,7 +697,9 @@ static void score_lines(const struct panel *panel, struct scores *scores)
 
 void attnkit_avx512_decode_k(const struct panel *panel, struct scores *scores)
 {
-    if (gains_by_copies(panel))
+    if (panel->turn)
+        score_turns(panel, scores);
+    else if (gains_by_copies(panel))
         score_copies(panel, scores);
     else if (gains_by_lines(panel))
         score_lines(panel, scores);

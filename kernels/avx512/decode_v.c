@@ -163,6 +163,35 @@ static inline __attribute__((always_inline)) void bring_near(const char *const *
             _mm_prefetch(row[i] + columns->offset + at, _MM_HINT_T0);
 }
 
+/* Returns whether a tile may be one of several turns. The constants let the compiler leave out the
+ * code of turns in the tiles that have none. */
+static inline bool can_turn(const enum type type, const bool near)
+{
+    return !near && (type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16);
+}
+
+/* load_sums continues with the sums of an earlier turn, which store_sums has stored. A row of
+ * struct turn has `dim` columns. */
+static inline __attribute__((always_inline)) void load_sums(const struct turn *turn, int64_t dim,
+                                                            int64_t first, int64_t width,
+                                                            __m512 sum[][MAX_COLUMNS],
+                                                            const int vectors, const int rows)
+{
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++)
+            sum[r][j] = load_first(turn->sums + r * dim + first + j * VECTOR, width);
+}
+
+static inline __attribute__((always_inline)) void store_sums(const struct turn *turn, int64_t dim,
+                                                             int64_t first, int64_t width,
+                                                             __m512 sum[][MAX_COLUMNS],
+                                                             const int vectors, const int rows)
+{
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < vectors; j++)
+            store_first(turn->sums + r * dim + first + j * VECTOR, width, sum[r][j]);
+}
+
 /* Computes `vectors` vectors of value columns. In a row of TYPE_I8 these columns share a scale. A
  * query row skips the keys that only other query rows see, because 0 times V of these keys might be
  * NaN. */
@@ -176,16 +205,19 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     const struct columns columns = columns_at(type, v, first, width);
     const int step = keys_of_step(type);
     const int fewest = panel->fewest / step * step, most = panel->most;
+    const bool in_turn = can_turn(type, near) && panel->turn;
+    int key = in_turn ? panel->turn->begin : 0;
     struct scales scales;
     __m512 sum[PANEL_ROWS][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             sum[r][j] = _mm512_setzero_ps();
-    if (type == TYPE_Q8_0 && fewest > 0) {
-        load_scales(row, &columns, &scales, vectors);
+    if (in_turn && key > 0)
+        load_sums(panel->turn, v->dim, first, width, sum, vectors, rows);
+    if (type == TYPE_Q8_0 && key < fewest) {
+        load_scales(row + key, &columns, &scales, vectors);
         widen_scales(&scales);
     }
-    int key = 0;
     for (; key < fewest; key += step) {
         prefetch_ahead(ahead, false);
         if (near)
@@ -210,6 +242,10 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         add_key(type, row + key, &columns,
                 key_scales(type, v, key, &columns, scales.of[key % step]), weights->p[key], sees,
                 sum, vectors, rows);
+    }
+    if (in_turn && panel->turn->end < KEY_BLOCK) {
+        store_sums(panel->turn, v->dim, first, width, sum, vectors, rows);
+        return;
     }
     for (int r = 0; r < rows; r++)
         for (int j = 0; j + 1 < vectors && type == TYPE_BF16; j += 2)
@@ -257,9 +293,11 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
 {
     const struct decode_block *const block = panel->block;
     const int64_t tiles = (block->v.dim + MAX_COLUMNS * VECTOR - 1) / (MAX_COLUMNS * VECTOR);
-    const int64_t steps = (panel->most + keys_of_step(type) - 1) / keys_of_step(type);
-    struct ahead ahead =
-        ask_for(panel, &block->k, block->next_k, panel->far ? block->next_keys : 0, tiles * steps);
+    const int64_t steps =
+        (panel->most - first_key(panel) + keys_of_step(type) - 1) / keys_of_step(type);
+    struct ahead ahead = panel->turn ? ask_in_turn(panel->turn, tiles * steps)
+                                     : ask_for(panel, &block->k, block->next_k,
+                                               panel->far ? block->next_keys : 0, tiles * steps);
     if (gains_by_near(type, panel))
         weigh_columns(type, panel, weights, &ahead, true, rows);
     else

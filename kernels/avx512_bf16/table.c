@@ -17,6 +17,9 @@ static const struct pair_kernels pairs = {
 #endif
 };
 
+/* decode_together was measured on Intel only. AMD's CPUs use this unit, and are fast if heads
+ * prefetch together. */
+#undef KERNEL_TOGETHER
 #define KERNEL_PAIRS &pairs
 #define KERNEL_INTEGERS attnkit_avx512_vnni_integers
 #define KERNEL_MATRIX_INTEGERS attnkit_avx512_vnni_matrix_integers

@@ -74,6 +74,9 @@ const struct kernels KERNEL_TABLE = {
 #ifndef ATTNKIT_WITHOUT_PRODUCTS
     .grouped = &KERNEL_GROUPED,
 #endif
+#ifdef KERNEL_TOGETHER
+    .decode_together = KERNEL_TOGETHER,
+#endif
 };
 
 #endif

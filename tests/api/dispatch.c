@@ -488,6 +488,9 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         table.bytes = NULL;
         table.matrix_integers = without->matrix_integers;
         table.name = without->name;
+        /* A unit may leave out decode_together. */
+        assert_true(!table.decode_together || table.decode_together == without->decode_together);
+        table.decode_together = without->decode_together;
         table.pairs = NULL;
         table.integers = without->integers;
         /* Grouped products use words of two elements if and only if the unit has an instruction for

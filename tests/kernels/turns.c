@@ -5,7 +5,7 @@
  * all heads. Together the parts cover the next block once, in the order of memory. The results have
  * the bits of the same heads computed one after the other. Before the multiplication, some
  * instruction sets copy rows of binary32 that do not lie together, and transpose rows of 16-bit
- * types. Neither the copies nor the transposed rows change the bits.
+ * types. Some compute a block of all heads in one call. None of this changes the bits.
  *
  * Usage: turns [ISA]
  */
@@ -15,18 +15,19 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "dispatch/cpu/isa.h"
 #include "kernels/attention/block.h"
+#include "tests/support/memory.h"
 #include "tests/support/random.h"
 #include "tests/support/units.h"
 
 enum {
     MAX_ISAS = 8,
-    GROUP = 2,
     MAX_HEADS = 8,
     WORKSPACE = 1 << 22,
 };
@@ -125,6 +126,166 @@ static void parts_of_all_turns_are_the_next_block(void **state)
         }
 }
 
+/* --- Together ---------------------------------------------------------------------------------
+ *
+ * decode_together of struct kernels has the bits of `decode`, which computes one head. */
+
+enum {
+    ROUNDS = 60,
+    MAX_DIM = 256,
+};
+
+/* The operands of decode_together. K and V lie between unmapped pages. */
+struct heads {
+    struct heads_block block;
+    const struct kernels *kernels;
+    struct guarded k, v, q, scratch;
+    const float *q_rows[MAX_HEADS][TOGETHER_ROWS];
+    const float *const *q_of[MAX_HEADS];
+    const struct state *st_of[MAX_HEADS];
+    struct state st[MAX_HEADS];
+    struct guarded out[MAX_HEADS];
+    float max[MAX_HEADS][MAX_DECODE_ROWS], sum[MAX_HEADS][MAX_DECODE_ROWS];
+};
+
+/* Draws the rows of all heads for all tokens. Tokens have up to 80 bytes between them, and may lie
+ * in reverse order. */
+static struct side_rows draw_tokens(const struct heads *h, struct guarded *memory, uint64_t *random)
+{
+    const struct kernels *const plain = plain_c();
+    const int64_t row = bytes_of(h->block.type, h->block.dim), token = h->block.heads * row;
+    const ptrdiff_t stride = token + 16 * random_below(random, 6);
+    const size_t bytes = (size_t)((KEY_BLOCK - 1) * stride + token);
+    *memory = memory_guarded(bytes, 0, random_below(random, 2));
+    float numbers[MAX_DIM];
+    for (int key = 0; key < KEY_BLOCK; key++)
+        for (int head = 0; head < h->block.heads; head++) {
+            for (int64_t d = 0; d < h->block.dim; d++)
+                numbers[d] =
+                    random_below(random, 20) ? random_uniform(random) : random_number(random);
+            plain->narrow(h->block.type, numbers, h->block.dim, 0,
+                          memory->data + key * stride + head * row, NULL);
+        }
+    if (random_below(random, 4) == 0)
+        return (struct side_rows){memory->data + (KEY_BLOCK - 1) * stride, -stride};
+    return (struct side_rows){memory->data, stride};
+}
+
+static void draw_states(struct heads *h, uint64_t *random)
+{
+    for (int head = 0; head < h->block.heads; head++) {
+        const int64_t count = h->block.rows * h->block.dim;
+        h->out[head] = memory_guarded((size_t)count * sizeof(float), 0, true);
+        float *const out = (float *)(void *)h->out[head].data;
+        for (int r = 0; r < MAX_DECODE_ROWS; r++) {
+            h->max[head][r] = (float)(random_below(random, 20) - 10);
+            h->sum[head][r] = 1.0f + (float)random_below(random, 100);
+        }
+        for (int64_t i = 0; i < count; i++)
+            out[i] = random_uniform(random);
+        h->st[head] = (struct state){h->max[head], h->sum[head], out};
+        h->st_of[head] = &h->st[head];
+    }
+}
+
+static void draw_queries(struct heads *h, uint64_t *random)
+{
+    const int64_t dim = h->block.dim, count = h->block.heads * h->block.rows * dim;
+    h->q = memory_guarded((size_t)count * sizeof(float), 0, random_below(random, 2));
+    float *const q = (float *)(void *)h->q.data;
+    for (int64_t i = 0; i < count; i++)
+        q[i] = random_uniform(random);
+    for (int head = 0; head < h->block.heads; head++) {
+        for (int r = 0; r < h->block.rows; r++)
+            h->q_rows[head][r] = q + (head * h->block.rows + r) * dim;
+        h->q_of[head] = h->q_rows[head];
+    }
+}
+
+/* Draws operands, the same for the same number. */
+static void draw_heads(struct heads *h, const struct kernels *kernels, int number)
+{
+    static const enum type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
+    static const int dims[] = {64, 128, 256, 80, 96, 32};
+    uint64_t random = (uint64_t)number;
+    h->kernels = kernels;
+    h->block = (struct heads_block){.type = types[number % 3],
+                                    .dim = number % 2 ? 1 + random_below(&random, MAX_DIM)
+                                                      : dims[number / 6 % 6],
+                                    .heads = 2 + (int)random_below(&random, MAX_HEADS - 1),
+                                    .rows = 1 + (int)random_below(&random, TOGETHER_ROWS),
+                                    .q = h->q_of,
+                                    .st = h->st_of};
+    h->block.k = draw_tokens(h, &h->k, &random);
+    h->block.v = draw_tokens(h, &h->v, &random);
+    h->block.next_k = h->block.k; /* any address may be prefetched */
+    h->block.next_keys = (int)random_below(&random, KEY_BLOCK + 1);
+    draw_queries(h, &random);
+    draw_states(h, &random);
+    const size_t floats = (size_t)(h->block.heads * together_floats(h->block.dim));
+    h->scratch = memory_guarded(floats * sizeof(float), 0, true);
+    h->block.scratch = (float *)(void *)h->scratch.data;
+}
+
+static void free_heads(struct heads *h)
+{
+    struct guarded *const memory[] = {&h->k, &h->v, &h->q, &h->scratch};
+    for (int i = 0; i < 4; i++)
+        memory_unguard(memory[i]);
+    for (int head = 0; head < h->block.heads; head++)
+        memory_unguard(&h->out[head]);
+}
+
+/* Computes the block of each head by `decode`. */
+static void decode_each(const struct heads *h, float scale_log2)
+{
+    static const int32_t visible[TOGETHER_ROWS] = {KEY_BLOCK, KEY_BLOCK, KEY_BLOCK, KEY_BLOCK};
+    const struct heads_block *const b = &h->block;
+    const int64_t row = bytes_of(b->type, b->dim);
+    for (int head = 0; head < b->heads; head++) {
+        const char *k_rows[KEY_BLOCK], *v_rows[KEY_BLOCK];
+        for (int key = 0; key < KEY_BLOCK; key++) {
+            k_rows[key] = b->k.first + key * b->k.stride + head * row;
+            v_rows[key] = b->v.first + key * b->v.stride + head * row;
+        }
+        const struct decode_block block = {
+            .q = b->q[head],
+            .visible = visible,
+            .st = b->st[head],
+            .k = {.type = b->type, .dim = b->dim, .row = k_rows},
+            .v = {.type = b->type, .dim = b->dim, .row = v_rows},
+        };
+        h->kernels->decode(&block, b->rows, scale_log2);
+    }
+}
+
+static void expect_same(const float *got, const float *wanted, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        assert_true(memcmp(&got[i], &wanted[i], sizeof *got) == 0 ||
+                    (isnan(got[i]) && isnan(wanted[i])));
+}
+
+static void together_has_the_bits_of_each_head(void **state)
+{
+    const struct kernels *const kernels = *state;
+    static struct heads got, wanted;
+    for (int number = 0; number < ROUNDS; number++) {
+        draw_heads(&got, kernels, number);
+        draw_heads(&wanted, kernels, number);
+        kernels->decode_together(&got.block, 0.18f);
+        decode_each(&wanted, 0.18f);
+        for (int head = 0; head < got.block.heads; head++) {
+            const struct state *const g = &got.st[head], *const w = &wanted.st[head];
+            expect_same(g->row_max, w->row_max, got.block.rows);
+            expect_same(g->row_sum, w->row_sum, got.block.rows);
+            expect_same(g->out, w->out, got.block.rows * got.block.dim);
+        }
+        free_heads(&got);
+        free_heads(&wanted);
+    }
+}
+
 /* --- Bits ------------------------------------------------------------------------------------- */
 
 /* A call with two copies of K and V: [keys][heads][dim] with a gap after each token, and
@@ -211,18 +372,18 @@ static void run(const struct call *c, const char *isa, float *out)
 
 /* Compares the results of both copies. There are so many keys that the library takes K and V of a
  * head to be larger than L2. */
-static void check_bits(const char *isa, int heads, int dim, int64_t q_len, int gap,
-                       attnkit_type type)
+static void check_group(const char *isa, int group, int heads, int dim, int64_t q_len, int gap,
+                        attnkit_type type)
 {
     uint64_t random = (uint64_t)(heads * 1000 + dim + gap);
     const int64_t keys = (1 << 19) / (2 * size_of(type) * dim) + 1 + random_below(&random, 300);
-    const int64_t rows = q_len * heads * GROUP;
+    const int64_t rows = q_len * heads * group;
     struct call c = {.row = heads * dim * size_of(type) + gap,
                      .args = {.size = sizeof c.args,
                               .flags = q_len > 1 ? ATTNKIT_CAUSAL : 0,
                               .align = ATTNKIT_ALIGN_BOTTOM_RIGHT,
                               .batch = 1,
-                              .q_heads = heads * GROUP,
+                              .q_heads = heads * group,
                               .kv_heads = heads,
                               .q_len = q_len,
                               .kv_len = keys,
@@ -247,6 +408,13 @@ static void check_bits(const char *isa, int heads, int dim, int64_t q_len, int g
     free(q);
     free(got);
     free(wanted);
+}
+
+/* Checks bits with two query heads for each KV head. */
+static void check_bits(const char *isa, int heads, int dim, int64_t q_len, int gap,
+                       attnkit_type type)
+{
+    check_group(isa, 2, heads, dim, q_len, gap, type);
 }
 
 static void turns_have_the_bits_of_heads_one_by_one(void **state)
@@ -286,9 +454,23 @@ static void transposed_rows_have_the_bits_of_other_rows(void **state)
     check_bits(isa, 8, 112, 2, 256, ATTNKIT_F16);
 }
 
+/* Up to 4 query rows for each KV head, and each whole block of keys goes through decode_together.
+ * In the last calls the rows of a head do not see the same keys, or there are too many rows. */
+static void heads_together_have_the_bits_of_heads_one_by_one(void **state)
+{
+    const char *const isa = *state;
+    check_group(isa, 1, 12, 128, 1, 0, ATTNKIT_F16);
+    check_group(isa, 4, 8, 128, 1, 0, ATTNKIT_BF16);
+    check_group(isa, 3, 3, 100, 1, 40, ATTNKIT_F32);
+    check_group(isa, 4, 9, 80, 1, 0, ATTNKIT_F32);
+    check_group(isa, 1, 5, 80, 3, 32, ATTNKIT_F16);
+    check_group(isa, 2, 4, 96, 2, 0, ATTNKIT_F32);
+    check_group(isa, 5, 4, 96, 1, 0, ATTNKIT_F32);
+}
+
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[3 * MAX_ISAS + 2] = {
+    struct CMUnitTest tests[5 * MAX_ISAS + 2] = {
         cmocka_unit_test(parts_of_all_turns_are_the_next_block),
         cmocka_unit_test(blocks_of_other_lengths_are_prefetched_head_by_head)};
     size_t count = 2;
@@ -304,6 +486,12 @@ int main(int argc, char **argv)
                 isas[i].name, copied_rows_have_the_bits_of_rows_in_place, NULL, NULL, name};
             tests[count++] = (struct CMUnitTest){
                 isas[i].name, transposed_rows_have_the_bits_of_other_rows, NULL, NULL, name};
+            tests[count++] = (struct CMUnitTest){
+                isas[i].name, heads_together_have_the_bits_of_heads_one_by_one, NULL, NULL, name};
+            if (isas[i].kernels->decode_together)
+                tests[count++] =
+                    (struct CMUnitTest){isas[i].name, together_has_the_bits_of_each_head, NULL,
+                                        NULL, (void *)(uintptr_t)isas[i].kernels};
         }
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return _cmocka_run_group_tests("turns", tests, count, NULL, NULL);

@@ -11,6 +11,16 @@
 
 enum { PANEL_ROWS = 4 };
 
+/* The keys of a block that a panel computes in one turn, if several heads take turns. Such a panel
+ * prefetches only the given pieces of memory. */
+struct turn {
+    int begin, end; /* the keys begin .. end - 1 */
+    float *sums;    /* [rows][columns] of V, over the keys before `begin`, as the tile left them */
+    const char *const *ahead; /* pieces of memory */
+    int pieces;
+    int64_t piece_bytes;
+};
+
 /* Some query rows of a struct decode_block. A panel is filled in place and passed by address: a
  * copy of a struct that was just stored in pieces would wait for the stores. */
 struct panel {
@@ -22,6 +32,7 @@ struct panel {
     int fewest, most; /* the fewest and the most keys that a row sees */
     bool far; /* K and V most likely are neither in L1 nor in L2; set only for the first panel of a
                  block, because later panels find K and V in L1 or L2 */
+    const struct turn *turn; /* NULL if the panel computes the whole block at once */
 };
 
 /* The weights of a panel. `rescale` has the factor by which each row's weighted sum of V is
@@ -36,6 +47,12 @@ struct weights {
 static inline int computed_rows(const struct panel *panel)
 {
     return panel->rows <= 2 ? panel->rows : PANEL_ROWS;
+}
+
+/* Returns the first key that a tile computes. */
+static inline int first_key(const struct panel *panel)
+{
+    return panel->turn ? panel->turn->begin : 0;
 }
 
 struct scores;

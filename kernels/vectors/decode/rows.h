@@ -33,6 +33,7 @@ static void begin_panel(struct panel *panel, const struct decode_block *block, i
     panel->first = first;
     panel->rows = rows;
     panel->far = first == 0 && block->far;
+    panel->turn = NULL;
     panel->fewest = panel->most = block->visible[first];
     for (int r = 0; r < PANEL_ROWS; r++) {
         const int row = first + (r < rows ? r : rows - 1), seen = block->visible[row];

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One block of keys of several heads whose rows lie side by side, as in token-major caches. The
+ * heads take turns: each head computes the scores of some tens of keys, then each head those of the
+ * next keys, and so on. After the softmaxes of all heads, the heads add up V in turns. So K and V
+ * are read nearly in the order of memory. On an Emerald Rapids, decoding 16384 keys takes 0.86
+ * (f32) to 0.95 (f16, bf16) of the time that it takes with one head after the other.
+ *
+ * All sums are in the order of rows.h, so the bits are the same. The decode.c of an instruction set
+ * includes rows.h, and then this file.
+ */
+#ifndef ATTNKIT_DECODE_TOGETHER_H
+#define ATTNKIT_DECODE_TOGETHER_H
+
+#include "kernels/vectors/decode/rows.h"
+
+_Static_assert((int)TOGETHER_ROWS <= (int)PANEL_ROWS, "a head has one panel");
+
+/* Returns the number of keys of a turn: about 16 KiB of rows for each head. With fewer keys, the
+ * tiles of K begin too often. With more keys, memory is read less in order. */
+static inline int turn_keys(const struct heads_block *b)
+{
+    const int64_t bytes = bytes_of(b->type, b->dim);
+    return bytes > 256 ? 32 : bytes > 128 ? 64 : KEY_BLOCK;
+}
+
+/* Numbers of a head that stay between its turns. The sums of V follow this struct. */
+struct between {
+    struct scores scores;
+    struct weights weights;
+};
+
+static struct between *between_of(const struct heads_block *b, int head)
+{
+    float *const own = b->scratch + head * together_floats(b->dim);
+    _Static_assert(sizeof(struct between) <= (TOGETHER_ROWS * 2 * KEY_BLOCK + 64) * sizeof(float),
+                   "together_floats is too small");
+    return (struct between *)(void *)own;
+}
+
+/* Tokens to prefetch during a turn of all heads. */
+struct tokens {
+    struct side_rows rows;
+    int count; /* at most KEY_BLOCK */
+};
+
+/* Sets up the panel of a head. `block` and `row`, the addresses of the rows of K or V, must stay.
+ */
+static void begin_head(const struct heads_block *b, int head, const char *const *row,
+                       struct decode_block *block, struct panel *panel)
+{
+    static const int32_t all[TOGETHER_ROWS] = {KEY_BLOCK, KEY_BLOCK, KEY_BLOCK, KEY_BLOCK};
+    *block = (struct decode_block){.q = b->q[head], .visible = all, .st = b->st[head]};
+    block->k = block->v = (struct key_rows){.type = b->type, .dim = b->dim, .row = row};
+    begin_panel(panel, block, 0, b->rows);
+}
+
+/* Prefetches a cache line from each page of memory in which the rows of the tokens lie, one right
+ * after the other (see prefetch_pages in kernels/attention/block.c). The function is always
+ * inlined, because gcc drops calls of a function that does nothing but prefetch. */
+static inline __attribute__((always_inline)) void touch_pages(const struct heads_block *b,
+                                                              const struct tokens *tokens)
+{
+    enum { PAGE = 4096 }; /* bytes, on nearly all machines */
+    const ptrdiff_t stride = tokens->rows.stride, apart = stride < 0 ? -stride : stride;
+    const int step = apart > 0 && apart < PAGE ? (int)(PAGE / apart) : 1;
+    const int64_t bytes = b->heads * bytes_of(b->type, b->dim);
+    for (int i = 0; i < tokens->count; i += step)
+        for (int64_t at = 0; at < bytes; at += PAGE)
+            __builtin_prefetch(tokens->rows.first + i * stride + at, 0, 2);
+}
+
+/* Sets the pieces of memory that a head prefetches: its share of the tokens, each with the rows of
+ * all heads. */
+static void share_tokens(const struct heads_block *b, const struct tokens *tokens, int head,
+                         const char **ahead, struct turn *turn)
+{
+    const int from = head * tokens->count / b->heads, to = (head + 1) * tokens->count / b->heads;
+    const ptrdiff_t stride = tokens->rows.stride;
+    KERNEL(fill_pointers)(tokens->rows.first + from * stride, stride, to - from, ahead);
+    turn->ahead = ahead;
+    turn->pieces = to - from;
+    turn->piece_bytes = b->heads * bytes_of(b->type, b->dim);
+}
+
+/* Each head takes a turn at the keys from `first` on: computes scores if `rows` are K, else weighs
+ * V. */
+static void take_turns(const struct heads_block *b, const struct side_rows *rows, int first,
+                       const struct tokens *next, bool is_k)
+{
+    const char *row[KEY_BLOCK], *ahead[KEY_BLOCK];
+    const int64_t bytes = bytes_of(b->type, b->dim);
+    const int keys = turn_keys(b);
+    touch_pages(b, next);
+    for (int head = 0; head < b->heads; head++) {
+        struct between *const between = between_of(b, head);
+        struct turn turn = {first, first + keys, (float *)(void *)(between + 1), NULL, 0, 0};
+        struct decode_block block;
+        struct panel panel;
+        const char *const own = rows->first + first * rows->stride + head * bytes;
+        KERNEL(fill_pointers)(own, rows->stride, keys, row + first);
+        begin_head(b, head, row, &block, &panel);
+        share_tokens(b, next, head, ahead, &turn);
+        panel.fewest = panel.most = turn.end;
+        panel.turn = &turn;
+        if (is_k)
+            KERNEL(decode_k)(&panel, &between->scores);
+        else
+            KERNEL(decode_v)(&panel, &between->weights);
+    }
+}
+
+/* Returns the tokens after the turn at key `first`: of the same rows, or the first ones of `then`.
+ */
+static struct tokens tokens_after(const struct side_rows *rows, int first, int keys,
+                                  struct tokens then)
+{
+    if (first + keys == KEY_BLOCK)
+        return then;
+    return (struct tokens){{rows->first + (first + keys) * rows->stride, rows->stride}, keys};
+}
+
+static void softmax_of_heads(const struct heads_block *b, float scale_log2)
+{
+    for (int head = 0; head < b->heads; head++) {
+        struct between *const between = between_of(b, head);
+        struct decode_block block;
+        struct panel panel;
+        begin_head(b, head, NULL, &block, &panel);
+        between->scores.scale_log2 = scale_log2;
+        between->scores.v = (struct ahead){0};
+        softmax(&panel, &between->scores, &between->weights);
+    }
+}
+
+void KERNEL(decode_together)(const struct heads_block *b, float scale_log2)
+{
+    const int keys = turn_keys(b), next_keys = b->next_keys < keys ? b->next_keys : keys;
+    for (int first = 0; first < KEY_BLOCK; first += keys) {
+        const struct tokens next = tokens_after(&b->k, first, keys, (struct tokens){b->v, keys});
+        take_turns(b, &b->k, first, &next, true);
+    }
+    softmax_of_heads(b, scale_log2);
+    for (int first = 0; first < KEY_BLOCK; first += keys) {
+        const struct tokens next =
+            tokens_after(&b->v, first, keys, (struct tokens){b->next_k, next_keys});
+        take_turns(b, &b->v, first, &next, false);
+    }
+}
+
+#endif
