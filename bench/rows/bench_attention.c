@@ -124,7 +124,7 @@ static bool is_decode(const struct shape *shape)
     return shape->q_len == 1;
 }
 
-/* Returns whether a row belongs to the family `few`: a chunk of a prompt, or a few drafts, at the
+/* Returns whether a row belongs to the family `few`: a piece of a prompt, or a few drafts, at the
  * end of a long cache. */
 static bool is_few(const struct shape *shape)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scores of decode: s[r][key] = chain over d of q[r][d] * k[key][d]. K may have any type, and
- * is widened in registers. decode.c of this folder calls decode_k.
+ * The scores of decode: s[r][key] = chain over d of q[r][d] * k[key][d]. K may have any type of
+ * struct key_rows, and is widened in registers. decode.c of this folder calls decode_k.
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 32 bytes of each of 16 keys as 8 vectors of 32-bit units, with 1, 2 or 4 elements in a
@@ -386,7 +386,7 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
 
 /* ---------------------------------------------------------------------------------- turns */
 
-/* Computes the scores of the keys of a turn. Their number is a multiple of the keys of a tile. */
+/* Computes the scores of the keys of a turn, which has only whole tiles of MAX_TILE vectors. */
 static inline __attribute__((always_inline)) void
 score_turn(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
@@ -459,8 +459,8 @@ struct copies {
 };
 
 /* Returns whether to copy rows before they are multiplied. If rows of TYPE_F32 share sets of L1,
- * copies save time: while the rows are multiplied in place, L1 loses their cache lines before all
- * of a line has been read. In a turn, add_lines saves more. */
+ * copies save time: if add_step read the rows in place, L1 would lose a cache line before all of
+ * the line has been read. In a turn, add_lines saves more time than copies. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;

@@ -12,7 +12,7 @@
 enum {
     STEP = 32,      /* bytes of each key */
     UNITS = 8,      /* units of 32 bits in STEP bytes */
-    PARTS = 4,      /* parts of the work of transposing a step */
+    PARTS = 4,      /* parts of the work of transposing a step of one vector of keys */
     MAX_TILE = 2,   /* vectors of keys */
     MAX_BLOCKS = 4, /* blocks of TYPE_Q8_0 whose scales are loaded together */
 };
@@ -38,7 +38,7 @@ struct place {
 };
 
 /* A step of all keys of a tile, transposed: unit i of vector j of the keys is unit[i][j]. For
- * TYPE_F16, unit[i][j] holds element 2 i of all keys, then element 2 i + 1. */
+ * TYPE_F16, unit[i][j] holds element 2 i of the 16 keys of vector j, then their element 2 i + 1. */
 struct step {
     __m512i unit[UNITS][MAX_TILE];
 };

@@ -27,7 +27,7 @@ const float *read_heads(array &a, PyObject *object, const char *name, int64_t he
     return (const float *)a.data;
 }
 
-// Reads one bound of a window; None means no bound.
+// Reads number i of a window: a bound, or keep_first. None becomes -1, which means no bound.
 int64_t bound(nb::handle window, int i, const char *name)
 {
     const nb::object value = window[nb::int_(i)];
@@ -86,7 +86,7 @@ attnkit_ints integers::ints() const
     return ints;
 }
 
-// Returns the shape to which masks are broadcast.
+// Returns the shape to which masks and biases are broadcast.
 const int64_t *call::score_shape(int64_t columns)
 {
     memcpy(scores_, shape_, sizeof scores_);

@@ -573,8 +573,8 @@ static void workspaces_are_checked(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "exec.barrier is NULL: 2 threads");
 }
 
-/* The workspace must not overlap any of these tensors. The test moves each tensor in turn into the
- * workspace. */
+/* The workspace must not overlap any tensor of the call. The test moves seven tensors into the
+ * workspace, one at a time. */
 static void a_workspace_in_a_tensor_is_refused(void **state)
 {
     (void)state;

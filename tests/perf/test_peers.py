@@ -243,7 +243,7 @@ class Parts(unittest.TestCase):
         self.assertEqual(by_name["NARROW_linear_512_bf16"].bytes, by_name["LINEAR_512"].bytes / 2)
 
     def test_the_benches_know_the_shapes(self):
-        """The benches have a row for each attention workload. The name of a row ends with its shape."""
+        """For each attention workload, the benches have a row whose name ends with the shape of the workload."""
         for workload in workloads.WORKLOADS:
             if workload.kind == "attention":
                 done = subprocess.run([os.path.join(BUILD, "tools", "attnkit"), "bench", "--list", "--shape",
@@ -364,8 +364,8 @@ class Parts(unittest.TestCase):
         self.assertTrue((np.float32(scale) * np.array(integers) == tensors.widened(array)[0, 32:64]).all())
 
     def test_the_names_in_the_roofline(self):
-        """Each workload has its own name below its points. The test needs no matplotlib, because a stand-in notes the
-        text."""
+        """Each workload is named below its points. The names of neighbours of one type share a line, such as
+        'W5 4096, 16384'. The test needs no matplotlib, because a stand-in notes the text."""
         modules = ("matplotlib", *(f"matplotlib.{name}" for name in ("pyplot", "colors", "lines", "ticker")))
         with unittest.mock.patch.dict(sys.modules, {name: unittest.mock.MagicMock() for name in modules}):
             plot = importlib.import_module("plot")

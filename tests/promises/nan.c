@@ -24,7 +24,7 @@
 
 enum {
     ROUNDED_TYPES = 3, /* binary32 and the types of 16 bits */
-    TYPES = 7,         /* number of types that results and caches can have */
+    TYPES = 7,         /* number of types that an append can write */
 };
 
 static const char *const type_names[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0", "q4_0", "q5_0"};
@@ -64,8 +64,8 @@ static int64_t count_scales(const char *what, enum type type, const char *blocks
 
 /* --- Linear maps ------------------------------------------------------------------------------ */
 
-/* The shapes have few rows and many, an in_dim of one block or more, and an out_dim that is no
- * multiple of a tile. */
+/* The shapes have few rows and many, an in_dim of one block of TYPE_Q8_0 or more, and an out_dim
+ * that is no multiple of a tile. */
 static const struct linear_shape shapes[] = {
     {1, 64, 70}, {5, 96, 33}, {17, 544, 50}, {40, 1056, 20}, {66, 32, 130}};
 
@@ -157,7 +157,8 @@ struct cache {
     float scales[ROWS * DIM / GROUP];
 };
 
-/* An append of rows of any type, rotated or not, to a cache of any type, in tiles or not. */
+/* An append of rows of binary32, binary16 or bfloat16, rotated or not, to a cache of any type that
+ * an append can write, in tiles or not. */
 struct append {
     attnkit_append_args args;
     attnkit_rotation rotation;

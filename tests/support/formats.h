@@ -46,8 +46,8 @@ bool is_narrowed(const struct format *f, float x, uint16_t half);
  * its type. The bits of a NaN count, too. */
 bool is_narrowed_row(enum type type, const float *expected, const char *row, int64_t n);
 
-/* Widens a row of n elements of any type to binary32. In types with scales, each `group` elements
- * share a scale. */
+/* Widens a row of n elements of any type to binary32. If has_scales(type), each `group` elements
+ * share one of `scales`. Other types do not use `scales` and `group`. */
 void widen_row(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                float *out);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compares the files of all options with each other.
+ * Compares the names that options give to files: a result must have a file of its own.
  */
 #include "tools/cli/files.h"
 

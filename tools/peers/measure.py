@@ -21,7 +21,7 @@ from remote import Worker
 
 TURN = 0.02
 # The measurements of a candidate are disturbed if its threads wait for a processor for more than this share of time.
-# This is the mean share of its threads in the median round.
+# The share that counts is the mean over the candidate's threads, in the median round.
 DISTURBED = 0.03
 
 

@@ -11,7 +11,7 @@ static inline __attribute__((always_inline)) __m256i dot(__m256i sum, __m256i a,
 {
     (void)sums;
     sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
-    __asm__ volatile("" : "+x"(sum)); /* otherwise gcc changes the order, and spills products */
+    __asm__ volatile("" : "+x"(sum)); /* otherwise gcc reorders instructions, and spills products */
     return sum;
 }
 

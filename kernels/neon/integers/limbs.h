@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Integers of 16 bits as two bytes, for the units of NEON that multiply bytes (step 16 of
- * ../../README.md). An integer n of at most 127 * 256 in magnitude is 256 * high + low, and both
- * limbs are signed bytes. The limbs of LIMBS integers lie together: first the high, then the low
- * limbs. A file defines LIMBS, which is 8 or 16, and then includes this header.
+ * ../../README.md). An integer of at most 127 * 256 in magnitude is 256 * high + low. `high` and
+ * `low` are its limbs: signed bytes. The limbs of LIMBS integers lie together: first the high, then
+ * the low limbs. A file defines LIMBS, which is 8 or 16, and then includes this header.
  */
 #ifndef ATTNKIT_NEON_LIMBS_H
 #define ATTNKIT_NEON_LIMBS_H
@@ -74,7 +74,7 @@ enum {
     MANY = 16,         /* keys whose weights become limbs in one step */
     MOST_COLUMNS = 16, /* columns of a tile of weighted V */
     MOST_SUMS =
-        MOST_COLUMNS / 2, /* vectors of sums of a row: a high and a low limb for each column */
+        MOST_COLUMNS / 2, /* vectors of sums of a row: one of high and one of low limbs a column */
 };
 
 /* The weights of each row of a panel in a line, and 0 for keys that the row does not see. */
@@ -108,7 +108,7 @@ take_weights(const struct panel *panel, const struct weights *weights, struct we
     }
 }
 
-/* Returns the scales of the blocks at element d of rows `first` to first + 3. */
+/* Returns the scales of element d of rows `first` to first + 3. */
 static inline float32x4_t scales_of_four(const struct key_rows *rows, int first, int64_t d)
 {
     const char *const *const row = rows->row + first;
@@ -162,8 +162,8 @@ static inline __attribute__((always_inline)) void round_line(const float *x, int
     }
 }
 
-/* Multiplies the weights of all rows by the scales of the blocks of V at column c, and rounds these
- * products to integers. */
+/* Multiplies the weights of all rows by the scales of V at column c, and rounds these products to
+ * integers. */
 static inline __attribute__((always_inline)) void
 round_weights(const struct panel *panel, const struct weight_lines *lines, int64_t c,
               struct rounded_weights *w, const int rows)

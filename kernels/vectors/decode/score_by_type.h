@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores of decode for K of any type and any number of rows. The type and the number of rows are
- * constants in score_keys, which a file defines before it includes this file. Each type has its own
- * function, so that no function saves registers that only another type uses.
+ * Scores of decode for K of any type of struct key_rows, and any number of rows of a panel. The
+ * type and the number of rows are constants in score_keys, which a file defines before it includes
+ * this file. Each type has its own function, so that no function saves registers that only another
+ * type uses.
  */
 #ifndef ATTNKIT_DECODE_SCORE_BY_TYPE_H
 #define ATTNKIT_DECODE_SCORE_BY_TYPE_H

@@ -20,7 +20,7 @@ LARGE = (("32 / 8 heads, 1 row, 4096 keys, D 128", (1, 32, 1, 128), (1, 8, 4096,
 
 
 def in_python(q, k, v, *_, **__):
-    """Computes the op by Python code, on NumPy's views of the tensors."""
+    """Takes the place of PyTorch's operator of flash attention: Python code, on NumPy's views of the tensors."""
     out, lse = attnkit.attention(q.numpy(), k.numpy(), v.numpy(), return_lse=True)
     return torch.from_numpy(out), torch.from_numpy(lse)
 
