@@ -2,9 +2,9 @@
  *
  * Rows that measure the machine's roofs themselves: multiply-adds of each instruction set, such as
  * fma/avx2, and read/L1 .. read/dram by the best instruction set. Like all rows with a roof, these
- * rows are measured in rounds between two bursts of the roof. The measured calls are themselves
- * bursts. The distance of these rows' percentages from 100 shows how exact the percentages of all
- * rows currently are.
+ * rows are measured in rounds, each between two bursts of the roof. The measured calls are
+ * themselves bursts. The distance of these rows' percentages from 100 shows how exact the
+ * percentages of all rows currently are.
  */
 #include <string.h>
 

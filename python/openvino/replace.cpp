@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The pass replaces a ScaledDotProductAttention by attnkit's operation with the same inputs, name
-// and run-time information. The constructor of attnkit's operation decides whether it accepts the
-// inputs. Attention over one kind of KV cache stays as it is: a cache that the model keeps as a
-// state and reads by the indices of beams, as exported language models do. OpenVINO appends to such
-// a cache in place, inside its own attention, and would copy it for any other operation.
+// and run-time information. If attnkit's operation does not accept the inputs, its constructor
+// throws, and the ScaledDotProductAttention stays as it is. Attention over one kind of KV cache
+// also stays as it is: a cache that the model keeps as a state and reads by the indices of beams,
+// as exported language models do. OpenVINO appends to such a cache in place, inside its own
+// attention, and would copy it for any other operation.
 #include "python/openvino/replace.h"
 
 #include "python/openvino/attention.h"

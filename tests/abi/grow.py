@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the public headers of an imaginary later version of attnkit. In these copies, every struct that begins with its
-size has more fields at its end.
+"""Makes the public headers of an imaginary later version of attnkit. In these headers, every struct that begins with
+its size has more fields at its end.
 
     tests/abi/grow.py FOLDER_FOR_COPIES HEADER...
 """

@@ -23,7 +23,7 @@
 
 enum {
     LONGEST = 4096, /* bytes of the longest struct that is accepted */
-    DIM = 4,        /* number of elements in a row of q, k, v and of the layer */
+    DIM = 4,        /* elements in a row of q, k, v, x, y and out */
     ROOM = 8,       /* rows of caches and tables */
     PATTERN = 0xa5,
 };

@@ -30,8 +30,8 @@ void memory_hide_slots(int first, int count);
 
 void memory_end(void);
 
-/* Memory between unmapped pages. `data` ends at the unmapped page after it, or begins at the end of
- * the unmapped page before it. */
+/* Memory between unmapped pages. The memory at `data` ends where the unmapped page after it begins,
+ * or begins where the unmapped page before it ends. */
 struct guarded {
     char *data;
     char *mapping;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Linear maps in integers: the entries of struct matrix_integer_kernels that several instruction
- * sets share. A file of an instruction set defines the shapes of the register tiles and the names
- * in the list below, and then includes this header.
+ * sets share. A file of an instruction set or unit defines the shapes of the register tiles and
+ * the names in the list below, and then includes this header.
  *   input            the integer type of x in a block
  *   sums_v           the integer sums of VECTOR outputs, for ROWS_OF_SUMS rows
  *   words_v          STEP inputs of VECTOR outputs
@@ -19,8 +19,9 @@
  * A register tile for many rows has at most ROWS x WIDTH vectors. A register tile for few rows has
  * 1 x ONE_WIDTH or at most FEW_ROWS x FEW_WIDTH vectors. FEW_MOST is the largest number of rows
  * that few_product gets. ROWS_OF_SUMS is 1 or 2. If ROWS_OF_SUMS is 2, sums begin with 0, and ROWS
- * and FEW_ROWS are 2. If the second row of the last sums is missing, add_products and add_stored
- * read bytes in its place whose values do not matter.
+ * and FEW_ROWS are 2. If the number of rows is then odd, the last sums have only one row.
+ * add_products and add_stored read other bytes in place of the second row. The values of these
+ * bytes do not matter.
  *
  * The integer sums of a block stay in registers. The binary32 sums of a register tile stay in
  * registers, too, if there are enough registers. After the Q8_BLOCK / STEP steps of a block, a
@@ -34,11 +35,12 @@
 
 enum {
     STEPS = Q8_BLOCK / STEP,
-    /* The parts of a block of x and of a block of words, in bytes. */
+    /* Offsets and sizes in bytes. A block of x has the scales of ROW_GROUP rows, the numbers with
+     * which their sums begin, and the integers. A block of words has scales and then words. */
     X_BEGINNINGS = ROW_GROUP * sizeof(float),
     X_INTEGERS = 2 * X_BEGINNINGS,
     X_BLOCK = X_INTEGERS + ROW_GROUP * Q8_BLOCK * sizeof(input),
-    WORDS = TILE_KEYS * sizeof(float), /* after the scales */
+    WORDS = TILE_KEYS * sizeof(float),
     WORDS_BLOCK = WORDS + STEPS * TILE_VECTORS * sizeof(words_v),
     /* A block of a tile as packed: scales of 16 bits, then bytes. */
     TILE_BYTES = TILE_KEYS * sizeof(uint16_t),
@@ -88,9 +90,9 @@ static void make_words(const void *tile, int64_t n, void *words)
 
 /* ------------------------------------------------------------------------ register tiles */
 
-/* The addresses from which a register tile reads. `scales` and `integers` are the scales and the
- * integers of the tile's first row, in the blocks of a group of rows. `tile` has the address of a
- * block in each tile of the matrix that the register tile reads. */
+/* The addresses from which a register tile reads. `scales` and `integers` are the scale and the
+ * integers of the register tile's first row, in a block of the group of rows. `tile` has the
+ * address of a block in each tile of the matrix that the register tile reads. */
 struct reader {
     const char *scales, *integers;
     const char *tile[MOST_WIDTH];

@@ -21,12 +21,12 @@ struct node {
     bool has_scale;
     float scale;
     float softcap;     /* 0: none */
-    float alibi_slope; /* slope of all heads; an attribute that flex.py makes for FlexAttention */
+    float alibi_slope; /* slope of all heads; only in nodes that flex.py makes, not in ONNX */
     int64_t is_causal;
     int64_t q_num_heads; /* 0: not given */
     int64_t kv_num_heads;
     int64_t qk_matmul_output_mode;
-    int64_t softmax_precision; /* ignored, because softmax is binary32 */
+    int64_t softmax_precision; /* ignored: attnkit has no such option */
     int64_t left_window_size;  /* -1: no bound */
     int64_t right_window_size;
 };

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the extension for OpenVINO with OpenVINO's package of PyPI, and runs its tests. Prints TAP, and the times of
-speed.py.
+"""Builds the extension for OpenVINO with OpenVINO's package of PyPI, and runs the tests of the extension. Prints TAP,
+and the times of speed.py.
 
     tests/interop/openvino/suite.py
 

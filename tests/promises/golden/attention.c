@@ -152,8 +152,8 @@ static void describe_q8_0(int number, struct golden_attention *w)
     describe_type(number, ATTNKIT_Q8_0, 5, w);
 }
 
-/* Describes a case with types of K and V that cannot lie in tiles. The numbers go through all pairs
- * of these types. */
+/* Describes a case with K and V of the types from Q4_0 to F8_E4M3, for which there are no tiles.
+ * The numbers go through all pairs of these types. */
 static void describe_blocks(int number, struct golden_attention *w)
 {
     enum { FIRST = ATTNKIT_Q4_0, TYPES = ATTNKIT_F8_E4M3 - ATTNKIT_Q4_0 + 1 };
@@ -225,7 +225,8 @@ static void finish(struct golden_attention *w, uint64_t *random)
         draw_positions(w, random);
 }
 
-/* Describes each mask alone, then each pair of masks. */
+/* Describes a case with one or two masks. The numbers go through each mask alone, then through each
+ * pair of masks. */
 static void describe_masks(int number, struct golden_attention *w)
 {
     uint64_t random = begin(w, 6, number);
