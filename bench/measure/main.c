@@ -34,7 +34,7 @@ struct plan {
     struct patience patience;
     int64_t repeat;
     int name_width;
-    const struct isa *isa; /* instruction set of --isa, or the best set */
+    const struct isa *isa; /* of --isa, else the set that the library chooses */
     const char *json;      /* name of the results' file, or NULL */
 };
 

@@ -227,7 +227,7 @@ static void set_extras(const void *const *memory, int64_t heads, struct extras *
     x->bytes.first = memory[SLOT_MASK];
     x->bits.first = memory[SLOT_MASK_BITS];
     x->bias.first = memory[SLOT_BIAS];
-    if (x->q_docs) { /* without keys, one of the two arrays may be missing */
+    if (x->q_docs) { /* a call without rows or keys may have only one of the arrays */
         x->q_docs = memory[SLOT_Q_SEGMENT_IDS];
         x->kv_docs = memory[SLOT_KV_SEGMENT_IDS];
     }

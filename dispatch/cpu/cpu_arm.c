@@ -2,8 +2,8 @@
  *
  * Features of a 64-bit ARM CPU, as the operating system reports them: Linux and Android by hardware
  * capabilities, macOS and iOS by sysctl, Windows by IsProcessorFeaturePresent. An operating system
- * reports only features whose registers it saves. On other systems the library uses NEON alone,
- * because NEON is part of the base architecture.
+ * reports only features whose registers it saves. On other systems only NEON is reported, which is
+ * part of the base architecture.
  */
 #include "dispatch/cpu/cpu.h"
 

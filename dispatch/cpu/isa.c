@@ -34,7 +34,7 @@ extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx2_vnni, att
 #define MULTIPLIES_INTEGERS
 #endif
 
-/* The kernel tables of the CPU family, or NULL for a table that the build leaves out. */
+/* The kernel tables. A table of another CPU family, or one that the build leaves out, is NULL. */
 #if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX2)
 #define KERNELS_AVX2 &attnkit_avx2
 #else
@@ -147,7 +147,7 @@ int attnkit_isas(const struct isa **list)
     return ISA_COUNT;
 }
 
-/* Returns the features of the machine. attnkit_cpu is asked only once. */
+/* Returns the features of the machine, and keeps them for later calls. */
 static struct cpu machine(void)
 {
     static _Atomic uint64_t kept;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public call of token embeddings. Every id is checked before a row is written. Then threads
- * share out the rows. A row is copied or converted. The row of the padding id is zero.
+ * share out the rows. A row is copied or converted. The result for the padding id is a row of
+ * zeros.
  */
 #include <math.h>
 

@@ -5,7 +5,7 @@
  * limbs of a row of q or of weights. The rows of the other factor are two keys of K, or two columns
  * of V. No sum overflows.
  *
- * Scores: a block of K of a key takes 2 permutations. For each row it also takes 2 SMMLA and an
+ * Scores: 32 elements of a key take 2 permutations. For each row they also take 2 SMMLA and an
  * instruction that joins limbs. Registers: 8 vectors of K, one of q and 2 sums.
  * Weighted V: the bytes of 8 keys are interleaved. 8 keys and 8 columns take 8 loads and 12
  * permutations, and 4 SMMLA for each row. Registers: 16 sums, 4 vectors of V and one of weights.

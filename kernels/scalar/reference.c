@@ -199,7 +199,7 @@ static void round_numbers(const float *x, int count, struct integer_group *group
         group->n[i] = isnan(s.scale) ? 0 : (int32_t)rintf(x[i] * s.inverse);
 }
 
-/* Copies the 32 integers of K from element d on. Returns their scale. */
+/* Copies the 32 integers of a key from element d on. Returns their scale. */
 static float block_of_k(const struct attention *a, int64_t batch, int64_t kv_head, int64_t key,
                         int64_t d, int8_t integers[Q8_BLOCK])
 {
@@ -299,9 +299,9 @@ static float nearest_bf16(float x)
     return float_from_bf16(bf16_from_float(x));
 }
 
-/* Divides the weights of the block's keys by the largest weight, and splits the quotients into
- * parts: b->weight gets the high parts, and b->p the sums of both parts. Returns the largest
- * weight, from LEAST_PEAK to 1. */
+/* Divides the weights of the block's keys by the largest weight, but at least by LEAST_PEAK and at
+ * most by 1. Splits the quotients into parts: b->weight gets the high parts, and b->p the sums of
+ * both parts. Returns the divisor. */
 static float split_weights(const struct attention *a, int keys, struct buffers *b)
 {
     float largest = LEAST_PEAK;
@@ -334,7 +334,7 @@ static void add_group(const struct attention *a, int64_t batch, int64_t kv_head,
         b->column_sums[c] += b->halves[c] + b->halves[a->value_dim + c];
 }
 
-/* Sets b->column_sums to the weighted sums of V over the first `keys` keys of b->key. */
+/* Adds the weighted sums of V over the first `keys` keys of b->key to b->column_sums. */
 static void add_groups(const struct attention *a, int64_t batch, int64_t kv_head, int keys,
                        struct buffers *b)
 {

@@ -21,8 +21,8 @@ static inline floats distances(const struct bias_line *what, int key, const bool
     return load_floats(x);
 }
 
-/* Fills the line by the formula of struct bias_line. At the call the line holds the caller's
- * numbers, if there are any. */
+/* Fills the line by the formula of struct bias_line. If what->numbers is not NULL, the line already
+ * holds these numbers in binary32. */
 static inline __attribute__((always_inline)) void
 fill_bias_line(const struct bias_line *what, float *line, const bool sloped, const bool near)
 {

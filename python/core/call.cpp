@@ -43,7 +43,8 @@ void expect_shape(const array &a, const char *name, const int64_t *shape, int nd
     bad_value(std::string(name) + " has the shape " + a.shape_text() + ": must be " + text + ")");
 }
 
-// Describes rows of packed sequences, [rows][heads][elements].
+// Returns the attnkit_tensor of packed sequences. The dimensions of the array are
+// [rows][heads][elements].
 attnkit_tensor packed_tensor(array &a)
 {
     attnkit_tensor tensor = {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// core.add_extension() loads the operation itself and a reader. The reader makes the operation
+// core.add_extension() loads attnkit's operation and a reader. The reader makes this operation
 // where a file of OpenVINO has a ScaledDotProductAttention, so that unchanged models run on
 // attnkit.
 #include "python/openvino/attention.h"

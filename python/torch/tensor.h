@@ -79,7 +79,8 @@ void expect_float(const view &v, const char *name);
 
 std::string shape_text(const view &v);
 
-// Describes [batch][heads][rows][elements].
+// Returns the attnkit_tensor of a view. The dimensions of the view are
+// [batch][heads][rows][elements].
 attnkit_tensor describe(const view &v);
 
 // Returns a new tensor of these dimensions; strides are in elements.

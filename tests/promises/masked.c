@@ -164,7 +164,7 @@ static void keys_beyond_kv_len_are_absent(void **state)
     }
 }
 
-/* Allocates memory that has the first `keys` rows and ends at an unmapped page. */
+/* Copies the first `keys` rows to memory that ends at a page without access. */
 static char *ending_at_a_guard(const void *rows, size_t row_bytes, size_t keys)
 {
     enum { PAGE = 4096, PAGES = 32 };

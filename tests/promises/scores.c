@@ -293,12 +293,13 @@ static void alibi_is_slope_times_key_minus_position(void **state)
         }
 }
 
-/* A key whose score overflows to -infinity has weight 0, but the row sees it. */
+/* For key 0, slope times distance overflows to -infinity. The rows still see this key, and the NaN
+ * in its row of V reaches the results. */
 static void slope_times_distance_beyond_binary32_hides_no_key(void **state)
 {
     static const float slopes[] = {1e38f, 1e38f, 1e38f};
-    static const int64_t offset =
-        KEYS - 1; /* no key is after a row, because ALiBi would add +infinity to its score */
+    /* No key is after a row, because ALiBi would add +infinity to the score of such a key. */
+    static const int64_t offset = KEYS - 1;
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], NULL);
         c->args.align = ATTNKIT_ALIGN_OFFSETS;

@@ -27,7 +27,7 @@ struct safetensors {
     size_t count;
     char *names;
     struct source source;
-    int64_t data; /* offset of the first tensor's bytes in the file */
+    int64_t data; /* offset of the end of the header in the file */
 };
 
 /* Reads the header of a file. On an error, prints it and returns false; then the caller has nothing

@@ -115,8 +115,8 @@ def roofs(run):
 
 
 def regressions(machines):
-    """Returns the section of regressions: first the open regressions, then those that came back. In each of these two
-    groups, the worst regression comes first."""
+    """Returns the section of regressions: first the open regressions, then those whose lost speed came back. In each of
+    these two groups, the worst regression comes first."""
     falls = [change for machine in machines for change in machine.changes if change.step < 0]
     falls.sort(key=lambda change: (not change.is_open, change.step))
     if not falls:
@@ -228,7 +228,7 @@ def newest(machine):
 
 
 def newest_row(row):
-    """Returns the row of a table. The row may have failed in the newest run, or have no percentage."""
+    """Returns the table row for a row of the benches, which may have failed in the newest run or have no percentage."""
     value, time = row.median("roof_pct"), row.median("real_time")
     note = f" {muted('disturbed')}" if row.measurements and not row.undisturbed else ""
     missing = muted("not measured")

@@ -24,7 +24,7 @@
 enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWRITTEN = 0xa5 };
 
 static const double least_seconds = 150e-6; /* least time of BASE's calls */
-static const double narrow = 0.01;          /* a measurement ends if the interval is not wider */
+static const double narrow = 0.01;          /* an interval no wider than this is enough */
 static const double close_enough = 1e-4; /* in units of the largest element, if bits may differ */
 
 /* The state of pairs_measure. Each set-up whose calls are timed begins inside the previous one. The

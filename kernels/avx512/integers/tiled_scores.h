@@ -4,9 +4,9 @@
  * dot (pairs.h), and then includes this header.
  *
  * A unit is 4 elements of the 16 keys of a tile, which are 64 adjacent bytes. 2 shuffles bring the
- * bytes of a key together, 2 instructions make pairs, and each row takes 2 broadcasts and 2 dot. A
- * block takes a conversion, a product of scales and an FMA for each row. Registers: 8 scores, 8
- * integer sums, 4 pairs, 2 scales, a broadcast and 4 constants take 27 of 32 zmm.
+ * bytes of a key together, 2 instructions make pairs, and each row takes 2 broadcasts and 2 calls
+ * of dot. A block takes a conversion, a product of scales and an FMA for each row. Registers: 8
+ * scores, 8 integer sums, 4 pairs, 2 scales, a broadcast and 4 constants take 27 of 32 zmm.
  */
 #ifndef ATTNKIT_AVX512_INTEGER_TILED_SCORES_H
 #define ATTNKIT_AVX512_INTEGER_TILED_SCORES_H

@@ -4,8 +4,9 @@
  * kernels/vectors/grouped/tiles.h.
  *
  * A register tile has 4 keys or columns x 3 vectors. Each of these 12 sums has two accumulators,
- * one for even and one for odd words of a group. 24 accumulators, 3 vectors of lanes and 1
- * broadcast take 28 of 32 registers. Each word takes 12 fmla, which limit the speed, and 7 loads.
+ * one for even and one for odd words of a group. 24 accumulators, 3 vectors with a word of each
+ * lane and 1 broadcast take 28 of 32 registers. One word of each of the 4 keys or columns takes 12
+ * fmla, which limit the speed, and 7 loads.
  */
 #include "kernels/neon/neon.h"
 
