@@ -66,8 +66,9 @@ static inline __attribute__((always_inline)) void next_scales(const enum type ty
             tile[i].k += bytes_of(scale_type, TILE_KEYS);
 }
 
-/* Adds the products of element d of all keys. `exact` selects the conversion of TYPE_Q8_0 by
- * add_large, which is exact only if all scales are finite. */
+/* Adds q[r][d] * k[key][d] to the sums s, for each row r and each key of the vectors. `exact`
+ * selects the conversion of TYPE_Q8_0 by add_large, which is exact only if all scales are finite.
+ */
 static inline __attribute__((always_inline)) void
 add_element(const enum type type, const float *const q[], int64_t d, struct k_tile tile[],
             const struct tile_scales *scales, __m256 s[][MAX_VECTORS], const bool exact,

@@ -56,7 +56,7 @@ int32_t type_of_format(const char *format, int64_t item)
     }
 }
 
-// Returns the type of a DLPack type, by its code and its bits.
+// Returns the type that a DLPack type stands for, by the code and the bits of the DLPack type.
 int32_t type_of_dlpack(nb::dlpack::dtype type)
 {
     using code = nb::dlpack::dtype_code;
@@ -89,7 +89,8 @@ std::string dtype_name(PyObject *object)
     return dtype.is_none() ? "" : text_of(dtype, "name");
 }
 
-// Returns the device of an object with __dlpack_device__.
+// Returns DLPack's number for the type of the device on which an object lies. The object must have
+// __dlpack_device__.
 int device_of(nb::handle object)
 {
     return nb::cast<int>(object.attr("__dlpack_device__")()[nb::int_(0)]);

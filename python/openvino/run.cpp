@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tensors of OpenVINO are read in place: their strides go to attnkit, and a dimension of size 1
-// that repeats has the stride 0. Only a mask with a single column is copied to memory with all
-// columns. The threads are the threads of the TBB arena in which OpenVINO runs the model.
+// that repeats has the stride 0. Only a mask with a single column is copied: the copy repeats this
+// column for all keys. The threads are the threads of the TBB arena in which OpenVINO runs the
+// model.
 #include "python/openvino/run.h"
 
 #include <attnkit.hpp>
@@ -74,7 +75,7 @@ struct request {
     attnkit_attention_args args = attnkit::make<attnkit_attention_args>();
     attnkit_visibility visibility = attnkit::make<attnkit_visibility>();
     attnkit_score_mods scores = attnkit::make<attnkit_score_mods>();
-    std::vector<unsigned char> columns; // copy of a mask with a single column, with all columns
+    std::vector<unsigned char> columns; // a mask whose single column is repeated for all keys
 };
 
 void describe_shape(const ov::TensorVector &inputs, request &made)

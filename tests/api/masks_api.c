@@ -263,7 +263,7 @@ static void make_state(struct call *c)
         give(c, t);
 }
 
-/* Makes a call that writes a state and has every input that such a call may have. */
+/* Makes a call that writes a state and has every option of `makers` that such a call may have. */
 static void make_all_of_state(struct call *c)
 {
     for (int i = 0; i < IN_WALK; i++)

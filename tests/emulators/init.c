@@ -84,9 +84,9 @@ static void check_avx512(void)
         give_up("AVX-512 F, BW, DQ, VL");
 }
 
-/* A program asks for permission to use the tiles of AMX by a system call. From here on this system
- * call returns 0. The kernel would refuse permission, because Bochs lacks XFD. Tiles work without
- * permission (bochs_corrections.py). */
+/* A program asks the kernel by a system call for permission to use the tiles of AMX. From here on
+ * this system call returns 0. The kernel would refuse permission, because Bochs lacks XFD. Tiles
+ * work without permission (bochs_corrections.py). */
 static void grant_tiles(void)
 {
     enum { REQ_XCOMP_PERM = 0x1023 };

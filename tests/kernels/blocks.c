@@ -60,7 +60,8 @@ static void draw_block(const struct block_format *f, uint16_t scale, uint64_t *r
         memcpy(block + f->minimum_at, &minimum, sizeof minimum);
 }
 
-/* Widens blocks with every bit pattern of a scale, random integers and a random minimum. */
+/* Widens blocks with every bit pattern of a scale (in a sampled run, with every 17th pattern). The
+ * integers are random, and a minimum follows from the scale. */
 static void every_scale_of_a_block_widens(const struct kernels *kernels)
 {
     uint64_t random = 1;

@@ -29,7 +29,8 @@ const char *side_version(int side);
 
 const struct worker *side_worker(int side, int copy);
 
-/* Lists the instruction sets that both sides can use, from worst to best. Returns their number. */
+/* Lists the instruction sets that BASE and HEAD can both use, from worst to best. Returns their
+ * number. */
 int sides_isas(const char *names[MAX_ISAS]);
 
 /* Sets the side that is called from now on, or -1 for none. Returns the previous side. */

@@ -7,8 +7,8 @@
  * ymm. So the binary32 sums, to which the integer sums are added, are in L1. A step of 2 inputs
  * takes 12 VPMADDWD, 12 additions and 3 broadcasts. The number of instructions limits the speed.
  * VPMADDUBSW would need as many instructions. One of its factors is unsigned, so VPSIGNB would have
- * to move the signs to the other factor. Its sums of 16 bits have room for two products only, so
- * VPMADDWD would have to widen them before each addition.
+ * to move the signs to the other factor. The 16-bit sums of VPMADDUBSW have room for two products
+ * only, so VPMADDWD would have to widen them before each addition.
  */
 #include "kernels/avx2/integers/bytes.h"
 

@@ -129,7 +129,7 @@ static void round_weights(const struct panel *panel, const struct weights *weigh
 
 /* -------------------------------------------------------------------------------------- sums */
 
-/* Computes COLUMNS columns from column c on. */
+/* Adds the block of keys to COLUMNS columns of weighted V, from column c on. */
 static inline __attribute__((always_inline)) void v_tile(const struct panel *panel,
                                                          const struct weights *weights,
                                                          const struct rounded_weights *w, int64_t c,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weighted V of decode for V of any type and any number of rows. The type and the number of rows
- * are constants in weigh_rows, which the decode_v.c of an instruction set defines before it
- * includes this file.
+ * Weighted V of decode, for any number of rows and for V of each type that decode reads without a
+ * conversion beforehand. The type and the number of rows are constants in weigh_rows, which the
+ * decode_v.c of an instruction set defines before it includes this file.
  */
 #ifndef ATTNKIT_DECODE_WEIGH_BY_TYPE_H
 #define ATTNKIT_DECODE_WEIGH_BY_TYPE_H

@@ -4,7 +4,7 @@
 measures how far the logits are from the logits with an f32 cache, and the perplexity of a text of bytes. It checks that
 a sequence has the same bits on any number of threads and with any ubatch. In stock builds, llamafile's tiles compute
 several rows at once, and a row then has other bits than if it is computed alone. So the bits with a ubatch of 1 are
-compared in a build without llamafile.
+compared with the bits with larger ubatches in a build without llamafile.
 
     tests/interop/llamacpp/models.py [BUILD] [MODEL ...]     prints TAP
 
@@ -96,8 +96,8 @@ class Report:
 
 
 def compare_errors(model, report, ubatch):
-    """Compares errors with an f16 cache: the error of attnkit with the errors of stock llama.cpp with flash attention
-    (fa) off and on. Prints the perplexities, too."""
+    """Compares the error of attnkit, for an f16 cache, with the errors of stock llama.cpp with flash attention (fa) off
+    and on. Prints the perplexities, too."""
     reference = model.run(False, 0, "f32", 1, ubatch)
     runs = [model.run(*how, "f16", 1, ubatch) for how in ((False, 0), (False, 1), (True, 1))]
     off, on, ours = (error(logits, reference) for logits in runs)
@@ -110,9 +110,10 @@ def compare_errors(model, report, ubatch):
 
 
 def compare_q8_0(model, report, reference):
-    """Compares errors with a q8_0 cache. Stock llama.cpp supports a quantised V only with fa on. In a model with
-    experts, a q8_0 cache sends some tokens to other experts than an f32 cache does. Chance decides which tokens, and
-    their errors are 30 times as large as other errors. For these models only the median over the tokens is compared."""
+    """Compares the error of attnkit, for a q8_0 cache, with the error of stock llama.cpp. Stock llama.cpp supports a
+    quantised V only with fa on. In a model with experts, a q8_0 cache sends some tokens to other experts than an f32
+    cache does. Chance decides which tokens, and their errors are 30 times as large as other errors. For these models
+    only the median over the tokens is compared."""
     stock, own = (model.run(is_ours, 1, "q8_0") for is_ours in (False, True))
     on, ours = (error(logits, reference) for logits in (stock, own))
     median_on, median_ours = (median_error(logits, reference) for logits in (stock, own))
