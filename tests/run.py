@@ -6,10 +6,10 @@ this CPU lacks the instruction set.
     tests/run.py [--every-isa] [SUITE ...]
 
 tools/test calls this script after it has installed the packages that the tests need. Two suites run at a time, but
-their output appears in order. Each suite prints its wall seconds, which grow with the load of the other suite, and its
-processor seconds, which do not. At the end, tables show where each instruction set, each unit, and each instruction for
-bf16 and bytes ran. The last line is "N passed, N failed". With --every-isa and without a SUITE, an instruction set,
-unit or instruction that ran nowhere is a failure."""
+their output appears in order. The suite speed runs alone. Each suite prints its wall seconds, which grow with the load
+of the other suite, and its processor seconds, which do not. At the end, tables show where each instruction set, each
+unit, and each instruction for bf16 and bytes ran. The last line is "N passed, N failed". With --every-isa and without
+a SUITE, an instruction set, unit or instruction that ran nowhere is a failure."""
 
 import argparse
 import json
@@ -33,7 +33,7 @@ REPOSITORY = ROOT / "tests" / "repository"
 TILES = "avx512+amx"  # the unit that a program has to enable
 PAIRS = "avx512+bf16"  # the unit for pairs of bf16
 GOLDEN = ROOT / "tests" / "promises" / "golden.txt"
-NOT_AVAILABLE = 98  # exit status of an emulator that this system lacks
+NOT_AVAILABLE = 98  # exit status of a script in tests/emulators/ if this system lacks what the emulation needs
 NOTHING_TO_SEE = 77  # exit status of tools/static/loops.py if it has checked nothing
 AT_ONCE = 2  # suites at a time: one computes while the other links, or waits for a long test or for the emulator
 
@@ -145,8 +145,8 @@ def programs_of(folder, suite):
 
 
 def build(folder, *options, suite=None, **more):
-    """Compiles a build tree with these options. With `suite`, compiles only the programs that the tests of this suite
-    run."""
+    """Compiles a build tree. If the tree does not exist, sets it up with these options first. With `suite`, compiles
+    only the programs that the tests of this suite run."""
     if not (folder / "build.ninja").exists():
         if not must(f"{folder.name}: meson setup", [meson(), "setup", folder, ROOT, *options],
                     **more):
@@ -221,7 +221,8 @@ def onnx_cases(name, folder, *wrapper):
 
 
 def portable_state(name, wrapper, folder):
-    """Checks that each machine can continue from the other machine's state file, with the same result."""
+    """Checks that this machine and the emulated machine can each continue from the state file of the other machine,
+    with the same result."""
     example = Path("examples") / "example_portable_state"
     status, output = run([sys.executable, INTEROP / "portable.py", BUILD / example, wrapper,
                           folder / example], timeout=600)
@@ -315,7 +316,7 @@ def suite_avx512():
 
 
 def note_pairs(output, where):
-    """Records which units gave the bits of the reference with pairs of bf16."""
+    """Records which units multiplied pairs of bf16 and gave the bits of the reference."""
     if not re.search(r"^(not ok|Bail out)", output, re.MULTILINE):
         for name in re.findall(r"^# (\S+): prefill: \d+ cases, \d+ with pairs$", output, re.MULTILINE):
             ran_where.setdefault(name, where)
@@ -596,8 +597,8 @@ ALONE = ("speed",)  # speed measures times, which other suites would disturb
 
 
 def isas(state=r"(?:yes|no) +(?:yes|no)"):
-    """Returns the instruction sets that the library knows. With `state`, returns only the sets in this state: built or
-    not, able to run here or not."""
+    """Returns the instruction sets that the library knows and that match `state`. `state` is a pattern for two words
+    that `attnkit info` prints: yes or no for built, and yes or no for able to run here."""
     _, output = run([BUILD / "tools" / "attnkit", "info"])
     return re.findall(rf"^(\w+) +{state} ", output, re.MULTILINE)
 

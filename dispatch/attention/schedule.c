@@ -33,8 +33,8 @@ static bool has_heads_to_join(const struct attention *a, const struct kernels *k
            !a->extras.weights && a->batch * a->kv_heads > kernels->vector / 2;
 }
 
-/* Returns a number of rows that no item exceeds. If a head has fewer rows than a panel has lanes,
- * this is the number of lanes, so that a small call needs no division. */
+/* Returns an upper bound for the rows of an item. If a head has fewer rows than a panel has lanes,
+ * the bound is the number of lanes, so that a small call needs no division. */
 static int most_rows(const struct attention *a, const struct kernels *kernels, int64_t rows)
 {
     return rows < kernels->lanes ? kernels->lanes : attnkit_most_panel_rows(a, kernels);
@@ -182,10 +182,11 @@ static double total_cost(const struct attention *a, const struct schedule *s)
     return total;
 }
 
-/* Returns the thread that gets an item. Each thread has an equal part of the total cost. An item
- * belongs to the part in which half of its own cost is reached. `done` is the cost of the items
- * before this item. Every thread adds up the same numbers in the same order, so each item has
- * exactly one owner. */
+/* Returns the thread that gets an item. The total cost is divided into an equal part for each
+ * thread, and the costs of the items follow each other through these parts. The item belongs to the
+ * thread in whose part the middle of the item's cost lies. `done` is the cost of the items before
+ * this item. Every thread adds up the same numbers in the same order, so each item has exactly one
+ * owner. */
 static int64_t owner_of(const struct schedule *s, double done, double item_cost, double total)
 {
     if (total == 0) /* no item has rows */

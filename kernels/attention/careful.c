@@ -26,7 +26,7 @@ struct careful {
     float *k_t;         /* [head_dim][vector] */
     double *exact;      /* [value_dim]: o of the chunk, as it will be folded into the total */
     struct total total; /* total of the row */
-    struct state chunk; /* state of the row, laid out as in decode */
+    struct state chunk; /* state of the row in a chunk, laid out as in decode */
     const float *q;     /* the query row */
     float *k, *v;       /* scratch for rows not used in place: TILE_KEYS rows of K, one row of V */
     char *rest;         /* scratch for decode */
@@ -222,7 +222,7 @@ static void add_block(const struct careful *w, int64_t block, float *row_max, do
     }
 }
 
-/* Computes P / W for all columns of the chunk that begins at key `first`, in w->exact. */
+/* Sets w->exact to P / W of all columns of V, for the chunk that begins at key `first`. */
 static void take_mean(const struct careful *w, int64_t first)
 {
     float row_max = -INFINITY;
@@ -236,8 +236,8 @@ static void take_mean(const struct careful *w, int64_t first)
 
 /* --- The row ---------------------------------------------------------------------------------- */
 
-/* Sets w->exact to o of a chunk. Elements that have overflowed become P / W, times the sum of the
- * weights. With integers, or if the sum of the weights is NaN, these elements stay as they are. */
+/* Sets w->exact to o of a chunk. Elements that have overflowed become (P / W) times the sum of the
+ * weights in w->chunk. With integers, or if this sum is NaN, these elements stay as they are. */
 static void settle(const struct careful *w, int64_t first)
 {
     const double sum = (double)*w->chunk.row_sum;

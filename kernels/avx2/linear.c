@@ -139,8 +139,8 @@ product_tile(const struct product *p, const float *x, const float *const *column
         settle_tile(p, first, rows, out, outs);
 }
 
-/* Computes one register tile of `rows` rows from output `out` on. At the end of the outputs the
- * tile has only the outputs that remain. */
+/* Computes one register tile: `rows` rows from row `first` on, and WIDTH vectors of outputs from
+ * output `out` on. At the end of the outputs the tile has only the outputs that remain. */
 static inline __attribute__((always_inline)) void
 product_outs(const struct product *p, const float *x, const float *const *w, int first, int64_t out,
              struct requests *requests, const int rows)
@@ -156,7 +156,8 @@ product_outs(const struct product *p, const float *x, const float *const *w, int
         product_tile(p, x, w, first, out, outs, requests, rows, 1);
 }
 
-/* Computes a group of `group` rows in register tiles. The first row of the group is `first`. */
+/* Computes a group of `group` rows from row `first` on, in register tiles one below the other. All
+ * of these tiles begin at output `out`. */
 static void product_group(const struct product *p, const float *x, const float *const *w, int first,
                           int group, int64_t out, struct requests *requests)
 {

@@ -68,7 +68,7 @@ void attnkit_scalar_few_product(const struct few_product *p)
 
 /* ------------------------------------------------------------------------------- integers */
 
-/* The words of a block are the block as packed. */
+/* The words of a block are the bytes of the packed block, unchanged. */
 enum { TILE_BLOCK = TILE_KEYS * Q8_BLOCK_BYTES };
 
 /* A block of x, as struct integer_product describes it. */

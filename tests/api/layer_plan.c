@@ -4,8 +4,8 @@
  * have fewer batch entries, rows, keys and threads than planned. A plan may be copied to another
  * address. Several threads may run one plan at once. A refused run writes nothing, and its message
  * names the argument. Planning reads no tensor and no array. It reads the description of the packed
- * weights, but not the weights themselves. The tests run on every instruction set, or on the
- * instruction set that the first argument names.
+ * weights, but not the weights themselves. The tests run on every instruction set that can run
+ * here, or on the instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,7 +115,7 @@ static attnkit_rotation new_rotation(const float *cos, const float *sin, const v
 }
 
 /* Makes p->call, a call of the layer with `len` rows. The call is causal, except for the kind
- * OF_OTHER_KEYS. The kind CACHED has a cache of at most ROOM keys. */
+ * OF_OTHER_KEYS. The kind CACHED has a cache with room for ROOM keys. */
 static void make_call(struct pair *p, enum kind kind, int64_t batch, int64_t len)
 {
     attnkit_layer_args *const a = &p->call;

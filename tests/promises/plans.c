@@ -3,8 +3,8 @@
  * Planned attention: a run has the bits of a single call, for cases drawn at random (drawn.h). Some
  * runs have fewer entries, rows, keys or threads than planned, or use a copy of the plan. Several
  * threads also run one plan at the same time. Planning reads no tensor and no array, and a run
- * writes nothing to the plan. The tests run on every instruction set, or on the instruction set
- * that the first argument names.
+ * writes nothing to the plan. The tests run on every instruction set that can run here, or on the
+ * instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -167,8 +167,8 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Draws the cu_seqlens of `batch` sequences in `total` rows, if the call has any. `room` has space
- * for batch + 1 numbers. */
+/* If the call has the cu_seqlens `starts`, replaces them by drawn numbers, for `batch` sequences
+ * with `total` rows or keys in all. `room` has space for batch + 1 numbers. */
 static void draw_starts(attnkit_ints *starts, int64_t *room, int64_t batch, int64_t total,
                         uint64_t *random)
 {
@@ -226,14 +226,15 @@ static void shorten(const struct drawn *c, uint64_t *random, struct shorter *s)
     shorten_visibility(c, s);
 }
 
-/* The shorter call has the strides of the plan, but its segment ids lie without gaps. */
+/* The shorter call and the shorter run have the strides of the plan. Segment ids have no strides:
+ * they lie without gaps in the call, and as planned in the run. */
 static void check_shorter_runs_of_a_case(struct drawn *c, int number, const char *isa)
 {
     const struct plan plan = plan_call(&c->args, isa, c->threads);
     uint64_t random = (uint64_t)number;
-    /* Cases whose K and V lie between unmapped pages (tests/support/memory.h) are left out. Keys
-     * that no row of the whole call sees are unmapped, too, but rows of a shorter call may see
-     * these keys. */
+    /* Cases whose K and V lie between unmapped pages (tests/support/memory.h) are left out. In
+     * these cases the keys that no row of the whole call sees are unmapped, too, but rows of a
+     * shorter call may see these keys. */
     for (int i = 0; i < 3 && !c->slots; i++) {
         struct shorter s;
         struct brought brought;

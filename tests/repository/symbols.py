@@ -3,9 +3,9 @@
 """Checks the promises of the public headers to programs that are already compiled. The shared library exports exactly
 the functions that are declared with ATTNKIT_API, each with its version in dispatch/attnkit.map. It imports no function
 of SLEEF, because another library of the program may bring another version of SLEEF. Structs have no padding at their
-end, because a field of a later version would lie in the padding. No field has a width that depends on the compiler.
-Structs grow only at their end. Each struct with a size field is in the table of tests/api/versions.c. The program
-tests/api/header_c99.c names each type and function of the headers.
+end. A field of a later version could lie in the padding, and the size would then not tell the versions of the struct
+apart. No field has a width that depends on the compiler. Structs grow only at their end. Each struct with a size field
+is in the table of tests/api/versions.c. The program tests/api/header_c99.c names each type and function of the headers.
 
     tests/repository/symbols.py LIBRARY COMPILER...
 """

@@ -19,8 +19,8 @@ LINKED = ("ucrtbase", "ntdll", "kernel32", "winecrt0")
 # CMake links each program with these libraries.
 BY_CMAKE = ("kernel32", "user32", "gdi32", "winspool", "shell32", "ole32", "oleaut32", "uuid", "comdlg32", "advapi32")
 MICROSOFTS_OWN = {"ntdll.dll", "ucrtbase.dll", "KERNEL32.dll"}
-# The headers of Wine 8 do not declare these functions of C99. Its libraries lack two symbols: the symbol that clang-cl
-# puts into each object that computes with floats, and the function that Windows calls when it loads a DLL.
+# The headers of Wine 8 do not declare these functions of C99. The libraries of Wine lack two symbols: the symbol that
+# clang-cl puts into each object that computes with floats, and the function that Windows calls when it loads a DLL.
 DECLARED = "float fmaf(float, float, float);\ndouble fma(double, double, double);\n"
 DEFINED = "int _fltused = 0;\n" \
     "int __stdcall _DllMainCRTStartup(void *dll, unsigned reason, void *reserved)\n{\n    return 1;\n}\n"
@@ -59,7 +59,7 @@ def write_once(path, text):
 
 
 class Tools:
-    """The command `clang-cl` with the headers of Wine, and the words by which lld-link links with Wine's libraries."""
+    """The command `clang-cl` with the headers of Wine, and the arguments that make lld-link use Wine's libraries."""
 
     def __init__(self):
         need((CLANG_CL, "clang-tools"), ("lld-link", "lld"), ("llvm-lib", "llvm"), ("llvm-readobj", "llvm"))

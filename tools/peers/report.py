@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the table, for a terminal and as Markdown, with the notes that a reader needs to judge it."""
+"""Makes the table of tools/peers.py, for a terminal and as Markdown, with the notes that are needed to judge it."""
 
 import textwrap
 
@@ -138,13 +138,14 @@ def forms(results):
 
 
 def two_lines(cell):
-    """Splits a header into two lines, such as 'ONNX' and 'Runtime'."""
+    """Splits the title of a column into two lines, such as 'ONNX' and 'Runtime'."""
     first, _, second = cell.partition(" ")
     return (first, second) if second else ("", first)
 
 
 def aligned(table):
-    """Returns the lines of a table, with words aligned to the left and numbers aligned to the right."""
+    """Returns the lines of a table. The columns of workloads and of best peers are aligned to the left, all other
+    columns to the right."""
     header = [two_lines(cell) for cell in table[0]]
     table = [[upper for upper, _ in header], [lower for _, lower in header], *table[1:]]
     widths = [max(map(len, column)) for column in zip(*table)]
