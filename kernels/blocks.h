@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The layout of ggml's blocks with less than a byte for an element, for the blocks.c of every
- * instruction set. A block begins with a binary16 scale. Types with a minimum have a binary16
- * minimum next. Types with integers of 5 bits have 32 bits next: bit i is the fifth bit of element
- * i. The integers, without fifth bits, come last. Integers of 4 bits are in 16 bytes: the lower
- * halves of the bytes have the first 16 elements, the upper halves the last 16. Integers of 2 bits
- * and of 1 bit are in the order of the elements, from the lowest bits of a byte on.
+ * For the conversions of every instruction set (blocks.c and convert.c): the layout of ggml's
+ * blocks with less than a byte for an element, and rules for scales. A block begins with a binary16
+ * scale. Types with a minimum have a binary16 minimum next. Types with integers of 5 bits have 32
+ * bits next: bit i is the fifth bit of element i. The integers, without fifth bits, come last.
+ * Integers of 4 bits are in 16 bytes: the lower halves of the bytes have the first 16 elements, the
+ * upper halves the last 16. Integers of 2 bits and of 1 bit are in the order of the elements, from
+ * the lowest bits of a byte on.
  */
 #ifndef ATTNKIT_BLOCKS_H
 #define ATTNKIT_BLOCKS_H

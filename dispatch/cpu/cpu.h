@@ -29,7 +29,7 @@ enum {
 };
 
 struct cpu {
-    uint32_t has;    /* features the CPU reports */
+    uint32_t has;    /* features of the CPU */
     uint32_t usable; /* features whose registers the operating system saves */
 };
 

@@ -19,16 +19,16 @@ enum {
 struct ahead {
     const char *const *row, *const *end; /* rows not yet begun */
     const char *at, *row_end;            /* the rest of the current row */
-    bool apart;        /* the rows are of a 16-bit type, with gaps between them, and K and V are
-                        * larger than L2 */
+    bool apart;        /* the rows are of a 16-bit type and do not follow each other directly, and K
+                        * and V of a head are larger than L2 */
     int64_t bytes;     /* bytes of each row */
     int64_t due, pace; /* in 256ths of a cache line; due: to prefetch now; pace: added to `due` by
                         * each call */
 };
 
 /* Spreads the prefetches of the first `count` rows of `row` over `times` calls of prefetch_ahead.
- * `times` is not 0. `rows` has the type and the size of the rows. Rows without gaps between them
- * count as one row. */
+ * `times` is not 0. `rows` has the type and the size of the rows. Rows that follow each other
+ * directly in memory count as one row. */
 static inline struct ahead ask_for(const struct panel *panel, const struct key_rows *rows,
                                    const char *const *row, int count, int64_t times)
 {

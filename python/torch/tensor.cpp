@@ -2,7 +2,7 @@
 //
 // Reads and makes tensors by torch's functions. Ops of torch are slower. To read or make a tensor,
 // this file calls an op only if the tensor has to be copied, or if a new tensor has to be like a
-// tensor with gaps.
+// tensor that is not dense.
 #include "python/torch/tensor.h"
 
 #include <cstring>

@@ -199,7 +199,7 @@ class Masks(RunTest):
                 self.check(options, **self.meaning(mask, kind, dims))
 
     def test_fewer_bits(self):
-        """A mask of one byte of bits covers eight keys. It does not repeat for further keys."""
+        """A mask with one byte of bits for each row covers eight keys. It does not repeat for further keys."""
         mask = np.zeros((ROWS, KEYS), bool)
         mask[:, :8] = self.mask("attend", ROWS, 8)
         bits = np.packbits(mask, axis=-1, bitorder="little")[:, :1]
@@ -302,7 +302,7 @@ class Visible(RunTest):
             self.check(["--align", form])
 
     def test_summary(self):
-        """The number of operations in the summary counts only the keys that rows see by their positions and lengths."""
+        """The summary counts operations only for the keys that rows see by position, window and length."""
         flops = 2 * (DIM + DIM) * HEADS
         for options, visible, line in (
                 ((), np.ones((BATCH, 1, ROWS, KEYS)), None),

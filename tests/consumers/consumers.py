@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests that projects outside the tree can use attnkit by CMake, pkg-config, meson and plain lists of files. Each
-project compiles program.c, as C or as C++, and runs the program. All programs must print the same results. The projects
-see only the folders and build files of the library. In addition, CMake and meson must compile the same files and
-install the same files.
+project compiles program.c, as C or as C++, and this test runs the program. All programs must print the same results.
+The projects see only the folders and build files of the library. In addition, CMake and meson must compile the same
+files and install the same files.
 
     tests/consumers/consumers.py BUILD_FOLDER MESON
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the command attnkit compare as a user runs it. A side of a comparison is a build of attnkit, a small
-library, or a git revision of such a library. Many libraries have a fault. The libraries and their workers are
-compiled from compare/. One side takes several times as long as the other, or the sides take equally long.
+library, or a git revision of such a library. Many of the small libraries have a fault. These libraries and their
+workers are compiled from compare/. One side takes several times as long as the other, or the sides take equally long.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 
@@ -151,7 +151,7 @@ class Verdicts(CompareTest):
         self.assertIn("waits", point["note"])
 
     def test_a_side_that_waits_is_slower_if_its_calls_are_long(self):
-        """Without its waits, a single call already takes the least processor time of a timing."""
+        """Even without its waits, a single call takes as much processor time as a timing needs at least."""
         point = self.slower(self.library("WORK=60000", "SLEEP=2000"), self.library("WORK=60000"))
         self.assertIn("waits", point["note"])
 

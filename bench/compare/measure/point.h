@@ -22,7 +22,7 @@ enum outcome {
                    * refuses the call */
     ONLY_IN_HEAD,
     IN_NEITHER, /* neither side can make the call, or the machine has no memory for it */
-    CRASHED,    /* HEAD crashed or did not come back */
+    CRASHED,    /* a call of HEAD crashed, ended the process or did not come back */
 };
 
 struct point {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps in integers, by VPMADDWD of AVX-512 BW: bytes of the matrix and of x are widened to
- * 16 bits, and two products of an output are added at once. kernels/vectors/integers/product.h has
- * the loops.
+ * Linear maps in integers, by VPMADDWD of AVX-512 BW: bytes of the matrix are widened to 16 bits,
+ * the integers of x are stored in 16 bits, and two products of an output are added at once.
+ * kernels/vectors/integers/product.h has the loops.
  *
  * A register tile has 4 rows x 2 vectors. 8 integer sums, 8 sums of binary32, 2 vectors of words, a
  * broadcast and a product take 20 of 32 zmm. A step of 2 inputs takes 8 VPMADDWD, 8 additions and 6

@@ -23,7 +23,8 @@ class Case:
     bias       the numbers that are added to the scores
     rope       kind, dim and base of the rotation, or None
     positions  the position of row 0 of each sequence
-    cached     the number of keys of each sequence in cache_k and cache_v, [batch, kv_heads, room, dim]; or None
+    cached     the number of keys that the cache has for each sequence, or None without a cache
+    cache_k, cache_v    the cache, arrays [batch, kv_heads, room, dim]; or None
     out        PyTorch's result in float64
     weights_out, mean_out    the weights of each head and their mean, or None
     close      this case's own limit of the error E (layer_compare.py), for a cache of 16 bits; or None"""
