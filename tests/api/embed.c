@@ -367,7 +367,7 @@ static void bad_fields_are_refused(void **state)
         {"table.strides[2] (row) is 128, but table.layout lacks", SET(args.table.strides[2], 128),
          bad},
         {"out.strides[2] (row) is 4, but out.layout lacks", SET(args.out.strides[2], 4), bad},
-        {"table.layout is 0x2: table is not stored in tiles", SET(args.table.layout, 2),
+        {"table.layout is 0x2: table cannot be stored in tiles", SET(args.table.layout, 2),
          unsupported},
         {"out.layout is 0x4: bits 0x4 are not known", SET(args.out.layout, 4), unsupported},
         {"ids.type is 2: must be ATTNKIT_INT64 (0) or ATTNKIT_INT32 (1)", SET(args.ids.type, 2),
