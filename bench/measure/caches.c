@@ -24,8 +24,8 @@ static bool read_word(int cache, const char *file, char word[WORD])
     return ok;
 }
 
-/* Returns the size in bytes of the data cache or unified cache of a level, whether it is private or
- * shared. Returns 0 if there is no such cache. */
+/* Returns the size in bytes of the data cache or unified cache of a level. The cache may be
+ * private or shared. Returns 0 if there is no such cache. */
 static size_t cache_bytes(int level)
 {
     char type[WORD], text[WORD];

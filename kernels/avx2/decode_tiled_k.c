@@ -125,8 +125,8 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
             for (int i = 0; i < STEP; i++)
                 add_element(type, panel->q, d + i, tile, &scales, s, exact, vectors, rows);
         }
-        /* For TYPE_Q8_0 the compiler may unroll this loop. Otherwise gcc would spill more registers
-         * in the loop above. */
+        /* For TYPE_Q8_0, `unbounded` does not hide the end of this loop, so the compiler can unroll
+         * the loop. If the end were hidden, gcc would spill more registers in the loop above. */
         for (const int64_t rest = type == TYPE_Q8_0 ? end : unbounded(end); d < rest; d++)
             add_element(type, panel->q, d, tile, &scales, s, exact, vectors, rows);
     }

@@ -55,7 +55,8 @@ uint32_t attnkit_avx512_bf16_pair(const void *row, int64_t n, uint32_t *words)
     return magnitude_of(least);
 }
 
-/* Returns the words of two lines of a tile. A line has one input of all TILE_KEYS outputs. */
+/* Returns the words of two lines of a tile. A line has the elements of one input, one element for
+ * each of the TILE_KEYS outputs. */
 static inline __m512i pair_lines(__m512i lines)
 {
     static const uint16_t order[2 * TILE_KEYS] = {16, 0,  17, 1,  18, 2,  19, 3,  20, 4,  21,

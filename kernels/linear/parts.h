@@ -13,8 +13,9 @@ enum {
     PANEL = 3 * TILE_KEYS,     /* outputs, as wide as the widest register tile of many rows */
     FEW_PANEL = 4 * TILE_KEYS, /* outputs, as wide as the widest register tile of few rows */
     SUMS = FEW_PANEL,          /* floats of a row of outputs in scratch */
-    CUT = 512,                 /* inputs; a cut of a group of rows has 16 KiB, of a panel 96 KiB, of
-                                * a block 512 KiB */
+    CUT = 512,                 /* inputs of a cut. As binary32 they take 16 KiB in a group of rows
+                                * of x, 96 KiB in PANEL outputs of the matrix, and 512 KiB in a
+                                * block of rows of x */
     INPUTS_AT_ONCE = 64,       /* inputs converted at once, a multiple of Q8_BLOCK */
 };
 

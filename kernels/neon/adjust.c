@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns scores into t, which struct adjust of kernels.h defines. careful.c and weights.c of
- * kernels/attention call `adjust` for all scores that they compute. prefill.c and the decode tile,
- * which calls `adjust` for each of its rows, do so only if there is a softcap, if something is
- * added to scores, or if a bias of -inf hides keys from some rows.
+ * kernels/attention call `adjust` for all scores that they compute. prefill.c and the decode tile
+ * call `adjust` only if there is a softcap, if something is added to scores, or if a bias of -inf
+ * hides keys from some rows. The decode tile calls `adjust` once for each of its rows.
  *
  * A capped score takes a division and some 25 other operations, 12 of them multiplications or
  * multiply-adds. These operations depend on each other and take some 70 cycles. Four vectors side

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns scores into t, which struct adjust of kernels.h defines. careful.c and weights.c of
- * kernels/attention call `adjust` for all scores that they compute. prefill.c and the decode tile,
- * which calls `adjust` for each of its rows, do so only if there is a softcap, if something is
- * added to scores, or if a bias of -inf hides keys from some rows. The adjust.c of an instruction
- * set defines magnitude, with_sign_of, min_with_nan, power_of_two and unless_masked, and then
- * includes this file.
+ * kernels/attention call `adjust` for all scores that they compute. prefill.c and the decode tile
+ * call `adjust` only if there is a softcap, if something is added to scores, or if a bias of -inf
+ * hides keys from some rows. The decode tile calls `adjust` once for each of its rows. The
+ * adjust.c of an instruction set defines magnitude, with_sign_of, min_with_nan, power_of_two and
+ * unless_masked, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_ADJUST_H
 #define ATTNKIT_VECTORS_ADJUST_H

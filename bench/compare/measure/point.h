@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A point is a call of one shape, type and instruction set, and the speed of both sides. Points lie
- * in memory that the measuring process shares with the main process. The main process judges them.
+ * in memory that the measuring processes share with the main process. For each point, this memory
+ * has a struct for process FIRST and a struct for process SECOND (process.h). The main process
+ * judges the points.
  */
 #ifndef ATTNKIT_COMPARE_POINT_H
 #define ATTNKIT_COMPARE_POINT_H
@@ -16,8 +18,8 @@ enum { POINT_NAME = 192, POINT_NOTE = 576, MAX_PAIRS = 5000 };
 enum outcome {
     UNMEASURED,
     MEASURED,
-    DIFFERENT,    /* the results have different bits, or, if that is allowed, are not close; or a
-                   * side does not give the same result each time */
+    DIFFERENT,    /* the results have different bits (if different bits are allowed: the results are
+                   * not close), or a side does not give the same result each time */
     ONLY_IN_BASE, /* only BASE can make the call: the benches of HEAD have no such row, or HEAD
                    * refuses the call */
     ONLY_IN_HEAD,
@@ -27,7 +29,7 @@ enum outcome {
 
 struct point {
     char name[POINT_NAME];
-    bool wanted;  /* the process to which this struct belongs must measure the point */
+    bool wanted;  /* the process that fills this struct must measure the point */
     bool with_aa; /* BASE is also measured against itself */
     enum outcome outcome;
     char note[POINT_NOTE]; /* the reason why figures are missing, or a remark about them */

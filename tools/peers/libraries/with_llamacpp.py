@@ -2,8 +2,9 @@
 """llama.cpp, by the operators of ggml's shared libraries, which llama-cpp-python builds for this CPU. The graph is
 built beforehand, and a call only runs it. The forms (forms.py) are flash attention, and matrix products with a softmax
 in between. For the matrix products, llama.cpp's cache keeps V transposed. With V in q8_0, only flash attention is
-possible. Apart from the transposed V, token-major K and V are permuted views, as in llama.cpp's cache. q and the result
-are float32, as in llama.cpp's models. K and V have the workload's type. Causal attention is expressed by a mask."""
+possible. Token-major K and V are permuted views, as in llama.cpp's cache. The transposed V of the matrix products is a
+copy. q and the result are float32, as in llama.cpp's models. K and V have the workload's type. Causal attention is
+expressed by a mask."""
 
 import ctypes
 from ctypes import c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
