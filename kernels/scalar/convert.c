@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts rows between binary32 and 16-bit types, byte types and TYPE_Q8_0, in both directions, an
+ * Converts rows between binary32 and 16-bit types, TYPE_I8 and TYPE_Q8_0, in both directions, an
  * element at a time. Rows of TYPE_F8_E4M3 are converted only to binary32. Converts tiles of K to
  * binary32. The convert.c of every other folder must give the same bits. blocks.c has the other
  * types of blocks.

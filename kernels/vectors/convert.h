@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts rows between binary32 and 16-bit types, byte types and TYPE_Q8_0, in both directions.
+ * Converts rows between binary32 and 16-bit types, TYPE_I8 and TYPE_Q8_0, in both directions.
  * Rows of TYPE_F8_E4M3 are converted only to binary32. Converts tiles of K to binary32. The
  * convert.c of an instruction set defines scale_of, narrowed, store_elements, widen_e4m3,
  * widen_tile, float_from_f16 and f16_from_float, and then includes this file. The loops for types

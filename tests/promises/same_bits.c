@@ -117,7 +117,7 @@ static const char *check_parts(const struct setting *s, const struct result *who
     if (!part_agrees(s, whole, b, row, 1, runner.isa))
         return "a row by itself differs";
     if (!part_agrees(s, whole, b, first, count, runner.isa))
-        return "a chunk by itself differs";
+        return "several rows by themselves differ";
     return NULL;
 }
 

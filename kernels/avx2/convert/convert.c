@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversion of rows between binary32 and 16-bit types, byte types and TYPE_Q8_0, in both
+ * Conversion of rows between binary32 and 16-bit types, TYPE_I8 and TYPE_Q8_0, in both
  * directions, 8 elements at a time. Rows of TYPE_F8_E4M3 are converted only to binary32, 16
  * elements at a time. Loads and stores limit the speed, except in narrowing to bytes, which takes a
  * division for each element. Types with scales have functions of their own, so that the functions
