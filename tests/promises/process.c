@@ -415,13 +415,13 @@ static void copy_as_nobody(const char *copy)
     assert_int_equal(chmod(copy, S_ISUID | 0755), 0);
 }
 
-static int choice_made_by(const char *program)
+static int choice_made_by(const char *program, const char *option)
 {
     fflush(stdout);
     const pid_t child = fork();
     if (child == 0) {
         setenv("ATTNKIT_ISA", "nonsense", 1);
-        execl(program, program, "--choose", (char *)NULL);
+        execl(program, program, option, (char *)NULL);
         _exit(127);
     }
     return exit_status_of(child);
@@ -437,22 +437,29 @@ static void set_uid_programs_do_not_read_the_variable(void **state)
     assert_int_equal(chmod(folder, 0755), 0);
     snprintf(copy, sizeof copy, "%s/set-uid", folder);
     copy_as_nobody(copy);
-    const int with_set_uid = choice_made_by(copy), without = choice_made_by("/proc/self/exe");
+    const int with_set_uid = choice_made_by(copy, "--choose-as-nobody");
+    const int without = choice_made_by("/proc/self/exe", "--choose");
     unlink(copy);
     rmdir(folder);
     if (with_set_uid == 127 || without == 127)
-        skip(); /* the program cannot be started: the folder is mounted noexec, or this is an
-                   emulator */
+        skip(); /* the program cannot be started, or not as nobody: the folder is mounted noexec or
+                   nosuid, or this is an emulator */
     assert_int_equal(without, ATTNKIT_BAD_ISA);
     assert_int_equal(with_set_uid, ATTNKIT_OK);
 }
 
+static int choose(void)
+{
+    attnkit_isa_choice choice = {.size = sizeof choice};
+    return attnkit_isa_choose(NULL, &choice, NULL);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc == 2 && strcmp(argv[1], "--choose") == 0) {
-        attnkit_isa_choice choice = {.size = sizeof choice};
-        return attnkit_isa_choose(NULL, &choice, NULL);
-    }
+    if (argc == 2 && strcmp(argv[1], "--choose") == 0)
+        return choose();
+    if (argc == 2 && strcmp(argv[1], "--choose-as-nobody") == 0)
+        return geteuid() == NOBODY ? choose() : 127;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_makes_no_system_call),
         cmocka_unit_test(a_thread_that_waits_makes_no_system_call),
