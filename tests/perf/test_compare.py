@@ -367,6 +367,19 @@ class Refusals(CompareTest):
         self.assertEqual(done.returncode, SYSTEM)
         self.assertIn("cannot write no/folder.json", done.stderr)
 
+    def test_a_full_disk(self):
+        """While the command measures, its unfinished file becomes a link to a device that is always full."""
+        process = self.start(self.library(), self.library("SLEEP_ONCE=1000000"), *ONE, "--json", "r.json")
+        wait_for(lambda: list(self.folder.glob("r.json.*")))
+        unfinished, = self.folder.glob("r.json.*")
+        unfinished.unlink()
+        unfinished.symlink_to("/dev/full")
+        _, err = process.communicate(timeout=TIME_LIMIT)
+        self.assertEqual(process.returncode, SYSTEM)
+        self.assertRegex(err, r"cannot write r\.json.*: No space left on device")
+        self.nothing_is_left()
+        self.assertEqual(list(self.folder.glob("r.json*")), [])
+
 
 @unittest.skipUnless(shutil.which("git") and shutil.which("meson"), "needs git and meson")
 class Revisions(CompareTest):

@@ -109,5 +109,7 @@ bool results_write(const struct job *job, const char *name)
         fputs(i + 1 < job->shared->count ? ",\n" : "\n", file);
     }
     fputs("  ]\n}\n", file);
-    return !fclose(file) && output_end("]\n}\n");
+    if (fclose(file))
+        return complain("cannot write %s: %s", name, strerror(errno));
+    return output_end("]\n}\n");
 }
