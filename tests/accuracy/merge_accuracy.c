@@ -302,6 +302,7 @@ enum {
     ROWS = BATCH * Q_HEADS * Q_LEN,
     KV_ROWS = BATCH * KV_HEADS * KV_LEN,
     MOST_RANGES = 7,
+    NONE = -1,
 };
 
 static float q[ROWS * HEAD_DIM], k[KV_ROWS * HEAD_DIM], v[KV_ROWS * VALUE_DIM];
@@ -352,16 +353,20 @@ static void attend(const attnkit_attention_args *args)
     free(exec.workspace);
 }
 
-/* Draws the limits of the ranges of keys, in ascending order from 0 to KV_LEN. Limits may be equal:
- * the range between them is then empty. */
-static void draw_cuts(uint64_t *random, int64_t ranges, int64_t cuts[MOST_RANGES + 1])
+/* Draws the limits of the ranges of keys, in ascending order from 0 to KV_LEN. Range `empty`,
+ * unless it is NONE, has no keys. */
+static void draw_cuts(uint64_t *random, int64_t ranges, int64_t empty,
+                      int64_t cuts[MOST_RANGES + 1])
 {
     cuts[0] = 0;
     cuts[ranges] = KV_LEN;
     for (int64_t i = 1; i < ranges; i++) {
         const int64_t left = KV_LEN - cuts[i - 1];
-        cuts[i] = cuts[i - 1] + random_below(random, left / (random_below(random, 3) + 1) + 1);
+        const int64_t keys = random_below(random, left / (random_below(random, 3) + 1) + 1);
+        cuts[i] = cuts[i - 1] + (i - 1 == empty ? 0 : keys);
     }
+    if (empty == ranges - 1)
+        cuts[ranges - 1] = KV_LEN;
 }
 
 /* The oracle's results of a row, over all keys and over the keys of each range. */
@@ -371,15 +376,14 @@ struct oracle {
 };
 
 /* Returns the errors of a merged row divided by their bounds. The bounds include the errors of the
- * parts that are not absent. */
+ * parts. An absent part has an LSE of -infinity and no error. */
 static struct worst judge_against_oracle(const struct oracle *o, const struct row *row,
                                          const float *out, float lse)
 {
     real weights[MOST_RANGES], given_weights[MOST_RANGES], lses[MOST_RANGES], d = 0;
     for (int64_t i = 0; i < row->parts; i++) {
-        const bool absent = o->ranges[i].keys == 0;
-        lses[i] = absent ? -INFINITY : o->ranges[i].lse;
-        d = absent ? d : fmaxl(d, o->ranges[i].lse_bound);
+        lses[i] = o->ranges[i].lse;
+        d = fmaxl(d, o->ranges[i].lse_bound);
     }
     merged_lse(lses, row->parts, weights);
     const real given_lse = true_lse(row, given_weights);
@@ -437,11 +441,12 @@ static void expect_near_whole(const struct results *r, const struct oracle *o, i
     assert_true(fabs(r->whole_lse[row] - o->whole.lse) <= o->whole.lse_bound);
 }
 
-static struct worst judge_ranges(int64_t ranges, uint64_t seed)
+static struct worst judge_ranges(int64_t ranges, int64_t empty)
 {
     static struct results r;
     struct worst w = {0, 0};
-    draw_cuts(&seed, ranges, r.cuts);
+    uint64_t random = (uint64_t)ranges;
+    draw_cuts(&random, ranges, empty, r.cuts);
     const struct parts p = attend_ranges(&r, ranges);
     merge(&p, VALUE_DIM, r.out, r.lse);
     const attnkit_attention_args whole = range_args(0, KV_LEN, r.whole_out, r.whole_lse);
@@ -459,7 +464,8 @@ static struct worst judge_ranges(int64_t ranges, uint64_t seed)
 }
 
 /* With the smallest magnitude of q, no key has much of the weight. With the largest magnitude, one
- * key has nearly all the weight, and the LSE is large. */
+ * key has nearly all the weight, and the LSE is large. Of the ranges none is empty, and then the
+ * first, the middle or the last one. */
 static void ranges_of_keys_merge_to_attention_over_all(void **state)
 {
     (void)state;
@@ -469,8 +475,11 @@ static void ranges_of_keys_merge_to_attention_over_all(void **state)
     for (size_t m = 0; m < COUNT(magnitudes); m++) {
         struct worst w = {0, 0};
         fill(q, ROWS * HEAD_DIM, magnitudes[m], 1);
-        for (int64_t ranges = 2; ranges <= MOST_RANGES; ranges++)
-            w = worst_of(w, judge_ranges(ranges, (uint64_t)ranges));
+        for (int64_t ranges = 2; ranges <= MOST_RANGES; ranges++) {
+            const int64_t empty = (int64_t)m * (ranges - 1) / 2; /* first, middle or last */
+            w = worst_of(w, judge_ranges(ranges, NONE));
+            w = worst_of(w, judge_ranges(ranges, empty));
+        }
         printf("# q up to %-5g error / bound %.3f, of LSE %.3f\n", magnitudes[m], w.out, w.lse);
     }
 }
