@@ -289,9 +289,8 @@ static void fill_inputs(const struct setting *s, const struct test_case *c)
     struct attention a;
     if (has_no_output(&s->args) || attnkit_attention_problem(&s->args, &a, NULL) != ATTNKIT_OK)
         return;
-    const int64_t last_row = a.q_len * a.group - 1;
     for (int64_t b = 0; b < a.batch; b++) {
-        const int64_t seen = visible_end(&a, b, last_row);
+        const int64_t seen = visible_end(&a, b, a.q_len - 1);
         for (int64_t h = 0; h < s->args.q_heads; h++)
             fill_rows(Q, b, h, s->args.q_len, s, c);
         for (int64_t h = 0; h < a.kv_heads; h++) {

@@ -4,7 +4,8 @@
  * with one entry that makes one small mistake. With each mutant, a call of attention or of a linear
  * map must give other bits than the reference, or end in a signal. Each case of attention has three
  * layouts: each row before an unmapped page, each row after an unmapped page, and gaps between
- * rows. A mutant runs in a child process, because an access outside a row may end in a signal.
+ * rows. A mutant runs in a child process, because an access outside a row may end in a signal. K
+ * and V of keys that no row sees must be NaN, for else nothing would show that a kernel reads them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -325,6 +326,52 @@ static void every_mutant_is_caught(void **state)
     }
 }
 
+/* --- Keys that no row sees -------------------------------------------------------------------- */
+
+/* Returns the number of keys that the last row of a batch entry sees. */
+static int64_t keys_of_last_row(const struct setting *s, int64_t b)
+{
+    const attnkit_attention_args *const a = &s->args;
+    const int64_t keys = s->groups.visibility.kv_lens.data ? s->kv_lens[b] : a->kv_len;
+    if (!(a->flags & ATTNKIT_CAUSAL) || a->align == ATTNKIT_ALIGN_BOTTOM_RIGHT)
+        return keys;
+    const int64_t offset = a->align == ATTNKIT_ALIGN_OFFSETS ? s->q_offsets[b] : 0;
+    const int64_t end = offset + a->q_len;
+    return end < 0 ? 0 : end < keys ? end : keys;
+}
+
+/* Returns whether the rows of a batch entry from `first` on begin with NaN in all heads. */
+static bool rows_are_nan(const attnkit_tensor *t, const struct setting *s, int64_t b, int64_t first)
+{
+    for (int64_t h = 0; h < s->args.kv_heads; h++)
+        for (int64_t i = first; i < s->args.kv_len; i++) {
+            const char *const row =
+                (const char *)t->data + b * t->strides[0] + h * t->strides[1] + i * t->strides[2];
+            float x;
+            memcpy(&x, row, sizeof x);
+            if (!isnan(x))
+                return false;
+        }
+    return true;
+}
+
+static void keys_that_no_row_sees_are_nan(void **state)
+{
+    (void)state;
+    int64_t unseen = 0;
+    for (int i = 0; i < cases.count; i++) {
+        struct setting s;
+        setting_make(&s, &cases.list[i], PADDED);
+        for (int64_t b = 0; b < s.args.batch && s.args.q_len > 0; b++) {
+            const int64_t seen = keys_of_last_row(&s, b);
+            assert_true(rows_are_nan(&s.args.k, &s, b, seen));
+            assert_true(rows_are_nan(&s.args.v, &s, b, seen));
+            unseen += s.args.q_heads > s.args.kv_heads ? s.args.kv_len - seen : 0;
+        }
+    }
+    assert_true(unseen > 0);
+}
+
 int main(void)
 {
     struct isa_choice choice;
@@ -336,6 +383,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(good_table_is_not_caught),
         cmocka_unit_test(every_mutant_is_caught),
+        cmocka_unit_test(keys_that_no_row_sees_are_nan),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
