@@ -90,14 +90,15 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Returns whether K and V are rows that decode_together of struct kernels takes. Short rows of
- * TYPE_F32 gain nothing by it. */
+/* Returns whether K and V are rows that decode_together of struct kernels takes, and gain by it.
+ * Rows of TYPE_F32 with at most 64 elements gain nothing. With rows of more than 512 bytes, the
+ * rows of a turn and the rows that are prefetched meanwhile take too much of L2. */
 static bool suit_together(const struct attention *a)
 {
-    enum { SHORT = 64 }; /* elements */
     const struct cache *const k = &a->k, *const v = &a->v;
+    const int64_t bytes = bytes_of(k->type, k->dim), least = k->type == TYPE_F32 ? 4 * 64 + 1 : 1;
     return k->type == v->type && k->dim == v->dim && !k->tiled && !has_integers(a) &&
-           (is_half(k->type) || (k->type == TYPE_F32 && k->dim > SHORT));
+           (is_half(k->type) || k->type == TYPE_F32) && bytes >= least && bytes <= 512;
 }
 
 /* Returns the number of bytes of scratch for decode_together, and for its alignment. */
@@ -521,13 +522,14 @@ static struct key_range next_of(const struct walk *walks, int count, int i, int6
 }
 
 /* Returns whether one tile can compute whole blocks of all walks (decode_together of struct
- * kernels). If K and V are small, it would cost time. */
+ * kernels). If K and V of all walks may be in L2, it would cost time. */
 static bool can_go_together(const struct attention *a, const struct kernels *kernels,
                             const struct walk *walks, int count)
 {
+    enum { L2_BYTES = 1 << 21 };
     return kernels->decode_together && suit_together(a) && are_side_by_side(a, walks, count) &&
-           walks[0].far && walks[0].large && walks[0].rows <= TOGETHER_ROWS && !a->extras.any &&
-           !has_cells(a);
+           walks[0].far && walks[0].large && count * last_end(walks) * key_bytes(a) > L2_BYTES &&
+           walks[0].rows <= TOGETHER_ROWS && !a->extras.any && !has_cells(a);
 }
 
 /* Returns whether all rows of the walk see the whole block at key `first`. */

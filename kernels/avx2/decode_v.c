@@ -226,8 +226,8 @@ part_tile(const struct panel *panel, const struct weights *weights, int64_t firs
 }
 
 /* Does the work of part_tile for any number of rows. All types share this function, because it is
- * seldom called: value_dim is a multiple of VECTOR in almost all models. So there is no code of its
- * own for 2 rows, either: they are computed as 4. */
+ * seldom called: value_dim is a multiple of VECTOR in almost all models. To save code, 2 rows are
+ * computed as 4. */
 static __attribute__((noinline)) void weigh_part(const struct panel *panel,
                                                  const struct weights *weights, int64_t first)
 {

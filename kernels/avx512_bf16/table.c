@@ -17,8 +17,8 @@ static const struct pair_kernels pairs = {
 #endif
 };
 
-/* This table leaves out decode_together, because its gain was measured on Intel's CPUs only. AMD's
- * CPUs use this table. On them, `decode` is fast if the heads prefetch together. */
+/* decode_together is left out: it was measured only on Intel's CPUs, which do not choose this unit.
+ * AMD's CPUs choose it. */
 #undef KERNEL_TOGETHER
 #define KERNEL_PAIRS &pairs
 #define KERNEL_INTEGERS attnkit_avx512_vnni_integers
