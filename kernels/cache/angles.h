@@ -148,13 +148,13 @@ struct sin_cos {
     double sin, cos;
 };
 
-/* Returns sin and cos of an angle x, 0 <= x < 2^64, each with an error of at most 5 u. r, with |r|
- * <= pi / 4, has an error of 3.4 u: 2 u from quarter_turns, 1 u from its product with pi / 2, and
- * 0.4 u from the constant pi / 2. The relative error of r changes sin r by at most the same
- * relative amount, and cos r by at most r tan r <= 0.79 of this amount. In sin = r + r^3 (...) the
- * second term is at most 0.12 of the result, and its operations have an error of 5 u. In cos = 1 +
- * r^2 (...) the second term is at most 0.42 of the result, and its operations have an error of 3 u.
- * Each sum adds 1 u. */
+/* Returns sin and cos of an angle x, 0 <= x < 2^64, each with an error of at most 5 u. r is x minus
+ * the nearest multiple of pi / 2, so |r| <= pi / 4. r has an error of 3.4 u: 2 u from
+ * quarter_turns, 1 u from the product with pi / 2, and 0.4 u from the constant pi / 2. The relative
+ * error of r changes sin r by at most the same relative amount, and cos r by at most r tan r <=
+ * 0.79 of this amount. In sin = r + r^3 (...) the second term is at most 0.12 of the result, and
+ * its operations have an error of 5 u. In cos = 1 + r^2 (...) the second term is at most 0.42 of
+ * the result, and its operations have an error of 3 u. Each sum adds 1 u. */
 static inline struct sin_cos sin_cos_of(double x)
 {
     unsigned turns = 0;

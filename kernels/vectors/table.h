@@ -3,8 +3,8 @@
  * The table of a unit, or of an instruction set other than scalar. The table.c of the instruction
  * set or unit includes this file. The table has the shapes of the tiles, which are constants in the
  * header of the instruction set, and functions that entries.h declares. KERNEL_INTEGERS names the
- * tiles for integers, KERNEL_MATRIX_INTEGERS the tiles for integers of linear maps, KERNEL_GROUPED
- * the tiles for groups of products.
+ * tiles for attention in integers, KERNEL_MATRIX_INTEGERS the tiles for linear maps in integers,
+ * KERNEL_GROUPED the tiles for groups of products.
  */
 #ifndef ATTNKIT_TABLE_H
 #define ATTNKIT_TABLE_H

@@ -70,16 +70,17 @@ template <int count> struct values {
     PyObject *of[count] = {};
 };
 
-// Fills `values`, whose elements must be NULL. Raises TypeError for a name that is unknown, given
-// twice or missing.
+// Fills `values`, whose elements must be NULL. Raises TypeError for a name that is unknown or given
+// twice, for a required argument that is missing, and for too many arguments by position.
 void read_names(const name_list &list, PyObject *const *args, Py_ssize_t positional,
                 PyObject *names, PyObject **values);
 
-// Returns the value of a single number; `name` is for error messages.
+// Return the value of a single number. `name` is the name of the argument, for error messages.
 int64_t integer(PyObject *object, const char *name);
 double number(PyObject *object, const char *name);
+// Returns whether Python takes the object as true. NULL is false.
 bool truth(PyObject *object);
-// Returns whether the object is a text, and sets `text` to it.
+// Returns whether the object is a text. If it is, sets `text` to it.
 bool is_text(PyObject *object, std::string &text);
 
 } // namespace attnkit_python

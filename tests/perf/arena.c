@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory of the points of `attnkit compare`. Each side first sets up a point alone, and the
- * blocks of this set-up are recorded. Then both sides set up the point again for the measurement.
- * The tests check which blocks of the two sides get the same address.
+ * The memory of the points of `attnkit compare`. Each side first sets up a point alone, twice, and
+ * the blocks of both set-ups are recorded. Then both sides set up the point again for the
+ * measurement. The tests check which blocks of the two sides get the same address.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -23,7 +23,7 @@
 #include "tests/support/sample.h"
 
 enum {
-    INTERRUPTIONS = 60, /* calls of the signal handler for each shape and instruction set */
+    INTERRUPTIONS = 60, /* calls that the handler makes for each shape and instruction set */
     FORKS = 20,
     TASKS = 3,
 };

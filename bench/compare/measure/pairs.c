@@ -24,7 +24,7 @@
 enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWRITTEN = 0xa5 };
 
 static const double least_seconds = 150e-6; /* least time of BASE's calls */
-static const double narrow = 0.01;          /* an interval no wider than this is enough */
+static const double narrow = 0.01;          /* a ratio's interval no wider than this is enough */
 static const double close_enough = 1e-4; /* in units of the largest element, if bits may differ */
 
 /* The state of pairs_measure. Each set-up whose calls are timed begins inside the previous one. The
@@ -130,8 +130,8 @@ static void keep_result(void *self, const struct worker_call *call)
 }
 
 /* Returns whether both sides give the same result alone, or a close result if that is allowed. Each
- * side has memory that nothing else has written to. The call has /warm at the end of its name, so
- * there is one copy of each operand. */
+ * set-up begins in memory of zeros. The call has /warm at the end of its name, so there is one copy
+ * of each operand. */
 static bool compare_alone(void)
 {
     char point[POINT_NAME + 8];

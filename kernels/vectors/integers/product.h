@@ -3,11 +3,13 @@
  * Linear maps in integers: the entries of struct matrix_integer_kernels that several instruction
  * sets share. A file of an instruction set or unit defines the shapes of the register tiles and
  * the names in the list below, and then includes this header.
+ *   STEP             the number of inputs in a step
  *   input            the integer type of x in a block
  *   sums_v           the integer sums of VECTOR outputs, for ROWS_OF_SUMS rows
- *   words_v          STEP inputs of VECTOR outputs
- *   round_block      rounds Q8_BLOCK inputs, sets the number with which their sums begin, and
- *                    returns the scale. Writes STEP integers every ROWS_OF_SUMS * STEP places
+ *   words_v          the words of STEP inputs for VECTOR outputs
+ *   round_block      rounds Q8_BLOCK inputs, sets the number with which the sums over these inputs
+ *                    begin, and returns the scale. Writes STEP integers every ROWS_OF_SUMS * STEP
+ *                    places
  *   begin_sums       returns the sums before the first step of a block
  *   make_step        makes the words of a step from the bytes of a packed tile
  *   store_words      stores words as add_stored reads them
@@ -36,7 +38,8 @@
 enum {
     STEPS = Q8_BLOCK / STEP,
     /* Offsets and sizes in bytes. A block of x has the scales of ROW_GROUP rows, the numbers with
-     * which their sums begin, and the integers. A block of words has scales and then words. */
+     * which the sums of these rows begin, and the integers. A block of words has scales and then
+     * words. */
     X_BEGINNINGS = ROW_GROUP * sizeof(float),
     X_INTEGERS = 2 * X_BEGINNINGS,
     X_BLOCK = X_INTEGERS + ROW_GROUP * Q8_BLOCK * sizeof(input),
