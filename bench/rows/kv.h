@@ -12,7 +12,7 @@
 /* K or V: its place in a copy of K and V, and its strides. */
 struct kv_part {
     int64_t dim;
-    bool tiled;          /* a row of the tensor is a tile */
+    bool tiled;          /* K is stored in tiles; strides[2] leads from tile to tile */
     size_t rows, scales; /* offsets from the start of a copy, in bytes */
     int64_t strides[3], scale_strides[3];
 };

@@ -9,8 +9,8 @@
 #include "attnkit.h"
 #include "kernels/attention/attention.h"
 
-/* Checks args as attnkit_attention does, without an exec, and fills `a`. Does not check the indices
- * of cells and does not make their table: attnkit_bind_cells does both. */
+/* Checks args as attnkit_attention does, without an exec, and fills `a`. Does not check the key
+ * indices of cells, and does not make the table of cells: attnkit_bind_cells does both. */
 attnkit_status attnkit_attention_problem(const attnkit_attention_args *args, struct attention *a,
                                          char *message);
 

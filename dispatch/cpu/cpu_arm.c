@@ -11,7 +11,7 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
-/* Numbers of bits in AT_HWCAP and AT_HWCAP2. Older headers do not define these bits. */
+/* Positions of the bits in AT_HWCAP and AT_HWCAP2. Older headers do not define these bits. */
 enum { ASIMDDP = 20, I8MM2 = 13 };
 
 static uint32_t features(void)
@@ -41,7 +41,7 @@ static uint32_t features(void)
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 
-/* Numbers of features. Older headers do not define them. */
+/* The numbers by which Windows knows the features. Older headers do not define them. */
 enum { V82_DP = 43, V82_I8MM = 66 };
 
 static uint32_t features(void)

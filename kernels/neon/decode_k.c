@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode: t[r][key] = scale_log2 * (chain over d of q[r][d] * k[key][d]), for K of
- * any type, which is widened as it is loaded. decode.c calls decode_k. The type and the number of
- * rows are constants of the inlined functions.
+ * any type of struct key_rows. K is widened as it is loaded. decode.c calls decode_k. The type and
+ * the number of rows are constants of the inlined functions.
  *
  * Lanes are keys. K is transposed in registers, 4 keys x 4 d at a time, so that a score stays one
  * chain over d. A tile has 16 keys for 1 or 2 rows, and 8 keys for more rows. Registers: at most 8

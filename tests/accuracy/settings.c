@@ -42,20 +42,20 @@ static float v_plus_1000(float normal)
     return normal + 1000.0f;
 }
 
-/* One key has all the weight. */
+/* In row 0, one key has all the weight. */
 static double middle_1000(int64_t key, int64_t kv_len)
 {
     return key == kv_len / 2 ? 1000.0 : 0.0;
 }
 
-/* The first key has most of the weight, as in trained models. */
+/* In row 0, the first key has most of the weight, as in trained models. */
 static double first_12(int64_t key, int64_t kv_len)
 {
     (void)kv_len;
     return key == 0 ? 12.0 : 0.0;
 }
 
-/* The scores rise, so that most blocks have a new maximum. */
+/* The scores of row 0 rise, so that most blocks have a new maximum. */
 static double rising_30(int64_t key, int64_t kv_len)
 {
     return 30.0 * (double)key / (double)kv_len;

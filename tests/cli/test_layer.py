@@ -271,7 +271,7 @@ class Weights(LayerTest):
         self.refuse(r"has 40 layers: .*'layers\.00\.', .*'layers\.07\.' and 32 more$")
 
     def test_a_layer_is_counted_once(self):
-        """A name of another layer may lie between two names of a layer's matrix, for names are sorted."""
+        """Names are sorted. So a name of another layer may lie between two names of the same layer."""
         for names, listed in ((("in_proj_weight", "layers.0.q_proj.weight", "q_proj.weight"), "'', 'layers.0.'"),
                               (("q_proj.weight", "q_proj.x.q_proj.weight", "q_proj_weight"), "'', 'q_proj.x.'"),
                               (("a.in_proj_weight", "a.layers.0.q_proj.weight", "a.q_proj.weight", "a.q_proj_weight",

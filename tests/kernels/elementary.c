@@ -138,7 +138,8 @@ static size_t take(struct walk *w, float x[BATCH])
 
 /* --- Bits ------------------------------------------------------------------------------------ */
 
-/* Wrappers that give the inline functions of scalar.h an address. */
+/* our_exp2, our_log and our_tanh are wrappers, so that the inline functions of scalar.h have an
+ * address. */
 static float our_exp2(float x)
 {
     return scalar_exp2(x);
@@ -330,7 +331,7 @@ static void exp2_is_within_an_ulp(void **state)
     assert_true(worst <= 1.0);
 }
 
-/* A rescale multiplies by exp2 of an integer, so it is exact unless the factor is 0. */
+/* The factor of a rescale is exp2 of an integer: exactly a power of two, or 0. */
 static void exp2_of_an_integer_is_exact(void **state)
 {
     (void)state;

@@ -3,8 +3,8 @@
  * Finite values give a finite result, however large they are. Only calls with dropout, integers or
  * products of bf16 are exceptions. If sums of a row overflow binary32, the row is computed again,
  * with these sums in binary64. This holds for prefill (many rows), decode (few rows) and calls of
- * few keys. No other bit changes. The tests run on every instruction set, or on the instruction set
- * that the first argument names.
+ * few keys. Results whose sums do not overflow keep their bits. The tests run on every instruction
+ * set, or on the instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>

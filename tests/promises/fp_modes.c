@@ -223,8 +223,8 @@ enum {
 static char stored_q[sizeof q], stored_k[sizeof k], stored_v[sizeof v];
 static float k_scales[FLOATS], v_scales[FLOATS];
 
-/* Makes the call of make_args, but stores all rows in the types of `as`. Fills in the groups of
- * options that describe these types. */
+/* Makes the call of make_args, but with rows of STORED_DIM elements, in the types of `as`. For
+ * ATTNKIT_I8, sets the scales in `groups`. */
 static attnkit_attention_args make_stored(const struct storage *as, int q_len, struct result *r,
                                           struct groups *groups)
 {

@@ -132,7 +132,7 @@ class Views(unittest.TestCase):
         self.assertEqual([sys.getrefcount(x) for x in (q, k, out)], before)
 
     def test_options_in_any_strides(self):
-        """Options that are not dense are copied before they are read."""
+        """An option is copied before it is read if the elements of its rows are not adjacent."""
         rng = np.random.default_rng(5)
         seen, bias, numbers = rng.random((7, 66)) < 0.5, drawn(6, 7, 66), drawn(7, 8)
         lens, positions = np.array([5, 99, 7, 99]), np.array([[9, 3], [4, 5]], np.int32)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine's roofs as `attnkit bench` measures them: the speed of fused multiply-adds, and of reading memory. The
-roofs are measured on as many threads as the calls use."""
+roofs are measured on as many threads as the compared calls use."""
 
 import json
 import subprocess

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The entry softmax of struct grouped_kernels: turns the scores of a block into weights, divides
- * the weights of each row by the largest weight of the row in the block, and splits each quotient
- * into parts: one or two bf16. The grouped.c of an instruction set or unit defines ELEMENTS and
- * round_quad, or includes floats.h, which defines both. Then it includes this file, directly or by
- * tiles.h. exp2 and the rounding limit the speed.
+ * The entry softmax of struct grouped_kernels: turns the scores of a block into weights, multiplies
+ * the weights of each row by 1 / divisor, and splits each product into parts: one or two bf16. The
+ * divisor is the largest weight of the row in the block (see peak_of). The grouped.c of an
+ * instruction set or unit defines ELEMENTS and round_quad, or includes floats.h of this folder,
+ * which defines both. Then it includes this file, directly or by tiles.h. exp2 and the rounding
+ * limit the speed.
  *
- * The divisor must be known before the first weight is divided. So the weights are divided by the
- * weight of the largest score, which is almost always the largest weight. But exp2 rounds, so a
- * smaller score may get a weight that is larger by one unit in the last place. In this rare case
- * the parts are made again, with the largest weight as the divisor.
+ * The divisor must be known before the first product. So the divisor is at first the weight of the
+ * largest score, which is almost always the largest weight. But exp2 rounds, so a smaller score may
+ * get a weight that is larger by one unit in the last place. In this rare case the parts are made
+ * again, with the largest weight as the divisor.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_SOFTMAX_H
 #define ATTNKIT_VECTORS_GROUPED_SOFTMAX_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A causal, rotated layer over several sequences, with KV caches of any type and layout, for tests
- * of decoding.
+ * A causal, rotated layer over several sequences, with KV caches of every type that an append can
+ * write, for tests of decoding.
  */
 #ifndef ATTNKIT_TEST_LAYER_SEQUENCES_H
 #define ATTNKIT_TEST_LAYER_SEQUENCES_H
