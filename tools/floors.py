@@ -325,7 +325,8 @@ def check(options, floors, machines):
 
 
 def kept(name, machines):
-    """Returns the lowest result of the machines, lowered by a margin, or 0 if a machine has too few measurements."""
+    """Returns the lowest result of the machines for the row `name`, lowered by a margin, or 0 if a machine has fewer
+    than REPEATS undisturbed measurements of the row."""
     rows = [row for _, row in measured(machines, name)]
     if not rows or any(len(row.undisturbed) < REPEATS for row in rows):
         return 0.0

@@ -99,7 +99,8 @@ static void count_rows(const struct layer_run *run, enum own_tensor which, int64
     }
 }
 
-/* Binds the tensors first .. end - 1 that are present and adds them to the list. */
+/* Binds the layer's own tensors first .. end - 1, except those that were not planned, and adds them
+ * to `memory`. */
 static attnkit_status bind_own(const struct layer_run *run, int first, int end,
                                struct memory *memory, int *n, char *message)
 {
@@ -206,7 +207,7 @@ static void set_workspace_strides(struct layer_run *run)
     a->v.stride = token_major(room, l->kv_heads, l->value_dim);
 }
 
-/* Adds the caller's tensors of attention to the list: outputs if `written`, else inputs. */
+/* Adds the caller's tensors of attention to `memory`: outputs if `written`, else inputs. */
 static void list_theirs(const struct layer_run *run, const struct bound *bound, bool written,
                         struct memory *memory, int *n)
 {

@@ -195,7 +195,8 @@ static double growth_from(const struct errors *shorter, const struct errors *lon
 /* From 2^14 keys on, the error of each constant is compared with its own error at 512 keys. For
  * fewer keys than 2^14, only the largest error of all constants is compared with the largest error
  * at 512 keys. The reason is that some constants have nearly no error at 512 keys, but have an
- * error in a last chunk of fewer keys. */
+ * error in a last chunk of fewer keys. With few keys in all, this chunk can hold a large part
+ * of them. */
 static void error_of_a_constant_v_does_not_grow(void **state)
 {
     (void)state;

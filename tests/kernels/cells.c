@@ -49,7 +49,7 @@ static int case_step(void)
     return is_sampled_run() ? 4 : 1;
 }
 
-/* Returns whether a sampled run leaves out case n. A sampled run takes every third case. */
+/* Returns whether this run leaves out case n. A sampled run takes only every third case. */
 static bool is_left_out(int n)
 {
     return is_sampled_run() && n % 3 != 0;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The second pass of softmax over the scores t of a panel. The pass computes the weights of one
- * vector of lanes, some keys at a time, and updates the state. exp2 limits the speed of this pass.
- * The first pass, which takes the maximum, is in scale.h, or in the softmax.c of NEON.
+ * The second pass of softmax over the scores of a panel. The first pass has replaced each score s
+ * by t = s * scale_log2, and has taken the maximum (scale.h, or the softmax.c of NEON). The second
+ * pass computes the weights of one vector of lanes, some keys at a time, and updates the state.
+ * exp2 limits the speed of the second pass.
  */
 #ifndef ATTNKIT_VECTORS_SOFTMAX_LANES_H
 #define ATTNKIT_VECTORS_SOFTMAX_LANES_H
