@@ -128,8 +128,10 @@ struct layer_plan {
 };
 
 /* Intermediate results in the workspace. A pointer is NULL if the layer does not have this result.
- * q_raw and k_raw are q and k before rotation. `result` is the output of attention. If the layer
- * rotates, `result` takes the memory of q_raw. */
+ * q_raw and k_raw are q and k before rotation. q_raw is the same memory as q if the layer does not
+ * rotate. k_raw is the same memory as k unless the layer rotates new keys without a cache: a cache
+ * takes the rotated keys itself. `result` is the output of attention. If the layer rotates,
+ * `result` takes the memory of q_raw. */
 struct layer_buffers {
     float *q_raw, *q, *k_raw, *k, *v, *result, *weights;
     int64_t *kv_lens;        /* [batch] */
@@ -186,13 +188,13 @@ struct layer_run {
 attnkit_status attnkit_bind_layer(const struct layer_plan *plan, const struct layer_input *input,
                                   const attnkit_exec *exec, struct layer_run *run, char *message);
 
-/* Checks the values in the arrays and writes run->buffers.kv_lens. Only one thread may call the
- * function. */
+/* Checks the values in the arrays. If the layer has a cache, also writes run->buffers.kv_lens. Only
+ * one thread may call the function. */
 attnkit_status attnkit_check_layer_arrays(const struct layer_run *run, const attnkit_exec *exec,
                                           char *message);
 
-/* Makes the table of cells of `a`, a copy of the run's attention, in this thread's part of
- * run->scratch. */
+/* Makes a table of cells in this thread's part of run->scratch, and points `a` to the table. `a` is
+ * a copy of run->attention. */
 attnkit_status attnkit_bind_layer_cells(const struct layer_run *run, const attnkit_exec *exec,
                                         struct attention *a, char *message);
 

@@ -65,7 +65,7 @@ struct rows attnkit_pairs_of_k(const struct attention *a, const struct kernels *
                                float *wide, uint32_t *least);
 
 /* Returns the number of floats of struct wide for a row of K. Words of K may take fewer floats.
- * Without integers, panels of q have the same number of floats for each lane. */
+ * Without integers, a panel of q also has this number of floats for each lane. */
 static inline int64_t wide_dim(const struct attention *a)
 {
     return is_grouped(a) ? whole_quads(a->head_dim) : a->head_dim;
@@ -88,8 +88,8 @@ struct block attnkit_integer_block(const struct attention *a, const struct kerne
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);
 
-/* The keys first .. end - 1 of a head. Functions that take a block ignore the keys after the first
- * KEY_BLOCK keys of the range. The range is empty if first is end. */
+/* The keys first .. end - 1 of a head. A function that takes a range as a block ignores the keys
+ * after the first KEY_BLOCK keys of the range. The range is empty if first is end. */
 struct key_range {
     int64_t batch, kv_head, first, end;
 };

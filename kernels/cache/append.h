@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Appending rows to a KV cache: the arguments of one call after dispatch/ has checked them, and the
- * loop over its rows. Arrays may be missing; all other defaults are filled in. A row here is all
- * heads of one position of one batch entry. Rows are counted through the whole batch, lens[b] rows
- * for batch entry b.
+ * loop over its rows. Optional arrays may be missing. Every other option that the caller left out
+ * has its default. A row here is all heads of one position of one batch entry. Rows are counted
+ * through the whole batch, lens[b] rows for batch entry b.
  */
 #ifndef ATTNKIT_APPEND_H
 #define ATTNKIT_APPEND_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotation of pairs whose elements are `pairs` apart. A step rotates as many pairs as a vector has
- * lanes, with the first elements in one vector and the second elements in another. The rope.c of an
- * instruction set defines rotate_interleaved, which rotates pairs of neighbours, and then includes
- * this file.
+ * Rotation of pairs of elements. `pairs` is the number of rotated pairs of a row. The two elements
+ * of a pair are `pairs` elements apart. A step rotates as many pairs as a vector has lanes, with
+ * the first elements in one vector and the second elements in another. The rope.c of an instruction
+ * set defines rotate_interleaved, which rotates pairs of neighbours, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_ROPE_H
 #define ATTNKIT_VECTORS_ROPE_H

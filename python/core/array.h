@@ -102,8 +102,8 @@ fresh new_array(const int64_t *shape, int ndim, int32_t type);
 // Returns the bytes that all calls have copied so far. Tests check that views are not copied.
 int64_t copied_bytes();
 
-// Looks up the functions and types of NumPy that the module needs. Throws `raised` if NumPy is
-// missing.
+// Looks up the functions and types of NumPy that the module needs. Throws nanobind's python_error
+// if NumPy is missing.
 void find_numpy();
 
 } // namespace attnkit_python

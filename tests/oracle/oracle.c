@@ -525,8 +525,8 @@ static void widen_weight(struct key *key, real log_weight, real h)
     key->high = h < 1 ? key->weight * factor : expl(log_weight + h);
 }
 
-/* Returns the error that rounding a weight to bf16 makes, as an exponent: the weight is off by at
- * most the factor e^error. */
+/* Returns the error of a weight that is divided by L and rounded to one or two bf16, as an
+ * exponent: the weight is off by at most the factor e^error. Returns 0 without groups. */
 static real split_error(const struct row *r)
 {
     const real unit = r->parts == 1 ? 0x1p-8L : 0x1p-16L;

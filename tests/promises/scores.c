@@ -298,7 +298,7 @@ static void alibi_is_slope_times_key_minus_position(void **state)
 static void slope_times_distance_beyond_binary32_hides_no_key(void **state)
 {
     static const float slopes[] = {1e38f, 1e38f, 1e38f};
-    /* No key is after a row, because ALiBi would add +infinity to the score of such a key. */
+    /* No key is after a row: to the score of a key far after the row, ALiBi adds +infinity. */
     static const int64_t offset = KEYS - 1;
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], NULL);
@@ -427,8 +427,8 @@ static void bias_scales_multiply_the_bias_of_their_head(void **state)
 
 enum { MANY_KEYS = 530 }; /* more than a chunk */
 
-/* Makes a call of two groups of heads with random scores and a random bias. All heads share the
- * bias, and about half of its numbers are special. */
+/* Makes a call with random scores and a random bias. The call has two KV heads with two query heads
+ * each. All heads share the bias, and about half of its numbers are special. */
 static struct call *call_with_bias(int64_t rows, attnkit_type type, attnkit_weights_kind kind)
 {
     static const float specials[] = {-INFINITY, -INFINITY, 0.0f, -0.0f, -65504.0f, 1e-7f};
@@ -720,8 +720,8 @@ static bool is_in_full_call(const struct kind *kind)
     return false;
 }
 
-/* Makes a call with random scores, four kinds of masks, a softcap, slopes and sinks. The keys are
- * more than a chunk. */
+/* Makes a call with random scores, four kinds of masks, a softcap, slopes and sinks. The call has
+ * more keys than a chunk. */
 static struct call *new_full_call(int64_t rows, attnkit_weights_kind kind)
 {
     static const float slopes[] = {0.01f, -0.02f, 0.05f, 0.001f}, sinks[] = {1, -2, 0.5f, 3};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Functions for tests that list instruction sets or units. expect_isa ends a test program whose
- * user names an instruction set that cannot run here. enable_units enables the units of the library
- * that a program has to enable, so that these units can run in the tests. Most CPUs have none of
- * these units. name_without_units returns the name by which a call uses an instruction set without
- * its units.
+ * Functions for tests that run on several instruction sets, with or without units. expect_isa ends
+ * a test program whose user names an instruction set that cannot run here. Some units run only
+ * after a call of attnkit_enable. enable_units makes this call, so that the tests can use these
+ * units. Most CPUs have none of them. name_without_units returns the name by which a call uses an
+ * instruction set without its units.
  */
 #ifndef ATTNKIT_TEST_UNITS_H
 #define ATTNKIT_TEST_UNITS_H

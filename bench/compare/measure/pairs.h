@@ -19,7 +19,8 @@ struct effort {
 };
 
 /* Measures a point, and sets its outcome, its note and its figures. `random` is the state of the
- * generator for the order of the sides. */
+ * random generator, which decides the order of the sides and which copies of the libraries are
+ * timed, and which the estimates use. */
 void pairs_measure(const struct effort *effort, uint64_t *random, struct point *point);
 
 #endif

@@ -63,7 +63,8 @@ def decoder():
 
 
 def state(name, rows, beams):
-    """Adds new rows to a state of the model. Returns all rows, and the node that stores them."""
+    """Adds new rows to a state, a tensor that the model keeps between calls. Returns all rows, and the node that stores
+    them."""
     start = op.broadcast(op.constant(np.float32(0)), op.constant(np.array([1, HEADS, 0, DIM])))
     info = openvino.op.util.VariableInfo()
     info.variable_id, info.data_type = name, openvino.Type.f32

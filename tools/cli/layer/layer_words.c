@@ -56,7 +56,8 @@ static bool read_rope(const struct layer_options *options, struct layer *layer)
             complain("--rope-base is %s: must be at least 1", options->rope_base));
 }
 
-/* Reads --weight-type. Without this option, the weights keep the type of their file. */
+/* Reads --weight-type. Without this option, layer_weights.c later sets packed_type to the type that
+ * the weights have in their file. */
 static bool read_weight_type(const struct layer_options *options, struct layer *layer)
 {
     static const char *const types[] = {"f32", "f16", "bf16", "q8_0", NULL};
