@@ -111,7 +111,7 @@ static void pack(void *arg)
     memory->status = attnkit_pack(&args, &exec, NULL);
 }
 
-/* Returns the arguments of the call B1_H4_L1x32_D64, which is short. */
+/* Returns the arguments of the call B1_H4_L1x32_D64, which has little work. */
 static attnkit_attention_args attention_args(const struct memory *memory)
 {
     return (attnkit_attention_args){.size = sizeof(attnkit_attention_args),

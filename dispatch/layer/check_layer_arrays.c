@@ -31,7 +31,8 @@ static attnkit_status set_kv_lens(const struct layer_run *run, char *message)
 }
 
 /* Checks positions. Rows of q and new keys have the same positions, so one check serves both.
- * Without arrays all entries are alike, and only one entry is checked. */
+ * If the run has neither cu_seqlens_q nor positions, all batch entries are alike, and only one
+ * entry is checked. */
 static attnkit_status check_positions(const struct layer_run *run, char *message)
 {
     const struct ints starts = run->attention.q_starts;

@@ -31,8 +31,8 @@ attnkit_status attnkit_linear_plan_init(const attnkit_linear_args *args, int64_t
                                         const struct kernels *kernels, struct linear_plan *plan,
                                         char *message);
 
-/* Checks the inputs of a run, except its workspace, and fills `l`. The run must have at least one
- * row. */
+/* Checks the tensors of a run, but not its workspace, and fills `l` and `memory`. The run must have
+ * at least one row. */
 attnkit_status attnkit_linear_bind(const struct linear_plan *plan, const attnkit_linear_data *data,
                                    struct linear *l, struct memory memory[LINEAR_TENSORS],
                                    char *message);

@@ -244,7 +244,7 @@ static double bound_of(const struct row *r, struct truth t)
     }
 }
 
-/* Widens row `out` of w as it was packed. */
+/* Widens the integers and scales that packing makes of row `out` of w. */
 static void widen_w(const struct linear_call *c, int64_t out, float *w)
 {
     const int64_t n = c->args.in_dim;
@@ -465,8 +465,9 @@ static void results_are_those_of_the_header(void **state)
     put_block(w + Q8_BLOCK_BYTES, ONE, 127);
     for (int d = 0; d < 2 * Q8_BLOCK; d++)
         x[d] = 127.0f;
-    /* Each integer of x is 127, and the scale of x is 1. The sum of integers of the first group has
-     * the largest possible magnitude. The first group is multiplied alone, and with the second. */
+    /* Each integer of x is 127, and the scale of x is 1. The sum of the 32 products of the first
+     * group has the largest possible magnitude. One call has only the first group, the other call
+     * has both groups. */
     expect_sum(x, w, Q8_BLOCK, -127.0f * 128.0f * 32.0f);
     expect_sum(x, w, 2 * Q8_BLOCK, -127.0f * 32.0f);
     /* Ties go to the even integer: 126.5 becomes 126, and 0.5 becomes 0. */
@@ -493,7 +494,7 @@ static void results_are_those_of_the_header(void **state)
 
 /* --- The program ------------------------------------------------------------------------------ */
 
-/* Adds a name that runs here, if the user asked for this name or for all names. */
+/* Adds the name if it runs here, and if the user asked for this name or for all names. */
 static void add_name(const char *name, bool runs, const char *wanted)
 {
     if (runs && (!wanted || strcmp(wanted, name) == 0))

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The choice of the instruction set: the best that can run, or the set that is named. A process
- * that has made the automatic choice keeps it, and does not read ATTNKIT_ISA again. So the tests
- * make each automatic choice in a child process, a fork of the first process. The first process
- * must make no automatic choice, because its children would inherit the choice. The tests cannot
- * start processes by exec: exec limits a variable to 128 KiB, and emulators of other CPUs do not
- * follow exec into the new program.
+ * that has made the automatic choice keeps it, and reads ATTNKIT_ISA again only after
+ * attnkit_enable has enabled a unit. So the tests make each automatic choice in a child process, a
+ * fork of the first process. The first process must make no automatic choice, because its children
+ * would inherit the choice. The tests cannot start processes by exec: exec limits a variable to
+ * 128 KiB, and emulators of other CPUs do not follow exec into the new program.
  */
 #include <setjmp.h>
 #include <stdarg.h>

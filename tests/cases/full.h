@@ -11,9 +11,9 @@
 
 enum { FULL_KEYS = 150, FULL_DIM = 32, FULL_HEADS = 4, FULL_CALLS = 4 };
 
-/* Makes a call with most options. It has no states and no cells. K and V are bytes with scales in
- * pages, and K is in tiles. The query rows are packed: two sequences have `rows` rows together. The
- * keys are not packed. */
+/* Makes a call with most options. It has no states and no cells. K and V are bytes with scales and
+ * lie in pages, and K is in tiles. The query rows are packed: two sequences have `rows` rows
+ * together. The keys are not packed. */
 struct call *full_call_new(int64_t rows);
 
 /* Functions that make the four calls: full_call_new; packed keys with states; only q, k, v and out;

@@ -23,7 +23,7 @@ static int64_t position_of_row_0(const struct query *q, int64_t rows)
     }
 }
 
-/* Returns the number of rows of batch entry b by its cu_seqlens. */
+/* Returns the length of sequence b, the difference of two elements of cu_seqlens. */
 static int64_t length_of(attnkit_ints cu_seqlens, int64_t b)
 {
     return ints_at(cu_seqlens, b + 1) - ints_at(cu_seqlens, b);
@@ -238,7 +238,8 @@ struct integer_block query_v_block(const struct query *q, int64_t key, int64_t b
 
 /* --- Masks ------------------------------------------------------------------------------------ */
 
-/* Returns the row of a mask or bias for the query row, or NULL if it has no column for the key. */
+/* Returns the row of a mask or bias for the query row, or NULL if the mask or bias has no column
+ * for the key. */
 static const char *mask_line(const struct query *q, const attnkit_tensor *mask, int64_t columns,
                              int64_t line_bytes, int64_t key)
 {

@@ -42,8 +42,8 @@ class Row:
         return [m for m in self.measurements if is_undisturbed(m, self.threads)]
 
     def median(self, key):
-        """Returns the median of the undisturbed measurements, or of all measurements if none is undisturbed. Returns
-        None if there are no measurements."""
+        """Returns the median of the figure `key` of the undisturbed measurements, or of all measurements if none is
+        undisturbed. Returns None if none of these measurements has the figure."""
         values = [m[key] for m in self.undisturbed or self.measurements if key in m]
         return median(values) if values else None
 

@@ -37,7 +37,7 @@ class Block(NamedTuple):
 
 
 class Problem:
-    """The call of one rank. The constructor checks all that a rank can check by itself, then compares with the other
+    """The call of one rank. The constructor checks all that a rank can check by itself, then compares the calls of all
     ranks. It raises an error on every rank or on no rank."""
 
     def __init__(self, name: str, group: Group, arrays: Any, options: Dict[str, Any], more: Dict[str, Any]) -> None:
@@ -162,7 +162,8 @@ class Problem:
         return parts
 
     def _numbers(self, block: Block) -> Dict[str, Any]:
-        """Returns options with a number per batch entry: lengths in this rank's keys, positions in all keys, seeds."""
+        """Returns the options with a number for each batch entry, and causal. The lengths count only this rank's keys.
+        The positions count the keys of all ranks."""
         def of(x: Any) -> Any:
             return x[block.entries] if numpy.ndim(x) and self.cuts_batch else x
 

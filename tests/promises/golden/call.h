@@ -51,7 +51,7 @@ struct golden_attention {
     bool has_slopes, has_sinks, has_bias_scales;
     attnkit_weights_kind weights;
     bool integers; /* K and V are multiplied as integers */
-    int parts;     /* ATTNKIT_BF16_PRODUCTS with 1 or 2 bf16 for a weight, or 0 */
+    int parts;     /* number of bf16 for a weight with ATTNKIT_BF16_PRODUCTS: 1 or 2; else 0 */
 };
 
 enum { GOLDEN_PIECES = 24, GOLDEN_BATCH = 3 };
