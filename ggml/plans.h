@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plans of the latest shapes of ops. All layers of a model together have one or two shapes,
-// which stay the same for many tokens, because llama.cpp's cache grows by many keys at a time.
+// The last four plans that were made, each for a shape of an op and a number of threads. All layers
+// of a model together have one or two shapes, which stay the same for many tokens, because
+// llama.cpp's cache grows by many keys at a time.
 #ifndef ATTNKIT_GGML_PLANS_H
 #define ATTNKIT_GGML_PLANS_H
 

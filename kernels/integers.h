@@ -12,7 +12,7 @@
 
 #define MOST_INTEGER 32512.0f   /* the largest integer: 127 * 256 */
 #define MOST_BYTE 127.0f        /* the largest integer of 8 bits */
-#define LEAST_LARGEST 0x1p-100f /* if all numbers of a group are smaller, they become 0 */
+#define LEAST_LARGEST 0x1p-100f /* a group whose magnitudes are all smaller becomes zeros */
 
 enum {
     EVEN_OFFSET = 128, /* some tiles add this to bytes 0 and 2 of each 4 bytes of K or V. The
@@ -109,7 +109,8 @@ static inline float round_bytes(const float *x, int8_t *bytes)
     return s.scale;
 }
 
-/* Return the parts of a rounded row of n elements: see struct integer_kernels. */
+/* beginnings_of and integers_of return where the int32_t and the integers lie in a row of n
+ * elements that integer_kernels.round_row has rounded. */
 static inline const int32_t *beginnings_of(const float *row, int64_t n)
 {
     return (const int32_t *)(const void *)(row + n / Q8_BLOCK);

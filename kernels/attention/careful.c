@@ -2,9 +2,10 @@
  *
  * Recomputes a row whose result is not finite. If elements of a chunk's sums have overflowed, the
  * chunk is recomputed in binary64, by step 9 of ../README.md. With integers, sums that have
- * overflowed stay as they are. Rows are computed one at a time. Lanes are keys in scores and
- * columns in fold_row. prefill.c, decode.c and heads.c call this file. With integers or groups of
- * products, prefill.c does not call this file. Calls are rare, unless V has infinities or NaN.
+ * overflowed stay as they are. Rows are computed one at a time. The lanes of `scores` are keys, and
+ * the lanes of fold_row are columns. decode.c, heads.c and prefill.c call this file, but prefill.c
+ * does not call it with integers or groups of products. Calls are rare, unless V has infinities or
+ * NaN.
  */
 #include <math.h>
 #include <string.h>
@@ -236,8 +237,9 @@ static void take_mean(const struct careful *w, int64_t first)
 
 /* --- The row ---------------------------------------------------------------------------------- */
 
-/* Sets w->exact to o of a chunk. Elements that have overflowed become (P / W) times the sum of the
- * weights in w->chunk. With integers, or if this sum is NaN, these elements stay as they are. */
+/* Sets w->exact to o of a chunk. Elements that have overflowed become (P / W) times the chunk's sum
+ * of weights, *w->chunk.row_sum. With integers, or if this sum is NaN, these elements stay as they
+ * are. */
 static void settle(const struct careful *w, int64_t first)
 {
     const double sum = (double)*w->chunk.row_sum;

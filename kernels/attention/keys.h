@@ -14,8 +14,8 @@
 struct place {
     int64_t batch, group_head, head, position; /* group_head: the first head of the group;
                                                 * position: number of the row in its head, from 0 */
-    int64_t outer, row; /* indices in the tensors: batch entry and position; if packed, 0 and the
-                         * packed row */
+    int64_t outer, row; /* indices in the tensors: batch entry and position; if rows are packed, 0
+                         * and the index among all packed rows */
 };
 
 static inline struct place place_of_row(const struct attention *a, int64_t batch, int64_t kv_head,

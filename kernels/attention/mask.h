@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Visibility: the keys that a row sees, and the numbers that are added to their scores. The
- * position of a row selects two ranges of keys, counted from key 0. Masks, segment ids and empty
- * cells hide some of these keys. The hidden keys are found for one block of keys at a time.
+ * position of a row selects two ranges of keys. Masks, segment ids and empty cells hide some of
+ * these keys. The hidden keys are found for one block of keys at a time. Keys count from key 0,
+ * whose absolute index is first_key_of.
  */
 #ifndef ATTNKIT_MASK_H
 #define ATTNKIT_MASK_H
@@ -56,8 +57,9 @@ struct visible {
     int64_t keep, first, end;
 };
 
-/* Returns the end of the keys that the rows at a query position of a batch entry may see by
- * causality alone. q_offset + q_len does not overflow: dispatch/attention/ has checked this sum. */
+/* Returns the end of the keys that the rows at a position may see by causality alone. Here and
+ * below `position` is the number of the row in its head, as in struct place. q_offset + q_len does
+ * not overflow: dispatch/attention/ has checked this sum. */
 static inline int64_t causal_end(const struct attention *a, int64_t batch, int64_t position)
 {
     const int64_t keys = sequence_keys(a, batch);

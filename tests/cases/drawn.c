@@ -206,7 +206,7 @@ static void draw_order(int64_t cells, int64_t first, uint64_t *random, int64_t *
             index[cell] = -1;
 }
 
-/* Puts the keys into cells, and adds the index of the first key to the positions of the rows. The
+/* Puts the keys into cells, and adds the index of the first key to each of the q_offsets. The
  * function has random numbers of its own, so that all other parts of the call are drawn as without
  * cells. */
 static void draw_cells(struct drawn *c, int number)

@@ -69,8 +69,8 @@ def header_of(shape, descr="'<f4'", fortran="False"):
 
 
 def oracle(q, k, v, scale=None, offset=None):
-    """Returns (out, lse) in float64 for arrays [..., heads, rows, dim]. With an offset, the call is causal, and row 0
-    is at the position `offset`."""
+    """Returns (out, lse) in float64 for arrays [rows, dim] or [..., heads, rows, dim]. With an offset, the call is
+    causal, and row 0 is at the position `offset`."""
     q, k, v = (np.asarray(a, dtype=np.float64) for a in (q, k, v))
     if q.ndim > 2:
         group = q.shape[-3] // k.shape[-3]

@@ -4,13 +4,13 @@
  * from the number of its case (drawn.h). On each instruction set and with each unit, out and lse
  * must have the bits of the scalar reference, with one thread and with several. Some calls are
  * repeated in a different rounding mode of the caller, which must change no bit. Every third call
- * is also compared with the oracle if it has no cells: each element of the reference must be inside
- * the bound that tests/oracle/oracle.c derives, unless V is so large that a sum may overflow
- * (LARGEST_MEAN). Strange numbers are infinities, NaN and numbers that count as 0. Calls with
- * strange numbers are compared with the reference and with the oracle. Scores are also compared
- * with C functions that imitate the instructions for bf16 (tests/units/models.h). If a program has
- * to enable a unit, the library tries the unit's tiles before it uses the unit
- * (dispatch/cpu/probe_groups.c). The tests check that this trial finds a single wrong bit.
+ * is also compared with the oracle if it has no cells: each element of the reference's results must
+ * be inside the bound that tests/oracle/oracle.c derives, unless V is so large that a sum may
+ * overflow (LARGEST_MEAN). Strange numbers are infinities, NaN and numbers that count as 0. Calls
+ * with strange numbers are compared in the same two ways. Scores are also compared with C functions
+ * that imitate the instructions for bf16 (tests/units/models.h). If a program has to enable a unit,
+ * the library tries the unit's tiles before it uses the unit (dispatch/cpu/probe_groups.c). The
+ * tests check that this trial finds a single wrong bit.
  *
  *   grouped [--isa NAME [--every N]]
  *
@@ -454,7 +454,7 @@ static void weigh_column(const struct grouped_kernels *g, int lanes, int keys, b
         g->end();
 }
 
-/* Computes the softmax of the same scores in each lane. */
+/* Computes a struct weighed with the same scores in each lane. */
 static void weigh(const struct kernels *kernels, bool is_short, const float *scores, int keys,
                   struct weighed *of)
 {
@@ -473,8 +473,8 @@ static void weigh(const struct kernels *kernels, bool is_short, const float *sco
     weigh_column(kernels->grouped, lanes, keys, is_short, &to, of->o);
 }
 
-/* exp2 rounds, so a score may have a larger weight than the next larger score. This happens for
- * some 80,000 of a billion scores. */
+/* exp2 rounds several times, so it does not always grow with its argument: a score may have a
+ * larger weight than the next larger score. This happens for some 80,000 of a billion scores. */
 static void the_largest_weight_may_be_of_another_score_than_the_largest(void **state)
 {
     (void)state;
@@ -558,7 +558,8 @@ static void the_trial_finds_a_single_wrong_bit(void **state)
 
 /* --- The program ------------------------------------------------------------------------------ */
 
-/* Adds a name that runs here, if the user asked for this name or for all names. */
+/* Adds the name of an instruction set or unit to `names`, if it runs here and the user asked for
+ * this name or for all names. */
 static void add_name(const char *name, bool runs, const char *wanted)
 {
     if (runs && (!wanted || strcmp(wanted, name) == 0))

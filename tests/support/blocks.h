@@ -43,11 +43,11 @@ float block_element(const struct block_format *f, const char *block, int i);
 
 float e4m3_value(uint8_t byte);
 
-/* Stores a row of any type. A type that the library writes is stored by the library's scalar code.
- * For any other type, all numbers must be finite. The scale of a block or group then follows from
- * its number of largest magnitude or, in types with a minimum, from its smallest and its largest
- * number. Each element of x is stored as the nearest number that the type has with this scale and
- * minimum.
+/* Stores x as a row of any type. If the library writes the type, the library's scalar code stores
+ * the row. For any other type, all numbers of x must be finite. The scale of a block or group then
+ * follows from the number of largest magnitude in it or, in types with a minimum, from the smallest
+ * and the largest number in it. Each element of x is stored as the nearest number that the type has
+ * with this scale and minimum.
  */
 void store_row(enum type type, const float *x, int64_t n, int64_t group, void *row, float *scales);
 

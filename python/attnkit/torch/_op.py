@@ -72,7 +72,7 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor, value: 
         raise ValueError("attn_mask: must be None if is_causal is true")
     ndim = max(3, query.ndim, key.ndim, value.ndim)
     q, k, v = (tensor[(None,) * (ndim - tensor.ndim)] for tensor in (query, key, value))
-    own = 3 if enable_gqa else 2  # the last dimensions, which do not repeat
+    own = 3 if enable_gqa else 2  # how many of the last dimensions do not repeat
     leading = torch.broadcast_shapes(*(tensor.shape[:-own] for tensor in (q, k, v)))
     q, k, v = (tensor.expand(*leading, *tensor.shape[-own:]) for tensor in (q, k, v))
     rows = q.shape[:-1]

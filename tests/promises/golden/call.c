@@ -160,7 +160,7 @@ static void make_positions(struct golden_call *c)
     a->q_offsets.data = offsets;
 }
 
-/* Draws segment ids in runs of equal ids. Rows and keys have some ids in common. */
+/* Draws segment ids in runs of equal ids. Rows and keys have the same three possible ids. */
 static int32_t *make_segments(struct golden_call *c, int64_t count, enum golden_tensor tensor)
 {
     uint64_t random = golden_stream(&c->what, tensor);

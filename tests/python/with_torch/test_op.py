@@ -62,8 +62,8 @@ class SameBits(unittest.TestCase):
         self.assertTrue(torch.equal(half, whole.bfloat16()))
 
     def test_products_of_bf16(self):
-        """Compiled or not, the calls have the bits of attnkit.attention. The results without these options, with
-        bf16_products, and with both options differ from each other."""
+        """Calls with bf16_products, and with both bf16_products and short_weights, have the bits of attnkit.attention,
+        compiled or not. These two results differ from each other and from the result without these options."""
         q, k, v = (drawn(i, 2, heads, rows, 64, dtype=torch.bfloat16) for i, heads, rows in
                    ((1, 4, 50), (2, 2, 300), (3, 2, 300)))
         results = [attention(q, k, v, causal="bottom-right")]
@@ -114,8 +114,8 @@ class SameBits(unittest.TestCase):
             self.assertTrue(torch.equal(lse, torch.full((batch, 4, q_len), -torch.inf)))
 
     def test_the_signature_of_torch(self):
-        """Also makes calls that do not reach attnkit through activate(): with a value_dim other than head_dim, and with
-        fewer or more than 4 dimensions."""
+        """Some of the calls are of kinds that activate() leaves to PyTorch: with a value_dim other than head_dim, or
+        with fewer or more than 4 dimensions."""
         ours = attnkit.torch.scaled_dot_product_attention
         q, k, v = drawn_qkv()
         seen = drawn(4, 5, 7) < 0.6

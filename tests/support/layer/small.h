@@ -15,8 +15,8 @@ enum {
     HEAD_DIM = 8,
     Q_LEN = 3,
     CAPACITY = 16,
-    ROOM = 8192,    /* floats of each tensor */
-    MARGIN = 512,   /* how many of the ROOM floats lie before a tensor's first element; 0 in w, b */
+    ROOM = 8192,    /* elements of each array of a tensor */
+    MARGIN = 512,   /* floats before the first element in x, key, out, lse, mean, k and v */
     PACKED = 32768, /* bytes */
     PATTERN = 0xa5,
     SMALL_WORKSPACE = 1 << 20, /* bytes; more than any of these calls needs */
