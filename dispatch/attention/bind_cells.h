@@ -10,8 +10,8 @@
 #include "kernels/attention/cells.h"
 
 /* Checks the key indices of all batch entries, and makes the table of cells of `a` in `memory`.
- * `memory` has attnkit_cell_bytes(a) bytes and is aligned to a cache line. `a` must have cells. The
- * call costs some cycles for each cell of each entry. */
+ * `memory` has attnkit_cell_bytes(a) bytes and is aligned to a cache line. `a` must have cells.
+ * This function takes some cycles for each cell of each entry. */
 attnkit_status attnkit_bind_cells(struct attention *a, const struct kernels *kernels, char *memory,
                                   char *message);
 

@@ -29,8 +29,8 @@ struct tensor {
     int64_t span;      /* bytes from the first row to the end of the last row; 0: no rows */
 };
 
-/* Turns a tensor of rows into a tensor of tiles. The last tile may have fewer rows than a whole
- * tile. */
+/* Turns a tensor of rows into a tensor of tiles. The last tile is as large as the other tiles, even
+ * if fewer rows are left for it. */
 void attnkit_lay_in_tiles(struct tensor *t);
 
 /* Checks that `layout` has no bits but the bits in `known`. */

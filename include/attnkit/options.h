@@ -192,8 +192,8 @@ typedef struct attnkit_score_mods {
     /* bias, optional: a number that is added to each score. ATTNKIT_F32, F16 or BF16, with the
      * shape of a mask and the same rules for columns and strides. -infinity masks the key.
      * +infinity and NaN make the row NaN. A score beyond 2.35e38 also makes the row NaN, because
-     * score * log2 e overflows binary32. A bias below -2^126 counts as -2^126. If all keys that a
-     * row sees have a bias below -2^126, the result of the row is the mean of their v.
+     * score * log2 e overflows binary32. A finite bias below -2^126 counts as -2^126. If all keys
+     * that a row sees have a bias below -2^126, the result of the row is the mean of their v.
      * Cost: as for a mask. bias_scales, below, has a factor of the bias for each head. */
     attnkit_tensor bias;
     int64_t bias_columns; /* at most kv_len; 0: kv_len */
@@ -217,10 +217,10 @@ typedef struct attnkit_score_mods {
     /* Factors of the bias, [q_heads], or NULL: head h adds bias_scales[h] * bias. Needs a bias. The
      * release 0.1.0 does not have this field. If the numbers of the bias are distances, the same
      * for all heads, the factors are slopes as in ALiBi. A bias of -infinity masks the key whatever
-     * the factor is, even 0 or NaN. Any other product has the effect of a bias with the value of
-     * the product: NaN and +infinity make the row NaN, and a product below -2^126 counts as -2^126.
-     * A factor beyond 2.35e38 in magnitude counts as infinite. Factors of 1 give the same bits as
-     * NULL.
+     * the factor is, even 0 or NaN. For any other bias, the product counts like a bias, but it
+     * never masks the key: NaN and +infinity make the row NaN, and a product below -2^126, even
+     * -infinity, counts as -2^126. A factor beyond 2.35e38 in magnitude counts as infinite. Factors
+     * of 1 give the same bits as NULL.
      * Cost: as for a bias whose numbers differ between heads. */
     const float *bias_scales;
 } attnkit_score_mods;

@@ -116,7 +116,8 @@ static struct key_set look(struct weighing *w, int64_t block)
     return any;
 }
 
-/* Returns the struct adjust that turns scores into the kind of weights that the call asks for. */
+/* Returns the struct adjust that turns scores into t for WEIGHTS_SOFTMAX, and into the result for
+ * the other kinds of weights. */
 static struct adjust adjust_of(const struct extras *x)
 {
     if (x->weights_kind == WEIGHTS_SOFTMAX)
@@ -204,7 +205,8 @@ static void write_row(const struct weighing *w, int lane, int64_t block, struct 
         memcpy(row, last, (size_t)columns * sizeof *row);
 }
 
-/* Sets all columns to the result of no_value, because not all cells have a key. */
+/* Sets all columns to the result of no_value. Afterwards write_cells writes only the columns of
+ * cells whose keys get a value. */
 static void clear_rows(const struct weighing *w)
 {
     const float none = no_value(&w->a->extras);

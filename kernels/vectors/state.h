@@ -123,9 +123,9 @@ static inline struct divisor wide_divisor(struct wide row_sum)
     return (struct divisor){l, {inverse_of_each(l.low), inverse_of_each(l.high)}};
 }
 
-/* Returns o / l, correctly rounded by a theorem of Markstein. `inverse` is the rounded 1 / l. Two
- * steps correct o * inverse, each by the remainder o - quotient * l. The result is NaN where o or
- * the quotient is infinite. */
+/* Returns o / l, correctly rounded by a theorem of Markstein. `inverse` is the rounded 1 / l, or
+ * NaN (see inverse_of). Two steps correct o * inverse, each by the remainder o - quotient * l. The
+ * result is NaN where `inverse` is NaN, or where o or the quotient is infinite. */
 static inline doubles wide_quotient(doubles o, doubles l, doubles inverse)
 {
     const doubles rough = o * inverse;
@@ -189,7 +189,8 @@ static inline __attribute__((always_inline)) floats finish_tile(const enum numbe
     return spoilt;
 }
 
-/* Finishes all columns of a part. Returns a bit for each lane, as finish does. */
+/* Finishes all columns of a part. Returns a bit for each lane: 1 if the row of this lane has a
+ * value that is NaN or infinite. */
 static inline __attribute__((always_inline)) uint64_t
 finish_part(const enum numbers numbers, const struct part *p, int64_t value_dim)
 {

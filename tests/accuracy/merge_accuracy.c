@@ -18,8 +18,9 @@
  *
  * Roundings. out_i l^_i and its product with a power of 2 are exact in binary64. In binary64, each
  * of n folds has one rounding in l and one in o, and the quotient has one. The rounding of the
- * result to binary32 adds u. The sum of these errors is (5.76 + (2 n + 1) 2^-29) u A. The factor 6
- * of the bound also covers products of errors for n <= 1000.
+ * result to binary32 adds u. Together with the change by the weights, this is at most
+ * (5.76 + (2 n + 1) 2^-29) u A. The factor 6 of the bound also covers products of errors for
+ * n <= 1000.
  *
  * Losses. The factor of a part is 0 if M exceeds M_i by at least 101. l_i <= 1, and the part with
  * the largest M_i has l_i >= 1/2. So a weight loses at most 2^-100 of the sum, and all losses
@@ -30,8 +31,8 @@
  * Logarithm. l^ is off by 2.38 u, by (n - 1) 2^-53, and by u from the rounding to binary32. log l
  * is off by 1 ulp, which is 2 u max(0.7, ln n). Two fused multiply-adds add M ln 2. The inner
  * multiply-add rounds a number below max(0.7, ln n) + 2^-24 |M|. The outer multiply-add rounds the
- * result, by at most u |lse|. LN2_HI + LN2_LO is off by 2^-50 |M|, and |M| < 2^24. The sum of these
- * errors is less than u |lse| + (3 ln n + 7) u.
+ * result, by at most u |lse|. M (LN2_HI + LN2_LO) is off by 2^-49 |M|, and |M| < 2^24. The sum of
+ * these errors is less than u |lse| + (3 ln n + 7) u.
  *
  * Errors of the parts. If no lse_i is off by more than d, each exp(lse_i) and their sum are off by
  * a factor in [e^-d, e^d]. Then w_i is off by a factor in [e^-2d, e^2d], and the result is off by
@@ -464,8 +465,9 @@ static struct worst judge_ranges(int64_t ranges, int64_t empty)
 }
 
 /* With the smallest magnitude of q, no key has much of the weight. With the largest magnitude, one
- * key has nearly all the weight, and the LSE is large. Of the ranges none is empty, and then the
- * first, the middle or the last one. */
+ * key has nearly all the weight, and the LSE is large. Each number of ranges is tested twice: with
+ * random ranges, and with one range that is surely empty. This is the first range with the smallest
+ * magnitude of q, the middle range with the next, and the last range with the largest. */
 static void ranges_of_keys_merge_to_attention_over_all(void **state)
 {
     (void)state;

@@ -19,9 +19,9 @@ static inline __m256i dot(__m256i sum, __m256i x, __m256i w, const int part)
     return sum;
 }
 
-/* A tile of scores is never higher than a tile of columns of the same width, because it also adds
- * its sums to scores on the stack, after each Q8_BLOCK elements of q and K. A tile of columns has
- * only sums. */
+/* A tile of scores is never higher than a tile of columns of the same width, because it has as many
+ * scores as sums. The scores lie on the stack, and the sums are added to them after each Q8_BLOCK
+ * elements of q and K. A tile of columns has only sums. */
 static inline int score_height(int vectors)
 {
     return vectors == 3 ? 3 : 4;

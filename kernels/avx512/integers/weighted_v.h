@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weighted V of decode with integers: o[r][c] = fma(o[r][c], rescale[r], scale of n[r] * sum over
- * keys of n[r][key] * v[key][c]). n[r] are 16-bit integers: for each block of columns, rounding.h
- * rounds the products of the weights of row r and the scales of V. A file defines the function dot
- * (see pairs.h), then includes this header, and calls weigh_integers.
+ * Weighted V of decode with integers: o[r][c] = fma(o[r][c], rescale[r], scale[r] * (sum over keys
+ * of n[r][key] * v[key][c])). n[r] are 16-bit integers, and scale[r] is their scale: for each block
+ * of columns, rounding.h rounds the products of the weights of row r and the scales of V. A file
+ * defines the function dot (see pairs.h), then includes this header, and calls weigh_integers.
  *
  * A tile is two blocks of columns of V, that is 64 columns. Four keys at a time are interleaved
  * byte by byte. For a block, interleaving takes 4 loads or inserts and 4 shuffles. Then 4 other
@@ -46,8 +46,8 @@ static inline __attribute__((always_inline)) void interleave_keys(const char *co
     u[1] = _mm512_permutexvar_epi16(order, _mm512_unpackhi_epi8(keys_02, keys_13));
 }
 
-/* Adds the products of four keys and a block of columns. n[r] has the integers of row r for these
- * keys. */
+/* Adds the products of four keys and a block of columns to the sums of each row, from vector
+ * `first` on. n[r] has the integers of row r for these keys. */
 static inline __attribute__((always_inline)) void add_four_keys(const int16_t *const n[PANEL_ROWS],
                                                                 const __m512i u[HALF],
                                                                 __m512i sum[][SUMS],
