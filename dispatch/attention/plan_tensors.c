@@ -300,7 +300,7 @@ static attnkit_status plan_block_table(struct attention_plan *plan, char *messag
     return attnkit_plan_tensor(t, &rows, message);
 }
 
-/* Plans key_index: for each batch entry the indices of its cells. */
+/* Plans key_index: for each cell of each batch entry the index of its key. */
 static attnkit_status plan_key_index(struct attention_plan *plan, char *message)
 {
     const struct attention *const a = &plan->a;

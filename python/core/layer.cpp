@@ -73,7 +73,7 @@ attnkit_tensor rows_tensor(const array &a)
     return tensor;
 }
 
-// Reads [batch][rows][elements]; a row must have as many elements as a row of the packed matrix.
+// Reads [batch][rows][n]. n must be `elements`, the number of inputs of the packed matrix.
 void read_rows(array &a, PyObject *object, const char *name, PyObject *elements)
 {
     a.read(object, name);

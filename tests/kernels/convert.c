@@ -309,8 +309,8 @@ static int model_byte(float x, float scale)
     return (int)fmax(-127.0, fmin(nearbyint((double)quotient), 127.0));
 }
 
-/* Checks the bytes of a group after narrowing with this scale, and the numbers to which the bytes
- * widen. */
+/* Checks the bytes to which a group is narrowed with this scale, and the numbers to which the bytes
+ * are widened. */
 static void expect_group(const float *x, int64_t n, float scale, const int8_t *bytes,
                          const float *again)
 {

@@ -46,7 +46,8 @@ static struct {
 
 /* --- A case ----------------------------------------------------------------------------------- */
 
-/* The tensors of a case. Each has its own memory. K is stored twice, in rows and in tiles. */
+/* The tensors of K, V and their scales. Each has its own memory. K is stored twice, in rows and in
+ * tiles. */
 enum tensor_index { K_ROWS, K_ROW_SCALES, K_TILES, K_TILE_SCALES, V, V_SCALES, TENSORS };
 
 enum spacing { DENSE_WITHOUT_STRIDES, GAPS, HEADS_INSIDE, SPACINGS };

@@ -417,8 +417,8 @@ static void a_stride_of_0_over_the_group_has_the_bits_of_repeated_heads(void **s
     repeated.v.data = all_v;
     repeated.out.data = out[1];
     attend(repeated);
-    /* The call has a batch entry for each KV head, and a head for each query head of this KV
-     * head. */
+    /* The third call has a batch entry for each KV head, and a head for each query head of this
+     * KV head. */
     const attnkit_tensor rows = {.strides = {GROUP * L * D * 4, L * D * 4, D * 4},
                                  .layout = ATTNKIT_STRIDED};
     const attnkit_tensor keys = {.strides = {L * D * 4, 0, D * 4}, .layout = ATTNKIT_STRIDED};

@@ -205,7 +205,8 @@ static bool forbid_system_calls(void)
            prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-/* Runs a layer with projections, RoPE, options of attention, and results of all kinds. */
+/* Runs a layer. Layer 1 of layer_call_draw is causal, has a mask, a bias and ALiBi, and gives
+ * results of all kinds. It has no rotation. */
 static attnkit_status map_layer(const struct layer_call *c, const char *isa, void *workspace,
                                 size_t size)
 {

@@ -4,8 +4,8 @@
  * last call, or one more call without keys, gives the result. The result has the bits of a single
  * call. The cases have few or many rows, with and without a causal mask, and rows that see no key
  * of a part. In three quarters of the cases, K and V are binary32. In the other cases, V is Q8_0 or
- * bfloat16, and K is binary32, binary16 or bfloat16. The calls run on one or several threads. A
- * case is drawn from its number.
+ * bfloat16, and K is binary32, binary16 or bfloat16. The calls over parts have one to three
+ * threads, whose tasks run one after the other. A case is drawn from its number.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -290,8 +290,8 @@ static void a_zero_in_a_state_is_positive(void **state)
 
 /* Makes one call of 35 causal rows, and one call of each of these rows alone. All calls continue
  * from the same state, and must write the same bits. The state may have numbers that no call
- * writes. Only the last row sees the NaN in V. *nan_in_o says whether another row has a NaN in its
- * weighted sum of V. */
+ * writes. Only the last row sees the NaN in V. *nan_in_o says whether any other row has a NaN in
+ * its weighted sum of V. */
 static void go_on_from(const char *isa, float max_in, double sum_in, bool *nan_in_o)
 {
     enum { ROWS = 35 };

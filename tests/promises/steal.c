@@ -404,8 +404,8 @@ static void heads_of_a_slow_thread_are_taken(void **state)
     assert_int_equal(held_up.blocks[1], 7 * 8);
 }
 
-/* There is one head of 40 chunks of 4 blocks. The delayed thread keeps only the chunks that it has
- * claimed, a quarter of all chunks. */
+/* There is one KV head of 40 chunks of 4 blocks. The delayed thread keeps only the chunks that it
+ * has claimed, a quarter of all chunks. */
 static void keys_of_a_slow_thread_are_taken(void **state)
 {
     static const struct shape keys = {1, 1, 4, 1, 20480, 8, 24, false, false};

@@ -106,8 +106,8 @@ static float half_at(const struct format *f, const char *bytes)
     return x;
 }
 
-/* Returns the scale by which element() multiplies element i. Returns 1 for the types in which
- * element() takes no scale. */
+/* Returns the scale by which element() multiplies element i. Returns 1 for the types for which
+ * element() ignores its argument `scale`. */
 static float scale_of(enum type type, const char *row, const float *scales, int64_t group,
                       int64_t i)
 {

@@ -6,7 +6,7 @@
  * and calls score_integers.
  *
  * A step of K (steps.h) is a block of 32 elements of each key of a tile. A tile has 1 or 2 vectors
- * of 16 keys. In each vector, a unit of 4 bytes takes 3 shuffles as in decode_k.c, 2 instructions
+ * of 16 keys. In each vector, 4 bytes of each key take 3 shuffles as in decode_k.c, 2 instructions
  * that make pairs, and 2 calls of dot for each row. A block then takes a conversion, a product of
  * scales and an FMA for each row. Registers: 8 vectors of the next step, 8 integer sums, 4 pairs
  * and a broadcast take 21 of 32 zmm; the scores stay in memory.

@@ -9,8 +9,8 @@
  *   no_sums, sums_as_floats
  *   load_words, load_word
  *   dot(sum, x, w, part)       adds the products of the words of each lane to the sum; `part` is
- *                              the number of the word modulo 2, for tiles that multiply even and
- *                              odd words in different ways
+ *                              the number of the word modulo 2 in tiles that multiply even and odd
+ *                              words in different ways, and means nothing in other tiles
  *   widen_block                makes the Q8_BLOCK / 2 words of a block of K
  *   half_as_float
  *   larger_bits                in each lane, the larger bits of two vectors, compared as unsigned
@@ -18,9 +18,9 @@
  *   score_height, column_height    heights of the register tiles, which depend on their width
  *
  * A lane is a query row. The integers of a word of q or K are elements of a row. The integers of a
- * word of weights or V belong to several keys. panel_pairs.h has the other entries for words of two
- * integers of 16 bits. Words of K and V are made once, and all rows of an item share them. Words of
- * weights are made again for each Q8_BLOCK columns of V.
+ * word of weights or V belong to several keys. If a word has two integers of 16 bits, panel_pairs.h
+ * has the other entries. Words of K and V are made once, and all rows of an item share them. Words
+ * of weights are made again for each Q8_BLOCK columns of V.
  */
 #ifndef ATTNKIT_VECTORS_INTEGER_PANEL_H
 #define ATTNKIT_VECTORS_INTEGER_PANEL_H
@@ -73,8 +73,8 @@ static inline float *scales_of_columns(float *v, int64_t dim, int64_t c)
 
 /* ------------------------------------------------------------------------------------ scores */
 
-/* Adds the products of a word of each key, or of each column of V, to the sums. The word of the
- * next key or column lies `stride` floats further on. */
+/* Multiplies the word of each lane at x by a word of each key, or of each column of V, at w. Adds
+ * the products to the sums. The word of the next key or column lies `stride` floats further on. */
 static inline __attribute__((always_inline)) void add_word(const float *x, const float *w,
                                                            int64_t stride, sums_v sum[][VECTORS],
                                                            const int height, const int vectors,
@@ -171,8 +171,8 @@ struct scaled_keys {
     int first, count;
 };
 
-/* Sets scale and inverse as integer_scale_of does, from the largest products of weights and
- * scales. */
+/* Sets scale and inverse of each lane as integer_scale_of does, from the largest product of a
+ * weight and the magnitude of a scale. */
 static inline __attribute__((always_inline)) void find_scales(const struct scaled_keys *keys,
                                                               floats scale[VECTORS],
                                                               floats inverse[VECTORS],

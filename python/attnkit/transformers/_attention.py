@@ -30,7 +30,7 @@ def mask_options(attention_mask, rows, is_causal, with_gradients):
     if isinstance(attention_mask, Mask):
         options = attention_mask.options()
         if with_gradients and not options.keys() <= {"mask"} and options != {"causal": "upper-left"}:
-            return {"mask": attention_mask.elements()}  # torch's backward op takes a tensor or causality
+            return {"mask": attention_mask.elements()}  # torch's backward op takes a tensor, or upper-left causality
         return options
     if attention_mask is None:
         return {"causal": "upper-left"} if is_causal and rows > 1 else {}
