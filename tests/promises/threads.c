@@ -52,7 +52,7 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {2, 4, 2, 150, 150, true, NO_LENGTHS},         /* prefill, one item for each head */
+    {2, 4, 2, 300, 300, true, NO_LENGTHS},         /* prefill, two items for each head */
     {1, 3, 3, 40, 600, false, NO_LENGTHS},         /* two chunks of keys */
     {MOST_BATCH, 4, 2, 1, 700, false, NO_LENGTHS}, /* decode */
     {MOST_BATCH, 4, 2, 1, 700, true, ZEROS_AMONG_LENGTHS},
