@@ -27,7 +27,7 @@ attnkit_status attnkit_check_layout(const char *name, uint32_t layout, uint32_t 
         return ATTNKIT_OK;
     if ((layout & ~known) == ATTNKIT_TILED)
         return refuse(message, ATTNKIT_UNSUPPORTED,
-                      "%s.layout is 0x%x: %s cannot be stored in tiles (ATTNKIT_TILED)", name,
+                      "%s.layout is 0x%x: %s cannot be in tiles (ATTNKIT_TILED)", name,
                       (unsigned)layout, name);
     return refuse(message, ATTNKIT_UNSUPPORTED, "%s.layout is 0x%x: bits 0x%x are not known", name,
                   (unsigned)layout, (unsigned)(layout & ~known));
@@ -120,9 +120,8 @@ static attnkit_status take_strides(struct tensor *t, const attnkit_tensor *their
                           axis_name(t, i), (long long)t->stride[i], (int)t->alignment);
         if (__builtin_mul_overflow(t->stride[i], t->count[i], &reach))
             return refuse(message, ATTNKIT_OVERFLOW,
-                          "%s.strides[%d] (%s) is %lld: too large for a dimension of size %lld",
-                          t->name, i, axis_name(t, i), (long long)t->stride[i],
-                          (long long)t->count[i]);
+                          "%s.strides[%d] (%s) is %lld: too large for size %lld", t->name, i,
+                          axis_name(t, i), (long long)t->stride[i], (long long)t->count[i]);
     }
     return finish(t, message);
 }

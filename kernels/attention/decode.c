@@ -96,9 +96,8 @@ static size_t larger(size_t a, size_t b)
 static bool suit_together(const struct attention *a)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
-    const int64_t bytes = bytes_of(k->type, k->dim), least = k->type == TYPE_F32 ? 4 * 64 + 1 : 1;
     return k->type == v->type && k->dim == v->dim && !k->tiled && !has_integers(a) &&
-           (is_half(k->type) || k->type == TYPE_F32) && bytes >= least && bytes <= 512;
+           (k->type == TYPE_F32 ? k->dim > 64 && k->dim <= 128 : is_half(k->type) && k->dim <= 256);
 }
 
 /* Returns the number of bytes of scratch for decode_together, and for its alignment. */
@@ -548,8 +547,8 @@ static struct side_rows side_rows_at(const struct attention *a, const struct cac
 /* Returns the first address from `floats` on that begins a cache line. */
 static float *next_line(float *floats)
 {
-    const uintptr_t left = (uintptr_t)floats % LINE_BYTES;
-    return left == 0 ? floats : floats + (LINE_BYTES - left) / sizeof(float);
+    const uintptr_t up = (uintptr_t)floats + LINE_BYTES - 1;
+    return (float *)(up - up % LINE_BYTES);
 }
 
 /* Attends over the whole block at key `first` in all walks at once. */
@@ -563,19 +562,19 @@ static void attend_together(const struct attention *a, const struct kernels *ker
         st[i] = &walks[i].chunk;
     }
     const struct key_range next = keys_from(walks, first + KEY_BLOCK, KEY_BLOCK);
-    struct heads_block block = {.type = a->k.type,
-                                .dim = a->k.dim,
-                                .heads = count,
-                                .rows = walks[0].rows,
-                                .q = q,
-                                .st = st,
-                                .k = side_rows_at(a, &a->k, walks, first),
-                                .v = side_rows_at(a, &a->v, walks, first),
-                                .scratch = scratch};
-    if (has_keys(next)) {
-        block.next_k = side_rows_at(a, &a->k, walks, next.first);
-        block.next_keys = (int)(next.end - next.first);
-    }
+    const bool more = has_keys(next);
+    const struct heads_block block = {.type = a->k.type,
+                                      .dim = a->k.dim,
+                                      .heads = count,
+                                      .rows = walks[0].rows,
+                                      .q = q,
+                                      .st = st,
+                                      .k = side_rows_at(a, &a->k, walks, first),
+                                      .v = side_rows_at(a, &a->v, walks, first),
+                                      .next_k =
+                                          side_rows_at(a, &a->k, walks, more ? next.first : first),
+                                      .next_keys = more ? (int)(next.end - next.first) : 0,
+                                      .scratch = scratch};
     kernels->decode_together(&block, a->scale_log2);
 }
 

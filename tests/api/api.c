@@ -451,7 +451,7 @@ static void unknown_bits_of_layouts_are_unsupported(void **state)
                 continue;
             tensor_of(c, t)->layout |= bit;
             if (bit == ATTNKIT_TILED)
-                snprintf(text, sizeof text, "%s.layout is 0x3: %s cannot be stored in tiles",
+                snprintf(text, sizeof text, "%s.layout is 0x3: %s cannot be in tiles",
                          tensor_names[t], tensor_names[t]);
             else
                 snprintf(text, sizeof text, "%s.layout is 0x%x: bits 0x%x are not known",

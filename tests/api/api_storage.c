@@ -451,7 +451,7 @@ static void unknown_types_are_unsupported(void **state)
         {"v_scales.type is -1: must be ATTNKIT_F32 (0)", {SET(groups.storage.v_scales.type, -1)}},
         {"v_scales.layout is 0x4: bits 0x4 are not known",
          {SET(groups.storage.v_scales.layout, 4)}},
-        {"v_scales.layout is 0x2: v_scales cannot be stored in tiles",
+        {"v_scales.layout is 0x2: v_scales cannot be in tiles",
          {SET(groups.storage.v_scales.layout, ATTNKIT_TILED)}},
         {"k_scales.layout is 0x80000001: bits 0x80000000 are not known",
          {SET(groups.storage.k_scales.layout, 0x80000001)}},
@@ -792,9 +792,9 @@ static void bad_strides_of_scales_are_refused(void **state)
     };
     expect_shape_refusals(dense, COUNT(dense), make_bytes, ATTNKIT_BAD_ARGUMENT);
     const struct refusal large[] = {
-        {"k_scales.strides[1] (head) is 4611686018427387904: too large for a dimension of size 2",
+        {"k_scales.strides[1] (head) is 4611686018427387904: too large for size 2",
          {SET(groups.storage.k_scales.strides[1], INT64_C(1) << 62)}},
-        {"v_scales.strides[2] (row) is -9223372036854775808: too large for a dimension of size 10",
+        {"v_scales.strides[2] (row) is -9223372036854775808: too large for size 10",
          {SET(groups.storage.v_scales.strides[2], INT64_MIN)}},
     };
     expect_shape_refusals(large, COUNT(large), make_strided_bytes, ATTNKIT_OVERFLOW);
@@ -1214,7 +1214,7 @@ static void tiles_that_do_not_fit_are_refused(void **state)
     };
     expect_shape_refusals(huge, COUNT(huge), make_tiled, ATTNKIT_OVERFLOW);
     const struct refusal large[] = {
-        {"k.strides[2] (tile) is 4611686018427387904: too large for a dimension of size 3",
+        {"k.strides[2] (tile) is 4611686018427387904: too large for size 3",
          {SET(args.k.strides[2], INT64_C(1) << 62)}},
     };
     expect_shape_refusals(large, COUNT(large), make_strided_tiles, ATTNKIT_OVERFLOW);

@@ -458,10 +458,10 @@ static void unknown_layouts_types_and_kinds_are_unsupported(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"src.layout is 0x2: src cannot be stored in tiles", {SET(args.src.layout, 2)}},
+        {"src.layout is 0x2: src cannot be in tiles", {SET(args.src.layout, 2)}},
         {"dst.layout is 0x4: bits 0x4 are not known", {SET(args.dst.layout, 4)}},
         {"dst.layout is 0xffffffff: bits 0xfffffffc", {SET(args.dst.layout, -1)}},
-        {"dst_scales.layout is 0x3: dst_scales cannot be stored", {SET(args.dst_scales.layout, 3)}},
+        {"dst_scales.layout is 0x3: dst_scales cannot be in", {SET(args.dst_scales.layout, 3)}},
         {"dst_scales.type is 1: must be ATTNKIT_F32 (0)", {SET(args.dst_scales.type, 1)}},
         {"starts.type is 2: must be ATTNKIT_INT64 (0) or ATTNKIT_INT32 (1)",
          {SET(args.starts.type, 2)}},
@@ -790,7 +790,7 @@ static void bad_strides_are_refused(void **state)
     };
     expect_shape_refusals(odd, COUNT(odd), make_strided, ATTNKIT_BAD_ARGUMENT);
     const struct refusal huge[] = {
-        {"src.strides[0] (batch) is 4611686018427387904: too large for a dimension of size 2",
+        {"src.strides[0] (batch) is 4611686018427387904: too large for size 2",
          {SET(args.src.strides[0], INT64_C(1) << 62)}}};
     expect_shape_refusals(huge, COUNT(huge), make_strided, ATTNKIT_OVERFLOW);
 }

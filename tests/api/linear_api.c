@@ -391,9 +391,9 @@ static void unknown_flags_and_types_are_unsupported(void **state)
          unsupported},
     };
     const struct refusal linears[] = {
-        {"x.layout is 0x2: x cannot be stored in tiles", SET(args.x.layout, 2), unsupported},
+        {"x.layout is 0x2: x cannot be in tiles", SET(args.x.layout, 2), unsupported},
         {"x.layout is 0x5: bits 0x4 are not known", SET(args.x.layout, 5), unsupported},
-        {"y.layout is 0x3: y cannot be stored in tiles", SET(args.y.layout, 3), unsupported},
+        {"y.layout is 0x3: y cannot be in tiles", SET(args.y.layout, 3), unsupported},
         {"w.layout is 0x1: must be 0 for a matrix from attnkit_pack", SET(args.w.layout, 1),
          unsupported},
         {"w.layout is 0x2: must be 0 for a matrix from attnkit_pack", SET(args.w.layout, 2),

@@ -875,9 +875,9 @@ static void bad_strides_of_masks_are_refused(void **state)
     };
     expect_shape_refusals(odd, COUNT(odd), make_strided_masks, ATTNKIT_BAD_ARGUMENT);
     const struct refusal large[] = {
-        {"mask.strides[1] (head) is 4611686018427387904: too large for a dimension of size 4",
+        {"mask.strides[1] (head) is 4611686018427387904: too large for size 4",
          {SET(groups.visibility.mask.strides[1], INT64_C(1) << 62)}},
-        {"mask_bits.strides[2] (row) is -9223372036854775808: too large for a dimension of size 3",
+        {"mask_bits.strides[2] (row) is -9223372036854775808: too large for size 3",
          {SET(groups.visibility.mask_bits.strides[2], INT64_MIN)}},
         {"bias.strides[0] (batch) is -9223372036854775808: too large",
          {SET(groups.scores.bias.strides[0], INT64_MIN)}},
@@ -959,13 +959,13 @@ static void unknown_bits_of_layouts_are_unsupported(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"mask.layout is 0x2: mask cannot be stored in tiles",
+        {"mask.layout is 0x2: mask cannot be in tiles",
          {SET(groups.visibility.mask.layout, ATTNKIT_TILED)}},
         {"mask_bits.layout is 0x5: bits 0x4 are not known",
          {SET(groups.visibility.mask_bits.layout, ATTNKIT_STRIDED | 4)}},
         {"bias.layout is 0x80000000: bits 0x80000000 are not known",
          {SET(groups.scores.bias.layout, 0x80000000)}},
-        {"weights.layout is 0x2: weights cannot be stored in tiles",
+        {"weights.layout is 0x2: weights cannot be in tiles",
          {SET(groups.weights.weights.layout, ATTNKIT_TILED)}},
         {"weights.flags is 0x1: bits 0x1 are not known", {SET(groups.weights.flags, 1)}},
     };

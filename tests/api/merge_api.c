@@ -181,7 +181,7 @@ static void unknown_layouts_and_types_are_unsupported(void **state)
 {
     (void)state;
     static const struct refusal table[] = {
-        {"out.layout is 0x2: out cannot be stored in tiles", {SET(args.out.layout, 2)}},
+        {"out.layout is 0x2: out cannot be in tiles", {SET(args.out.layout, 2)}},
         {"lse.layout is 0xffffffff: bits 0xfffffffe", {SET(args.lse.layout, -1)}},
         {"part_out.layout is 0x4: bits 0x4 are", {SET(args.part_out.layout, 4)}},
         {"part_lse.layout is 0x2: part_lse cannot", {SET(args.part_lse.layout, 2)}},
