@@ -138,7 +138,8 @@ attnkit_status attnkit_plan_tensor(struct tensor *t, const attnkit_tensor *their
     return attnkit_plan_dense(t, message);
 }
 
-/* Sets first and end to the bytes of the tensor: `span` bytes from data - below on. */
+/* Checks the address of the tensor. Sets m->first to data - below, where the bytes of the tensor
+ * begin, and m->end to the end of these `span` bytes. */
 static attnkit_status place(struct memory *m, int64_t below, int64_t span, char *message)
 {
     const struct tensor *const t = m->tensor;

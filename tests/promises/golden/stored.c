@@ -157,7 +157,7 @@ static void store_plane(struct golden_call *c, attnkit_tensor *t, struct plane *
     const int64_t outer = what->page_size ? c->groups.pages.pages : entries_of(c);
     const int64_t bytes = outer * what->kv_heads * room_of(p) * p->row_bytes;
     p->first = golden_take(c, bytes);
-    memset(p->first, 0xff, (size_t)bytes); /* without a key, a row or its scale stays NaN */
+    memset(p->first, 0xff, (size_t)bytes); /* a row without a key stays NaN, or its scale does */
     t->data = p->first;
     if (what->tokens) {
         t->layout |= ATTNKIT_STRIDED;

@@ -47,8 +47,9 @@ static int prefix_length(const char *name)
     return -1;
 }
 
-/* Returns whether a name before names[at] is of the same layer, whose prefix has this length. Names
- * are sorted, so that names with the same beginning lie next to each other. */
+/* Returns whether a name before names[at] is the name of a Q or QKV matrix of the same layer. The
+ * prefix of this layer has `length` bytes. Names are sorted, so that names with the same beginning
+ * lie next to each other. */
 static bool is_counted(const struct weights_file *file, size_t at, int length)
 {
     const char *const name = file->names[at];
@@ -227,8 +228,8 @@ static const char *shape_of(const struct tensor *tensor, char text[NPY_SHAPE_TEX
     return npy_shape(&same, text);
 }
 
-/* Returns whether the tensor has `rows` rows. In the message, `why` says from which other tensors
- * or options this number follows. */
+/* Returns whether the tensor is missing, or has `rows` rows. In the message, `why` says from which
+ * other tensors or options this number follows. */
 static bool check_rows(const struct tensor *tensor, int64_t rows, const char *why)
 {
     char shape[NPY_SHAPE_TEXT];
