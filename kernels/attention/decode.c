@@ -45,7 +45,7 @@ struct walk {
 struct common {
     struct row_room rows;
     float *lines; /* [rows][2][KEY_BLOCK]: numbers added to scores, and factors of weights */
-    float *rest;  /* the rest of the scratch: for decode_together, and after the walks for finish */
+    float *rest;  /* rest of the scratch: used by decode_together, and by finish after the walks */
 };
 
 int64_t attnkit_decode_state(const struct attention *a, int rows)
@@ -521,7 +521,8 @@ static struct key_range next_of(const struct walk *walks, int count, int i, int6
 }
 
 /* Returns whether one tile can compute whole blocks of all walks (decode_together of struct
- * kernels). If K and V of all walks may be in L2, it would cost time. */
+ * kernels). Returns false if K and V of all walks may be in L2, because decode_together would then
+ * cost time. */
 static bool can_go_together(const struct attention *a, const struct kernels *kernels,
                             const struct walk *walks, int count)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of p[key][r] *
- * v[key][c]), for V of any type, which is widened as it is loaded. decode.c calls decode_v. The
- * type and the number of rows are constants of the inlined functions.
+ * v[key][c]). V may have any type of struct key_rows, and is widened as it is loaded. decode.c of
+ * this folder calls decode_v. The type and the number of rows are constants of the inlined
+ * functions.
  *
  * Lanes are value columns. A tile has 8 vectors of columns for 1 or 2 rows, and 4 vectors for more
  * rows. Registers: at most 16 sums, 1 vector of weights and 1 vector of V. A key takes a load of

@@ -5,7 +5,7 @@ workers are compiled from compare/. One side takes several times as long as the 
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 
-The tests need a C compiler, git and meson.
+The tests need a C compiler. Tests of revisions are skipped without git or meson.
 """
 
 import json
@@ -151,7 +151,7 @@ class Verdicts(CompareTest):
         self.assertIn("waits", point["note"])
 
     def test_a_side_that_waits_is_slower_if_its_calls_are_long(self):
-        """Even without its waits, a single call takes as much processor time as a timing needs at least."""
+        """Even without its waits, one call takes at least the processor time that a timing needs."""
         point = self.slower(self.library("WORK=60000", "SLEEP=2000"), self.library("WORK=60000"))
         self.assertIn("waits", point["note"])
 

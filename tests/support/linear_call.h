@@ -46,8 +46,8 @@ enum { MATRIX_CONVERSIONS = 13 };
 /* Every valid pair of w_type and packed_type. */
 extern const attnkit_type matrix_conversions[MATRIX_CONVERSIONS][2];
 
-/* Makes a new call. Its x, w and y lie in the memory of the previous call, which is then no longer
- * valid. */
+/* Makes a new call. Its x, w and y lie in the memory of the previous call. The previous call is
+ * then no longer valid. */
 struct linear_call *linear_call_new(const struct linear_kind *kind, struct linear_shape shape,
                                     uint64_t seed);
 void linear_call_free(struct linear_call *c);

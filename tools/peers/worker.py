@@ -24,7 +24,7 @@ from tensors import cold_copies
 PR_SET_PDEATHSIG = 1
 TRIAL = 0.15        # seconds; a trial of a form ends after this time, or after TRIAL_CALLS calls
 TRIAL_CALLS = 50
-LONG = 1.0          # seconds; if the first calls take longer (mean of a call on each copy), they are the whole trial
+LONG = 1.0          # seconds; if the first calls, one on each copy, take longer on average, they are the whole trial
 WARM = 0.25         # seconds; a longer call needs no warm-up of caches
 
 
