@@ -18,9 +18,9 @@ char *attnkit_cells_of(const struct attention_plan *plan, char *workspace, int64
     return workspace + plan->steal.bytes + (size_t)thread * plan->cell_bytes;
 }
 
-/* Returns struct attention for one thread. With cells, every thread has its own table. The thread
- * whose table binding has filled uses run->a itself. Every other thread gets a copy of run->a in
- * `own`, with an empty table. */
+/* Returns struct attention for one thread. With cells, every thread has its own table. Binding
+ * has filled the table of one thread, and this thread uses run->a itself. Every other thread gets a
+ * copy of run->a in `own`, with an empty table. */
 static const struct attention *problem_of(const struct attention_run *run, int64_t thread,
                                           struct attention *own)
 {

@@ -163,8 +163,8 @@ static inline __attribute__((always_inline)) void bring_near(const char *const *
             _mm_prefetch(row[i] + columns->offset + at, _MM_HINT_T0);
 }
 
-/* Returns whether a tile may be one of several turns. The constants let the compiler leave out the
- * code of turns in the tiles that have none. */
+/* Returns whether a panel may compute its block in several turns (struct turn). The arguments are
+ * constants, so that the compiler leaves out the code of turns in the tiles that have none. */
 static inline bool can_turn(const enum type type, const bool near)
 {
     return !near && (type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16);
