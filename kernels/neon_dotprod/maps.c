@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps in integers, by SDOT of the unit DotProd: one instruction adds four products of each
- * of 4 outputs. No sum overflows. The loops are in kernels/vectors/integers/product.h.
+ * Linear maps in integers, by SDOT of the unit DotProd: one instruction adds four products to the
+ * sum of each of 4 outputs. No sum overflows. The loops are in kernels/vectors/integers/product.h.
  *
  * A register tile has 2 rows x 4 vectors. 8 integer sums, 8 sums of binary32, 8 vectors of words
  * and one of x take 25 of 32 registers. A step of 8 inputs takes 16 SDOT and 9 loads. SDOT limits

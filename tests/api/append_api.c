@@ -831,7 +831,7 @@ static void tensors_that_overlap_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "dst_scales (0x");
 }
 
-/* If an array lay in dst, the call would change it after the library has checked it. */
+/* If an array lay in dst, the call would change the array after checking it. */
 static void arrays_that_lie_in_dst_are_refused(void **state)
 {
     (void)state;

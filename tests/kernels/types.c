@@ -558,7 +558,8 @@ static void place_tensor(struct call *c, enum tensor_index index, enum rows_layo
 /* --- Filling the rows ------------------------------------------------------------------------- */
 
 /* Returns 16 bits. In memory that is full of these 16 bits, each element or its scale is a NaN: a
- * signalling NaN, except in TYPE_F8_E4M3. */
+ * signalling NaN, except in TYPE_F8_E4M3. In TYPE_I8, whose scales lie in a tensor of TYPE_F32,
+ * each element is -128. */
 static uint16_t poison_of(enum type type)
 {
     if (type == TYPE_F8_E4M3)
@@ -900,8 +901,8 @@ static void check_poisoned(const struct sample *s, int64_t last, const uint16_t 
     }
 }
 
-/* NaN, infinities or the largest numbers are the elements and the scales of the keys that neither
- * row `last` nor a row before it sees. */
+/* Rows up to row `last`, the middle row, keep their bits if the keys that none of them sees have
+ * NaN, infinities or the largest numbers as elements and scales. */
 static void what_masked_keys_hold_changes_no_bit(void **state)
 {
     (void)state;

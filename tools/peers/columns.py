@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The candidates, which are the columns of the table. A further library needs a line here, its packages in
-requirements.txt, its colour in plot.py, and a module with_<library>.py in libraries/. libraries/forms.py describes the
-contents of with_<library>.py."""
+"""The candidates of tools/peers.py, which are the columns of its table. A further library needs a line here, its
+packages in requirements.txt, its colour in plot.py, and a module with_<library>.py in libraries/. libraries/forms.py
+describes the contents of with_<library>.py."""
 
 from collections import namedtuple
 
