@@ -237,7 +237,7 @@ static void make_rows(enum what what, int64_t first, int64_t count, float *to)
             }
 }
 
-/* Appends keys and values first .. end - 1 to the cache, which converts them. */
+/* Appends keys and values first .. end - 1 to the cache, in the types of the cache. */
 static void append_keys(struct cache *cache, int64_t first, int64_t end, const char *isa)
 {
     float *const rows = malloc((size_t)(KV_HEADS * (end - first) * DIM) * sizeof *rows);

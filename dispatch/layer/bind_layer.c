@@ -99,8 +99,8 @@ static void count_rows(const struct layer_run *run, enum own_tensor which, int64
     }
 }
 
-/* Binds the layer's own tensors first .. end - 1, except those that were not planned, and adds them
- * to `memory`. */
+/* Binds the planned tensors among the layer's own tensors first .. end - 1, and adds them to
+ * `memory`. */
 static attnkit_status bind_own(const struct layer_run *run, int first, int end,
                                struct memory *memory, int *n, char *message)
 {

@@ -277,8 +277,7 @@ static void every_mutant_is_caught(void **state)
     (void)state;
     const struct {
         const char *name;
-        struct kernels change; /* the entries that the mutant replaces; all other entries are
-                                * NULL */
+        struct kernels change; /* the entry that the mutant replaces; all other entries are NULL */
     } mutants[] = {
         {"scores: one rounding off", {.scores = scores_one_rounding_off}},
         {"scores: last key missing", {.scores = scores_miss_last_key}},

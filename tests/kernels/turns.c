@@ -467,8 +467,9 @@ static void transposed_rows_have_the_bits_of_other_rows(void **state)
     check_bits(isa, 8, 112, 2, 256, ATTNKIT_F16);
 }
 
-/* Up to 4 query rows for each KV head, and each whole block of keys goes through decode_together.
- * In the last calls the rows of a head do not see the same keys, or there are too many rows. */
+/* In all calls but the last, a KV head has up to 4 query rows, and decode_together computes the
+ * blocks of keys that all these rows see as a whole. In the last call a head has 5 rows, which are
+ * too many. */
 static void heads_together_have_the_bits_of_heads_one_by_one(void **state)
 {
     const char *const isa = *state;

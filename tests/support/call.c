@@ -31,8 +31,7 @@ static float *new_floats(struct call *c, int64_t count, float scale, uint64_t *r
     return x;
 }
 
-/* Sets the address and the strides of a tensor. The strides are those of a dense tensor
- * [entries][heads][rows]. */
+/* Sets the address of a tensor, and strides as if the tensor were dense: [entries][heads][rows]. */
 static void set_dense(attnkit_tensor *t, const void *data, int64_t row_bytes, int64_t rows,
                       int64_t heads)
 {
