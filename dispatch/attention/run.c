@@ -20,7 +20,7 @@ char *attnkit_cells_of(const struct attention_plan *plan, char *workspace, int64
 
 /* Returns struct attention for one thread. With cells, every thread has its own table. Binding
  * has filled the table of one thread, and this thread uses run->a itself. Every other thread gets a
- * copy of run->a in `own`, with an empty table. */
+ * copy of run->a in `own`, with an empty table that shares the spans of the filled table. */
 static const struct attention *problem_of(const struct attention_run *run, int64_t thread,
                                           struct attention *own)
 {

@@ -440,7 +440,7 @@ static void take_outputs(struct drawn *c)
 
 /* K or V, and the append that fills it. */
 struct store {
-    attnkit_append_args append; /* without src and dst, which fill_store sets */
+    attnkit_append_args append; /* without src, dst and dst_scales: fill_store sets them */
     attnkit_tensor *rows, *scales;
 };
 

@@ -298,7 +298,8 @@ static void alibi_is_slope_times_key_minus_position(void **state)
 static void slope_times_distance_beyond_binary32_hides_no_key(void **state)
 {
     static const float slopes[] = {1e38f, 1e38f, 1e38f};
-    /* No key is after a row: to the score of a key far after the row, ALiBi adds +infinity. */
+    /* With this offset no key is after a row. For a key far after the row, ALiBi would add
+     * +infinity to the score. */
     static const int64_t offset = KEYS - 1;
     for (int n = 0; n < ROW_COUNTS; n++) {
         struct call *const c = call_with_scores(row_counts[n], NULL);

@@ -50,7 +50,7 @@ def includes(root):
 
 def instruction_set(root, parts):
     """Returns the instruction set or unit that a path belongs to, or None. The folder of each set or unit in kernels/
-    has a table.c."""
+    has a table.c, except scalar/. So scalar does not count as an instruction set here."""
     is_one = len(parts) > 2 and parts[0] == "kernels" and (root / "kernels" / parts[1] / "table.c").exists()
     return parts[1] if is_one else None
 

@@ -298,7 +298,7 @@ def one_kv_head_with_a_mask():
 
 
 def rotated_by_halves(x, base, positions):
-    """Rotates x [heads, rows, dim] by apply_rotary_pos_emb with rotate_half, as in Hugging Face's Llama."""
+    """Rotates x [heads, rows, dim] as apply_rotary_pos_emb and rotate_half of Hugging Face's Llama do."""
     dim = x.shape[-1]
     frequencies = 1.0 / base ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
     angles = torch.outer(positions.double(), frequencies)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of linear maps, for every combination of types, and of embeddings. The hash of a map
- * covers the packed matrix and y. The two oldest kinds have a hash of each.
+ * Golden cases of linear maps and of embeddings. The linear maps have every combination of types.
+ * The hash of a map covers the packed matrix and y. The two oldest kinds have the same maps:
+ * linear-first-packed hashes the packed matrix, and linear-first-y hashes y.
  */
 #include <setjmp.h>
 #include <stdarg.h>
