@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Checks that the ggml that loads the backend fits the headers with which the backend was built:
-// both must have the same tensor struct and the same numbers of ops and types.
+// both must have the same tensor struct, and the same values of the enums of ops and types.
 #ifndef ATTNKIT_GGML_PROBE_H
 #define ATTNKIT_GGML_PROBE_H
 
@@ -10,7 +10,7 @@ namespace attnkit_ggml
 
 // Asks ggml to make an op, reads the op's fields by the headers, and compares them with their known
 // values. ggml itself compares GGML_BACKEND_API_VERSION when it loads the backend, but this version
-// does not cover the numbers of ops and types or the fields of a tensor.
+// covers neither the values of the enums of ops and types nor the fields of a tensor.
 bool is_built_for_this_ggml();
 
 } // namespace attnkit_ggml

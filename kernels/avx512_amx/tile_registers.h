@@ -15,8 +15,9 @@ enum {
     TILE_FLOATS = 16 /* most 32-bit words in a row of a register */
 };
 
-/* Registers. A rectangle has up to 2 x 2 registers of sums: SUMS + 2 * i + j has the sums of the
- * lines in LINES + i and the lanes in LANES_OF + j. */
+/* Registers. A line is a key of K or a column of V, a lane is a query row. A rectangle has up to
+ * 2 x 2 registers of sums: SUMS + 2 * i + j has the sums of the lines in LINES + i and the lanes in
+ * LANES_OF + j. */
 enum { SUMS = 0, LINES = 4, LANES_OF = 6, REGISTERS = 8 };
 
 /* What LDTILECFG reads. */

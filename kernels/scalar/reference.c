@@ -3,7 +3,7 @@
  * The canonical order of ../README.md as one straight program: a row at a time, with one visible
  * key after the other, without tiles and packing. The reference and the kernels share only the
  * description of the problem, the addresses of rows, conversions, elementary functions, the scales
- * of integers and the random words of dropout.
+ * of integers and the factors of dropout.
  */
 #include "kernels/scalar/reference.h"
 
@@ -132,8 +132,8 @@ static int64_t column_of(const struct attention *a, int64_t key)
     return has_cells(a) ? a->cells.table->cell[key] : key;
 }
 
-/* Returns whether a row sees a key. Checks everything that may hide the key, one thing after the
- * other. */
+/* Returns whether a row sees a key of its sequence. Checks everything that may hide the key, one
+ * thing after the other. Lengths are not checked: no key of the sequence lies beyond its length. */
 static bool is_seen(const struct attention *a, struct place place, int64_t key)
 {
     const struct extras *const x = &a->extras;
@@ -388,8 +388,8 @@ struct softmax {
     double sum;
 };
 
-/* Returns the factor by which sums are multiplied when the maximum changes from `max` to
- * new_max. */
+/* Returns the factor by which sums are multiplied when the maximum changes from `max` to new_max.
+ * Also returns a weight: then `max` is the t of a key. */
 static float factor_of(float max, float new_max)
 {
     return scalar_exp2(max - finite_max(new_max));

@@ -80,7 +80,7 @@ static attnkit_state new_state(struct call *c)
                            call_memory(c, rows * FULL_DIM * sizeof(double))};
 }
 
-/* Makes a call with packed keys that reads a state and writes a state. */
+/* Makes a call that has packed keys, reads a state and writes a state. */
 static struct call *new_call_of_states(int64_t rows)
 {
     struct call *const c = new_call(rows);

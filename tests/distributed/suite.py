@@ -24,7 +24,7 @@ PYTHON = FOLDER / "venv" / "bin" / "python"
 HERE = Path(__file__).resolve().parent
 TIMEOUT = 4.0  # seconds; the time-out of a group in the tests that kill or stop a rank
 SLACK = 10  # a waiting rank may need this many time-outs on a busy machine
-LIMIT = 600  # seconds of a whole test
+LIMIT = 600  # seconds that the ranks of a test may take
 
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 from suite import Tap, run  # noqa: E402

@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 MESON = shutil.which("meson") or ROOT / ".venv" / "bin" / "meson"  # tools/set_up installs meson in .venv
-# The programs that a pair needs besides clang. A pair that is not listed needs the program of its builder.
+# The programs that a pair of a builder and a CPU needs besides clang. A pair that is not listed needs its builder.
 NEEDS = {("meson", "i386"): [], ("meson", "s390x"): ["ld.lld"]}
 WHY = {"i386": "attnkit needs a CPU of 64 bits", "s390x": "attnkit needs a little-endian CPU"}
 

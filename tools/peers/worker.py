@@ -109,8 +109,8 @@ class Candidate:
         return tried
 
     def touch(self):
-        """Makes one call on each copy, which reads the copy. While other candidates were prepared, a hypervisor may
-        have taken back the memory of the copies."""
+        """Makes one call on each copy of the cold data (cold_copies in tensors.py), so that every copy is read. While
+        other candidates were prepared, a hypervisor may have taken back the memory of the copies."""
         self.make_calls(self.form.calls, len(self.form.calls))
 
     def turn(self, count):

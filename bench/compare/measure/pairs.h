@@ -19,8 +19,8 @@ struct effort {
 };
 
 /* Measures a point, and sets its outcome, its note and its figures. `random` is the state of the
- * random generator, which decides the order of the sides and which copies of the libraries are
- * timed, and which the estimates use. */
+ * random generator. The generator decides the order of the sides, and which copies of the libraries
+ * are timed. The estimates use the generator, too. */
 void pairs_measure(const struct effort *effort, uint64_t *random, struct point *point);
 
 #endif

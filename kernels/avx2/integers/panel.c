@@ -19,8 +19,8 @@ static inline __m256i dot(__m256i sum, __m256i x, __m256i w, const int part)
     return sum;
 }
 
-/* A tile of scores is never higher than a tile of columns of the same width, because it has as many
- * scores as sums. The scores lie on the stack, and the sums are added to them after each Q8_BLOCK
+/* A tile of scores is never higher than a tile of columns of the same width, because it has a score
+ * beside each sum. The scores lie on the stack, and the sums are added to them after each Q8_BLOCK
  * elements of q and K. A tile of columns has only sums. */
 static inline int score_height(int vectors)
 {

@@ -10,7 +10,7 @@ import torch
 from families import FAMILIES, config_of, inputs_of, left_padding, logits_of, model_of, packed_inputs, packs
 from float64 import in_float64
 
-SEEDS = range(1, 7)  # seeds of the weights over which the errors in bfloat16 are averaged
+SEEDS = range(1, 7)  # seeds of the weights; the errors in bfloat16 are averaged over these seeds
 CHUNKS = (30, 1, 1, 12, 1, 3)  # 48 tokens, in parts with a cache
 
 
@@ -48,8 +48,9 @@ class Families(unittest.TestCase):
         attnkit.transformers.restore()
 
     def compare(self, family, what, inputs, call=logits_of):
-        """Checks that attnkit's error is at most twice the error of eager attention. Returns eager attention's and
-        attnkit's error, each divided by the deviation of the logits."""
+        """Checks that attnkit's error is at most twice the error of eager attention, both as root mean square and as
+        maximum. Returns the root mean squares of eager attention and of attnkit, divided by the deviation of the
+        logits."""
         exact = in_float64(model_of(family, "eager"), call, inputs)
         eager = errors(call(model_of(family, "eager"), inputs), exact)
         ours = errors(call(model_of(family, "attnkit"), inputs), exact)
