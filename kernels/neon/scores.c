@@ -7,10 +7,10 @@
  *
  * A register tile has 8 keys x 3 vectors. 24 sums, 3 vectors of q and an element of K take 28 of 32
  * registers. Each d takes 24 fmla, which limit the speed, and 11 loads. Loading 4 elements of a key
- * at once would save 6 of these loads, but would leave registers for 6 keys only, and gcc would
- * copy sums from register to register. The last panel of an item may have only 2 vectors, with
- * tiles of 8 x 2, or 1 vector, with tiles of 16 x 1. For a tile of 16 x 1, the 17 loads limit the
- * speed on a core that executes fewer loads than fmla in a cycle.
+ * at once would save 6 of these loads, but a tile of 8 keys would then need 35 registers. In
+ * smaller tiles gcc would copy sums from register to register. The last panel of an item may have
+ * only 2 vectors, with tiles of 8 x 2, or 1 vector, with tiles of 16 x 1. For a tile of 16 x 1, the
+ * 17 loads limit the speed on a core that executes fewer loads than fmla in a cycle.
  *
  * This file has its own switch over heights: with the shared switch of kernels/vectors/scores.h,
  * gcc 12 spills sums of the 8 x 3 tile.

@@ -28,8 +28,9 @@ def linear(x: Any, w: Any, bias: Any = None, *, integers: bool = False, out: Any
     call, or a Matrix, which is packed already. bias is float32 [out_dim], or None. Returns [..., out_dim] in
     the type of x, or out. Raises TypeError for other types, ValueError for shapes that do not match.
 
-    integers=True rounds x to integers of 8 bits, and multiplies the integers of a Matrix of q8_0. The result has other
-    bits, which still do not depend on the other rows. A w of another type raises NotImplementedError."""
+    integers=True rounds x to integers of 8 bits, and multiplies them by the integers of w, a Matrix of q8_0. The result
+    has other bits. The bits of a row still do not depend on the other rows of x. A w of another type raises
+    NotImplementedError."""
     if not isinstance(w, Matrix):
         w = Matrix(w)
     return _core.linear(x, w._memory, w._type, *w.shape, bias=bias, integers=integers, out=out,

@@ -466,8 +466,9 @@ static struct worst judge_ranges(int64_t ranges, int64_t empty)
 
 /* With the smallest magnitude of q, no key has much of the weight. With the largest magnitude, one
  * key has nearly all the weight, and the LSE is large. Each number of ranges is tested twice: with
- * random ranges, and with one range that is surely empty. This is the first range with the smallest
- * magnitude of q, the middle range with the next, and the last range with the largest. */
+ * random ranges, and with one range that is surely empty. With the smallest magnitude of q the
+ * first range is empty, with the next magnitude the middle range, with the largest the last
+ * range. */
 static void ranges_of_keys_merge_to_attention_over_all(void **state)
 {
     (void)state;

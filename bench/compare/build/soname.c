@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Overwrites names in ELF files, in place. The names are strings of the dynamic section.
+ * Overwrites the first characters of names in ELF files, in place. The dynamic section says where
+ * the names are.
  */
 #include "bench/compare/build/soname.h"
 

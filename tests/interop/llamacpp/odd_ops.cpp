@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs odd FLASH_ATTN_EXT ops, which llama.cpp's own test does not have, in a stock ggml that loads
-// the backend. If the backend computes an op, the result must be close to the result of the CPU
-// backend, and have the same bits on 1, 2 and 3 threads. Otherwise the backend must leave the op to
-// the CPU backend. The log then has one line for each reason, no matter how often the program asks
-// whether the backend supports the op.
+// attnkit's backend. If this backend computes an op, the result must be close to the result of the
+// CPU backend, and have the same bits on 1, 2 and 3 threads. Otherwise attnkit's backend must leave
+// the op to the CPU backend. The log then has one line for each reason, no matter how often the
+// program asks whether attnkit's backend supports the op.
 //
 //     odd_ops LIBRARY     prints TAP
 #include <ggml-alloc.h>

@@ -69,7 +69,8 @@ def compare(library, isa, case, wanted):
 
 
 def run_case(library, isa, make, case, wanted, tap):
-    """Runs a case on an instruction set, prints its figures, and reports whether the result is close."""
+    """Runs a case on an instruction set, prints its figures, and reports whether the result is inside the bound and
+    close. Returns the figures, with E = 0 for a case with its own limit, and whether the case passed."""
     found, name = compare(library, isa, case, wanted), make.__name__.replace("_", " ")
     ok = found.part <= 1 and found.close <= (case.close or CLOSE)
     print(f"# {isa}: layer: {name}: E {found.close:.1f}, {found.relative:.1e} of the largest number, "
