@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The entry `unpack`, and the functions widen_blocks and narrow_blocks, which the entries `widen`
- * and `narrow` call. Each of these three functions calls an inline function with the type of the
- * blocks as a constant. The blocks.c of every instruction set defines the inline functions first,
- * and then includes this file, directly or by kernels/vectors/blocks.h.
+ * and `narrow` call. Each of these three functions calls an inline function (unpack, widen or
+ * narrow_block) with the type of the blocks as a constant. The inline functions are defined before
+ * this file is included. The blocks.c of scalar defines all three. The blocks.c of every other
+ * instruction set defines narrow_block, and then includes kernels/vectors/blocks.h, which defines
+ * widen and unpack and includes this file.
  */
 #ifndef ATTNKIT_BLOCKS_BY_TYPE_H
 #define ATTNKIT_BLOCKS_BY_TYPE_H

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The second pass of softmax over the scores of a panel. The first pass has replaced each score s
- * by t = s * scale_log2, and has taken the maximum (scale.h, or the softmax.c of NEON). The second
- * pass computes the weights of one vector of lanes, some keys at a time, and updates the state.
- * exp2 limits the speed of the second pass.
+ * The second pass of softmax over the scores of a panel. The first pass (scale.h, or the softmax.c
+ * of NEON) has replaced each score s by t = s * scale_log2, or by -inf where the lane does not see
+ * the key, and has taken the maximum of each lane. The second pass computes the weights of one
+ * vector of lanes, some keys at a time, and updates the state. exp2 limits the speed of the second
+ * pass.
  */
 #ifndef ATTNKIT_VECTORS_SOFTMAX_LANES_H
 #define ATTNKIT_VECTORS_SOFTMAX_LANES_H
