@@ -8,8 +8,8 @@ are optimised for size, all objects are compiled again.
 
     tests/consumers/sizes.py BUILD_FOLDER [--write]
 
-With --write, the measured sizes are written into the table, and no size is a failure. The exit status is 77 if the table
-was made with another compiler, CPU or kind of build.
+With --write, the measured sizes are written into the table, and no size is a failure. The exit status is 77 if the
+table was made with another compiler, CPU or kind of build.
 """
 
 import json

@@ -4,8 +4,10 @@
  * multiply bytes. A file defines the functions in the list below, includes this header, and puts
  * `decode` into its table.
  *   load_block     loads Q8_BLOCK elements of K of FOUR keys, as block_sums needs them
- *   block_sums     returns the sums of products of Q8_BLOCK elements of K and of q, for FOUR keys
- *   add_keys       adds the products of MANY keys of V and of the rows' weights to a tile's sums
+ *   block_sums     returns a sum for each of FOUR keys: the products of Q8_BLOCK elements of K with
+ *                  the same elements of q
+ *   add_keys       adds to a tile's sums: the products of MANY rows of V with the weights of the
+ *                  query rows
  *   column_sums    returns the sums of 4 columns of a tile
  *
  * n[r] are 16-bit integers: for scores, the rounded elements of row r of q; for weighted V, for
