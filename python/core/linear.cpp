@@ -53,8 +53,8 @@ attnkit_tensor row_tensor(const array &a)
 
 } // namespace
 
-// pack(w, type) returns the bytes that the packed matrix needs. pack(w, type, memory) packs into
-// memory, whose address must be a multiple of 64.
+// pack(w, type) returns how many bytes the packed matrix needs. pack(w, type, memory) packs into
+// memory, whose address must be a multiple of 64, and returns the same number.
 nb::object pack(PyObject *const *args, Py_ssize_t positional, PyObject *names)
 {
     enum { W, TYPE, MEMORY, COUNT };

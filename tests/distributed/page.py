@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the programs of docs/distributed.md. For two programs, the page gives the command that starts them on 2 ranks,
-and the script uses this command. The script also runs the code at the top of the page, by torchrun on 2 ranks, and the
-program of the cost model, in one process. A program whose output is on the page must print this output.
+"""Runs the programs of docs/distributed.md. For each of two programs, the page gives the command that starts the
+program on 2 ranks, and the script uses this command. The script also runs the code at the top of the page, by torchrun
+on 2 ranks, and the program of the cost model, in one process. A program whose output is on the page must print this
+output.
 
     page.py PYTHON
 

@@ -44,8 +44,9 @@ def wrong_with(command, path):
     helped = output_of(command, *([subcommand] if subcommand else []), "--help")
     page = path.read_text()
     wrong = []
-    # In the overview's help, the text on the environment belongs to the paragraph of the exit codes, and all commands
-    # are in one paragraph. On the page, that text is a section, and each command is an item.
+    # In the help of attnkit without a subcommand, the text on the environment belongs to the paragraph of the exit
+    # codes, and all subcommands are in one paragraph. On the page, that text is a section, and each subcommand is an
+    # item.
     blocks = helped if subcommand else helped.replace("\nThe environment", "\n\nThe environment")
     blocks = blocks if subcommand else re.sub(r"\n(?=  attnkit)", "\n\n", blocks)
     wrong += [f"lacks: {block!r}" for block in missing_words(blocks, page)]

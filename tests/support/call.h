@@ -62,9 +62,12 @@ void call_store(struct call *c, bool tiled, int64_t page_size);
 void call_run(struct call *c, const char *isa);
 
 float *call_q(const struct call *c, struct at at);
-float *call_k(const struct call *c,
-              struct at at); /* key at.j of the KV head of at.h; not valid after call_store */
+
+/* Return the row of key at.j of the KV head of at.h, in K or in V. After call_store, the call no
+ * longer reads these rows. */
+float *call_k(const struct call *c, struct at at);
 float *call_v(const struct call *c, struct at at);
+
 float *call_out(const struct call *c, struct at at);
 float *call_lse(const struct call *c, struct at at);
 

@@ -83,8 +83,8 @@ def part_of(cases, count, dearest=math.inf):
 
 
 def with_other_values(cases, chosen):
-    """Returns cheap cases. Together they have every value of a parameter that occurs in `cases`, but in no chosen
-    case."""
+    """Returns cheap cases that together have all missing values. A missing value is a value of a parameter that occurs
+    in `cases`, but in no chosen case."""
     seen, more = set().union(*(values(case) for case, _ in chosen)), []
     for case, supported in sorted(cases, key=lambda c: (cost(c[0]), c[0])):
         if not values(case) <= seen:

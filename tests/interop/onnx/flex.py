@@ -71,7 +71,7 @@ def relative(graph, _):
     require(graph, list(subtract.input) == queries_and_keys(graph))
     require(graph, list(cast.input) == [subtract.output[0]])
     require(graph, list(add.input) == [graph.input[0].name, cast.output[0]])
-    return {"alibi_slope": -1.0}, None  # x + (row - key)
+    return {"alibi_slope": -1.0}, None  # score + (row - key)
 
 
 FUNCTIONS = {
