@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts rows between binary32 and 16-bit types, TYPE_I8 and TYPE_Q8_0, in both directions, an
- * element at a time. Rows of TYPE_F8_E4M3 are converted only to binary32. Converts tiles of K to
- * binary32. The convert.c of every other folder must give the same bits. blocks.c has the other
+ * Converts rows of 16-bit types, of TYPE_I8 and of TYPE_Q8_0 to binary32 and back, an element at a
+ * time. Rows of TYPE_F8_E4M3 are converted only to binary32. Tiles of K, too, are converted only
+ * to binary32. The convert.c of every other folder must give the same bits. blocks.c has the other
  * types of blocks.
  */
 #include "kernels/scalar/scalar.h"

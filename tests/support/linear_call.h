@@ -74,8 +74,9 @@ char *linear_call_take(const struct linear_call *c);
 /* Returns whether the first `rows` dense rows of y and z have the same bits. */
 bool linear_call_same(const struct linear_call *c, const char *y, const char *z, int64_t rows);
 
-/* Packs the matrix, runs the map, and compares packed matrix and y. Returns NULL, or a message that
- * says what differs or that a byte outside y's rows has changed. */
+/* Packs the matrix and runs the map. Checks the packed matrix by linear_call_is_packed, and y by
+ * linear_call_reference. Returns NULL, or a message that says what differs or that a byte outside
+ * y's rows has changed. */
 const char *linear_call_check(const struct linear_call *c, struct runner runner);
 
 #endif

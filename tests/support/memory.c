@@ -11,7 +11,7 @@ static struct {
     size_t size;
 } arenas[8];
 
-static char *slots; /* the reserved region of all slots */
+static char *slots; /* the first slot in the reserved region of all slots */
 static bool slot_usable[MAX_SLOTS];
 
 static void die(const char *what)

@@ -159,7 +159,7 @@ class Case:
         self.add_bias(bias)
         self.torch = {"attn_mask": call.widened(bias).astype(np.float64)}
 
-    # ----------------------------------------------------------- all options, as a dense mask
+    # ------------------------- options for which PyTorch needs a dense mask or a score mod
 
     def distance(self, offsets):
         """Returns key index minus position as an array [batch, 1, q_len, kv_len]."""
