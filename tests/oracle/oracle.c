@@ -113,21 +113,21 @@
  * nearest bf16 is off by at most 2^-8 p, and the nearest bf16 of the rest by at most 2^-8 of the
  * rest: p' is a factor of 1 +- 2^-8 or 1 +- 2^-16 from p. These factors are a part of a_j, because
  * o and l take the same p'. p' is a number of binary32, so that the sum of the parts in l has no
- * rounding. A p below 2^-40 becomes 0. The sums of a block are multiplied by L where they go into o
- * and l, in the same fused multiply-add. The product of o or l and its rescale factor may lose e.
- * On its way into o, a product of a part and v has 17 roundings, like a product of q and k, and one
- * more for each sum of a group of its block but the first. A block has up to 4 groups for the first
- * part of its weights, and as many for the second part if there is one. The sum of the magnitudes
- * of the two parts is at most p' (1 + 2^-6). The products with elements of v below 2^-56 are lost.
+ * rounding. A p below 2^-40 becomes 0. One fused multiply-add multiplies a sum of a block by L and
+ * adds it to o or l. The product of o or l and its rescale factor may lose e. On its way into o, a
+ * product of a part and v has 17 roundings, like a product of q and k, and one more for each sum of
+ * a group of its block but the first. A block has up to 4 groups for the first part of its weights,
+ * and as many for the second part if there is one. The sum of the magnitudes of the two parts is at
+ * most p' (1 + 2^-6). The products with elements of v below 2^-56 are lost.
  *
  * Logarithm. If l^ is a sum in binary64, it is first rounded to binary32. ln l^ has the error of
  * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI
  * and M LN2_LO. LN2_HI + LN2_LO is not quite ln 2. M is between t_b - dt_b and top + 1.
  *
  * Weights as an output. Scores have the errors above, but their factors have 1 in place of log2 e.
- * The bias and the slope are then exactly the numbers that the caller gave. A weight of the softmax
- * is the quotient of W_j (1 + a_j) and l^, or 0. l^ is first rounded to binary32, as for the
- * logarithm.
+ * The slope and the factor of the bias are then exactly the numbers that the caller gave. A weight
+ * of the softmax is the quotient of W_j (1 + a_j) and l^, or 0. l^ is first rounded to binary32, as
+ * for the logarithm.
  *
  * Out of range. A t_j beyond binary32 counts as infinite: a negative t_j makes a weight of 0, a
  * positive t_j makes a row of NaN. The errors of scores near the limits of binary32 have no bound.

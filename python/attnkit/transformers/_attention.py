@@ -41,9 +41,9 @@ def _in_rows(bias):
     """Returns a bias whose rows have adjacent elements, as the op reads them. Some biases are returned unchanged: the
     op copies them if it has to.
 
-    T5 makes a bias whose rows are not contiguous, and passes this bias to all of its layers. The copy is kept with the
-    bias, so that only the first layer has to copy the bias. In inference mode no copy is kept, because a later call
-    with gradients could not use it."""
+    In the bias that T5 makes, the elements of a row are not adjacent. T5 passes this bias to all of its layers. The
+    copy is kept with the bias, so that only the first layer has to copy the bias. In inference mode no copy is kept,
+    because a later call with gradients could not use it."""
     if bias.stride(-1) == 1 or bias.requires_grad or bias.is_inference() or torch.compiler.is_compiling():
         return bias
     if torch.is_inference_mode_enabled():
