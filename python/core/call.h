@@ -104,7 +104,7 @@ class call
     nb::object out_object_, lse_object_, weights_object_;
     int ndim_ = 0;                       // dimensions of q
     int64_t shape_[most_dims + 1] = {};  // shape of q, as given
-    int64_t scores_[most_dims + 1] = {}; // shape to which a mask is broadcast
+    int64_t scores_[most_dims + 1] = {}; // shape to which masks and biases are broadcast
     bool is_packed_ = false;
 };
 

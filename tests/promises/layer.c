@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A layer has the same bits as its parts run one after the other: linear maps, appends, and one
- * attention call for each head. This holds on every instruction set and any number of threads, with
- * any options of attention. With a cache, each step of a sequence has the bits of the whole
- * sequence. A layer that repeats the weights of each KV head, once for each query head, has the
- * bits of the layer whose query heads share the KV heads. A case is drawn from its number.
+ * attention call for each head of each batch entry. This holds on every instruction set and any
+ * number of threads, with any options of attention. With a cache, each step of a sequence has the
+ * bits of the whole sequence. A layer that repeats the weights of each KV head, once for each query
+ * head, has the bits of the layer whose query heads share the KV heads. A case is drawn from its
+ * number.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -165,7 +166,8 @@ static void average(const struct layer_call *c, struct layer_results *want)
         }
 }
 
-/* Computes the results of a layer by calls of its parts, with one attention call for each head. */
+/* Computes the results of a layer by calls of its parts, with one attention call for each head
+ * of each batch entry. */
 static struct layer_results by_hand(const struct layer_call *c)
 {
     const attnkit_layer_args *const a = &c->args;

@@ -121,7 +121,8 @@ static attnkit_status merge(const char *isa)
     return attnkit_merge(&args, &exec, NULL);
 }
 
-/* Appends rows to a cache. Rotates the rows by angles if the library supports angles. */
+/* Appends rows to a cache. Rotates the rows without tables of cos and sin. If the library does not
+ * support this, rotates the rows with tables. */
 static attnkit_status append(int64_t rows, const char *isa, void *workspace, size_t size)
 {
     static float src[ROWS * DIM], dst[ROWS * DIM];

@@ -116,7 +116,7 @@ class Problem:
                 self.options[name] = numbers if numbers.ndim else int(numbers)
 
     def _facts(self) -> Dict[str, str]:
-        """Returns what must be the same on all ranks. The number of keys of k, v and masks may differ."""
+        """Returns what must be the same on all ranks. The number of keys of k, v, mask and bias may differ."""
         facts = {"q": kind(self.q), "the numbers of q": checksum(self.q)}
         for name, x in ("k", self.k), ("v", self.v):
             facts[name] = f"{kind(x, slice(0, -2))} x {int(x.shape[-1])}"

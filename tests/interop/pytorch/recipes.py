@@ -219,7 +219,7 @@ def multihead_attention_gives_weights_of_nan_where_a_row_sees_nothing(attention)
 
 
 def what_a_masked_key_holds_is_not_looked_at(attention):
-    """PyTorch multiplies a masked v by 0, and a NaN times 0 is NaN."""
+    """PyTorch multiplies a masked v by 0, and infinity or NaN times 0 is NaN."""
     q, k, v = tensors()
     mask = np.ones((Q_LEN, KV_LEN), dtype=bool)
     mask[:, 4] = False
