@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of p[key][r] *
- * v[key][c]). V may have any type, and is widened in registers. decode.c calls decode_v.
+ * v[key][c]). V may have any type of struct key_rows, and is widened in registers. decode.c calls
+ * decode_v.
  *
  * Lanes are value columns. A tile has 4, 2 or 1 vectors of columns. Registers: at most 16 sums, 4
  * vectors of V and the scale of V take 21 of 32 zmm. The FMA broadcasts the weight. FMA or memory
