@@ -16,7 +16,7 @@ enum exit_code {
     EXIT_NOT_BUILT = 65,           /* a revision or build cannot be found or built */
     EXIT_NOT_COMPARABLE = 66,      /* a side cannot be loaded, or BASE can make none of the calls */
     EXIT_BASE_FAILED = 67,         /* BASE crashes or hangs: there is nothing to compare with */
-    EXIT_SYSTEM = EXIT_NO_VERDICT, /* a file, memory or a process is not available */
+    EXIT_SYSTEM = EXIT_NO_VERDICT, /* a file, memory, a process or a processor is missing */
 };
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scores of decode: s[r][key] = chain over d of q[r][d] * k[key][d], for K of any type,
- * which is widened in registers. decode.c of this folder calls decode_k.
+ * The scores of decode: s[r][key] = chain over d of q[r][d] * k[key][d]. K may have any
+ * type of struct key_rows, and is widened in registers. decode.c of this folder calls decode_k.
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
  * takes 16 bytes of each of 8 keys as 4 vectors of 32-bit units, with 1, 2 or 4 elements in a unit.

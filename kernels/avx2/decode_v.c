@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of p[key][r] *
- * v[key][c]), for V of any type, which is widened in registers. decode.c calls decode_v.
+ * v[key][c]). V may have any type of struct key_rows, and is widened in registers. decode.c calls
+ * decode_v.
  *
  * Lanes are value columns. A tile has 2 vectors of columns for 4 rows, and 4 vectors for fewer
  * rows. Registers: at most 8 sums, 4 vectors of V, their scale, a weight and the constants that

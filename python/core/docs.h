@@ -34,8 +34,8 @@ causal         'upper-left' (row 0 is at key 0), 'bottom-right' (the last row is
 q_offsets      position of row 0 among the keys: an int, or one for each batch entry
 kv_lens        keys of each batch entry, 0 to kv_len
 window         (left, right) or (left, right, keep_first): numbers of keys, without the row's own
-               key; a left or right of None means no bound
-softcap        x becomes softcap * tanh(x / softcap)
+               key; a left or right of None means no bound; the first keep_first keys are seen, too
+softcap        a score x becomes softcap * tanh(x / softcap)
 sinks          float32 [q_heads]: exp(sink) is added to the denominator of the softmax
 alibi_slopes   float32 [q_heads]: slope * (key - position) is added to the scores
 scale          1 / sqrt(head_dim) by default

@@ -114,11 +114,13 @@
  * rest: p' is a factor of 1 +- 2^-8 or 1 +- 2^-16 from p. These factors are a part of a_j, because
  * o and l take the same p'. p' is a number of binary32, so that the sum of the parts in l has no
  * rounding. A p below 2^-40 becomes 0. One fused multiply-add multiplies a sum of a block by L and
- * adds it to o or l. The product of o or l and its rescale factor may lose e. On its way into o, a
- * product of a part and v has 17 roundings, like a product of q and k, and one more for each sum of
- * a group of its block but the first. A block has up to 4 groups for the first part of its weights,
- * and as many for the second part if there is one. The sum of the magnitudes of the two parts is at
- * most p' (1 + 2^-6). The products with elements of v below 2^-56 are lost.
+ * adds it to o or l. It also rounds in the first block of a chunk, because L is no power of 2. So
+ * h_l counts each block. The product of o or l and its rescale factor may lose e. On its way into
+ * o, a product of a part and v has 16 roundings in its group, because the first product of a chain
+ * is exact. It has one more for each sum of a group of its block but the first, and one for each
+ * block of its chunk. A block has up to 4 groups for the first part of its weights, and as many for
+ * the second part if there is one. The sum of the magnitudes of the two parts is at most p' (1 +
+ * 2^-6). The products with elements of v below 2^-56 are lost.
  *
  * Logarithm. If l^ is a sum in binary64, it is first rounded to binary32. ln l^ has the error of
  * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI
@@ -579,10 +581,11 @@ static void count_roundings(struct row *r)
         most_keys = larger(most_keys, in_block);
         most_blocks = larger(most_blocks, in_chunk);
     }
-    const int64_t additions = most_keys - 1 + most_blocks - 1;
-    const int64_t in_groups = GROUP_PRODUCTS / 2 + r->parts * (KEY_BLOCK / GROUP_PRODUCTS);
-    const int64_t to_o = r->scales      ? 1 + 4 + 2 + r->rounds_v + most_blocks - 1
-                         : r->parts > 0 ? in_groups + most_blocks - 1
+    const int64_t later_blocks = most_blocks - 1;
+    const int64_t additions = most_keys - 1 + (r->parts > 0 ? most_blocks : later_blocks);
+    const int64_t in_groups = GROUP_PRODUCTS / 2 + r->parts * (KEY_BLOCK / GROUP_PRODUCTS) - 1;
+    const int64_t to_o = r->scales      ? 1 + 4 + 2 + r->rounds_v + later_blocks
+                         : r->parts > 0 ? in_groups + most_blocks
                                         : additions + 1;
     const int64_t folds = larger(r->terms - r->count + chunks - 1, 0);
     r->g = expm1l(additions * U + folds * U_64);

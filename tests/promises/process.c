@@ -121,13 +121,11 @@ static attnkit_status merge(const char *isa)
     return attnkit_merge(&args, &exec, NULL);
 }
 
-/* Appends rows to a cache. Rotates the rows without tables of cos and sin. If the library does not
- * support this, rotates the rows with tables. */
+/* Appends rows to a cache, and rotates them without tables of cos and sin. */
 static attnkit_status append(int64_t rows, const char *isa, void *workspace, size_t size)
 {
     static float src[ROWS * DIM], dst[ROWS * DIM];
-    static const float cos[ROWS * DIM], sin[ROWS * DIM];
-    attnkit_rotation rotation = {.size = sizeof rotation, .kind = ATTNKIT_ROPE_HALF};
+    const attnkit_rotation rotation = {.size = sizeof rotation, .kind = ATTNKIT_ROPE_HALF};
     const attnkit_append_args args = {
         .size = sizeof args,
         .batch = 1,
@@ -141,12 +139,6 @@ static attnkit_status append(int64_t rows, const char *isa, void *workspace, siz
     };
     const attnkit_exec exec = {
         .size = sizeof exec, .isa = isa, .workspace = workspace, .workspace_size = size};
-    const attnkit_status status = attnkit_append(&args, &exec, NULL);
-    if (status != ATTNKIT_UNSUPPORTED)
-        return status;
-    rotation.cos = cos;
-    rotation.sin = sin;
-    rotation.table_positions = ROWS;
     return attnkit_append(&args, &exec, NULL);
 }
 

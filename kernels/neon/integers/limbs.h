@@ -69,12 +69,12 @@ static inline __attribute__((always_inline)) void make_limbs(const struct panel 
 /* ------------------------------------------------------------------------------ weights */
 
 enum {
-    FOUR = 4,          /* keys of a tile of scores */
-    BLOCK_VECTORS = 8, /* vectors of a block of K of FOUR keys */
-    MANY = 16,         /* keys whose weights become limbs in one step */
-    MOST_COLUMNS = 16, /* columns of a tile of weighted V */
-    MOST_SUMS =
-        MOST_COLUMNS / 2, /* vectors of sums of a row: one of high and one of low limbs a column */
+    FOUR = 4,                     /* keys of a tile of scores */
+    BLOCK_VECTORS = 8,            /* vectors of a block of K of FOUR keys */
+    MANY = 16,                    /* keys whose weights become limbs in one step */
+    MOST_COLUMNS = 16,            /* columns of a tile of weighted V */
+    MOST_SUMS = MOST_COLUMNS / 2, /* vectors of sums of a row: for every 4 columns one of high limbs
+                                   * and one of low limbs */
 };
 
 /* The weights of each row of a panel in a line, and 0 for keys that the row does not see. */
