@@ -35,7 +35,7 @@ struct call {
     struct copies weights; /* packed */
     struct kv cache;       /* for layers with a cache */
     struct masks masks;    /* a window, if any */
-    void *x;               /* of row->input */
+    void *x;               /* of type row->input */
     float *out;
     int64_t *cached;
     attnkit_status status; /* status of the last call */

@@ -357,10 +357,10 @@ static const char *environment(void)
     return name && name[0] ? name : NULL;
 }
 
-/* Sets the choice for calls that name no instruction set, and whether ATTNKIT_ISA made it. The
- * first call makes the choice, later calls read it. A choice that was made before a unit was
- * enabled is made again. If ATTNKIT_ISA names nothing that can run, sets *bad_name to the value of
- * ATTNKIT_ISA, keeps no choice and returns false. */
+/* Sets *choice to the choice for calls that name no instruction set, and *is_named to whether
+ * ATTNKIT_ISA made this choice. The first call makes the choice, later calls read it. A choice that
+ * was made before a unit was enabled is made again. If ATTNKIT_ISA names nothing that can run, sets
+ * *bad_name to the value of ATTNKIT_ISA, keeps no choice and returns false. */
 static bool automatic(struct isa_choice *choice, bool *is_named, const char **bad_name)
 {
     static _Atomic int kept = NOT_KNOWN;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Heads whose 16-bit rows lie side by side take turns at the blocks of long caches: all heads work
- * on a block before any head works on the next. Each head prefetches a part of the next block for
- * all heads. Together the parts cover the next block once, in the order of memory. The results have
- * the bits of the same heads computed one after the other. Before the multiplication, some
- * instruction sets copy rows of binary32 that do not lie together, and transpose rows of 16-bit
- * types. Some compute a block of all heads in one call. None of this changes the bits.
+ * Heads whose rows of 16-bit types lie side by side take turns at the blocks of long caches: all
+ * heads work on a block before any head works on the next. Each head prefetches a part of the next
+ * block for all heads. Together the parts cover the next block once, in the order of memory. The
+ * results have the bits of the same heads computed one after the other. Before the multiplication,
+ * some instruction sets copy rows of binary32 that do not lie together, and transpose rows of
+ * 16-bit types. Some instruction sets compute a block of all heads in one call. None of this
+ * changes the bits.
  *
  * Usage: turns [ISA]
  */
@@ -467,9 +468,9 @@ static void transposed_rows_have_the_bits_of_other_rows(void **state)
     check_bits(isa, 8, 112, 2, 256, ATTNKIT_F16);
 }
 
-/* In all calls but the last, a KV head has up to 4 query rows, and decode_together computes the
- * blocks of keys that all these rows see as a whole. In the last call a head has 5 rows, which are
- * too many. */
+/* In all calls but the last, a KV head has up to 4 query rows. decode_together then computes the
+ * blocks in which each of these rows sees all 128 keys. In the last call a head has 5 rows, which
+ * are too many. */
 static void heads_together_have_the_bits_of_heads_one_by_one(void **state)
 {
     const char *const isa = *state;

@@ -248,7 +248,7 @@ static void begin_memory(struct memory *m)
         m->arenas[i] = memory_arena(i, ARENA_BYTES);
 }
 
-/* Returns a copy of the memory in use, to be freed. */
+/* Returns a copy of the memory in use. The caller frees the copy. */
 static char *copy_memory(const struct memory *m, size_t *size)
 {
     *size = (size_t)m->slots * SLOT_BYTES;
@@ -733,7 +733,8 @@ static void an_absent_part_changes_no_bit(void **state)
     }
 }
 
-/* One of the parts has an lse of NaN or infinity, or an lse whose product with log2 e overflows. */
+/* One of the parts has an lse of NaN or +infinity, or an lse whose product with log2 e is above the
+ * range of binary32. */
 static void an_lse_of_nan_or_infinity_makes_the_row_nan(void **state)
 {
     (void)state;
