@@ -9,7 +9,7 @@
 
 /* Returns the size in bytes of a buffer that stands for cache level 1 .. 3. If level is 0, the
  * buffer stands for memory beyond the caches. Returns 0 if this machine has no cache of the level,
- * or a cache that is at most twice as large as the next smaller cache. */
+ * or if the cache of the level is at most twice as large as the next smaller cache. */
 size_t level_buffer(int level);
 
 #endif

@@ -32,8 +32,8 @@ extern "C" {
  * Arithmetic  Each group of 32 elements of a row of x is rounded to signed integers of 8 bits with
  *             a common scale in binary32: the largest |x| of these elements becomes 127. For each
  *             group the products of these integers with the bytes of w are summed exactly. The sum
- *             is multiplied by the product of both scales and added to y in binary32, group after
- *             group. Step 18 of kernels/README.md lists each rounding.
+ *             is multiplied by the product of both scales (of x and of w) and added to y in
+ *             binary32, group after group. Step 18 of kernels/README.md lists each rounding.
  * Bits        The flag changes the bits of y. With and without the flag, the bits of a row depend
  *             only on its x, w and bias. docs/semantics.md names the tests.
  * Accuracy    An element of x is off by at most 1/254 of the largest |x| of its 32 elements. If all
@@ -42,9 +42,9 @@ extern "C" {
  *             mean square of the errors of y is about as large as the error that rounding w to
  *             ATTNKIT_Q8_0 has made in y.
  * NaN         A NaN or an infinity in x makes its row of y NaN. If a scale in row o of w is NaN,
- *             column o of y is NaN. If a scale of w is infinite, or the product of both scales
- *             overflows binary32, a group whose sum of integers is 0 gives NaN, and any other group
- *             gives an infinity.
+ *             column o of y is NaN. If the scale of w in a group is infinite, or the product of
+ *             both scales of the group overflows binary32, the group gives an infinity, or NaN if
+ *             its sum of integers is 0.
  * Cost        The units "avx2+vnni", "avx512+vnni", "neon+dotprod" and "neon+i8mm" have
  *             instructions for these products. bench/README.md says how to measure the time.
  */

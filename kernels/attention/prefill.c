@@ -5,7 +5,7 @@
  * CPU. dispatch/attention/schedule.c calls attnkit_prefill for the panel rows of an item, if it has
  * any. With groups of products, attend_alone in this file calls attnkit_prefill for a row that is
  * computed again. dispatch/attention/steal.c calls attnkit_prefill_chunk for a chunk of an item's
- * keys.
+ * keys. kernels/README.md defines M, l, o and t.
  */
 #include <math.h>
 #include <string.h>
@@ -1021,8 +1021,9 @@ void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kern
             clear_out(&w.panel[i].chunk, w.panel[i].lanes, a->value_dim);
 }
 
-/* Joins the states of a panel's chunks to its total. The panel's states lie `offset` bytes from the
- * beginning of the item's states. */
+/* Joins the states of a panel's chunks to its total. For each chunk, the states of the item's panels
+ * lie one after the other. The panel's state begins `offset` bytes after the first panel's state.
+ */
 static void join_panel(const struct prefill *w, struct panel *p, const struct chunk_run *run,
                        int64_t offset)
 {

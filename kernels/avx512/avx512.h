@@ -223,7 +223,7 @@ static inline __attribute__((always_inline)) void load_line(const enum type type
 /* Returns the height of a register tile that is `vectors` vectors wide. The height is a number of
  * keys or value columns. A tile of 4 vectors has 24 accumulators, which leave room for 4 vectors
  * and a broadcast in 32 zmm. Tiles of fewer vectors have at least 8 accumulators, which keep two
- * ports with a latency of 4 busy. */
+ * ports with a latency of 4 cycles busy. */
 static inline int full_height(int vectors)
 {
     return vectors == 4 ? 6 : 8;

@@ -413,7 +413,7 @@ static void keys_of_a_slow_thread_are_taken(void **state)
     assert_int_equal(held_up.blocks[1], 30 * 4);
 }
 
-/* There are very many keys. The other thread takes as many chunks as there is room for states, and
+/* There are very many keys. The other thread takes chunks until the room for states is full. It
  * then returns instead of waiting. */
 static void a_thread_without_room_for_states_returns(void **state)
 {

@@ -12,16 +12,16 @@ type, if the kernel has a function for each type) with the same number of FMAs s
 numbers of FMAs and of loops, the line has three figures: instructions for each FMA, loads into vector registers for
 each FMA (a broadcast from memory counts as a load), and loads and stores of spilled vectors. For each CPU model, the
 line also has the FMAs per cycle by llvm-mca 19, in percent of the FMAs that the ports of this CPU can start. Kernels of
-integers, and all kernels of units (such as avx512_bf16), have no percentage. Each figure is the worst figure of these
-loops.
+integers, and all kernels of units (such as avx512_bf16), have no percentage. Each figure of a line is the worst figure
+of the loops that share the line.
 
 llvm-mca does not model caches, instruction fetch or store-to-load forwarding.
 
-Fails if a full tile, which is the loop of a kernel with the most FMAs, breaks a limit. Also fails if a figure differs
-from the stored figure in tools/static/loops/, even if the new figure is better. A change of kernels must include the
-new figures, which `tools/figures --write` stores. Figures are stored for each instruction set and compiler. Code of a
-compiler without stored figures only has to keep the limits. The exit status is 77 if the build is instrumented, or if
-there are no objects that this script can read."""
+Fails if a full tile breaks a limit. The full tile of a kernel is its loop with the most FMAs. Also fails if a figure
+differs from the stored figure in tools/static/loops/, even if the new figure is better. A change of kernels must
+include the new figures, which `tools/figures --write` stores. Figures are stored for each instruction set and compiler.
+Code of a compiler without stored figures only has to keep the limits. The exit status is 77 if the build is
+instrumented, or if there are no objects that this script can read."""
 
 import argparse
 import json
