@@ -1021,9 +1021,9 @@ void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kern
             clear_out(&w.panel[i].chunk, w.panel[i].lanes, a->value_dim);
 }
 
-/* Joins the states of a panel's chunks to its total. For each chunk, the states of the item's panels
- * lie one after the other. The panel's state begins `offset` bytes after the first panel's state.
- */
+/* Joins the states of a panel's chunks to its total. For each chunk, the states of the item's
+ * panels lie one after the other. The panel's state begins `offset` bytes after the first of these
+ * states. */
 static void join_panel(const struct prefill *w, struct panel *p, const struct chunk_run *run,
                        int64_t offset)
 {
