@@ -39,7 +39,7 @@ enum {
     PAGES_EACH = 3,
     PAGES = BATCH * PAGES_EACH,
 
-    ROOM = 49152,  /* bytes for each tensor; enough for a workspace */
+    ROOM = 49152,  /* bytes for each tensor */
     MARGIN = 4096, /* how many of the ROOM bytes lie before a tensor's first element */
     PATTERN = 0xa5,
 };
@@ -1425,7 +1425,8 @@ static void run_in_order(void *pool, int64_t n, void (*task)(void *arg, int64_t 
         task(arg, i);
 }
 
-/* Returns the bound that attnkit.h gives for the workspace of `threads` threads, in bytes. */
+/* Returns the bound that attnkit.h gives for the workspace of `threads` threads, in bytes, without
+ * the terms of masks, weights and key_index. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim, int64_t threads)
 {
     const int64_t rows = 290 * head_dim + 780 * value_dim + 10000,

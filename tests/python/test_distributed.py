@@ -89,7 +89,7 @@ class Tree(unittest.TestCase):
             self.assertLess(ratio, 1.0)
             self.assertTrue(all(same(result, results[0]) for result in results))
         print(f"# worst error / bound of tree_attention: {worst:.2f}")
-        self.assertGreater(worst, 0.01)  # errors far below the bound would show little
+        self.assertGreater(worst, 0.01)  # far smaller errors would not test the bound
 
 
 class Costs(unittest.TestCase):

@@ -38,8 +38,9 @@ struct guarded {
     size_t mapping_size;
 };
 
-/* Allocates guarded memory. The `beyond` bytes after the usable memory stay unmapped and reserved.
- */
+/* Allocates guarded memory. If at_end is true, the memory ends where the unmapped page after it
+ * begins. Else the memory begins where the unmapped page before it ends. The `beyond` bytes after
+ * the unmapped page at the end are reserved, and stay unmapped, too. */
 struct guarded memory_guarded(size_t size, size_t beyond, bool at_end);
 void memory_unguard(struct guarded *memory);
 

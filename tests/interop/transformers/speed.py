@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures models of transformers with attnkit beside "sdpa", or "eager" where a model has no "sdpa": the whole model
 over a prompt, one more token after the prompt, and the attention alone. The two implementations take turns in one
-process, on one thread. A figure is the time of the other implementation divided by the time of attnkit, as the median
-over the turns.
+process, on one thread. A figure with an x is the time of the other implementation divided by the time of attnkit, as
+the median over the turns. The last figure of a line is the time of the whole model with attnkit in milliseconds, the
+shortest of the turns.
 
     speed.py [FAMILY ...] [--turns N] [--type float32|bfloat16]     prints a line for each family and length
     speed.py --store FAMILY ...                 also puts each result into bench/results/transformers.json
