@@ -1426,7 +1426,7 @@ static void run_in_order(void *pool, int64_t n, void (*task)(void *arg, int64_t 
 }
 
 /* Returns the bound that attnkit.h gives for the workspace of `threads` threads, in bytes, without
- * the terms of masks, weights and key_index. */
+ * what masks, weights, key_index and ATTNKIT_BF16_PRODUCTS add. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim, int64_t threads)
 {
     const int64_t rows = 290 * head_dim + 780 * value_dim + 10000,
