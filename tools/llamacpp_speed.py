@@ -5,11 +5,11 @@
     tools/llamacpp_speed.py [BUILD] [--depths 0,4096] [--threads 1,2] [--kv f16,q8_0] [--layers 2]
     tools/llamacpp_speed.py --write     also puts the table and a plot in docs/llamacpp.md and README.md
 
-The model has random weights, and 8 query heads and 2 KV heads of 64 elements. With --depths tokens in the cache, a
-candidate prefills 512 tokens and decodes 16 tokens. Each candidate runs in its own process. The candidates take turns,
-in a new random order in each round. The table has medians: of processor time for one thread, and of wall clock time for
-several threads. docs/llamacpp.md says how to get the backend. If this Python has no matplotlib, --write continues in
-the virtual environment of tools/peers.py."""
+The model has random weights, and 8 query heads and 2 KV heads of 64 elements. A depth is a number of tokens in the
+cache. At each depth, a candidate prefills 512 tokens and decodes 16 tokens. Each candidate runs in its own process. The
+candidates take turns, in a new random order in each round. The table has medians: of processor time for one thread, and
+of wall clock time for several threads. docs/llamacpp.md says how to get the backend. If this Python has no matplotlib,
+--write continues in the virtual environment of tools/peers.py."""
 
 import argparse
 import itertools

@@ -198,7 +198,8 @@ static void attend(const struct crew *crew)
     meet(crew);
 }
 
-/* Computes a thread's rows of mean_weights. Running the share again gives the same result. */
+/* Computes a thread's share of the rows of mean_weights. Running a share again gives the same
+ * result. */
 static void average(void *arg, int64_t thread)
 {
     const struct crew *const crew = arg;

@@ -17,9 +17,9 @@ static inline __m128 max_of_each(const __m256 x[PANEL_ROWS])
     return _mm_max_ps(_mm_max_ps(m[0], m[1]), _mm_max_ps(m[2], m[3]));
 }
 
-/* Stores the weights of VECTOR keys in `weights`, transposed: p has a vector of keys for each row,
- * and `weights` gets PANEL_ROWS numbers for each key. Lane r of `sum` is the sum of row r. Returns
- * `sum` plus these weights. */
+/* Stores the weights of VECTOR keys in `weights`, transposed: p has a vector for each row, with a
+ * lane for each key, and `weights` gets PANEL_ROWS numbers for each key. Lane r of `sum` is the sum
+ * of row r. Returns `sum` plus these weights. */
 static inline __m128 store_weights(__m256 p[PANEL_ROWS], float (*weights)[PANEL_ROWS], __m128 sum)
 {
     const __m256 low_01 = _mm256_unpacklo_ps(p[0], p[1]), high_01 = _mm256_unpackhi_ps(p[0], p[1]);

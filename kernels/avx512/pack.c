@@ -2,10 +2,10 @@
  *
  * Transposes rows: q_t[d][lane] = rows[lane][d], by 16x16 transposes in registers. The loops call
  * pack_q for the query rows of a panel, for groups of rows of x (kernels/linear/linear.c), and for
- * other rows and lines of numbers that have to lie in one lane each. A 16x16 transpose takes 16
- * loads, 64 shuffles and 16 stores, and the shuffles limit the speed. A group of rows fills half a
- * vector. 16 elements of each row of a group take 40 loads, 16 shuffles and 40 stores, and the
- * stores limit the speed.
+ * other rows and lines of numbers, each of which needs a lane of its own. A 16x16 transpose takes
+ * 16 loads, 64 shuffles and 16 stores, and the shuffles limit the speed. A group of rows of x fills
+ * half a vector. 16 elements of each row of a group take 40 loads, 16 shuffles and 40 stores, and
+ * the stores limit the speed.
  */
 #include "kernels/avx512/avx512.h"
 

@@ -2,10 +2,11 @@
  *
  * The end of a chunk and of an item: the state of the first chunk of a panel becomes the total, and
  * the states of later chunks are folded into the total. M is the maximum of a state or total, l the
- * sum of weights, and o the weighted sum of V. A state or a total becomes the result: out = o / l +
- * 0 and lse = M ln 2 + log l. In panels the lanes are rows. In decode the elements of a row's o lie
- * side by side in memory. A struct wide holds VECTOR numbers of binary64. The state.c of an
- * instruction set defines this struct and its operations, and then includes this file.
+ * sum of weights, and o the weighted sum of V. A state or a total becomes the result:
+ *     out = o / l + 0        lse = M ln 2 + log l
+ * In panels the lanes are rows. In decode the elements of a row's o lie side by side in memory. A
+ * struct wide holds VECTOR numbers of binary64. The state.c of an instruction set defines this
+ * struct and its operations, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_STATE_H
 #define ATTNKIT_VECTORS_STATE_H

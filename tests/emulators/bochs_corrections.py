@@ -20,6 +20,7 @@ class Correction(NamedTuple):
     times: int
 
 
+# A comment in CORRECTIONS says what holds after the corrections below it.
 CORRECTIONS = (
     # tdpbssd takes signed bytes from both tiles, tdpbsud from the first, tdpbusd from the second.
     Correction("cpu/avx/amx.cc", r"DPBDSS\(", "return", "Bit8u", "Bit8s", 10),

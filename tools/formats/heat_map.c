@@ -16,8 +16,8 @@ enum {
     NUMBER = 14,    /* height of the number above a panel, in pixels */
     COMFORT = 1000, /* side to which a picture of few weights is scaled up, in pixels */
     MAX_ZOOM = 24,
-    MIN_PANEL = 24, /* pixels, the width of three digits; shorter sides are scaled up to at most
-                     * this; a panel has at least so much room */
+    MIN_PANEL = 24, /* pixels, the width of three digits. A side of a panel has room for at least
+                     * MIN_PANEL pixels. A shorter side is scaled up, to at most MIN_PANEL */
     MAX_ACROSS = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + GAP),
     MAX_DOWN = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + NUMBER + GAP)
 };

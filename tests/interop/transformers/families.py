@@ -18,7 +18,7 @@ def is_decoder(family):
 
 
 def packs(family):
-    """Returns whether transformers finds the sequences of a packed row by position_ids, for this family."""
+    """Returns whether position_ids tell transformers, for this family, where the sequences of a packed row begin."""
     return is_decoder(family) and family not in ("Bloom", "MPT", "GPT-OSS")
 
 
@@ -48,7 +48,7 @@ def tokens(batch, length, vocabulary, seed=2):
 
 
 def left_padding(batch, length):
-    """Returns which tokens of a batch are not padding. Row b begins with 5 b tokens of padding."""
+    """Returns which tokens of a batch are not padding. Row b begins with 5 * b tokens of padding."""
     return (torch.arange(length) >= 5 * torch.arange(batch)[:, None]).long()
 
 

@@ -207,8 +207,8 @@ class Refused(Registered):
                 model_of(family, "eager").set_attn_implementation("attnkit")
 
     def test_lengths_without_positions(self):
-        """Packed sequences whose ends are given only as cu_seq_lens_q and cu_seq_lens_k, arguments for flash attention,
-        are refused."""
+        """Packed sequences are refused if their ends are given only as cu_seq_lens_q and cu_seq_lens_k, which are
+        arguments for flash attention."""
         ends = torch.tensor([0, 20, 48], dtype=torch.int32)
         with torch.no_grad(), self.assertRaisesRegex(ValueError, "cu_seq_lens_q"):
             model_of("Llama", "attnkit")(**inputs_of("Llama", batch=1), cu_seq_lens_q=ends, cu_seq_lens_k=ends)
