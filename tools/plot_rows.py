@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plots the time per query row against the number of query rows of a call, from decode to a chunk of a prompt.
+"""Plots the time per query row against the number of query rows of a call, from decode to a part of a prompt.
 
     tools/plot_rows.py [BUILD] [--type f16] [--isa avx2] ...
 

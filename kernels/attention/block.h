@@ -59,7 +59,7 @@ static inline bool has_pairs(const struct attention *a, const struct kernels *ke
 }
 
 /* Returns rows of K as attnkit_rows does, but as words of pairs in `wide`. Sets *least to the least
- * magnitude of the elements of these rows. */
+ * magnitude (see kernels.h) of the elements of these rows. */
 struct rows attnkit_pairs_of_k(const struct attention *a, const struct kernels *kernels,
                                int64_t batch, int64_t kv_head, int64_t first, struct key_set keys,
                                float *wide, uint32_t *least);
@@ -75,8 +75,8 @@ static inline int64_t wide_dim(const struct attention *a)
  * grouped_kernels in `wide`. Row i of K has the words of key i. The words of group i of V begin at
  * row i * (GROUP_PRODUCTS / kernels->grouped->elements). Keys, rows and groups are counted from the
  * beginning of the block. For K and for V, words are written only from the beginning of the group
- * with the first of `keys` to the end of the quad with the last of `keys`. In this range, keys that
- * are not in `keys` have words of 0. */
+ * with the first of `keys` to the end of the quad (QUAD_ELEMENTS keys) with the last of `keys`. In
+ * this range, keys that are not in `keys` have words of 0. */
 struct block attnkit_grouped_block(const struct attention *a, const struct kernels *kernels,
                                    int64_t batch, int64_t kv_head, int64_t first,
                                    struct key_set keys, struct wide wide);

@@ -15,7 +15,7 @@
 namespace attnkit_torch
 {
 
-// Throws std::runtime_error with this text.
+// Throws std::runtime_error with "attnkit: " and this text.
 [[noreturn]] void refuse(const std::string &text);
 
 // Throws if a function of torch has failed.
@@ -30,7 +30,7 @@ struct deleted {
 using tensor = std::unique_ptr<AtenTensorOpaque, deleted>;
 
 // Take over the tensor whose handle a word holds; shim.h says what a word is. The word of an
-// optional tensor is 0 if there is no tensor.
+// optional tensor is 0 if there is no tensor, else the address of the word that holds the handle.
 tensor take_tensor(word value);
 tensor take_optional_tensor(word value);
 // Takes over an optional float. Returns whether it is given.
@@ -41,7 +41,7 @@ inline word word_of(tensor owned)
     return (word)owned.release();
 }
 
-// Calls an op of torch. The words of the stack are taken over, and become the results.
+// Calls an op of torch. Takes over the arguments on the stack, and puts the results in their place.
 void call(const char *op, word *stack);
 
 constexpr int most_dims = 4;

@@ -23,7 +23,8 @@ COUNT = 128
 
 
 def numbers():
-    """Returns four blocks of 32 numbers: ordinary numbers, ties, numbers too small for a normal scale, and zeros."""
+    """Returns four blocks of 32 numbers: ordinary numbers, ties, numbers so small that the binary16 scale of their
+    block is subnormal, and zeros."""
     draw = random.Random(1)
     usual = [draw.uniform(-3.0, 3.0) for _ in range(32)]
     ties = [8.0, -8.0] + [i / 2.0 - 7.5 for i in range(30)]

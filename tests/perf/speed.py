@@ -5,11 +5,11 @@ commit that the build is based on, by `attnkit compare`, and checks the floors o
 
     tests/perf/speed.py BUILD [--limit SECONDS]
 
-The script prints the results of both programs. A measured time never makes the test fail (docs/ci.md). The test fails
-if a program could not do its work. It also fails if a point crashes, if HEAD cannot make the call of a point of the
-base, or if the results of the two sides differ. A commit since the base can allow other results by the trailer
-`Bits-change: REASON`. Prints TAP. `# SKIP` means that there is no commit to compare with, that the benches are not
-built, or that the time was up, as on a busy machine."""
+The script runs `attnkit compare` and tools/floors.py, and prints the results of both programs. A measured time never
+makes the test fail (docs/ci.md). The test fails if a program could not do its work. It also fails if a point crashes,
+if HEAD cannot make the call of a point of the base, or if the results of the two sides differ. A commit since the base
+can allow other results by the trailer `Bits-change: REASON`. Prints TAP. `# SKIP` means that there is no commit to
+compare with, that the benches are not built, or that the time was up, as on a busy machine."""
 
 import argparse
 import json

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rounds inputs of linear maps to integers of 8 bits, and has operations on vectors of words and of
- * sums, for AVX2 with and without VNNI.
+ * sums, for AVX2 with and without the unit AVX-VNNI.
  */
 #ifndef ATTNKIT_AVX2_BYTES_H
 #define ATTNKIT_AVX2_BYTES_H

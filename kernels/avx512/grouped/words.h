@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Words of two bf16, for the tiles of struct grouped_kernels in units of AVX-512. The grouped.c of
- * a unit includes this file, and chooses which elements go into a word. Every CPU with one of these
- * units has AVX512_BF16.
+ * Words of two bf16, for the tiles of struct grouped_kernels in the units avx512+bf16 and
+ * avx512+amx. The grouped.c of each of these two units includes this file, and chooses which
+ * elements go into a word. Every CPU with one of the two units has AVX512_BF16.
  */
 #ifndef ATTNKIT_AVX512_GROUPED_WORDS_H
 #define ATTNKIT_AVX512_GROUPED_WORDS_H
