@@ -60,9 +60,9 @@ struct append_plan {
     struct tensor tensors[APPEND_TENSORS];
 };
 
-/* Fills the plan, but only workspace_size in the header: attnkit_begin_plan writes the rest. Reads
- * nothing through the pointers of args. For optional pointers it only matters whether they are
- * NULL. */
+/* Fills the plan. In the header, sets only workspace_size: attnkit_begin_plan writes the other
+ * fields of the header. Reads nothing through the pointers of args. For optional pointers it only
+ * matters whether they are NULL. */
 attnkit_status attnkit_append_plan_init(const struct append_request *r, int64_t threads,
                                         struct append_plan *plan, char *message);
 
@@ -88,7 +88,7 @@ attnkit_status attnkit_check_append_positions(const struct append *a, int64_t ta
                                               int64_t b, char *message);
 
 /* Runs this thread's share of the rows or, with a parallel-for, all rows. `scratch` is the
- * workspace, aligned to 64, with scratch_size bytes for each thread. */
+ * workspace, aligned to 64 bytes, with scratch_size bytes for each thread. */
 void attnkit_append_execute(const struct append *a, size_t scratch_size,
                             const struct kernels *kernels, const attnkit_exec *exec, char *scratch);
 

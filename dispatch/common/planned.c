@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks lengths and unplanned memory of a run. Each check costs one or two comparisons.
+ * Checks the lengths of a run, and that a run gives no memory that its plan does not have. Each
+ * check costs one or two comparisons.
  */
 #include "dispatch/common/planned.h"
 

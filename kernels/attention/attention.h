@@ -16,7 +16,7 @@
 #include "kernels/ints.h"
 
 enum {
-    ROW_BLOCK = 512, /* most query rows of an item; one walk over the keys serves them all */
+    ROW_BLOCK = 512, /* most query rows of an item; one walk over the keys serves all panel rows */
     MAX_WALKS = 8,   /* most items in one call of attnkit_decode */
 };
 
@@ -121,15 +121,17 @@ struct attention {
     struct extras extras;
 };
 
-/* Returns whether K and V are multiplied as integers. In a build without the part integers the
- * result is constant, so that the compiler leaves out the code for integers. */
+/* Returns whether K and V are multiplied as integers. In a build without the part `integers`
+ * (docs/embedding.md) the result is constant, so that the compiler leaves out the code for
+ * integers. */
 static inline bool has_integers(const struct attention *a)
 {
     return HAS_INTEGERS && a->integers;
 }
 
-/* Returns whether products are added in groups. In a build without the part products the result is
- * constant, so that the compiler leaves out the code for groups. */
+/* Returns whether products are added in groups. In a build without the part `products`
+ * (docs/embedding.md) the result is constant, so that the compiler leaves out the code for
+ * groups. */
 static inline bool is_grouped(const struct attention *a)
 {
     return HAS_PRODUCTS && a->grouped;

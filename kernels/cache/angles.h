@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * log2, 2^x, and sin and cos of an angle of any size in binary64, for the angles of rope.c. These
+ * log2, 2^x, and sin and cos of an angle below 2^64 in binary64, for the angles of rope.c. These
  * functions use only operations on integers, and sums, products and quotients of binary64, which
  * are rounded by IEEE 754 and not fused. So the bits are the same on every machine. sin_cos_of is
  * called once for each position and each pair of elements that is rotated, for all heads together.

@@ -16,7 +16,7 @@ static void pack_q(const float *const *rounded, int lanes, int64_t dim, float *q
             memcpy(&q_t[i * lanes + lane], &rounded[lane][i], sizeof *q_t);
 }
 
-/* Returns the scale of the block at element d of row i. */
+/* Returns the scale of the Q8_BLOCK elements of row i that begin at element d. */
 static float scale_of(const struct key_rows *rows, int i, int64_t d)
 {
     uint16_t half;
@@ -43,7 +43,7 @@ static int16_t high_of(const float *word)
     return (int16_t)(bits_from_float(*word) >> 16);
 }
 
-/* Makes the words of a block of K, in the order of round_row. */
+/* Makes the words of Q8_BLOCK elements of a row of K, in the order of round_row. */
 static void widen_block(const int8_t *bytes, float *words)
 {
     for (int i = 0; i < Q8_BLOCK; i += 4, words += 2) {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the command attnkit compare as a user runs it. A side of a comparison is a build of attnkit, a small
 library, or a git revision of such a library. Many of the small libraries have a fault. These libraries and their
-workers are compiled from compare/. One side takes several times as long as the other, or the sides take equally long.
+workers are compiled from compare/. Where a test is about time, one side takes several times as long as the other, or
+both sides take equally long.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_compare.py
 

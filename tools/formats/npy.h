@@ -59,8 +59,8 @@ struct npy_output {
     char temporary[PATH_ROOM]; /* only npy_write uses this field */
 };
 
-/* Sets name and path. If the file could not be written, prints an error and returns false, so that
- * the user sees the error before the work is done. */
+/* Sets name and path, and checks that the file can be written. If the file cannot be written,
+ * prints an error and returns false. So the user sees the error before the work is done. */
 bool npy_output_at(const char *name, struct npy_output *output);
 
 /* Writes all files. Each file is first completed under another name in the folder of its target.

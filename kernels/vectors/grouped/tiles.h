@@ -24,8 +24,8 @@ static int words_of_group(int64_t left)
 
 #include "kernels/vectors/grouped/few.h"
 
-/* Words of up to SUMS lines, which are keys of K or columns of V. Word w of line i is at first + w
- * * by_word + i * by_line. */
+/* Words of up to SUMS lines, which are keys of K or columns of V. Word w of line i is at
+ * first + w * by_word + i * by_line. */
 struct words {
     const char *first;
     ptrdiff_t by_word, by_line; /* bytes */
