@@ -19,8 +19,9 @@ enum { F32 = 1, F16 = 2, BF16 = 4, I8 = 8, Q8_0 = 16, TYPES = 5 };
 
 static const char *const types[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"};
 
-/* Whether the option --quick measures the workload on the best instruction set. Without --isa, a
- * workload that is QUICK is measured on AVX2, too, with or without --quick. */
+/* Whether the option --quick measures the workload on the best instruction set, or on the set of
+ * --isa. Without --isa, a workload that is QUICK is measured on AVX2, too, with or without --quick.
+ */
 enum quick { NEVER_QUICK, BEST_IS_QUICK, QUICK };
 
 /* A workload has a point for each of its types on the best instruction set, or on the set of --isa.
