@@ -39,7 +39,7 @@ static struct kv_part place(const struct row *row, int64_t dim, bool tiled, size
 
 void kv_plan(const struct row *row, bool cold, struct kv *kv)
 {
-    size_t bytes = 0; /* stays 0 if a row is too short for the type */
+    size_t bytes = 0; /* stays 0 if K and V have rows shorter than a block of the type */
     kv->k = place(row, row->shape.head_dim, row->shape.tiled, &bytes);
     kv->v = place(row, row->shape.value_dim, false, &bytes);
     kv->copies = copies_plan(row, bytes, cold);

@@ -40,7 +40,8 @@ static inline __m256i begin_sums(int32_t beginning)
     return _mm256_set1_epi32(beginning);
 }
 
-/* Returns the bytes of two inputs of all outputs: bytes 2 o and 2 o + 1 belong to output o. */
+/* Returns the bytes of a tile for two inputs and all 16 outputs: bytes 2 o and 2 o + 1 belong to
+ * output o. */
 static inline __m256i interleave_two(const char *bytes)
 {
     const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)bytes);

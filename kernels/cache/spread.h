@@ -33,8 +33,8 @@ static inline void spread_blocks(const char *row, int64_t n, int64_t key, char *
 }
 
 /* Copies a row of n elements to the places of key `key` in a tile. Writes no other byte of the
- * tile. The function is not inlined. If it were inlined, an append to rows would have to save the
- * registers that only this function uses. */
+ * tile. The function is not inlined. If it were inlined, an append to a cache without tiles would
+ * have to save the registers that only this function uses. */
 static __attribute__((noinline)) void spread_row(enum type type, const char *row, int64_t n,
                                                  int64_t key, char *tile)
 {

@@ -112,8 +112,8 @@ enum {
 
 struct placed {
     char *memory; /* the tensor with its gaps */
-    size_t size;  /* size of this memory in bytes; 0 in slots (tests/support/memory.h), which do not
-                     lie together */
+    size_t size;  /* size of this memory in bytes; 0 if each row lies in a slot of its own
+                     (tests/support/memory.h) */
     int slot;     /* the tensor's first slot */
     char *first;  /* row 0 of head 0 of batch entry 0 */
     int64_t stride[3];

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that attention with KVCache and State has the bits of attention over all keys at once. All layouts that a
-cache of a type can have give the same bits."""
+"""Tests that attention with KVCache and State has the bits of attention over all keys at once. For each type,
+every layout that a cache can have gives the same bits."""
 
 import unittest
 

@@ -14,9 +14,9 @@ def register(*, bf16_products: bool = False, short_weights: bool = False) -> Non
     """Makes attn_implementation="attnkit" known to transformers, for all models of this process.
 
     bf16_products multiplies q, k and v in groups of 32 products, and short_weights rounds each weight to a single
-    bfloat16, as in attnkit.torch.attention. A model in another type than bfloat16 then raises RuntimeError when it is
-    called, and so does a model that needs gradients. A second call of register() only sets these two
-    options."""
+    bfloat16, as in attnkit.torch.attention. short_weights needs bf16_products. With bf16_products, a model in another
+    type than bfloat16 raises RuntimeError when it is called, and so does a model that needs gradients. A second call of
+    register() only sets these two options."""
     global patches
     arithmetic.update(bf16_products=bf16_products, short_weights=short_weights)
     if patches is not None:

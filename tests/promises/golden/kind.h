@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A kind of golden case: calls of one sort, each with a number, and the hash of a call's result.
+ * A kind of golden case: calls of one sort, each with a number. golden.txt has the hash of the
+ * result of each call.
  *
  * A case never changes. A generator in the file of the kind makes the case from the kind's seed and
  * the case's number. The only allowed change to a generator is a new case after the last case. A
