@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests the delay of -Dslowdown with made-up clocks. An item is delayed by a percentage of its
- * processor time, not of its wall time. The item itself is computed only once, with the caller's arguments.
+ * processor time, not of its wall time. The item itself is computed only once, with the caller's
+ * arguments.
  */
 #include "bench/slowdown/slowdown.c"
 
