@@ -4,8 +4,8 @@ compared with a computation in float64.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_run_masks.py
 
-test_tools.py describes ATTNKIT_COMMAND. That file and the other test_*.py of this folder test the other parts of the
-command. The tests need NumPy."""
+test_tools.py describes ATTNKIT_COMMAND. The other test_*.py of this folder test the rest of the command attnkit. The
+tests need NumPy."""
 
 import re
 import unittest
@@ -784,7 +784,7 @@ class Refusals(RunTest):
                     "--seed", "1,2,3")
 
     def refuse_array(self, pattern, array, *options):
-        """Checks that bad.npy with this array is refused by a message that names it."""
+        """Stores the array in bad.npy. Checks that the command refuses this file by a message that names the file."""
         self.store("bad", array)
         with self.subTest(options=options, dtype=array.dtype, shape=array.shape):
             self.refuse(r"bad\.npy.*" + pattern, *options)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares attnkit with other libraries by the results of tools/peers.py, with a bar for each column of its table."""
+"""Compares attnkit with other libraries by the results of tools/peers.py. Draws a bar for each column of the table that
+tools/peers.py prints."""
 
 import math
 

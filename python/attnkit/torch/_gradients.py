@@ -5,7 +5,7 @@ import torch
 
 ARGUMENTS = ("q", "k", "v", "mask", "bias", "causal", "align", "q_offsets", "kv_lens", "windowed", "window_left",
              "window_right", "keep_first", "softcap", "sinks", "alibi_slopes", "scale", "rows_first", "bf16_products",
-             "short_weights")  # as in the schema
+             "short_weights")  # in the order of attention_schema in python/torch/attention.cpp
 
 
 def _why_no_gradient(q, k, v, options):
@@ -68,7 +68,7 @@ def backward(ctx, grad_out, grad_lse):
         return None, None, None, *nothing
     added, scale, head_dim = _added(mask, bias, q, k), ctx.scale, q.shape[3]
     lse = torch.where(lse == -torch.inf, 0.0, lse)  # as torch's own op has it for a row that sees no key
-    if out.stride(-1) != 1:  # out has the strides of q; torch's op reads rows of adjacent elements
+    if out.stride(-1) != 1:  # out may have the strides of q; torch's op reads rows of adjacent elements
         out = out.contiguous()
     if grad_out is None:
         grad_out = torch.zeros_like(out)

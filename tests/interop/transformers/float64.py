@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a model in float64. The code of transformers converts to float32 in norms, rotations and softmax, even if the
-model is of float64. Inside `Float64()`, float32 stands for float64."""
+model is of float64. Inside `with Float64()`, a conversion to float32 gives float64."""
 
 import torch
 from torch.overrides import TorchFunctionMode
