@@ -518,9 +518,10 @@ enum { HAS_PRODUCTS = 0 };
 enum { HAS_PRODUCTS = 1 };
 #endif
 
-/* In groups, an element whose magnitude is less than LEAST_FACTOR counts as 0. A weight that is
- * divided by the largest weight of its block counts as 0 if the quotient is less than LEAST_WEIGHT.
- * If the largest weight of a block is less than LEAST_PEAK, LEAST_PEAK is used in its place. */
+/* In groups, an element whose magnitude is less than LEAST_FACTOR counts as 0. Every weight is
+ * divided by the largest weight of its block. The quotient counts as 0 if it is less than
+ * LEAST_WEIGHT. If the largest weight of a block is less than LEAST_PEAK, LEAST_PEAK is used in its
+ * place. */
 #define LEAST_FACTOR 0x1p-56f
 #define LEAST_WEIGHT 0x1p-40f
 #define LEAST_PEAK 0x1p-100f

@@ -31,7 +31,7 @@ enum {
     LAYER_HEADS = 2,
     HEAD_DIM = 4,
     NEW = 2,   /* number of new tokens of a batch entry */
-    CACHE = 16 /* number of rows in the layer's cache */
+    CACHE = 16 /* number of rows of a batch entry in the layer's cache */
 };
 
 static char message[ATTNKIT_MESSAGE_SIZE];

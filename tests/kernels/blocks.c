@@ -168,7 +168,7 @@ static void blocks_are_unpacked(const struct kernels *kernels)
         }
 }
 
-/* Unpacks rows whose stride is not a multiple of a block, or is negative. */
+/* Unpacks rows at a stride that is no multiple of a block's bytes, forwards and backwards. */
 static void rows_are_unpacked_one_after_the_other(const struct kernels *kernels)
 {
     enum { ROWS = 5, DIM = 256, STRIDE = 200 };

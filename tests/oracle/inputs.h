@@ -18,8 +18,9 @@ struct query {
     const attnkit_attention_args *args;
     struct groups groups; /* groups of args; a group that args lacks is empty */
     int64_t batch, head, kv_head;
-    int64_t outer,
-        row; /* indices in tensors of query rows; if packed, 0 and the row's index among all rows */
+    /* The indices {outer, head, row} lead to the row in tensors of query rows. outer is the batch
+     * entry. If the query rows are packed, outer is 0, and row is an index among all rows. */
+    int64_t outer, row;
     int64_t keys;        /* number of keys of the entry, seen or not */
     int64_t value_dim;   /* value_dim of args, or head_dim if value_dim of args is 0 */
     __int128_t position; /* the row's position, if it has one */
