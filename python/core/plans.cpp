@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The plans of a thread. A call searches the plans of the thread's last calls for a plan with the
-// call's description. The addresses of q, k and v do not count. Of every other pointer, it only
-// counts whether the pointer is NULL. If there is such a plan, the call only adds its own pointers.
-// Plans and workspace end with the thread.
+// call's description. The addresses of q, k and v do not count. Other pointers count only as NULL
+// or not NULL. If there is such a plan, the call only adds its own pointers. Plans and workspace
+// end with the thread.
 #include "python/core/call.h"
 #include "python/core/pool.h"
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A virtual environment with the requested packages of requirements.txt. tools/peers.py, tools/plot_rows.py,
-tools/llamacpp_speed.py, `tools/test torch` and `tools/test transformers` use it."""
+"""Makes a virtual environment with the requested packages of requirements.txt, in a given folder. tools/peers.py,
+tools/plot_rows.py, tools/llamacpp_speed.py, `tools/test torch` and `tools/test transformers` use this module."""
 
 import importlib.util
 import os
