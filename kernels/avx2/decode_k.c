@@ -329,9 +329,9 @@ static inline bool gains_by_copies(const struct panel *panel)
            (share_sets(k->row) || (apart && panel->far && panel->block->large));
 }
 
-/* Copies the rows of a tile whose first key is `first`. If key keys - 1 comes before the end of the
- * tile, its row is repeated until the tile is full. The function is not inlined, so that the code
- * for all numbers of query rows shares one copy of this function. */
+/* Copies the rows of a tile whose first key is `first`. If the last key (number `keys` - 1) comes
+ * before the end of the tile, its row is repeated until the tile is full. The function is not
+ * inlined, so that the code for all numbers of query rows calls the same function. */
 static __attribute__((noinline)) void copy_rows(const struct key_rows *k, int first, int keys,
                                                 struct copies *copies)
 {

@@ -85,8 +85,8 @@ static void make_memory(void)
         abort();
 }
 
-/* A call; the arguments of a plan for the largest shape, without addresses; and the data of a run
- * of this plan. The run must give the results of the call. */
+/* A call; the arguments of a plan for the largest shape, without addresses except `packed`; and the
+ * data of a run of this plan. The run must give the results of the call. */
 struct pair {
     attnkit_layer_args call, plan;
     attnkit_layer_data run;
@@ -174,7 +174,8 @@ static const void *later(const void *data)
     return data ? ATTNKIT_LATER : NULL;
 }
 
-/* Makes the arguments of a plan for the largest numbers of entries and rows, without addresses. */
+/* Makes the arguments of a plan for the largest numbers of entries and rows. They have no address
+ * except `packed`: planning reads the description at the beginning of the packed weights. */
 static void forget_all(struct pair *p)
 {
     attnkit_layer_args *const a = &p->plan;

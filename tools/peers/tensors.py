@@ -78,8 +78,9 @@ def last_level_cache():
 
 
 def cold_copies(workload, mib=None):
-    """Returns how many copies of the cold data are needed, so that no CPU cache still has the copy of a call when the
-    call begins. With `mib`, returns how many copies fill `mib` MiB."""
+    """The cold data of a workload are the data that must be in no CPU cache when a call begins (`cold_bytes` in
+    workloads.py). Returns how many copies of them are needed, if each call takes the next copy. With `mib`, returns how
+    many copies fill `mib` MiB."""
     if not workload.cold_bytes:
         return 1
     memory = mib << 20 if mib else max(LEAST_COLD, 4 * last_level_cache())

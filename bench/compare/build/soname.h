@@ -8,9 +8,9 @@
 
 #include <stdbool.h>
 
-/* Writes a number over the beginning of the soname (libattnkit.so.0 becomes 07battnkit.so.0), in
- * the library and in a module that was linked with it. `side` names the side in error messages. On
- * an error, prints it and returns false. */
+/* Writes the last two digits of `number` over the first two letters of the soname, in the library
+ * and in a module that was linked with it. With 7, libattnkit.so.0 becomes 07battnkit.so.0. `side`
+ * names the side in error messages. On an error, prints it and returns false. */
 bool soname_number(const char *library, const char *module, int number, const char *side);
 
 #endif

@@ -44,8 +44,8 @@ static float work(void)
 }
 
 #ifdef SLEEP_ONCE
-/* Returns whether this is the first timed call of the process. The command fills `out` with bytes
- * of 0xa5 before each call that it does not time. */
+/* Returns whether this is the first timed call of the process. `attnkit compare` fills `out` with
+ * bytes of 0xa5 before each call that it does not time. */
 static int is_first_timed(const struct toy_args *args)
 {
     const unsigned char *const out = (const unsigned char *)args->out;

@@ -3,7 +3,7 @@
 PyTorch. The ways to make a call take turns, on one thread. Each figure is the time of a call, averaged over the calls
 of the fastest turn. The tiny call outside of inference_mode is measured alone.
 
-    tests/python/with_torch/speed.py
+    python3 tests/python/with_torch/speed.py
 """
 
 import time
