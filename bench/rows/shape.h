@@ -96,8 +96,9 @@ int64_t shape_keys(const struct shape *shape, int64_t batch);
 bool shape_is_cached(const struct shape *shape);
 
 /* Returns the FLOPs of the visible pairs of rows and keys, without the projections of a layer. If
- * all rows see all keys, a query head has 2 (head_dim + value_dim) q_len kv_len FLOPs. A causal
- * call with q_len = kv_len has half as many. With a window, only pairs within the window count.
+ * all rows see all keys, a query head of a batch entry has 2 (head_dim + value_dim) q_len kv_len
+ * FLOPs. For a causal call with q_len = kv_len, half as many are counted. With a window, only pairs
+ * within the window count.
  * With _tree and _cells, all pairs count, visible or not. */
 double shape_flops(const struct shape *shape);
 

@@ -5,8 +5,8 @@
  * speed: a round of 4 counters takes 8 instructions.
  *
  * A word of Philox is the low half of a 64-bit lane. The multiply instruction reads only low
- * halves, so the upper halves need not be cleared. The only move of words is the shift that brings
- * the high half of a product down.
+ * halves, so the upper halves need not be cleared. The only move of words in a round is the shift
+ * that brings the high half of a product down.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/philox.h"

@@ -64,8 +64,8 @@ struct storage {
     attnkit_type type;
     int64_t group; /* number of elements that share a scale; a row with fewer elements has one
                       scale; 0 without scales */
-    uint64_t seed; /* seed of the data; it is chosen so that the error E of accuracy.c is at most 4,
-                      because most other seeds give more (storage_is_accurate) */
+    uint64_t seed; /* seed of the data; with this seed the error E of accuracy.c is at most 4, with
+                      most other seeds it is larger (storage_is_accurate says why) */
 };
 
 extern const struct storage storages[STORAGES];

@@ -258,7 +258,8 @@ static void load_and_use(void)
 static void the_library_loads_and_unloads_a_thousand_times(void **state)
 {
     (void)state;
-    for (int i = 0; i < 20; i++) /* the loader and the C library keep some memory for themselves */
+    for (int i = 0; i < 20; i++) /* in these loads, the loader and the C library allocate what they
+                                    keep for later loads */
         load_and_use();
     take_stock();
     const struct holdings before = take_stock();

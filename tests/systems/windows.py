@@ -25,9 +25,9 @@ def tables(library):
 
 
 def run_under_wine(folder, program, probe, isas=None):
-    """Runs `program`, which must use every instruction set of this CPU, or, if `isas` is given, those of them that are
-    in `isas`. Also runs `probe`, unless it is None, once on each of these instruction sets. The DLL is in `folder`.
-    Returns the instruction sets."""
+    """Runs `program`, which must use every instruction set of this CPU. If `isas` is given, the program must use only
+    those of these instruction sets that are in `isas`. Also runs `probe`, unless it is None, once on each instruction
+    set that the program must use. The DLL is in `folder`. Returns the instruction sets that the program used."""
     environment = dict(os.environ, WINEPREFIX=str(ROOM / "wine"), WINEDEBUG="-all", WINEPATH=str(folder))
     wanted = [isa for isa in consumers.isas_here() if not isas or isa in isas]
     try:

@@ -186,8 +186,8 @@ static bool check_instruction(const struct instruction *in, int cases)
 }
 
 /* Compares chains of fused multiply-adds over four pairs, odd element first, with the model. The
- * elements of q are at least 2^least_q in magnitude, the elements of k at least 2^least_k. Returns
- * how many sums differ. */
+ * elements of q are at least 2^least_q in magnitude, the elements of k at least 2^least_k. But if
+ * least_q is -BF16_BIAS, q also has subnormal elements and zeros. Returns how many sums differ. */
 static int chain_differs(int least_q, int least_k)
 {
     uint64_t random = 31;

@@ -15,8 +15,8 @@ enum { PANEL_ROWS = 4 };
  * prefetches only the given pieces of memory. */
 struct turn {
     int begin, end; /* the keys begin .. end - 1 */
-    float *sums; /* [rows][columns], of V over the keys before `begin`; the tile chooses the order
-                  * of the columns */
+    float *sums; /* the weighted sums of V over the keys before `begin`, [rows][columns]; the tile
+                  * chooses the order of the columns */
     const char *const *ahead; /* pieces of memory */
     int pieces;
     int64_t piece_bytes;
