@@ -33,8 +33,8 @@ struct cpu {
     uint32_t usable; /* features whose registers the operating system saves */
 };
 
-/* Asks the machine for its features. The call takes up to a microsecond, so the caller should keep
- * the answer. */
+/* Asks the machine for its features. On x86 the call executes CPUID several times, so the caller
+ * should keep the answer. */
 struct cpu attnkit_cpu(void);
 
 /* Asks the operating system for permission to use the tile registers of AMX in this process.

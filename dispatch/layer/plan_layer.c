@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns a checked layer call into its plan: lengths, the layer's own tensors, and the workspace.
- * plan_parts.c plans the parts.
+ * plan_parts.c plans the layer's linear maps, appends and attention.
  */
 #include "dispatch/common/exec.h"
 #include "dispatch/common/message.h"

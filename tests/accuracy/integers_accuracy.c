@@ -4,10 +4,11 @@
  * with a scale for each 32 elements, and in I8 with a scale for each row. Every element must be
  * inside its derived bound, and attentions with coarser integers must be outside this bound. The
  * root mean square error of scores, of weighted sums and of out must be at most a fiftieth of the
- * error that rounding K and V to bytes makes. attnkit.h says so of out, for normally distributed
- * numbers. An error of the arithmetic is the difference between a result and the oracle. An error
- * of the rounding to bytes is the difference between two results of the oracle: one for the stored
- * K and V, and one for K and V before they were rounded.
+ * error that rounding to bytes makes: rounding K for scores, V for weighted sums, and both K and V
+ * for out. attnkit.h says so of out, for normally distributed numbers. An error of the arithmetic
+ * is the difference between a result and the oracle. An error of the rounding to bytes is the
+ * difference between two results of the oracle: one for the stored K and V, and one for K and V
+ * before they were rounded.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -67,8 +67,8 @@ def copy_changed(source, target):
 
 
 def run_program(program, *isas, **more):
-    """Runs the program and returns the hash that it prints. The program must have run on these instruction sets, as far
-    as the CPU has them."""
+    """Runs the program and returns the hash that it prints. The program must have run on the instruction sets `isas`,
+    as far as the CPU has them."""
     text = output_of(program, **more).strip()
     match = RESULT.match(text)
     if not match:

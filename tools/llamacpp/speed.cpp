@@ -6,12 +6,13 @@
 //     speed LAYERS DEPTH THREADS FLASH KV_TYPE FILE
 //
 // FLASH is 1 for -fa on, 0 for -fa off. The process reads the cache from FILE if it exists.
-// Otherwise it computes the tokens, and writes the cache to FILE. Then it prints "ready". Each
-// input line is "prefill" or "decode". A prefill computes a prompt of 512 further tokens. A decode
-// computes 16 further tokens one after the other. The further tokens are then removed from the
-// cache. For each line, the process prefills or decodes once to wake the threads and to fill the
-// caches of the CPU, and then repeatedly for 100 ms or longer. The answer is the mean time of a
-// prompt or of one token in milliseconds, first in wall clock time, then in processor time.
+// Otherwise, if DEPTH is not 0, it computes the tokens, and writes the cache to FILE. Then it
+// prints "ready". Each input line is "prefill" or "decode". A prefill computes a prompt of 512
+// further tokens. A decode computes 16 further tokens one after the other. The further tokens are
+// then removed from the cache. For each line, the process prefills or decodes once to wake the
+// threads and to fill the caches of the CPU, and then repeatedly for 100 ms or longer. The answer
+// is the mean time of a prompt or of one token in milliseconds, first in wall clock time, then in
+// processor time.
 #include "tools/llamacpp/random_model.h"
 
 #include <algorithm>
@@ -60,7 +61,7 @@ void compute(llama_context *context, llama_batch &batch, int depth, bool is_pref
 
 // Fills the cache with `depth` tokens. Reads them from the file if it exists, because stock
 // llama.cpp takes minutes to compute 32,768 tokens with a cache of q8_0. Otherwise computes the
-// tokens and writes the file.
+// tokens and, if depth is not 0, writes the file.
 void fill(llama_context *context, llama_batch &batch, int depth, const char *file)
 {
     std::vector<llama_token> tokens(static_cast<size_t>(depth));

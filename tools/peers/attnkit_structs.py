@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The structs of the public headers for ctypes, and functions that fill them from arrays. Python programs that call
-the library through ctypes use these structs. tests/repository/structs.py compares them with attnkit.h."""
+"""Some structs of the public headers for ctypes, and functions that fill these structs from arrays. Python programs
+that call the library through ctypes use this module. tests/repository/structs.py compares the structs with
+attnkit.h."""
 
 import ctypes
 from ctypes import c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32, c_void_p
@@ -206,7 +207,9 @@ def take(struct, values):
 
 def new(struct, **values):
     """Returns a struct with its size set. A value goes to the field of its name. If the struct has no field of this
-    name, the value goes to the optional group that has such a field. The arrays must outlive the struct."""
+    name, the value goes to the optional group that has such a field. `weights` and `pages` are the names of a group and
+    of a field in this group: a pointer sets the group, any other value sets the field. The arrays must outlive the
+    struct."""
     left = {name: value for name, value in values.items() if value is not None}
     made, _ = take(struct, left)
     if left:

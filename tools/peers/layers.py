@@ -43,7 +43,8 @@ class LinearOracle(Checked):
 
 
 class LayerTensors(Output):
-    """x, out, and several copies of the layer's weights and cache. The last key of a cache belongs to the new row."""
+    """x, out, and several copies of the layer's weights and cache. A layer with a cache has one row of x. The key and
+    the value of this row take the last place of the cache."""
 
     def __init__(self, workload, copies=1):
         random, attention, d_model = generator(workload), workload.attention, workload.d_model
