@@ -97,7 +97,7 @@
 #include <string.h>
 
 /* Files of a DLL are compiled with ATTNKIT_EXPORTS, or linked with a list of exports. Files of a
- * static library and of a program are compiled without it. */
+ * static library and of a program are compiled without ATTNKIT_EXPORTS. */
 #if defined(_WIN32) && defined(ATTNKIT_EXPORTS)
 #define ATTNKIT_API __declspec(dllexport)
 #elif defined(_WIN32)
@@ -369,8 +369,8 @@ typedef struct attnkit_attention_args {
     int64_t kv_len;    /* keys per KV head; with kv_lens, the upper bound of all kv_lens[b] */
     int64_t head_dim;  /* elements of a q and a k row, at least 1 */
     int64_t value_dim; /* elements of a v and an out row; 0 means head_dim */
-    double scale;      /* finite in binary32; if the flag ATTNKIT_SCALE_GIVEN is absent, scale must
-                        * be 0, and scores are multiplied by 1 / sqrt(head_dim) */
+    double scale;      /* finite in binary32; if the flag ATTNKIT_SCALE_GIVEN is absent, this field
+                        * must be 0, and the call takes 1 / sqrt(head_dim) as the scale */
 
     /* q [batch][q_heads][q_len][head_dim], k [batch][kv_heads][kv_len][head_dim],
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
@@ -407,10 +407,10 @@ typedef struct attnkit_attention_args {
  * One thread             leave threads, thread and parallel_for zero.
  * Your own n threads     each of them makes the same call with threads = n, the same workspace and
  *                        its own thread = 0 .. n-1; the result is complete when all have returned.
- * A parallel-for         set parallel_for and threads = n: a single call gives at most n tasks to
- *                        parallel_for. Tasks may run in any order, also one after the other, and
- *                        more than once. But two threads must never run the same index at the same
- *                        time.
+ * A parallel-for         set parallel_for and threads = n, and make the call on one thread: the call
+ *                        gives at most n tasks to parallel_for. Tasks may run in any order, also
+ *                        one after the other, and more than once. But two threads must never run
+ *                        the same index at the same time.
  *
  * Work stealing. In a parallel-for, a thread that has finished its share of the work items (blocks
  * of query rows of one KV head) takes items from the shares of other threads. If a call has fewer

@@ -235,9 +235,10 @@ static int64_t group_before(const struct thread *t, int64_t end)
     return end - 1;
 }
 
-/* Returns the largest number of groups that the tail may have, 0 if no item is split. If shares of
- * whole items would differ much in cost, the tail has all groups. Otherwise the tail has one group
- * for each thread, so that other threads have work while one thread is still at its own items. */
+/* Returns the largest number of groups that the tail may have, 0 if no item is split. If there are
+ * fewer items than threads, or if shares of whole items would differ much in cost, the tail has all
+ * groups. Otherwise the tail has one group for each thread, so that other threads have work while
+ * one thread is still at its own items. */
 static int64_t groups_to_split(const struct thread *t)
 {
     if (!t->steal->splits)

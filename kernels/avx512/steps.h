@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps of K for the scores of decode: 32 bytes of each of 16 keys, transposed in registers, and
- * the scales of TYPE_Q8_0. The comment of decode_k.c says what a step costs. decode_k.c multiplies
- * the steps as binary32, and integers/scores.h multiplies them as integers.
+ * Steps of K for the scores of decode: 32 bytes of each key of a tile, transposed in registers, and
+ * the scales of TYPE_Q8_0. The comment of decode_k.c says what a step of 16 keys costs. decode_k.c
+ * multiplies the steps as binary32, and integers/scores.h multiplies them as integers.
  */
 #ifndef ATTNKIT_AVX512_STEPS_H
 #define ATTNKIT_AVX512_STEPS_H

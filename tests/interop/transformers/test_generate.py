@@ -36,7 +36,7 @@ class Generate(unittest.TestCase):
 
     def compare(self, family, what, **options):
         """Checks the tokens. Returns the smallest difference of the two best logits of a step, and the largest
-        difference of a logit by eager attention and by attnkit."""
+        difference between a logit of eager attention and the same logit of attnkit."""
         theirs, logits = generate(family, "eager", **options)
         before = attnkit.torch.calls()
         ours, found = generate(family, "attnkit", **options)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy, by matmul, softmax in place, and matmul. Scores and results are written to arrays that exist before the call.
 The query heads that share a KV head are rows of one matrix. A batch entry uses only its own keys. Each step
-(heads_call) computes as many KV heads as have scores of at most MOST_SCORES bytes, but at least one. float16 is widened
-first, because BLAS lacks float16."""
+(heads_call) computes some KV heads. Their scores take at most MOST_SCORES bytes together, unless a single head has
+more. float16 is widened first, because BLAS lacks float16."""
 
 import numpy as np
 
