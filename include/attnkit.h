@@ -407,7 +407,7 @@ typedef struct attnkit_attention_args {
  * One thread             leave threads, thread and parallel_for zero.
  * Your own n threads     each of them makes the same call with threads = n, the same workspace and
  *                        its own thread = 0 .. n-1; the result is complete when all have returned.
- * A parallel-for         set parallel_for and threads = n, and make the call on one thread: the call
+ * A parallel-for         set parallel_for and threads = n, and make the call on one thread only. It
  *                        gives at most n tasks to parallel_for. Tasks may run in any order, also
  *                        one after the other, and more than once. But two threads must never run
  *                        the same index at the same time.
@@ -454,10 +454,10 @@ typedef struct attnkit_exec {
  *     4 * (192 * head_dim + 25000)       with weights
  *     4096 * (value_dim + 3) + 65536     with several threads
  *
- * With ATTNKIT_BF16_PRODUCTS the bound is twice this sum, plus 140000 bytes for each thread.
- *
- * If head_dim + 3 * value_dim <= 283, the bound is twice as large, because an item then has up to
+ * If head_dim + 3 * value_dim <= 283, the bound is twice this sum, because an item then has up to
  * 512 query rows.
+ *
+ * ATTNKIT_BF16_PRODUCTS doubles the bound, and then adds 140000 bytes for each thread.
  *
  * With key_index the bound grows with kv_len: add the terms of pages and of a mask, and, for each
  * thread, 17 * kv_len + 16 * batch + 16384 bytes. */
