@@ -90,9 +90,10 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Returns whether K and V are rows that decode_together of struct kernels takes, and gain by it.
- * Rows of TYPE_F32 with at most 64 elements gain nothing. With rows of more than 512 bytes, the
- * rows of a turn and the rows that are prefetched meanwhile take too much of L2. */
+/* Returns whether decode_together of struct kernels takes the rows of K and V, and saves time with
+ * these rows. It saves no time with rows of TYPE_F32 of at most 64 elements. With rows of more than
+ * 512 bytes, the rows that the heads read in a turn (kernels/vectors/decode/together.h) and the
+ * rows that are prefetched meanwhile take too much of L2. */
 static bool suit_together(const struct attention *a)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
@@ -495,8 +496,8 @@ static bool are_side_by_side(const struct attention *a, const struct walk *walks
  * has room for a block of all heads until the last head uses it. If each head prefetches a part of
  * the next block of all heads, memory is read in order. On a Zen 4 with AVX-512 and K and V of
  * 16-bit types, prefetching together reduces the time of decoding to 0.6 to 0.7 of the time with
- * heads that prefetch by themselves. With other types, prefetching together saves no time. With few
- * keys it costs time. */
+ * heads that prefetch by themselves. With other types, prefetching together saves no time. If K and
+ * V of a head are not `large` (struct walk), it costs time. */
 static bool can_prefetch_together(const struct attention *a, const struct walk *walks, int count)
 {
     return are_side_by_side(a, walks, count) && walks[0].large && is_half(a->k.type) &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The register tile of scores for AVX2 and AVX-512: `height` keys x `vectors` vectors of query
- * rows, with K broadcast from memory. The scores.c of each folder says which instructions limit the
+ * rows, with K broadcast from memory. Each scores.c that includes this file says what limits the
  * speed of the tile. Before scores.c includes this file, it defines multiply_step(k, q, sum,
  * is_large), or includes a file that defines multiply_step. multiply_step returns sum + k * q. A
  * step multiplies a dimension, or a pair of dimensions.

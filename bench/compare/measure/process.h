@@ -18,7 +18,7 @@ enum { MAX_POINTS = 256, FIRST = 0, SECOND = 1, PROCESSES = 2 };
 struct plan {
     const char *folder; /* folder of the copies of both sides */
     struct choice choice;
-    struct effort effort;      /* its fields `limit` and `enough` are set later */
+    struct effort effort;      /* each process sets `limit` and `enough` in its copy */
     double budgets[PROCESSES]; /* seconds for all points of a process */
     int core;                  /* processor to pin to; -1: the last processor that this process may
                                 * use */

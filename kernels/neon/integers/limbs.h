@@ -70,7 +70,7 @@ static inline __attribute__((always_inline)) void make_limbs(const struct panel 
 
 enum {
     FOUR = 4,                     /* keys of a tile of scores */
-    BLOCK_VECTORS = 8,            /* vectors of a block of K of FOUR keys */
+    BLOCK_VECTORS = 8,            /* vectors of Q8_BLOCK elements of K for each of FOUR keys */
     MANY = 16,                    /* keys whose weights become limbs in one step */
     MOST_COLUMNS = 16,            /* columns of a tile of weighted V */
     MOST_SUMS = MOST_COLUMNS / 2, /* vectors of sums of a row: for every 4 columns one of high limbs

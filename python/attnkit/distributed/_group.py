@@ -76,8 +76,8 @@ class Group:
 
     @contextmanager
     def whole_call(self) -> Iterator[None]:
-        """A context for the part of a call after agree(). If an exception ends this part on this rank, other ranks may
-        still send messages to this rank, so the group cannot be used any more."""
+        """A context for the part of a call after agree() of _agree.py. If an exception ends this part on this rank,
+        other ranks may still send messages to this rank, so the group cannot be used any more."""
         try:
             yield
         except BaseException as error:
