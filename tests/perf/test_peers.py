@@ -364,8 +364,8 @@ class Parts(unittest.TestCase):
         self.assertTrue((np.float32(scale) * np.array(integers) == tensors.widened(array)[0, 32:64]).all())
 
     def test_the_names_in_the_roofline(self):
-        """Each workload is named below its points. The names of workloads of one type and of about equal intensity share
-        a line, such as 'W5 4096, 16384'. The test needs no matplotlib, because a stand-in notes the text."""
+        """Each workload is named below its points. The names of workloads of one type and about equal intensity share a
+        line, such as 'W5 4096, 16384'. The test needs no matplotlib, because a stand-in notes the text."""
         modules = ("matplotlib", *(f"matplotlib.{name}" for name in ("pyplot", "colors", "lines", "ticker")))
         with unittest.mock.patch.dict(sys.modules, {name: unittest.mock.MagicMock() for name in modules}):
             plot = importlib.import_module("plot")
