@@ -39,8 +39,8 @@ static inline counters next_key(counters key, uint32_t step)
     return _mm512_add_epi32(key, low_words(step));
 }
 
-/* Returns word 0 of each of COUNTERS counters: the numbers from `first` on. Their order in the
- * vector is the one from which store_factors unpacks the factors in the order of the keys. */
+/* Returns word 0 of each of COUNTERS counters: the numbers from `first` on. With their order in the
+ * vector, the unpack instructions of store_factors put the words in the order of the keys. */
 static inline counters counters_from(uint32_t first)
 {
     return _mm512_add_epi64(low_words(first), _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7));

@@ -33,8 +33,8 @@ static inline __attribute__((always_inline)) void load_block(const char *const *
                        &bytes[4 * pair + 2 * i], &bytes[4 * pair + 2 * i + 1]);
 }
 
-/* Returns the sums of four keys or columns. sum[i] has, for two of them, the sums of the high and
- * of the low limbs. */
+/* Returns the sums of four keys or columns. sum[i] has the sums of the high and of the low limbs
+ * for keys or columns 2 i and 2 i + 1. */
 static inline int32x4_t column_sums(const int32x4_t sum[2])
 {
     return join_limbs(vuzp1q_s32(sum[0], sum[1]), vuzp2q_s32(sum[0], sum[1]));

@@ -2,8 +2,9 @@
  *
  * Differences from the oracle, in three measures: E, the error in units of oracle_unit; own_e, the
  * error in units of oracle_element.unit; and the error divided by the derived bound.
- * tests/oracle/oracle.h defines the units and the bound. docs/promises.md promises an E of at most
- * 4 on the distributions of settings.h, or an own_e of at most 4 if K and V are not of binary32.
+ * tests/oracle/oracle.h defines the units and the bound. "Accuracy" in docs/semantics.md promises
+ * an E of at most 4 on the distributions of settings.h, or an own_e of at most 4 if K and V are not
+ * of binary32.
  */
 #ifndef ATTNKIT_TEST_ERRORS_H
 #define ATTNKIT_TEST_ERRORS_H

@@ -33,7 +33,8 @@ def heading():
 
 def short_table(rows):
     """Returns the short table. It has a row for each combination of a type of cache, a number of threads, and prefill
-    or decode. A row shows, for each depth, how many times as fast llama.cpp is with the backend."""
+    or decode. A row shows, for each depth, how many times as fast llama.cpp is with the backend as
+    without it."""
     depths = sorted({row.depth for row in rows})
     lines = ["| KV | threads | | " + " | ".join(f"depth {depth}" for depth in depths) + " |",
              "| --- | ---: | --- |" + " ---: |" * len(depths)]

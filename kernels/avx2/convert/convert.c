@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Conversion of rows between binary32 and 16-bit types, TYPE_I8 and TYPE_Q8_0, in both
- * directions, 8 elements at a time. Rows of TYPE_F8_E4M3 are converted only to binary32, 16
- * elements at a time. Loads and stores limit the speed, except in narrowing to bytes, which takes a
- * division for each element. Types with scales have functions of their own, so that the functions
- * for other types need not save registers on the stack.
+ * Converts rows of 16-bit types, TYPE_I8 and TYPE_Q8_0 to binary32 and back, 8 elements at a time.
+ * Rows of TYPE_F8_E4M3 are converted only to binary32, 16 elements at a time. Loads and stores
+ * limit the speed, except in narrowing to bytes, which takes a division for each element. Types
+ * with scales have functions of their own, so that the functions for other types need not save
+ * registers on the stack.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/blocks.h"

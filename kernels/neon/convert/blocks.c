@@ -6,7 +6,7 @@
  * elements in some 40 instructions. A shift, a table or a test of bits turns the integers of the
  * elements into signed bytes in two vectors. The bytes then become eight vectors of binary32. The
  * eight conversions and the eight stores limit the speed. Ten vectors and the constants are live at
- * a time. For TYPE_Q8_0 the signed bytes are stored as they are, in some 10 instructions.
+ * a time. The conversion to TYPE_Q8_0 stores the signed bytes as they are: some 10 instructions.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"

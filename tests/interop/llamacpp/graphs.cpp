@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Computes graphs with attention and other ops by the backend, in a stock ggml that loads it. ggml
-// must not split such a graph, unless the backend leaves ops to the CPU backend. The result must be
-// close to the result of the CPU backend, with plain weights and with repacked weights, and have
-// the same bits with 1, 2 and 3 threads. Further tests: graphs that fail or are aborted, and two
-// backends in two threads.
+// Computes graphs with attention and other ops by attnkit's backend for ggml. A stock ggml loads
+// the backend. ggml must not split such a graph, unless the backend leaves ops to the CPU backend.
+// The result must be close to the result of the CPU backend, with plain weights and with repacked
+// weights, and have the same bits with 1, 2 and 3 threads. Further tests: graphs that fail or are
+// aborted, and two backends in two threads.
 //
 //     graphs LIBRARY     prints TAP
 #include <ggml-alloc.h>
