@@ -180,7 +180,7 @@ struct layer_run {
     const void *memory[OWN_TENSORS];
     struct attention attention; /* has no rows if x has no rows */
     struct append append_q, append_k, append_v;
-    char *scratch; /* plan->part_bytes, aligned to a cache line */
+    char *scratch; /* plan->part_bytes bytes, aligned to a cache line */
 };
 
 /* Checks lengths, and refuses tensors that were not planned. If there is anything to do, also takes

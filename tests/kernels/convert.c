@@ -291,7 +291,8 @@ static void draw_row(uint64_t *random, float *x, int64_t n)
         x[i] = draw(random, data);
 }
 
-/* Returns the largest magnitude of a group divided by 127, or 0x7fc00000 if the group has a NaN. */
+/* Returns the largest magnitude of a group divided by 127, or the NaN 0x7fc00000 if the group
+ * has a NaN. */
 static float model_scale(const float *x, int64_t n)
 {
     float most = 0.0f;

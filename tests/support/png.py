@@ -34,7 +34,7 @@ def unfilter(data, width, height, channels):
     rows = np.frombuffer(data, np.uint8).reshape(height, 1 + channels * width)
     above, pixels = [0] * (channels * (width + 1)), []
     for kind, *line in rows.tolist():
-        here = [0] * channels  # the pixel to the left, 0 before the first
+        here = [0] * channels  # the pixel to the left of the first pixel is 0
         predict = PREDICTIONS[kind]
         for i, byte in enumerate(line, channels):
             here.append(byte + predict(here[i - channels], above[i], above[i - channels]) & 255)

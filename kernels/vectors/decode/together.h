@@ -16,8 +16,9 @@
 
 _Static_assert((int)TOGETHER_ROWS <= (int)PANEL_ROWS, "a head has one panel");
 
-/* Returns the number of keys of a turn: 8 to 16 KiB of rows for each head. With fewer keys, the
- * tiles of K begin too often. With more keys, memory is read less in order. */
+/* Returns the number of keys of a turn: 8 to 16 KiB of rows for each head, or the whole block if it
+ * has less. With fewer keys, the tiles of K begin too often. With more keys, memory is read less in
+ * order. */
 static inline int turn_keys(const struct heads_block *b)
 {
     const int64_t bytes = bytes_of(b->type, b->dim);
@@ -44,8 +45,8 @@ struct tokens {
     int count; /* at most KEY_BLOCK */
 };
 
-/* Sets up the panel of a head. `block` and `row`, the addresses of the rows of K or V, must stay.
- */
+/* Sets up the panel of a head. `row` has the addresses of the rows of K or V. The panel points to
+ * `block`, and `block` points to `row`. */
 static void begin_head(const struct heads_block *b, int head, const char *const *row,
                        struct decode_block *block, struct panel *panel)
 {
@@ -55,9 +56,10 @@ static void begin_head(const struct heads_block *b, int head, const char *const 
     begin_panel(panel, block, 0, b->rows);
 }
 
-/* Prefetches a cache line from each page of memory in which the rows of the tokens lie, one right
- * after the other (see prefetch_pages in kernels/attention/block.c). The function is always
- * inlined, because gcc drops calls of a function that does nothing but prefetch. */
+/* Prefetches a cache line from each page of memory in which the rows of the tokens lie. The
+ * prefetches directly follow each other (prefetch_pages in kernels/attention/block.c says why). The
+ * function is always inlined, because gcc drops calls of a function that does nothing but prefetch.
+ */
 static inline __attribute__((always_inline)) void touch_pages(const struct heads_block *b,
                                                               const struct tokens *tokens)
 {
