@@ -2,7 +2,7 @@
 """attnkit, in the shared library of a build, called through ctypes. The time of a call includes the overhead of ctypes.
 With several threads, each thread makes the same call for its own share. For decode, K is stored in rows or in tiles of
 16 keys; attnkit_append can write both forms. A dense mask is passed as a bias.
-If a column of the table has a mode, such as "integers", its calls have the flags of this mode (FLAGS)."""
+If a column (columns.py) has a mode, such as "integers", its calls have the flags of this mode (FLAGS)."""
 
 import ctypes
 import functools
