@@ -690,7 +690,8 @@ struct matrix_integer_kernels {
      * The places of other rows in the blocks are not written. */
     void (*round_rows)(const float *const *x, int rows, int64_t n, void *blocks);
 
-    /* Makes the words of n inputs of a tile, as `product` reads them. `words` is aligned to 64. */
+    /* Makes the words of n inputs of a tile, as `product` reads them. `words` is aligned to 64
+     * bytes. */
     void (*make_words)(const void *tile, int64_t n, void *words);
 
     /* Compute y[i][o] = chain over the blocks of fma(f32(N), f32(scale of x * scale of w), ·), with

@@ -2,7 +2,7 @@
  *
  * A pool of threads that start once and then spin while they wait for work. So the time of a call
  * does not include the 20 us that a thread takes to start. After some time without work, the
- * threads yield, so that other programs get their processors.
+ * threads yield their processors to other programs.
  */
 #ifndef ATTNKIT_POOL_H
 #define ATTNKIT_POOL_H

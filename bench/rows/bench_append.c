@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of the benches that measure appends. append/f16/avx2/B1_H8_L128_D128 rotates 128 rows of K
- * for each of 8 heads, with cosines and sines from tables, and writes the rows to an f16 cache.
- * Only `attnkit compare` has these rows.
+ * Calls of append for the worker of `attnkit compare`. `attnkit bench` does not measure appends.
+ * The point append/f16/avx2/B1_H8_L128_D128 rotates 128 rows of K for each of 8 heads, with cosines
+ * and sines from tables, and writes the rows to an f16 cache.
  */
 #include <stdlib.h>
 

@@ -68,7 +68,7 @@ void attnkit_group(const struct attention *a, const struct schedule *s, struct r
                    struct group *group);
 
 /* attnkit_run_group runs a group. attnkit_run_items runs all groups of `items` one after the other.
- * `scratch` is s->scratch bytes, aligned to 64. */
+ * `scratch` is s->scratch bytes, aligned to 64 bytes. */
 void attnkit_run_group(const struct attention *a, const struct kernels *kernels,
                        const struct schedule *s, const struct group *group, char *scratch);
 void attnkit_run_items(const struct attention *a, const struct kernels *kernels,

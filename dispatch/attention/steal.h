@@ -4,10 +4,10 @@
  * other threads, because cores may differ in speed or be busy with other programs. If a call has
  * fewer than 8 items for each thread, and keys for more than one chunk, some items are in no share.
  * Usually these are the last items: one group for each thread. A group is usually one item (struct
- * group of schedule.h). If shares of whole items would differ much in cost, no item at all is in a
- * share. All threads work on the items outside the shares, one chunk of the keys at a time. The
- * states of the chunks are joined in index order, so the bits are the same as on one thread. There
- * may be more threads than items.
+ * group of schedule.h). No item at all is in a share if shares of whole items would differ much in
+ * cost, or if there are fewer items than threads. All threads work on the items outside the shares,
+ * one chunk of the keys at a time. The states of the chunks are joined in index order, so the bits
+ * are the same as on one thread. There may be more threads than items.
  */
 #ifndef ATTNKIT_STEAL_H
 #define ATTNKIT_STEAL_H

@@ -23,7 +23,7 @@ attnkit_status attnkit_workspace_bytes(size_t shared, size_t scratch, int64_t th
                                        size_t *bytes, char *message);
 
 /* Checks that the workspace has `bytes` bytes, and sets *scratch to the first address in the
- * workspace that is aligned to 64. */
+ * workspace that is aligned to 64 bytes. */
 attnkit_status attnkit_take_workspace(const attnkit_exec *exec, size_t bytes, char **scratch,
                                       char *message);
 

@@ -24,12 +24,12 @@ struct isa {
 };
 
 struct unit {
-    const char *name;              /* with the name of the instruction set: "avx512+bf16" */
-    int isa;                       /* index in the list of attnkit_isas */
-    const char *needs;             /* needs_mask as text */
-    uint32_t needs_mask;           /* CPU_* bits, besides the bits of the instruction set */
-    uint32_t worth_mask;           /* CPU_* bits without which the unit is slower than no unit */
-    bool needs_leave;              /* whether a program has to enable the unit: attnkit_enable */
+    const char *name;    /* with the name of the instruction set: "avx512+bf16" */
+    int isa;             /* index in the list of attnkit_isas */
+    const char *needs;   /* needs_mask as text */
+    uint32_t needs_mask; /* CPU_* bits, besides the bits of the instruction set */
+    uint32_t worth_mask; /* CPU_* bits without which the unit is slower than its set alone */
+    bool needs_leave;    /* whether a program has to enable the unit: attnkit_enable */
     const struct kernels *kernels; /* NULL if not built */
 };
 
@@ -56,9 +56,9 @@ int attnkit_units(const struct unit **list);
 bool attnkit_unit_can_run(const struct unit *unit);
 
 /* Picks the instruction set and the unit with this name. If the name names an instruction set
- * alone, picks the last of its units that can run here and is not slower than no unit. If there is
- * no such unit, picks no unit. If the name is NULL, picks what ATTNKIT_ISA names, or the best
- * instruction set if ATTNKIT_ISA is not set. */
+ * alone, picks the last of its units that can run here and is not slower than the set alone. If
+ * there is no such unit, picks no unit. If the name is NULL, picks what ATTNKIT_ISA names, or the
+ * best instruction set if ATTNKIT_ISA is not set. */
 attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message);
 
 /* Returns whether there is an instruction set with the index `isa`, and `unit` is the index of one

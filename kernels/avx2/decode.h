@@ -84,10 +84,10 @@ static inline __attribute__((always_inline)) void prefetch_over_rows(struct ahea
     }
 }
 
-/* Prefetches the next cache lines to L2 while rows of `type` are read. The lines need not exist: a
- * prefetch never faults. For TYPE_Q8_0 only the loop of prefetch_over_rows is used, because the
- * code that reads these rows leaves no registers for a second loop. The function is always inlined,
- * because gcc drops calls of a function that does nothing but prefetch. */
+/* Prefetches the next cache lines to L2 while rows of `type` are read. Lines beyond the memory of K
+ * and V do no harm: a prefetch never faults. For TYPE_Q8_0 only the loop of prefetch_over_rows is
+ * used, because the code that reads these rows leaves no registers for a second loop. The function
+ * is always inlined, because gcc drops calls of a function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *ahead,
                                                                  const enum type type)
 {

@@ -4,8 +4,9 @@
  * the order of the register tiles. linear.c of this folder and product.c of kernels/avx512_bf16
  * include this file. Before that, linear.c defines two functions, and product.c includes
  * avx512_bf16.h, which defines them. multiply_step(x, w, sum, is_large) adds x * w to sum, and
- * returns the result. In multiply_step_one(x, w, sum), x is a pointer: the function broadcasts *x,
- * and then does the same. A step multiplies an element of each row, or a pair of elements.
+ * returns the result. is_large changes no bit: see multiply_add in avx512.h. In
+ * multiply_step_one(x, w, sum), x is a pointer: the function broadcasts *x, and then does the same.
+ * A step multiplies an element of each row, or a pair of elements.
  */
 #ifndef ATTNKIT_AVX512_PRODUCT_H
 #define ATTNKIT_AVX512_PRODUCT_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts rows between binary32 and 16-bit types, TYPE_I8 and TYPE_Q8_0, in both directions.
- * Rows of TYPE_F8_E4M3 are converted only to binary32. Converts tiles of K to binary32. The
- * convert.c of an instruction set defines scale_of, narrowed, store_elements, widen_e4m3,
- * float_from_f16 and f16_from_float. It also defines widen_tile, or includes a file that defines
- * widen_tile. Then it includes this file. The loops for types with scales are functions of their
- * own. So `widen` and `narrow` need not save registers for types without scales.
+ * Converts rows of 16-bit types, TYPE_I8 and TYPE_Q8_0 to binary32 and back. Rows of TYPE_F8_E4M3
+ * are converted only to binary32. Converts tiles of K to binary32. The convert.c of an instruction
+ * set defines scale_of, narrowed, store_elements, widen_e4m3, float_from_f16 and f16_from_float. It
+ * also defines widen_tile, or includes a file that defines widen_tile. Then it includes this file.
+ * The loops for types with scales are functions of their own. So `widen` and `narrow` need not save
+ * registers for types without scales.
  */
 #ifndef ATTNKIT_VECTORS_CONVERT_H
 #define ATTNKIT_VECTORS_CONVERT_H

@@ -140,8 +140,8 @@ class KVCache:
         """Computes attention over all keys of each sequence.
 
         q is [batch, q_heads, q_len, head_dim], the last rows of each sequence. By default a row sees the keys up to its
-        own key: causal is 'bottom-right'. With q_offsets, causal is True by default. Options, result and exceptions are
-        as for attention(), without kv_lens and return_weights: mask, bias, causal, q_offsets, window, softcap, sinks,
+        own key: causal is 'bottom-right'. With q_offsets, causal is True by default. Result and exceptions are as for
+        attention(). These options of attention() are accepted: mask, bias, causal, q_offsets, window, softcap, sinks,
         alibi_slopes, scale, dropout, seeds, bf16_products and short_weights (in a cache of bfloat16 that is not tiled),
         return_lse, out and threads. A mask may have fewer columns than the capacity: keys after its last column are
         masked. A mask of one column is repeated for all keys.

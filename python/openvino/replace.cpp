@@ -2,9 +2,9 @@
 //
 // The pass replaces a ScaledDotProductAttention by attnkit's operation with the same inputs, name
 // and run-time information. If attnkit's operation does not accept the inputs, its constructor
-// throws, and the ScaledDotProductAttention stays as it is. Attention over one kind of KV cache
-// also stays as it is: a cache that the model keeps as a state and reads by the indices of beams,
-// as exported language models do. OpenVINO appends to such a cache in place, inside its own
+// throws, and the ScaledDotProductAttention stays as it is. Exported language models keep their KV
+// cache as a state, and read it by the indices of beams. Attention over such a cache also stays as
+// it is. OpenVINO appends to such a cache in place, inside its own
 // attention, and would copy it for any other operation.
 #include "python/openvino/replace.h"
 

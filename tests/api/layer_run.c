@@ -517,9 +517,8 @@ static void join(struct member *m, struct ready *r, bool planned, int thread,
     assert_int_equal(pthread_create(&m->thread, NULL, join_in, m), 0);
 }
 
-/* Only thread 0 checks the arrays, but all threads report a fault in an array. If there is such
- * a fault, thread 0 starts when the other threads are at the barrier. No thread may write a
- * result. */
+/* Only thread 0 checks the arrays, but all threads report a fault in an array, and no thread writes
+ * a result. The test starts thread 0 last, when the other threads are at the barrier. */
 static void all_threads_report_the_same_fault(void **state)
 {
     (void)state;

@@ -45,8 +45,8 @@ enum data_kind {
     DATA_TINY,     /* v is subnormal, and products underflow */
     DATA_SPECIAL,  /* NaN, infinities and signed zeros here and there */
     DATA_INTEGERS, /* many scores are equal, and sums are exact */
-    DATA_KINDS,    /* number of kinds on the axis */
-    DATA_HUGE,     /* v reaches the largest number, so that sums overflow; not on the axis */
+    DATA_KINDS,    /* number of kinds that drawn cases have */
+    DATA_HUGE,     /* v reaches the largest number, so that sums overflow; not in drawn cases */
 };
 
 enum axis {

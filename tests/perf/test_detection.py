@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/detection.py. They check error messages, and the numbers that the tool counts over runs of a stand-in
-for `attnkit compare` with known verdicts. The points that tools/detection.py chooses must exist.
+"""Tests of tools/detection.py. They check error messages. They also run the tool with a stand-in for `attnkit compare`
+whose verdicts are known, and check the numbers that the tool counts. The points that tools/detection.py chooses must
+exist.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_detection.py
 """

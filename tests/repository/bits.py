@@ -51,7 +51,7 @@ def main():
     base = sys.argv[1] if len(sys.argv) > 1 else base_revision(ROOT)
     old = git(ROOT, "show", f"{base}:{GOLDEN}") if base else ""
     if not old or len(old.split("\n")[0].split()) != 3:
-        print(f"skipped: no commit to compare with, or no {GOLDEN} in it whose lines begin with a kind")
+        print(f"skipped: no commit to compare with, or its {GOLDEN} is missing or has an older form")
         return SKIPPED
     kinds = moved(old, (ROOT / GOLDEN).read_text())
     if kinds and git(ROOT, "show", f"{base}:{CHANGES}") == (ROOT / CHANGES).read_text().strip():

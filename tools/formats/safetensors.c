@@ -26,7 +26,7 @@ enum {
 
 struct parser {
     struct json json;
-    char *room; /* place of the next string, with room for as many bytes as the text has left */
+    char *room; /* place of the next string, with room for as many bytes as are left to parse */
     struct safetensors *to;
     size_t capacity; /* the number of tensors that fit into to->tensors */
     char *why;       /* the reason for a refusal of the header, SAFETENSORS_WHY bytes */

@@ -48,8 +48,8 @@ def make(venv):
                      "-r", REQUIREMENTS)
     if not ok:
         fail(f"pip cannot install {REQUIREMENTS}", output,
-             "The cases of ONNX come from these packages: the first run needs PyPI and a Python of\n"
-             "3.10 or later, and without PyPI they cannot be tested.")
+             "The cases of ONNX are in these packages. To install the packages, the first run needs PyPI\n"
+             "and a Python of 3.10 or later.")
     (venv / STAMP).touch()
 
 
