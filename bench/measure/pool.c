@@ -15,7 +15,7 @@
 
 enum { SPINS = 10000 }; /* about 100 us, more than the time between two jobs of a row */
 
-struct worker {
+struct pool_worker {
     struct pool *pool;
     pthread_t thread;
     int index;
@@ -29,7 +29,7 @@ struct pool {
     void (*task)(void *arg, int64_t i);
     void *arg;
     int64_t n;
-    struct worker workers[]; /* threads - 1 */
+    struct pool_worker workers[]; /* threads - 1 */
 };
 
 static inline void relax(void)
@@ -57,7 +57,7 @@ static void do_share(const struct pool *pool, int index)
 
 static void *work(void *argument)
 {
-    const struct worker *const worker = argument;
+    const struct pool_worker *const worker = argument;
     struct pool *const pool = worker->pool;
     for (unsigned done = 0;; done++) {
         int spins = 0;
@@ -97,7 +97,7 @@ struct pool *pool_start(int threads)
         return NULL;
     pool->threads = 1;
     for (int i = 1; i < threads; i++) {
-        struct worker *const worker = &pool->workers[i - 1];
+        struct pool_worker *const worker = &pool->workers[i - 1];
         worker->pool = pool;
         worker->index = i;
         if (pthread_create(&worker->thread, NULL, work, worker)) {

@@ -10,7 +10,7 @@
 #include "bench/rows/kv.h"
 
 /* An append and its memory. */
-struct call {
+struct append_bench {
     attnkit_append_args args;
     attnkit_exec exec;
     struct kv kv;
@@ -19,18 +19,18 @@ struct call {
     attnkit_status status; /* status of the last call */
 };
 
-static size_t out_bytes(const struct call *call)
+static size_t out_bytes(const struct append_bench *call)
 {
     return call->kv.v.rows - call->kv.k.rows; /* K and its scales */
 }
 
 static void make_call(void *argument)
 {
-    struct call *const call = argument;
+    struct append_bench *const call = argument;
     call->status = attnkit_append(&call->args, &call->exec, NULL);
 }
 
-static bool take_memory(const struct row *row, struct call *call)
+static bool take_memory(const struct row *row, struct append_bench *call)
 {
     const struct shape *const s = &row->shape;
     const size_t pairs = (size_t)(s->kv_len * s->head_dim / 2);
@@ -45,7 +45,7 @@ static bool take_memory(const struct row *row, struct call *call)
            copies_take(&call->kv.copies);
 }
 
-static void describe(const struct row *row, struct call *call)
+static void describe(const struct row *row, struct append_bench *call)
 {
     call->args = kv_append_args(row, &call->kv, &call->kv.k, call->source);
     call->rotation = (attnkit_rotation){.size = sizeof call->rotation,
@@ -58,7 +58,7 @@ static void describe(const struct row *row, struct call *call)
 
 void run_append(const struct row *row, struct patience patience, struct result *result)
 {
-    struct call call = {0};
+    struct append_bench call = {0};
     if (take_memory(row, &call)) {
         describe(row, &call);
         const struct row_call out = {make_call, &call, call.kv.copies.memory, out_bytes(&call)};

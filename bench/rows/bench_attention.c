@@ -103,7 +103,7 @@ static const struct workload workloads[] = {
 };
 
 /* A call and its memory. */
-struct call {
+struct attention_bench {
     const struct row *row;
     attnkit_attention_args args;
     attnkit_exec exec;
@@ -148,7 +148,7 @@ static size_t out_bytes(const struct shape *s)
     return rows_of(s) * (size_t)s->value_dim * sizeof(float);
 }
 
-static double memory_bytes(const struct call *call)
+static double memory_bytes(const struct attention_bench *call)
 {
     const struct shape *const s = &call->row->shape;
     const double floats = (double)rows_of(s) * (double)(s->head_dim + s->value_dim);
@@ -156,7 +156,7 @@ static double memory_bytes(const struct call *call)
            (double)call->exec.workspace_size;
 }
 
-static bool take_memory(struct call *call, struct result *result)
+static bool take_memory(struct attention_bench *call, struct result *result)
 {
     const struct shape *const s = &call->row->shape;
     if (memory_has(memory_bytes(call))) {
@@ -171,7 +171,7 @@ static bool take_memory(struct call *call, struct result *result)
     return false;
 }
 
-static void release(struct call *call)
+static void release(struct attention_bench *call)
 {
     free(call->q);
     free(call->out);
@@ -184,7 +184,7 @@ static void release(struct call *call)
 
 /* --------------------------------------------------------------------------------- the call */
 
-static void describe(const struct row *row, struct pool *pool, struct call *call)
+static void describe(const struct row *row, struct pool *pool, struct attention_bench *call)
 {
     const struct shape *const s = &row->shape;
     call->row = row;
@@ -208,7 +208,7 @@ static void describe(const struct row *row, struct pool *pool, struct call *call
     kv_describe(row, &call->kv, &call->args);
 }
 
-static attnkit_status make_plan(struct call *call, char *message)
+static attnkit_status make_plan(struct attention_bench *call, char *message)
 {
     const size_t size = attnkit_attention_plan_size();
     size_t *const bytes = &call->exec.workspace_size;
@@ -219,7 +219,7 @@ static attnkit_status make_plan(struct call *call, char *message)
                                 : attnkit_attention_plan_workspace(call->plan, bytes, message);
 }
 
-static attnkit_status ask_workspace(struct call *call, char *message)
+static attnkit_status ask_workspace(struct attention_bench *call, char *message)
 {
     if (call->row->planned)
         return make_plan(call, message);
@@ -227,7 +227,7 @@ static attnkit_status ask_workspace(struct call *call, char *message)
                                        message);
 }
 
-static void point_to_memory(struct call *call)
+static void point_to_memory(struct attention_bench *call)
 {
     const struct shape *const s = &call->row->shape;
     call->args.q.data = call->q;
@@ -247,14 +247,14 @@ static void point_to_memory(struct call *call)
 
 static void make_call(void *argument)
 {
-    struct call *const call = argument;
+    struct attention_bench *const call = argument;
     kv_point(call->row, &call->kv, &call->args);
     call->status = attnkit_attention(&call->args, &call->exec, NULL);
 }
 
 static void run_plan(void *argument)
 {
-    struct call *const call = argument;
+    struct attention_bench *const call = argument;
     kv_point(call->row, &call->kv, &call->args);
     call->data.k = call->args.k.data;
     call->data.v = call->args.v.data;
@@ -262,7 +262,7 @@ static void run_plan(void *argument)
     call->status = attnkit_attention_run(call->plan, &call->data, &call->exec, NULL);
 }
 
-static bool prepare(const struct row *row, struct pool *pool, struct call *call,
+static bool prepare(const struct row *row, struct pool *pool, struct attention_bench *call,
                     struct result *result)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -303,7 +303,7 @@ static struct work work_of_row(const struct row *row)
 static void measure_attention(const struct row *row, struct pool *pool, struct patience patience,
                               struct result *result)
 {
-    struct call call = {0};
+    struct attention_bench call = {0};
     if (prepare(row, pool, &call, result)) {
         result->work = work_of_row(row);
         const struct row_call out = {row->planned ? run_plan : make_call, &call, call.out,

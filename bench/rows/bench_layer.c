@@ -27,7 +27,7 @@ static const struct workload workloads[] = {
 };
 
 /* A call and its memory. */
-struct call {
+struct layer_bench {
     const struct row *row;
     attnkit_layer_args args;
     attnkit_attention_args attention;
@@ -90,7 +90,7 @@ static attnkit_layer_weights describe_weights(const struct row *row)
 }
 
 /* Estimates the memory of a row in bytes. The workspace is little more than the projected rows. */
-static double memory_bytes(const struct call *call)
+static double memory_bytes(const struct layer_bench *call)
 {
     const struct shape *const s = &call->row->shape;
     const double floats =
@@ -110,7 +110,7 @@ static float *draw_matrix(const struct shape *s)
 }
 
 /* Packs the weights. All matrices have the same numbers. */
-static bool pack(struct call *call, struct result *result)
+static bool pack(struct layer_bench *call, struct result *result)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
     attnkit_layer_weights weights = describe_weights(call->row);
@@ -127,7 +127,7 @@ static bool pack(struct call *call, struct result *result)
     return !result->problem[0];
 }
 
-static bool take_memory(struct call *call, struct result *result)
+static bool take_memory(struct layer_bench *call, struct result *result)
 {
     const struct shape *const s = &call->row->shape;
     if (memory_has(memory_bytes(call))) {
@@ -142,7 +142,7 @@ static bool take_memory(struct call *call, struct result *result)
     return false;
 }
 
-static void release(struct call *call)
+static void release(struct layer_bench *call)
 {
     free(call->x);
     free(call->out);
@@ -154,7 +154,7 @@ static void release(struct call *call)
 
 /* --------------------------------------------------------------------------------- the call */
 
-static void describe_attention(const struct shape *s, struct call *call)
+static void describe_attention(const struct shape *s, struct layer_bench *call)
 {
     call->attention = (attnkit_attention_args){
         .size = sizeof call->attention,
@@ -164,7 +164,7 @@ static void describe_attention(const struct shape *s, struct call *call)
     masks_describe(s, &call->masks, &call->attention);
 }
 
-static void describe(const struct row *row, struct pool *pool, struct call *call)
+static void describe(const struct row *row, struct pool *pool, struct layer_bench *call)
 {
     const struct shape *const s = &row->shape;
     call->row = row;
@@ -184,7 +184,7 @@ static void describe(const struct row *row, struct pool *pool, struct call *call
     call->attention.kv_len = s->kv_len;
 }
 
-static void point_to_memory(struct call *call)
+static void point_to_memory(struct layer_bench *call)
 {
     const struct shape *const s = &call->row->shape;
     call->args.x.data = call->x;
@@ -198,7 +198,7 @@ static void point_to_memory(struct call *call)
         call->cached[b] = s->kv_len - s->q_len;
 }
 
-static bool take_workspace(struct call *call, struct result *result)
+static bool take_workspace(struct layer_bench *call, struct result *result)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
     size_t *const bytes = &call->exec.workspace_size;
@@ -209,7 +209,7 @@ static bool take_workspace(struct call *call, struct result *result)
     return !result->problem[0];
 }
 
-static bool prepare(const struct row *row, struct pool *pool, struct call *call,
+static bool prepare(const struct row *row, struct pool *pool, struct layer_bench *call,
                     struct result *result)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -228,7 +228,7 @@ static bool prepare(const struct row *row, struct pool *pool, struct call *call,
 
 static void make_call(void *argument)
 {
-    struct call *const call = argument;
+    struct layer_bench *const call = argument;
     call->args.packed = copies_next(&call->weights);
     if (call->args.cached.data)
         kv_point(call->row, &call->cache, &call->attention);
@@ -236,7 +236,7 @@ static void make_call(void *argument)
 }
 
 /* Returns the work of a layer. Its bytes are the weights and the KV cache. */
-static struct work work_of_layer(const struct row *row, const struct call *call)
+static struct work work_of_layer(const struct row *row, const struct layer_bench *call)
 {
     const struct shape *const s = &row->shape;
     const double cache = shape_is_cached(s) ? shape_kv_bytes(s, row->type) : 0.0;
@@ -252,7 +252,7 @@ static struct work work_of_layer(const struct row *row, const struct call *call)
 static void measure_layer(const struct row *row, struct pool *pool, struct patience patience,
                           struct result *result)
 {
-    struct call call = {0};
+    struct layer_bench call = {0};
     if (prepare(row, pool, &call, result)) {
         result->work = work_of_layer(row, &call);
         const struct row_call out = {make_call, &call, call.out,

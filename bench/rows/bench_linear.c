@@ -30,7 +30,7 @@ static const struct workload workloads[] = {
 };
 
 /* A call and its memory. */
-struct call {
+struct linear_bench {
     attnkit_linear_args args;
     attnkit_exec exec;
     struct copies matrices;
@@ -64,7 +64,7 @@ static attnkit_pack_args describe_packing(const struct row *row)
     };
 }
 
-static bool pack(const struct row *row, struct call *call, struct result *result)
+static bool pack(const struct row *row, struct linear_bench *call, struct result *result)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
     attnkit_pack_args args = describe_packing(row);
@@ -82,7 +82,7 @@ static bool pack(const struct row *row, struct call *call, struct result *result
     return !result->problem[0];
 }
 
-static bool take_memory(const struct row *row, struct call *call, struct result *result)
+static bool take_memory(const struct row *row, struct linear_bench *call, struct result *result)
 {
     const struct linear_shape *const s = &row->linear;
     const double bytes = floats_needed(s) * sizeof(float) + copies_memory_bytes(&call->matrices) +
@@ -98,7 +98,7 @@ static bool take_memory(const struct row *row, struct call *call, struct result 
     return false;
 }
 
-static void release(struct call *call)
+static void release(struct linear_bench *call)
 {
     free(call->x);
     free(call->y);
@@ -108,7 +108,7 @@ static void release(struct call *call)
 
 /* --------------------------------------------------------------------------------- the call */
 
-static attnkit_status ask_sizes(const struct row *row, struct call *call, char *message)
+static attnkit_status ask_sizes(const struct row *row, struct linear_bench *call, char *message)
 {
     const attnkit_pack_args packing = describe_packing(row);
     attnkit_status status = attnkit_packed_size(&packing, &call->packed_size, message);
@@ -119,7 +119,7 @@ static attnkit_status ask_sizes(const struct row *row, struct call *call, char *
     return status;
 }
 
-static bool prepare(const struct row *row, struct pool *pool, struct call *call,
+static bool prepare(const struct row *row, struct pool *pool, struct linear_bench *call,
                     struct result *result)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -146,7 +146,7 @@ static bool prepare(const struct row *row, struct pool *pool, struct call *call,
 
 static void make_call(void *argument)
 {
-    struct call *const call = argument;
+    struct linear_bench *const call = argument;
     call->args.w.data = copies_next(&call->matrices);
     call->status = attnkit_linear(&call->args, &call->exec, NULL);
 }
@@ -157,7 +157,7 @@ static double flops_of(const struct linear_shape *shape)
 }
 
 /* Returns the total bytes of the packed matrix, x and y. */
-static double bytes_moved(const struct row *row, const struct call *call)
+static double bytes_moved(const struct row *row, const struct linear_bench *call)
 {
     const struct linear_shape *const s = &row->linear;
     const int64_t x_row = type_row_bytes(row->input, s->in_dim);
@@ -168,7 +168,7 @@ static double bytes_moved(const struct row *row, const struct call *call)
 static void measure_linear(const struct row *row, struct pool *pool, struct patience patience,
                            struct result *result)
 {
-    struct call call = {0};
+    struct linear_bench call = {0};
     if (prepare(row, pool, &call, result)) {
         result->work = work_of(flops_of(&row->linear), (double)call.packed_size);
         result->work.intensity = flops_of(&row->linear) / bytes_moved(row, &call);

@@ -60,7 +60,7 @@ static const struct isa *find_isa(const char *name)
 /* ------------------------------------------------------------------------------------ the row */
 
 /* The parts of a point's name, as substrings of `text`. */
-struct words {
+struct point_words {
     char text[ROW_NAME];
     char *family, *type, *isa, *shape;
     bool warm;
@@ -76,7 +76,7 @@ static bool take_end(char *text, const char *end)
     return found;
 }
 
-static bool split(const char *point, struct words *words)
+static bool split(const char *point, struct point_words *words)
 {
     char *rest = words->text;
     if (snprintf(words->text, sizeof words->text, "%s", point) >= (int)sizeof words->text)
@@ -119,7 +119,7 @@ static bool add_row(struct row_list *rows, char *shape, const struct row *like)
 /* Makes the row of a point. Returns false if the benches have no such row. */
 static bool make_row(const char *point, struct row *row)
 {
-    struct words words;
+    struct point_words words;
     struct row_list rows = {0};
     struct row like = {.threads = 1};
     bool ok = split(point, &words) && types_parse(words.type, &like.type, &like.input) &&

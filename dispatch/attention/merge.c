@@ -18,7 +18,7 @@ enum {
 };
 
 /* A call that has passed every check. */
-struct call {
+struct checked_merge {
     struct merge m;
     const struct kernels *kernels;
     int64_t rows, shares;
@@ -180,7 +180,8 @@ static attnkit_status check_memory(const struct merge *m, struct tensor tensors[
     return status;
 }
 
-static attnkit_status check(const attnkit_merge_args *args, struct call *call, char *message)
+static attnkit_status check(const attnkit_merge_args *args, struct checked_merge *call,
+                            char *message)
 {
     attnkit_status status = check_types(args, message);
     if (status == ATTNKIT_OK)
@@ -210,7 +211,7 @@ static attnkit_status check(const attnkit_merge_args *args, struct call *call, c
 
 static void run_share(void *arg, int64_t share)
 {
-    struct call *call = arg;
+    struct checked_merge *call = arg;
     if (share < 0 || share >= call->shares || call->done[share])
         return;
     const fp_modes callers = fp_modes_begin();
@@ -228,7 +229,7 @@ static int64_t smaller(int64_t a, int64_t b)
 attnkit_status attnkit_merge(const attnkit_merge_args *args, const attnkit_exec *exec,
                              char *message)
 {
-    struct call call = {0};
+    struct checked_merge call = {0};
     attnkit_merge_args copy;
     const void *read;
     attnkit_exec ours;

@@ -10,7 +10,7 @@
 static const struct version data_version = VERSION_OF(attnkit_append_data, sin);
 
 /* A single call and its plan. */
-struct call {
+struct single_append {
     struct append_request request;
     attnkit_exec exec;
     const struct kernels *kernels;
@@ -18,7 +18,7 @@ struct call {
 };
 
 static attnkit_status make_plan(const attnkit_append_args *args, const attnkit_exec *exec,
-                                struct call *call, char *message)
+                                struct single_append *call, char *message)
 {
     attnkit_status status = attnkit_read_append(args, &call->request, message);
     if (status == ATTNKIT_OK)
@@ -61,7 +61,7 @@ static attnkit_status run(const struct append_plan *plan, const struct kernels *
 attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exec *exec,
                               char *message)
 {
-    struct call call;
+    struct single_append call;
     const attnkit_status status = make_plan(args, exec, &call, message);
     if (status != ATTNKIT_OK)
         return status;
@@ -86,7 +86,7 @@ attnkit_status attnkit_append(const attnkit_append_args *args, const attnkit_exe
 attnkit_status attnkit_append_workspace(const attnkit_append_args *args, const attnkit_exec *exec,
                                         size_t *bytes, char *message)
 {
-    struct call call;
+    struct single_append call;
     if (!bytes)
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "bytes is NULL");
     const attnkit_status status = make_plan(args, exec, &call, message);
@@ -104,7 +104,7 @@ size_t attnkit_append_plan_size(void)
 attnkit_status attnkit_append_plan(const attnkit_append_args *args, const attnkit_exec *exec,
                                    void *plan, size_t plan_size, char *message)
 {
-    struct call call;
+    struct single_append call;
     attnkit_status status = attnkit_check_plan_memory(plan, plan_size, sizeof call.plan, message);
     memset(&call.plan, 0, sizeof call.plan); /* so that equal plans have equal bytes */
     if (status == ATTNKIT_OK)

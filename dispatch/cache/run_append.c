@@ -186,7 +186,7 @@ attnkit_status attnkit_append_bind(const struct append_plan *plan, const struct 
 /* --------------------------------------------------------------------------------- shares */
 
 /* The work that threads share. */
-struct work {
+struct append_work {
     const struct append *a;
     const struct kernels *kernels;
     int64_t rows;   /* rows of all batch entries */
@@ -207,7 +207,7 @@ static int64_t count_all_rows(const struct append *a)
 
 static void run_share(void *arg, int64_t share)
 {
-    const struct work *work = arg;
+    const struct append_work *work = arg;
     if (share < 0 || share >= work->shares)
         return;
     const fp_modes callers = fp_modes_begin();
@@ -221,7 +221,7 @@ void attnkit_append_execute(const struct append *a, size_t scratch_size,
                             const struct kernels *kernels, const attnkit_exec *exec, char *scratch)
 {
     const int64_t most = a->batch * a->len;
-    struct work work = {
+    struct append_work work = {
         .a = a,
         .kernels = kernels,
         .rows = count_all_rows(a),

@@ -9,14 +9,14 @@
 enum { FLOAT = sizeof(float) /* bytes */ };
 
 /* Memory, and how many of its bytes are taken. If memory is NULL, bytes are only counted. */
-struct taking {
+struct buffer_taking {
     char *memory;
     int64_t taken;
 };
 
 /* Takes bytes, rounded up to whole cache lines. Returns NULL if the bytes are not wanted, or only
  * counted. */
-static void *take(struct taking *from, bool wanted, int64_t bytes)
+static void *take(struct buffer_taking *from, bool wanted, int64_t bytes)
 {
     const int64_t first = from->taken;
     if (!wanted)
@@ -41,7 +41,7 @@ int64_t attnkit_place_layer_buffers(const struct layer_plan *plan,
     const int64_t result = rows_bytes(lengths->q_rows, p[O].in_dim);
     const int64_t weight_rows = lengths->q_rows * plan->layer.q_heads;
     const bool rotates_here = has->rotates && has->projects_keys && !has->appends;
-    struct taking from = {.memory = memory};
+    struct buffer_taking from = {.memory = memory};
     b->verdict = take(&from, true, sizeof *b->verdict);
     b->kv_lens = take(&from, has->has_cache, lengths->batch * (int64_t)sizeof *b->kv_lens);
     b->result = take(&from, true, has->rotates && q > result ? q : result);

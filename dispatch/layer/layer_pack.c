@@ -180,17 +180,17 @@ attnkit_status attnkit_read_layer(const void *packed, size_t size, struct layer 
 /* -------------------------------------------------------------------------------- packing */
 
 /* A matrix and a bias of the caller. */
-struct source {
+struct matrix_source {
     const char *w_name, *b_name;
     const char *w, *b;
 };
 
 /* Finds matrices and biases. w_qkv and b_qkv are treated as three matrices and three biases. */
 static void find_sources(const attnkit_layer_weights *w, const struct layer *layer,
-                         struct source source[PROJECTIONS])
+                         struct matrix_source source[PROJECTIONS])
 {
     const struct projection_shape *p = layer->projection;
-    const struct source all[PROJECTIONS] = {
+    const struct matrix_source all[PROJECTIONS] = {
         {"w_q", "b_q", w->w_q, w->b_q},
         {"w_k", "b_k", w->w_k, w->b_k},
         {"w_v", "b_v", w->w_v, w->b_v},
@@ -287,7 +287,7 @@ enum { PARTS = 1 + 2 * PROJECTIONS };
 
 /* Checks pointers, alignment and overlaps. */
 static attnkit_status check_memory(const attnkit_layer_weights *w, const struct layer *layer,
-                                   const struct source source[PROJECTIONS], void *packed,
+                                   const struct matrix_source source[PROJECTIONS], void *packed,
                                    size_t bytes, char *message)
 {
     struct tensor tensors[PARTS];
@@ -336,8 +336,8 @@ static void clear_gaps(const struct layer *layer, char *packed)
 }
 
 static void write_biases(const attnkit_layer_weights *w, const struct layer *layer,
-                         const struct kernels *kernels, const struct source source[PROJECTIONS],
-                         char *packed)
+                         const struct kernels *kernels,
+                         const struct matrix_source source[PROJECTIONS], char *packed)
 {
     const fp_modes callers = fp_modes_begin();
     for (int i = 0; i < PROJECTIONS; i++)
@@ -350,7 +350,7 @@ static void write_biases(const attnkit_layer_weights *w, const struct layer *lay
 
 static void pack_matrices(const attnkit_layer_weights *w, const struct layer *layer,
                           const struct kernels *kernels, const attnkit_exec *exec,
-                          const struct source source[PROJECTIONS], char *packed)
+                          const struct matrix_source source[PROJECTIONS], char *packed)
 {
     for (int i = 0; i < PROJECTIONS; i++) {
         const struct projection_shape *p = &layer->projection[i];
@@ -373,7 +373,7 @@ attnkit_status attnkit_layer_pack(const attnkit_layer_weights *weights, void *pa
     attnkit_layer_weights w = {0};
     struct description d;
     struct layer layer;
-    struct source source[PROJECTIONS];
+    struct matrix_source source[PROJECTIONS];
     struct isa_choice choice;
     attnkit_exec ours;
     attnkit_status status = check_shape(weights, &w, &d, &layer, message);

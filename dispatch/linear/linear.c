@@ -12,7 +12,7 @@ static const struct version args_version = VERSION_OF(attnkit_linear_args, bias)
 static const struct version data_version = VERSION_OF(attnkit_linear_data, y);
 
 /* The arguments of a single call or of planning, and the plan that is made from them. */
-struct call {
+struct planned_linear {
     const attnkit_linear_args *args; /* the caller's struct, or `copy` */
     attnkit_linear_args copy;
     attnkit_exec exec;
@@ -21,7 +21,7 @@ struct call {
 };
 
 static attnkit_status make_plan(const attnkit_linear_args *args, const attnkit_exec *exec,
-                                struct call *call, char *message)
+                                struct planned_linear *call, char *message)
 {
     const void *read;
     if (!args)
@@ -67,7 +67,7 @@ static attnkit_status run(const struct linear_plan *plan, const struct kernels *
 attnkit_status attnkit_linear(const attnkit_linear_args *args, const attnkit_exec *exec,
                               char *message)
 {
-    struct call call;
+    struct planned_linear call;
     const attnkit_status status = make_plan(args, exec, &call, message);
     if (status != ATTNKIT_OK)
         return status;
@@ -85,7 +85,7 @@ attnkit_status attnkit_linear(const attnkit_linear_args *args, const attnkit_exe
 attnkit_status attnkit_linear_workspace(const attnkit_linear_args *args, const attnkit_exec *exec,
                                         size_t *bytes, char *message)
 {
-    struct call call;
+    struct planned_linear call;
     if (!bytes)
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "bytes is NULL");
     const attnkit_status status = make_plan(args, exec, &call, message);
@@ -103,7 +103,7 @@ size_t attnkit_linear_plan_size(void)
 attnkit_status attnkit_linear_plan(const attnkit_linear_args *args, const attnkit_exec *exec,
                                    void *plan, size_t plan_size, char *message)
 {
-    struct call call;
+    struct planned_linear call;
     attnkit_status status = attnkit_check_plan_memory(plan, plan_size, sizeof call.plan, message);
     memset(&call.plan, 0, sizeof call.plan); /* so that equal plans have equal bytes */
     if (status == ATTNKIT_OK)

@@ -98,7 +98,7 @@ static attnkit_status bind(const attnkit_pack_args *args, size_t bytes, struct p
 /* ---------------------------------------------------------------------------------- tiles */
 
 /* The work that threads share. */
-struct work {
+struct pack_work {
     const struct packing *p;
     const struct kernels *kernels;
     int64_t tiles, shares;
@@ -106,7 +106,7 @@ struct work {
 
 static void pack_share(void *arg, int64_t share)
 {
-    const struct work *work = arg;
+    const struct pack_work *work = arg;
     if (share < 0 || share >= work->shares)
         return;
     const fp_modes callers = fp_modes_begin();
@@ -119,7 +119,7 @@ void attnkit_pack_execute(const struct packing *p, const struct kernels *kernels
                           const attnkit_exec *exec)
 {
     const int64_t tiles = matrix_tiles(p->out_dim);
-    struct work work = {
+    struct pack_work work = {
         .p = p,
         .kernels = kernels,
         .tiles = tiles,

@@ -41,7 +41,7 @@ attnkit_status attnkit_linear_bind(const struct linear_plan *plan, const attnkit
 /* -------------------------------------------------------------------------------- the parts */
 
 /* The work that threads share. */
-struct work {
+struct linear_work {
     const struct linear *l;
     const struct kernels *kernels;
     int64_t parts, shares;
@@ -88,13 +88,13 @@ static int64_t take_part(void *arg)
     return -1;
 }
 
-static struct parts parts_of(const struct work *work, int64_t share)
+static struct parts parts_of(const struct linear_work *work, int64_t share)
 {
     return (struct parts){first_of_share(work->parts, work->shares, share),
                           first_of_share(work->parts, work->shares, share + 1)};
 }
 
-static void begin_queues(const struct work *work)
+static void begin_queues(const struct linear_work *work)
 {
     for (int64_t i = 0; i < work->shares; i++) {
         const struct parts parts = parts_of(work, i);
@@ -105,7 +105,7 @@ static void begin_queues(const struct work *work)
 
 static void run_share(void *arg, int64_t share)
 {
-    const struct work *work = arg;
+    const struct linear_work *work = arg;
     if (share < 0 || share >= work->shares)
         return;
     char *const scratch = work->scratch + (size_t)share * work->scratch_size;
@@ -130,7 +130,7 @@ void attnkit_linear_execute(const struct linear *l, size_t scratch_size,
                             const struct kernels *kernels, const attnkit_exec *exec, char *scratch)
 {
     const int64_t parts = attnkit_linear_parts(l, kernels);
-    struct work work = {
+    struct linear_work work = {
         .l = l,
         .kernels = kernels,
         .parts = parts,

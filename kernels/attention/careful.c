@@ -34,7 +34,7 @@ struct careful {
 };
 
 /* The weights of a block's keys. */
-struct weights {
+struct careful_weights {
     struct key_set seen;
     bool biased;
     int keys;                              /* number of seen keys */
@@ -136,7 +136,7 @@ static void point_to_rows(const struct rows *rows, int first, int count, int vec
 
 /* Computes the scores s of the keys in x->seen, and counts these keys. Lanes are keys, and the
  * query is passed to the tile as its only key row. */
-static void score(const struct careful *w, int64_t block, struct weights *x, float *s)
+static void score(const struct careful *w, int64_t block, struct careful_weights *x, float *s)
 {
     const struct attention *const a = w->a;
     const struct rows q = {(const char *)w->q, 0, a->head_dim};
@@ -164,7 +164,7 @@ static void score(const struct careful *w, int64_t block, struct weights *x, flo
 
 /* Computes the weights of the keys x->seen of a block: steps 2 to 6 of ../README.md, and dropout.
  * Updates *row_max. */
-static void weigh(const struct careful *w, int64_t block, struct weights *x, float *row_max)
+static void weigh(const struct careful *w, int64_t block, struct careful_weights *x, float *row_max)
 {
     const struct attention *const a = w->a;
     float t[KEY_BLOCK], line[KEY_BLOCK];
@@ -201,7 +201,7 @@ static const float *v_row(const struct careful *w, int64_t block, int key)
 static void add_block(const struct careful *w, int64_t block, float *row_max, double *sum)
 {
     const float before = *row_max;
-    struct weights x;
+    struct careful_weights x;
     struct seen seen;
     attnkit_see(w->a, w->kernels, &w->place, block, &seen);
     if (is_empty(seen.keys))

@@ -38,7 +38,7 @@ static inline __attribute__((always_inline)) void ask_for_rows_after(const struc
 enum { LARGEST_ELEMENT = sizeof(float) };
 
 /* The elements of a row of a mask, or the segment ids, for the keys of a block. */
-struct columns {
+struct block_columns {
     const char *first;
     struct key_set keys; /* the keys that have an element */
 };
@@ -93,32 +93,32 @@ static bool lie_in_order(const struct attention *a, int64_t block, int64_t colum
 
 /* Returns the columns of the cells of a block, in place or gathered in `line`. The function is not
  * inlined, so that calls without cells execute fewer bytes of code. */
-static __attribute__((noinline)) struct columns
+static __attribute__((noinline)) struct block_columns
 columns_of_cells(const struct attention *a, const char *row, int64_t columns, int64_t block,
                  int bytes, char line[KEY_BLOCK * LARGEST_ELEMENT])
 {
     const int32_t *const cell = cells_from(a, block);
     if (lie_in_order(a, block, columns))
-        return (struct columns){row + cell[0] * (int64_t)bytes, key_set_of(0, KEY_BLOCK)};
+        return (struct block_columns){row + cell[0] * (int64_t)bytes, key_set_of(0, KEY_BLOCK)};
     gather_elements(cell, row, columns, bytes, line);
-    return (struct columns){line, have_columns(cell, columns, a->kv_len)};
+    return (struct block_columns){line, have_columns(cell, columns, a->kv_len)};
 }
 
 /* Returns the columns of a block, in place or copied to `line`. The row has `columns` columns of
  * `bytes` bytes each: 1, 2 or 4. */
-static inline struct columns columns_at(const struct attention *a, const char *row, int64_t columns,
-                                        int64_t block, const int bytes,
-                                        char line[KEY_BLOCK * LARGEST_ELEMENT])
+static inline struct block_columns columns_at(const struct attention *a, const char *row,
+                                              int64_t columns, int64_t block, const int bytes,
+                                              char line[KEY_BLOCK * LARGEST_ELEMENT])
 {
     if (has_cells(a))
         return columns_of_cells(a, row, columns, block, bytes, line);
     if (columns - block >= KEY_BLOCK)
-        return (struct columns){row + block * bytes, {{UINT64_MAX, UINT64_MAX}}};
+        return (struct block_columns){row + block * bytes, {{UINT64_MAX, UINT64_MAX}}};
     const int count = (int)clamp(columns - block, 0, KEY_BLOCK);
     memset(line, 0, (size_t)(KEY_BLOCK * bytes));
     if (count > 0)
         memcpy(line, row + block * bytes, (size_t)(count * bytes));
-    return (struct columns){line, key_set_of(0, count)};
+    return (struct block_columns){line, key_set_of(0, count)};
 }
 
 static const char *mask_row(const struct mask *m, const struct place *place)
@@ -144,7 +144,7 @@ static struct key_set seen_by_bytes(const struct attention *a, const struct kern
     const struct mask *const m = &a->extras.bytes;
     char line[KEY_BLOCK * LARGEST_ELEMENT];
     struct key_set s;
-    const struct columns c = columns_at(a, mask_row(m, place), m->columns, block, 1, line);
+    const struct block_columns c = columns_at(a, mask_row(m, place), m->columns, block, 1, line);
     if (c.first != line)
         ask_for_rows_after(m, c.first, KEY_BLOCK);
     kernels->nonzero((const unsigned char *)c.first, s.word);
@@ -205,7 +205,7 @@ static struct seen seen_by_bias(const struct attention *a, const struct kernels 
     const struct mask *const m = &a->extras.bias;
     _Alignas(LARGEST_ELEMENT) char line[KEY_BLOCK * LARGEST_ELEMENT];
     struct seen s = {.biased = false};
-    const struct columns c =
+    const struct block_columns c =
         columns_at(a, mask_row(m, place), m->columns, block, (int)bytes_of(m->type, 1), line);
     if (is_empty(c.keys))
         return s;
@@ -226,7 +226,7 @@ static struct key_set seen_by_document(const struct attention *a, const struct k
     const int32_t own = x->q_docs[place->outer * a->q_room + place->row];
     _Alignas(LARGEST_ELEMENT) char line[KEY_BLOCK * LARGEST_ELEMENT];
     struct key_set s;
-    const struct columns c =
+    const struct block_columns c =
         columns_at(a, (const char *)(x->kv_docs + first), has_cells(a) ? a->kv_len : end, block,
                    (int)sizeof own, line);
     kernels->same_ids((const int32_t *)(const void *)c.first, own, s.word);

@@ -28,21 +28,21 @@ struct tile {
 };
 
 /* Adjacent columns of a value row. */
-struct columns {
+struct merged_columns {
     int64_t first, count;
 };
 
-struct place {
+struct merge_place {
     int64_t batch, head, row;
 };
 
-static struct place place_of_row(const struct merge *m, int64_t row)
+static struct merge_place place_of_row(const struct merge *m, int64_t row)
 {
     const int64_t head = row / m->q_len;
-    return (struct place){head / m->heads, head % m->heads, row % m->q_len};
+    return (struct merge_place){head / m->heads, head % m->heads, row % m->q_len};
 }
 
-static struct place next_place(const struct merge *m, struct place p)
+static struct merge_place next_place(const struct merge *m, struct merge_place p)
 {
     p.row++;
     if (p.row == m->q_len) {
@@ -56,7 +56,7 @@ static struct place next_place(const struct merge *m, struct place p)
     return p;
 }
 
-static int64_t offset_of(struct strides s, struct place p)
+static int64_t offset_of(struct strides s, struct merge_place p)
 {
     return p.batch * s.batch + p.head * s.head + p.row * s.row;
 }
@@ -64,7 +64,7 @@ static int64_t offset_of(struct strides s, struct place p)
 /* Finds the addresses of a tile's rows. Divides once for a tile, not for every row. */
 static void place_tile(const struct merge *m, int64_t first, struct tile *tile)
 {
-    struct place p = place_of_row(m, first);
+    struct merge_place p = place_of_row(m, first);
     for (int r = 0; r < tile->rows; r++, p = next_place(m, p)) {
         tile->part_out[r] = offset_of(m->part_out_stride, p);
         tile->part_lse[r] = offset_of(m->part_lse_stride, p);
@@ -93,7 +93,7 @@ static float split_lse(float lse, float *row_max)
 
 /* Folds the columns `columns` of a part into the total. */
 static void fold_part(const struct merge *m, const struct kernels *kernels, const struct tile *tile,
-                      struct columns columns, int64_t part, const struct total *total)
+                      struct merged_columns columns, int64_t part, const struct total *total)
 {
     const char *const lse = (const char *)m->part_lses[part];
     const char *const out = (const char *)(m->part_outs[part] + columns.first);
@@ -112,7 +112,8 @@ static void fold_part(const struct merge *m, const struct kernels *kernels, cons
 }
 
 /* Sets the total to the state of a row without keys. */
-static void begin_total(const struct tile *tile, struct columns columns, const struct total *total)
+static void begin_total(const struct tile *tile, struct merged_columns columns,
+                        const struct total *total)
 {
     for (int r = 0; r < tile->rows; r++) {
         total->row_max[r] = -INFINITY;
@@ -124,7 +125,7 @@ static void begin_total(const struct tile *tile, struct columns columns, const s
 /* Writes the results of some columns. A result that is not binary32 is first written to `line`, and
  * then rounded. */
 static void finish_columns(const struct merge *m, const struct kernels *kernels,
-                           const struct tile *tile, struct columns columns,
+                           const struct tile *tile, struct merged_columns columns,
                            const struct total *total, float *line)
 {
     const bool rounded = m->out_type != TYPE_F32;
@@ -154,7 +155,7 @@ static void finish_lse(const struct kernels *kernels, const struct tile *tile,
  * lse may be the lse of a part, and each call of this function for the tile reads the lse of all
  * parts. */
 static void merge_columns(const struct merge *m, const struct kernels *kernels,
-                          const struct tile *tile, struct columns columns)
+                          const struct tile *tile, struct merged_columns columns)
 {
     float row_max[MAX_DECODE_ROWS] = {0}, line[TOTAL_DOUBLES];
     double row_sum[MAX_DECODE_ROWS], o[TOTAL_DOUBLES];
@@ -182,6 +183,7 @@ void attnkit_merge_rows(const struct merge *m, const struct kernels *kernels, in
         tile.rows = (int)smaller(end - row, height);
         place_tile(m, row, &tile);
         for (int64_t c = 0; c < m->value_dim; c += width)
-            merge_columns(m, kernels, &tile, (struct columns){c, smaller(m->value_dim - c, width)});
+            merge_columns(m, kernels, &tile,
+                          (struct merged_columns){c, smaller(m->value_dim - c, width)});
     }
 }

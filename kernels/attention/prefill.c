@@ -392,12 +392,12 @@ static void fold_chunk(const struct prefill *w, struct panel *p)
 /* The rows that a panel prefetches: V of the block, and K of the next block. Only the first panel
  * that sees a block prefetches.
  */
-struct ahead {
+struct rows_ahead {
     const struct rows *v, *k; /* NULL: no prefetch */
 };
 
 static void score(const struct prefill *w, const struct panel *p, const struct rows *k, int keys,
-                  struct ahead ahead)
+                  struct rows_ahead ahead)
 {
     const struct rows *const v = keys == KEY_BLOCK ? ahead.v : NULL;
     if (has_integers(w->a))
@@ -433,7 +433,7 @@ static struct rows rows_from(struct rows rows, int first)
 /* Adds the weighted V of keys of a block to o of the chunk. `first` is the index in v of the first
  * of these keys. */
 static void add_v(const struct prefill *w, struct panel *p, const struct rows *v, int first,
-                  int keys, struct ahead ahead)
+                  int keys, struct rows_ahead ahead)
 {
     const float *const rescale = p->is_fresh ? NULL : w->rescale;
     if (has_integers(w->a)) {
@@ -456,7 +456,7 @@ static void add_v(const struct prefill *w, struct panel *p, const struct rows *v
 
 /* Attends over one block of keys for one panel. */
 static void attend_block(const struct prefill *w, struct panel *p, int64_t first,
-                         const struct block *block, struct ahead ahead)
+                         const struct block *block, struct rows_ahead ahead)
 {
     const int keys = visible_in_block(p->end, first);
     int32_t visible[MAX_LANES];
@@ -598,7 +598,8 @@ static void weigh(const struct prefill *w, const struct panel *p, const struct v
 
 /* Attends over one block of keys for one panel. `block` has a row for each key in `there`. */
 static void attend_masked_block(const struct prefill *w, struct panel *p, int64_t first,
-                                const struct block *block, struct key_set there, struct ahead ahead)
+                                const struct block *block, struct key_set there,
+                                struct rows_ahead ahead)
 {
     const struct view view = view_of(p, there, is_grouped(w->a));
     if (view.count == 0)
@@ -708,7 +709,7 @@ static void attend_blocks(struct prefill *w, int64_t first)
         if (is_grouped(w->a)) /* `block` also has the keys that no row sees, as zeros */
             keys = key_set_of(0, end_of(keys));
         struct rows next = block.k;
-        struct ahead ahead = {NULL, NULL};
+        struct rows_ahead ahead = {NULL, NULL};
         if (block.in_place)
             ahead.v = &block.v;
         if (block.in_place && has_next_block(w, key)) {
@@ -720,7 +721,7 @@ static void attend_blocks(struct prefill *w, int64_t first)
                 attend_masked_block(w, p, key, &block, keys, ahead);
             else
                 attend_block(w, p, key, &block, ahead);
-            ahead = (struct ahead){NULL, NULL};
+            ahead = (struct rows_ahead){NULL, NULL};
         }
     }
     end_groups(w);

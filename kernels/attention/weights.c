@@ -18,7 +18,7 @@
 enum { ALIGNMENT = 64 };
 
 /* The data of one call of attnkit_write_weights. */
-struct weighing {
+struct weights_writer {
     const struct attention *a;
     const struct kernels *kernels;
     struct place place[MAX_LANES];
@@ -54,7 +54,7 @@ static float *take(char **scratch, int64_t lines, int64_t length)
     return taken;
 }
 
-static void pack_rows(const struct weighing *w)
+static void pack_rows(const struct weights_writer *w)
 {
     const struct attention *a = w->a;
     const float *rows[MAX_LANES];
@@ -69,7 +69,7 @@ static void pack_rows(const struct weighing *w)
     w->kernels->pack_q(rows, w->lanes, a->head_dim, w->q_t);
 }
 
-static void begin(struct weighing *w, struct place place, const float *row_max,
+static void begin(struct weights_writer *w, struct place place, const float *row_max,
                   const float *row_sum, char *scratch)
 {
     const int vector = w->kernels->vector;
@@ -99,7 +99,7 @@ static void begin(struct weighing *w, struct place place, const float *row_max,
 
 /* Finds for each row which keys of a block get a value. Returns the keys that get a value in at
  * least one row. */
-static struct key_set look(struct weighing *w, int64_t block)
+static struct key_set look(struct weights_writer *w, int64_t block)
 {
     const struct attention *a = w->a;
     const int64_t keys = sequence_keys(a, w->place->batch) - block;
@@ -127,7 +127,7 @@ static struct adjust adjust_of(const struct extras *x)
     return (struct adjust){true, x->adjust.to_cap, x->cap};
 }
 
-static void adjust(const struct weighing *w, int64_t block, struct key_set any)
+static void adjust(const struct weights_writer *w, int64_t block, struct key_set any)
 {
     const struct extras *const x = &w->a->extras;
     const struct adjust how = adjust_of(x);
@@ -147,7 +147,7 @@ static void adjust(const struct weighing *w, int64_t block, struct key_set any)
 }
 
 /* Computes the values of the keys in `any`, as one line for each row. */
-static void weigh_block(const struct weighing *w, int64_t block, struct key_set any)
+static void weigh_block(const struct weights_writer *w, int64_t block, struct key_set any)
 {
     const struct attention *a = w->a;
     const int keys = count_of(any);
@@ -172,14 +172,14 @@ static float no_value(const struct extras *x)
     return x->weights_kind == WEIGHTS_SOFTMAX ? 0.0f : -INFINITY;
 }
 
-static float *row_of(const struct weighing *w, int lane)
+static float *row_of(const struct weights_writer *w, int lane)
 {
     const struct extras *const x = &w->a->extras;
     return (float *)(x->weights + place_offset(x->weights_stride, w->place[lane]));
 }
 
 /* Writes the values of a block to the columns of the block's cells. */
-static void write_cells(const struct weighing *w, int lane, int64_t block, struct key_set any,
+static void write_cells(const struct weights_writer *w, int lane, int64_t block, struct key_set any,
                         const float *line)
 {
     const int32_t *const cell = cells_from(w->a, block);
@@ -192,7 +192,7 @@ static void write_cells(const struct weighing *w, int lane, int64_t block, struc
 }
 
 /* Writes a block of a row of the result. `line` has the values of the keys in `any`. */
-static void write_row(const struct weighing *w, int lane, int64_t block, struct key_set any,
+static void write_row(const struct weights_writer *w, int lane, int64_t block, struct key_set any,
                       const float *line)
 {
     const float none = no_value(&w->a->extras);
@@ -207,7 +207,7 @@ static void write_row(const struct weighing *w, int lane, int64_t block, struct 
 
 /* Sets all columns to the result of no_value. Afterwards write_cells writes only the columns of
  * cells whose keys get a value. */
-static void clear_rows(const struct weighing *w)
+static void clear_rows(const struct weights_writer *w)
 {
     const float none = no_value(&w->a->extras);
     for (int lane = 0; lane < w->rows; lane++)
@@ -219,7 +219,7 @@ void attnkit_write_weights(const struct attention *a, const struct kernels *kern
                            struct place first, int rows, const float *row_max, const float *row_sum,
                            char *scratch)
 {
-    struct weighing w;
+    struct weights_writer w;
     w.a = a;
     w.kernels = kernels;
     w.rows = rows;

@@ -14,33 +14,33 @@ enum { HALF = VECTOR / 2 /* doubles in a ymm */ };
 typedef __m256d doubles;
 
 /* Eight numbers of binary64. */
-struct wide {
+struct wide_vector {
     doubles low, high;
 };
 
-static inline struct wide widened(__m256 x)
+static inline struct wide_vector widened(__m256 x)
 {
-    return (struct wide){_mm256_cvtps_pd(_mm256_castps256_ps128(x)),
-                         _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))};
+    return (struct wide_vector){_mm256_cvtps_pd(_mm256_castps256_ps128(x)),
+                                _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1))};
 }
 
-static inline __m256 narrowed(struct wide x)
+static inline __m256 narrowed(struct wide_vector x)
 {
     return _mm256_set_m128(_mm256_cvtpd_ps(x.high), _mm256_cvtpd_ps(x.low));
 }
 
-static inline struct wide load_widened(const float *from)
+static inline struct wide_vector load_widened(const float *from)
 {
-    return (struct wide){_mm256_cvtps_pd(_mm_loadu_ps(from)),
-                         _mm256_cvtps_pd(_mm_loadu_ps(from + HALF))};
+    return (struct wide_vector){_mm256_cvtps_pd(_mm_loadu_ps(from)),
+                                _mm256_cvtps_pd(_mm_loadu_ps(from + HALF))};
 }
 
-static inline struct wide load_wide(const double *from)
+static inline struct wide_vector load_wide(const double *from)
 {
-    return (struct wide){_mm256_loadu_pd(from), _mm256_loadu_pd(from + HALF)};
+    return (struct wide_vector){_mm256_loadu_pd(from), _mm256_loadu_pd(from + HALF)};
 }
 
-static inline void store_wide(double *to, struct wide x)
+static inline void store_wide(double *to, struct wide_vector x)
 {
     _mm256_storeu_pd(to, x.low);
     _mm256_storeu_pd(to + HALF, x.high);
@@ -53,13 +53,13 @@ static inline __m256i half_mask(int64_t n)
 }
 
 /* Loads or stores the first n numbers, as load_first and store_first do for floats. */
-static inline struct wide load_first_wide(const double *from, int64_t n)
+static inline struct wide_vector load_first_wide(const double *from, int64_t n)
 {
-    return (struct wide){_mm256_maskload_pd(from, half_mask(n)),
-                         _mm256_maskload_pd(from + HALF, half_mask(n - HALF))};
+    return (struct wide_vector){_mm256_maskload_pd(from, half_mask(n)),
+                                _mm256_maskload_pd(from + HALF, half_mask(n - HALF))};
 }
 
-static inline void store_first_wide(double *to, int64_t n, struct wide x)
+static inline void store_first_wide(double *to, int64_t n, struct wide_vector x)
 {
     _mm256_maskstore_pd(to, half_mask(n), x.low);
     _mm256_maskstore_pd(to + HALF, half_mask(n - HALF), x.high);

@@ -143,7 +143,7 @@ static inline bool gains_by_near(const enum type type, const struct panel *panel
 /* Prefetches cache lines from L2 to L1, because loads from L2 would wait behind cache lines that
  * come from memory. A cache line has two steps, so each step prefetches the cache lines of every
  * second key. */
-static inline __attribute__((always_inline)) void bring_near(struct place place, const int odd,
+static inline __attribute__((always_inline)) void bring_near(struct step_place place, const int odd,
                                                              const int vectors)
 {
     for (int i = odd; i < vectors * VECTOR; i += 2)
@@ -178,7 +178,7 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
     const int in_unit = elements_of_unit(type);
     const struct panel *const panel = tile->panel;
     const struct key_rows *const k = &panel->block->k;
-    const struct place place = place_after(type, k, tile->key, tile->next, d, 1);
+    const struct step_place place = place_after(type, k, tile->key, tile->next, d, 1);
     const struct step *now = &tile->steps->step[tile->steps->now];
     struct step *next = &tile->steps->step[1 - tile->steps->now];
     /* For TYPE_F16 the compiler would keep an address for each half of a unit, most of them in
@@ -189,7 +189,7 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
     __m512i x[UNITS];
     struct step own;
     if (!is_transposed_before(type)) {
-        struct place here = place_after(type, k, tile->key, tile->key, d, 0);
+        struct step_place here = place_after(type, k, tile->key, tile->key, d, 0);
         __asm__("" : "+r"(here.key)); /* as above, for the address of each key */
         transpose_step(type, here, &own, vectors);
         now = &own;
@@ -343,7 +343,7 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
     struct next_blocks blocks;
     steps.now = 0;
     if (is_transposed_before(type) && first < last && k->dim >= elements_of_step(type)) {
-        const struct place place = place_after(type, k, k->row + first, NULL, 0, 0);
+        const struct step_place place = place_after(type, k, k->row + first, NULL, 0, 0);
         transpose_step(type, place, &steps.step[0], vectors);
         if (type == TYPE_Q8_0)
             load_blocks(place, k->dim, &blocks, vectors);
@@ -549,24 +549,25 @@ static inline bool gains_by_lines(const struct panel *panel)
 
 /* Returns the place that is `lines` cache lines after the line at element d. After the last line of
  * a row, the place is in the next tile. */
-static inline __attribute__((always_inline)) struct place
+static inline __attribute__((always_inline)) struct step_place
 line_after(const enum type type, const struct lined_tile *tile, int64_t d, const int lines)
 {
     const int64_t end = bytes_of(type, tile->panel->block->k.dim);
     const int64_t at = bytes_of(type, d) + lines * LINE_BYTES;
-    return at < end ? (struct place){tile->key, at} : (struct place){tile->next, at - end};
+    return at < end ? (struct step_place){tile->key, at}
+                    : (struct step_place){tile->next, at - end};
 }
 
 /* Does a part of the transposition of the line at `place`, for a vector of the keys, during unit i
  * of a step. The loads of the two halves of the line follow each other closely, so that L1 still
  * has the line. */
 static inline __attribute__((always_inline)) void
-transpose_line(const enum type type, const int i, struct place place, __m512i x[2][UNITS],
+transpose_line(const enum type type, const int i, struct step_place place, __m512i x[2][UNITS],
                struct line *line, const int vector)
 {
 #pragma GCC unroll 2
     for (int half = 0; half < 2; half++) {
-        const struct place here = {place.key, place.at + half * STEP};
+        const struct step_place here = {place.key, place.at + half * STEP};
         if (i >= half && i < half + PARTS)
             transpose_part(type, i - half, here, x[half], &line->half[half], vector);
     }
@@ -574,7 +575,8 @@ transpose_line(const enum type type, const int i, struct place place, __m512i x[
 
 /* Prefetches into L1 the lines at `place` of a vector of keys: during unit i of a step, the lines
  * of up to NEAR_KEYS of these keys. */
-static inline __attribute__((always_inline)) void bring_line_near(struct place place, const int i)
+static inline __attribute__((always_inline)) void bring_line_near(struct step_place place,
+                                                                  const int i)
 {
     const int first = (i - FIRST_NEAR) * NEAR_KEYS;
     for (int key = first; first >= 0 && key < first + NEAR_KEYS && key < VECTOR; key++)
@@ -590,8 +592,8 @@ static inline __attribute__((always_inline)) void add_half(const enum type type,
                                                            struct ahead *ahead, const int rows)
 {
     const int64_t line = d - half * elements_of_step(type);
-    const struct place place = line_after(type, tile, line, 1);
-    struct place near = half == 0 ? place : line_after(type, tile, line, 2);
+    const struct step_place place = line_after(type, tile, line, 1);
+    struct step_place near = half == 0 ? place : line_after(type, tile, line, 2);
     near.key += (1 - half) * VECTOR;
     const struct step *now = &tile->now->half[half];
     struct line *then = tile->then;
@@ -652,7 +654,8 @@ static inline __attribute__((always_inline)) void score_lined_rows(const enum ty
     struct line lines[2];
     struct lined_tile tile = {panel, row, row, 0, &lines[0], &lines[1]};
     for (int half = 0; half < 2; half++)
-        transpose_step(type, (struct place){row, half * STEP}, &tile.now->half[half], MAX_TILE);
+        transpose_step(type, (struct step_place){row, half * STEP}, &tile.now->half[half],
+                       MAX_TILE);
     for (; tile.first + VECTOR < panel->most; tile.first += keys, tile.key += keys) {
         /* After the last tile there is no next tile, and any keys may take its place. */
         tile.next = tile.first + keys + VECTOR < panel->most ? tile.key + keys : row;

@@ -14,48 +14,48 @@ enum { HALF = VECTOR / 2 /* doubles in a zmm */ };
 typedef __m512d doubles;
 
 /* Sixteen numbers of binary64. */
-struct wide {
+struct wide_vector {
     doubles low, high;
 };
 
-static inline struct wide widened(__m512 x)
+static inline struct wide_vector widened(__m512 x)
 {
-    return (struct wide){_mm512_cvtps_pd(_mm512_castps512_ps256(x)),
-                         _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1))};
+    return (struct wide_vector){_mm512_cvtps_pd(_mm512_castps512_ps256(x)),
+                                _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1))};
 }
 
-static inline __m512 narrowed(struct wide x)
+static inline __m512 narrowed(struct wide_vector x)
 {
     const __m512 low = _mm512_castps256_ps512(_mm512_cvtpd_ps(x.low));
     return _mm512_insertf32x8(low, _mm512_cvtpd_ps(x.high), 1);
 }
 
-static inline struct wide load_widened(const float *from)
+static inline struct wide_vector load_widened(const float *from)
 {
-    return (struct wide){_mm512_cvtps_pd(_mm256_loadu_ps(from)),
-                         _mm512_cvtps_pd(_mm256_loadu_ps(from + HALF))};
+    return (struct wide_vector){_mm512_cvtps_pd(_mm256_loadu_ps(from)),
+                                _mm512_cvtps_pd(_mm256_loadu_ps(from + HALF))};
 }
 
-static inline struct wide load_wide(const double *from)
+static inline struct wide_vector load_wide(const double *from)
 {
-    return (struct wide){_mm512_loadu_pd(from), _mm512_loadu_pd(from + HALF)};
+    return (struct wide_vector){_mm512_loadu_pd(from), _mm512_loadu_pd(from + HALF)};
 }
 
-static inline void store_wide(double *to, struct wide x)
+static inline void store_wide(double *to, struct wide_vector x)
 {
     _mm512_storeu_pd(to, x.low);
     _mm512_storeu_pd(to + HALF, x.high);
 }
 
 /* Loads or stores the first n numbers, as load_first and store_first do for floats. */
-static inline struct wide load_first_wide(const double *from, int64_t n)
+static inline struct wide_vector load_first_wide(const double *from, int64_t n)
 {
     const __mmask16 mask = first_mask(n);
-    return (struct wide){_mm512_maskz_loadu_pd((__mmask8)mask, from),
-                         _mm512_maskz_loadu_pd((__mmask8)(mask >> HALF), from + HALF)};
+    return (struct wide_vector){_mm512_maskz_loadu_pd((__mmask8)mask, from),
+                                _mm512_maskz_loadu_pd((__mmask8)(mask >> HALF), from + HALF)};
 }
 
-static inline void store_first_wide(double *to, int64_t n, struct wide x)
+static inline void store_first_wide(double *to, int64_t n, struct wide_vector x)
 {
     const __mmask16 mask = first_mask(n);
     _mm512_mask_storeu_pd(to, (__mmask8)mask, x.low);

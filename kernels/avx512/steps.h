@@ -32,7 +32,7 @@ static inline int elements_of_step(const enum type type)
 /* ----------------------------------------------------------------------------- transposing */
 
 /* The place of a step. */
-struct place {
+struct step_place {
     const char *const *key; /* the first key of the tile */
     int64_t at;             /* bytes from the beginnings of rows */
 };
@@ -83,10 +83,9 @@ static inline __m512i join_keys(__m512i a, const int at, __m512i b)
 }
 
 /* Does a part of the transposition of vector j of the keys. x holds the state between parts. */
-static inline __attribute__((always_inline)) void transpose_part(const enum type type,
-                                                                 const int part, struct place place,
-                                                                 __m512i x[UNITS],
-                                                                 struct step *step, const int j)
+static inline __attribute__((always_inline)) void
+transpose_part(const enum type type, const int part, struct step_place place, __m512i x[UNITS],
+               struct step *step, const int j)
 {
     const bool halves = type == TYPE_F16;
     const char *const *const key = place.key + j * VECTOR;
@@ -116,7 +115,7 @@ static inline __attribute__((always_inline)) void transpose_part(const enum type
 }
 
 static inline __attribute__((always_inline)) void
-transpose_step(const enum type type, struct place place, struct step *step, const int vectors)
+transpose_step(const enum type type, struct step_place place, struct step *step, const int vectors)
 {
     __m512i x[UNITS];
     for (int j = 0; j < vectors; j++)
@@ -149,8 +148,9 @@ struct next_blocks {
     _Alignas(64) short scale[MAX_BLOCKS][MAX_TILE * VECTOR];
 };
 
-static inline __attribute__((always_inline)) void
-copy_blocks(struct place place, short scale[][MAX_TILE * VECTOR], const int keys, const int blocks)
+static inline __attribute__((always_inline)) void copy_blocks(struct step_place place,
+                                                              short scale[][MAX_TILE * VECTOR],
+                                                              const int keys, const int blocks)
 {
     for (int i = 0; i < keys; i++)
         for (int b = 0; b < blocks; b++)
@@ -160,7 +160,7 @@ copy_blocks(struct place place, short scale[][MAX_TILE * VECTOR], const int keys
 /* Loads the scales of the next blocks of TYPE_Q8_0: at most MAX_BLOCKS blocks, and only blocks
  * among the `elements` elements from `place` on. */
 static inline __attribute__((always_inline)) void
-load_blocks(struct place place, int64_t elements, struct next_blocks *next, const int vectors)
+load_blocks(struct step_place place, int64_t elements, struct next_blocks *next, const int vectors)
 {
     if (elements >= MAX_BLOCKS * Q8_BLOCK)
         copy_blocks(place, next->scale, vectors * VECTOR, MAX_BLOCKS);
@@ -172,7 +172,7 @@ load_blocks(struct place place, int64_t elements, struct next_blocks *next, cons
 /* Sets the scales to the scales of the TYPE_Q8_0 block at element d. The next block is at `place`.
  * If `next` has no more scales, loads scales from `place` on. */
 static inline __attribute__((always_inline)) void
-take_block(int64_t d, int64_t dim, struct place place, struct next_blocks *next,
+take_block(int64_t d, int64_t dim, struct step_place place, struct next_blocks *next,
            struct scales *scales, const int vectors)
 {
     const int block = (int)(d / Q8_BLOCK % MAX_BLOCKS);
@@ -188,15 +188,15 @@ take_block(int64_t d, int64_t dim, struct place place, struct next_blocks *next,
 
 /* Returns the place that is `steps` steps after element d. After the last whole step of a row, the
  * place is in the rows from `next` on. */
-static inline __attribute__((always_inline)) struct place
+static inline __attribute__((always_inline)) struct step_place
 place_after(const enum type type, const struct key_rows *k, const char *const *key,
             const char *const *next, int64_t d, const int steps)
 {
     const int step = elements_of_step(type), scale = type == TYPE_Q8_0 ? 2 : 0;
     const int64_t end = k->dim / step * step, then = d + steps * step;
     if (then < end)
-        return (struct place){key, bytes_of(type, then) + scale};
-    return (struct place){next, bytes_of(type, then - end) + scale};
+        return (struct step_place){key, bytes_of(type, then) + scale};
+    return (struct step_place){next, bytes_of(type, then - end) + scale};
 }
 
 /* Two steps. One is in use while the other is filled. */

@@ -66,7 +66,7 @@ static inline void round_quad(const floats x[QUAD_ELEMENTS], floats rounded[QUAD
 /* The factors of the products: words of lines, and words of lanes. A line is a key of K or a column
  * of V. Word w of group g of line i is at lines + i * by_line + g * by_group + w * 4 bytes. Word n
  * of a lane, counted through all groups, is at lanes_at + n * lanes + lane. */
-struct factors {
+struct product_factors {
     const char *lines;
     ptrdiff_t by_line, by_group; /* bytes */
     const float *lanes_at;
@@ -147,7 +147,7 @@ end_sums(const struct rectangle *r, const int line_tiles, const int lane_tiles)
 }
 
 static inline __attribute__((always_inline)) void
-add_groups(const struct factors *f, const struct rectangle *r, const struct groups *groups,
+add_groups(const struct product_factors *f, const struct rectangle *r, const struct groups *groups,
            const int line_tiles, const int lane_tiles)
 {
     const int64_t by_group = (int64_t)GROUP_WORDS * f->lanes;
@@ -164,8 +164,9 @@ add_groups(const struct factors *f, const struct rectangle *r, const struct grou
     end_sums(r, line_tiles, lane_tiles);
 }
 
-static __attribute__((noinline)) void
-add_to_rectangle(const struct factors *f, const struct rectangle *r, const struct groups *groups)
+static __attribute__((noinline)) void add_to_rectangle(const struct product_factors *f,
+                                                       const struct rectangle *r,
+                                                       const struct groups *groups)
 {
     const bool two_lines = r->lines > TILE_LINES, two_lanes = r->width > TILE_FLOATS;
     if (two_lines && two_lanes)
@@ -204,7 +205,8 @@ static void end(void)
     release_registers();
 }
 
-static void sum_rectangle(const struct factors *f, const struct rectangle *r, struct shape *now)
+static void sum_rectangle(const struct product_factors *f, const struct rectangle *r,
+                          struct shape *now)
 {
     const int lines = r->lines < TILE_LINES ? r->lines : TILE_LINES;
     const struct groups whole = {0, f->words / GROUP_WORDS, true};
@@ -236,7 +238,8 @@ static void scores(const float *q_t, int lanes, int rows, const struct rows *k, 
     require_built(TYPE_BF16);
     (void)rows; /* a register is multiplied as a whole, with its spare lanes */
     const ptrdiff_t group_bytes = GROUP_WORDS * sizeof(float);
-    const struct factors f = {k->first, k->stride, group_bytes, q_t, NULL, lanes, (int)k->dim};
+    const struct product_factors f = {k->first, k->stride, group_bytes, q_t,
+                                      NULL,     lanes,     (int)k->dim};
     struct shape now = full_shape;
     struct rectangle r = {.by_line = lanes * (ptrdiff_t)sizeof(float)};
     for (r.line = 0; r.line < keys; r.line += r.lines) {
@@ -299,8 +302,8 @@ static void weighted_v(const float *parts, int lanes, int rows, const float *lar
     _Alignas(VECTOR * sizeof(float)) float sums[RECTANGLE];
     const float *const low = is_short ? NULL : parts + KEY_BLOCK / ELEMENTS * lanes;
     const ptrdiff_t line_bytes = GROUP_WORDS * sizeof(float);
-    const struct factors f = {v->first, line_bytes, GROUP_WORDS * v->stride,          parts,
-                              low,      lanes,      (int)whole_quads(keys) / ELEMENTS};
+    const struct product_factors f = {v->first, line_bytes, GROUP_WORDS * v->stride,          parts,
+                                      low,      lanes,      (int)whole_quads(keys) / ELEMENTS};
     const struct weighted to = {largest, rescale, lanes, o};
     struct shape now = full_shape;
     struct rectangle r = {.sums = sums, .by_line = 2 * TILE_FLOATS * sizeof(float)};

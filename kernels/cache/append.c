@@ -23,7 +23,7 @@ struct scratch {
 };
 
 /* The cos and sin of a position, [pairs] each. */
-struct turn {
+struct append_turn {
     const float *cos, *sin;
 };
 
@@ -59,14 +59,14 @@ static struct scratch cut_scratch(const struct append *a, char *memory)
     return s;
 }
 
-static struct turn turn_at(const struct append *a, const struct scratch *s, int64_t position)
+static struct append_turn turn_at(const struct append *a, const struct scratch *s, int64_t position)
 {
     if (a->pairs == 0)
-        return (struct turn){NULL, NULL};
+        return (struct append_turn){NULL, NULL};
     if (a->cos)
-        return (struct turn){a->cos + position * a->pairs, a->sin + position * a->pairs};
+        return (struct append_turn){a->cos + position * a->pairs, a->sin + position * a->pairs};
     attnkit_rope_cos_sin(position, s->frequency, a->pairs, s->cos_sin, s->cos_sin + a->pairs);
-    return (struct turn){s->cos_sin, s->cos_sin + a->pairs};
+    return (struct append_turn){s->cos_sin, s->cos_sin + a->pairs};
 }
 
 static ptrdiff_t offset_of(struct strides s, struct index at, int64_t head)
@@ -76,8 +76,9 @@ static ptrdiff_t offset_of(struct strides s, struct index at, int64_t head)
 
 /* Converts one head's row to the type of dst. The elements of the result are adjacent, even if dst
  * is tiled. */
-static void convert_row(const struct append *a, const struct kernels *kernels, struct turn turn,
-                        const char *src, char *dst, float *scales, float *x)
+static void convert_row(const struct append *a, const struct kernels *kernels,
+                        struct append_turn turn, const char *src, char *dst, float *scales,
+                        float *x)
 {
     if (a->pairs == 0 && a->src_type == a->dst_type) {
         memmove(dst, src, (size_t)bytes_of(a->src_type, a->dim)); /* dst may be src */
@@ -97,7 +98,8 @@ struct target {
 };
 
 static void append_row(const struct append *a, const struct kernels *kernels,
-                       const struct scratch *s, struct turn turn, const char *src, struct target to)
+                       const struct scratch *s, struct append_turn turn, const char *src,
+                       struct target to)
 {
     if (!a->tiled) {
         convert_row(a, kernels, turn, src, to.dst, (float *)to.scales, s->x);
@@ -118,7 +120,7 @@ static void append_heads(const struct append *a, const struct kernels *kernels,
     const int64_t key = to.row % TILE_KEYS;
     if (a->tiled)
         to.row /= TILE_KEYS;
-    const struct turn turn = turn_at(a, s, append_position(a, batch) + i);
+    const struct append_turn turn = turn_at(a, s, append_position(a, batch) + i);
     for (int64_t h = 0; h < a->heads; h++) {
         char *const scales = a->scales ? a->scales + offset_of(a->scale_stride, to, h) : NULL;
         append_row(a, kernels, s, turn, a->src + offset_of(a->src_stride, from, h),

@@ -14,40 +14,40 @@ enum { HALF = VECTOR / 2 /* doubles in a vector */ };
 typedef float64x2_t doubles;
 
 /* Four numbers of binary64. */
-struct wide {
+struct wide_vector {
     doubles low, high;
 };
 
-static inline struct wide widened(float32x4_t x)
+static inline struct wide_vector widened(float32x4_t x)
 {
-    return (struct wide){vcvt_f64_f32(vget_low_f32(x)), vcvt_high_f64_f32(x)};
+    return (struct wide_vector){vcvt_f64_f32(vget_low_f32(x)), vcvt_high_f64_f32(x)};
 }
 
-static inline float32x4_t narrowed(struct wide x)
+static inline float32x4_t narrowed(struct wide_vector x)
 {
     return vcvt_high_f32_f64(vcvt_f32_f64(x.low), x.high);
 }
 
-static inline struct wide load_widened(const float *from)
+static inline struct wide_vector load_widened(const float *from)
 {
     return widened(vld1q_f32(from));
 }
 
-static inline struct wide load_wide(const double *from)
+static inline struct wide_vector load_wide(const double *from)
 {
-    return (struct wide){vld1q_f64(from), vld1q_f64(from + HALF)};
+    return (struct wide_vector){vld1q_f64(from), vld1q_f64(from + HALF)};
 }
 
-static inline void store_wide(double *to, struct wide x)
+static inline void store_wide(double *to, struct wide_vector x)
 {
     vst1q_f64(to, x.low);
     vst1q_f64(to + HALF, x.high);
 }
 
 /* Loads or stores the first n numbers, 1 <= n <= 3, as load_first and store_first do for floats. */
-static inline struct wide load_first_wide(const double *from, int64_t n)
+static inline struct wide_vector load_first_wide(const double *from, int64_t n)
 {
-    struct wide x = {vdupq_n_f64(0.0), vdupq_n_f64(0.0)};
+    struct wide_vector x = {vdupq_n_f64(0.0), vdupq_n_f64(0.0)};
     x.low = vld1q_lane_f64(from, x.low, 0);
     if (n > 1)
         x.low = vld1q_lane_f64(from + 1, x.low, 1);
@@ -56,7 +56,7 @@ static inline struct wide load_first_wide(const double *from, int64_t n)
     return x;
 }
 
-static inline void store_first_wide(double *to, int64_t n, struct wide x)
+static inline void store_first_wide(double *to, int64_t n, struct wide_vector x)
 {
     vst1q_lane_f64(to, x.low, 0);
     if (n > 1)

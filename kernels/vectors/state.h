@@ -5,8 +5,8 @@
  * sum of weights, and o the weighted sum of V. A state or a total becomes the result:
  *     out = o / l + 0        lse = M ln 2 + log l
  * In panels the lanes are rows. In decode the elements of a row's o lie side by side in memory. A
- * struct wide holds VECTOR numbers of binary64. The state.c of an instruction set defines this
- * struct and its operations, and then includes this file.
+ * struct wide_vector holds VECTOR numbers of binary64. The state.c of an instruction set defines
+ * this struct and its operations, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_STATE_H
 #define ATTNKIT_VECTORS_STATE_H
@@ -28,31 +28,32 @@ void KERNEL(begin_total)(const struct total *total, const struct state *chunk, i
 
 /* The factors by which l and o of the total and of the chunk are multiplied before they are
  * added. */
-struct factors {
-    struct wide total, chunk;
+struct fold_factors {
+    struct wide_vector total, chunk;
 };
 
 /* Replaces M of the total by the larger of the two maxima. Returns the factors for the sums of the
  * total and of the chunk. */
-static inline struct factors fold_max(float *row_max, const float *chunk_max)
+static inline struct fold_factors fold_max(float *row_max, const float *chunk_max)
 {
     const floats max = load_aligned(row_max), other = load_aligned(chunk_max);
     const floats new_max = max_without_nan(other, max), subtrahend = finite_max(new_max);
     floats x[] = {max - subtrahend, other - subtrahend};
     exp2_vectors(x, 2);
     store_aligned(row_max, new_max);
-    return (struct factors){widened(x[0]), widened(x[1])};
+    return (struct fold_factors){widened(x[0]), widened(x[1])};
 }
 
-static inline struct wide folded(struct wide total, struct wide chunk, const struct factors *by)
+static inline struct wide_vector folded(struct wide_vector total, struct wide_vector chunk,
+                                        const struct fold_factors *by)
 {
-    return (struct wide){
+    return (struct wide_vector){
         fma_double(total.low, by->total.low, chunk.low * by->chunk.low),
         fma_double(total.high, by->total.high, chunk.high * by->chunk.high),
     };
 }
 
-static inline void fold_vector(double *total, const float *chunk, const struct factors *by)
+static inline void fold_vector(double *total, const float *chunk, const struct fold_factors *by)
 {
     store_wide(total, folded(load_wide(total), load_widened(chunk), by));
 }
@@ -61,7 +62,7 @@ void KERNEL(fold)(const struct total *total, const struct state *chunk, int lane
                   int64_t value_dim)
 {
     for (int lane = 0; lane < lanes; lane += VECTOR) {
-        const struct factors by = fold_max(total->row_max + lane, chunk->row_max + lane);
+        const struct fold_factors by = fold_max(total->row_max + lane, chunk->row_max + lane);
         double *const o = total->out;
         const float *const chunk_o = chunk->out;
         fold_vector(total->row_sum + lane, chunk->row_sum + lane, &by);
@@ -73,7 +74,7 @@ void KERNEL(fold)(const struct total *total, const struct state *chunk, int lane
 void KERNEL(fold_row)(double *o, const float *chunk, double a, double b, int64_t n)
 {
     const doubles total = broadcast_double(a), part = broadcast_double(b);
-    const struct factors by = {{total, total}, {part, part}};
+    const struct fold_factors by = {{total, total}, {part, part}};
     int64_t i = 0;
     for (; i + VECTOR <= n; i += VECTOR)
         fold_vector(o + i, chunk + i, &by);
@@ -115,12 +116,12 @@ uint64_t KERNEL(settle)(int rows, int64_t n, float *const *out)
 
 /* The divisors l, with 1 in place of 0, and the result of inverse_of for each of them. */
 struct divisor {
-    struct wide l, inverse;
+    struct wide_vector l, inverse;
 };
 
-static inline struct divisor wide_divisor(struct wide row_sum)
+static inline struct divisor wide_divisor(struct wide_vector row_sum)
 {
-    const struct wide l = {one_for_zero(row_sum.low), one_for_zero(row_sum.high)};
+    const struct wide_vector l = {one_for_zero(row_sum.low), one_for_zero(row_sum.high)};
     return (struct divisor){l, {inverse_of_each(l.low), inverse_of_each(l.high)}};
 }
 
@@ -134,10 +135,10 @@ static inline doubles wide_quotient(doubles o, doubles l, doubles inverse)
     return fma_double(fnma_double(q, l, o), inverse, q);
 }
 
-static inline floats wide_result(struct wide o, const struct divisor *d)
+static inline floats wide_result(struct wide_vector o, const struct divisor *d)
 {
-    const struct wide x = {wide_quotient(o.low, d->l.low, d->inverse.low),
-                           wide_quotient(o.high, d->l.high, d->inverse.high)};
+    const struct wide_vector x = {wide_quotient(o.low, d->l.low, d->inverse.low),
+                                  wide_quotient(o.high, d->l.high, d->inverse.high)};
     return narrowed(x) + broadcast(0.0f);
 }
 
@@ -207,14 +208,14 @@ finish_part(const enum numbers numbers, const struct part *p, int64_t value_dim)
 }
 
 /* M, l and o of a panel. l and o are binary32 or binary64. */
-struct source {
+struct state_source {
     const float *row_max;
     const void *row_sum, *out;
 };
 
 static inline __attribute__((always_inline)) uint64_t finish(const enum numbers numbers,
-                                                             const struct source *from, int lanes,
-                                                             int64_t value_dim, int rows,
+                                                             const struct state_source *from,
+                                                             int lanes, int64_t value_dim, int rows,
                                                              float *const *out, float *const *lse)
 {
     uint64_t not_finite = 0;
@@ -224,7 +225,7 @@ static inline __attribute__((always_inline)) uint64_t finish(const enum numbers 
         p.o = numbers == WIDE ? (const void *)((const double *)from->out + lane)
                               : (const void *)((const float *)from->out + lane);
         if (numbers != NARROW) {
-            const struct wide l = load_wide((const double *)from->row_sum + lane);
+            const struct wide_vector l = load_wide((const double *)from->row_sum + lane);
             p.wide_divisor = wide_divisor(l);
             row_sum = narrowed(l);
         } else {
@@ -241,14 +242,14 @@ static inline __attribute__((always_inline)) uint64_t finish(const enum numbers 
 uint64_t KERNEL(finish)(const struct state *st, int lanes, int64_t value_dim, int rows,
                         float *const *out, float *const *lse)
 {
-    const struct source from = {st->row_max, st->row_sum, st->out};
+    const struct state_source from = {st->row_max, st->row_sum, st->out};
     return finish(NARROW, &from, lanes, value_dim, rows, out, lse);
 }
 
 uint64_t KERNEL(finish_total)(const struct total *total, const float *chunk_out, int lanes,
                               int64_t value_dim, int rows, float *const *out, float *const *lse)
 {
-    struct source from = {total->row_max, total->row_sum, total->out};
+    struct state_source from = {total->row_max, total->row_sum, total->out};
     if (!chunk_out)
         return finish(WIDE, &from, lanes, value_dim, rows, out, lse);
     from.out = chunk_out;

@@ -90,7 +90,7 @@ void weights_close(struct weights_file *file)
 
 /* ----------------------------------------------------------------------------------- tensors */
 
-static bool read_npy(const struct weights_file *file, const char *name, struct tensor *tensor)
+static bool read_npy(const struct weights_file *file, const char *name, struct file_tensor *tensor)
 {
     const struct npy_form form = {1u << NPY_F32 | 1u << NPY_F16, 1, 2};
     const size_t room = strlen(file->path) + strlen(name) + sizeof suffix + 1;
@@ -120,7 +120,7 @@ static bool type_of(const struct safetensor *from, attnkit_type *type)
     return complain("%s: its dtype is %s: must be F32, F16 or BF16", from->name, from->dtype);
 }
 
-static bool read_tensor(struct weights_file *file, const char *name, struct tensor *tensor)
+static bool read_tensor(struct weights_file *file, const char *name, struct file_tensor *tensor)
 {
     const struct safetensor *const from = safetensors_find(&file->file, name);
     if (!type_of(from, &tensor->type))
@@ -137,18 +137,18 @@ static bool read_tensor(struct weights_file *file, const char *name, struct tens
     return safetensors_read(&file->file, from, tensor->data);
 }
 
-bool weights_read(struct weights_file *file, const char *name, struct tensor *tensor)
+bool weights_read(struct weights_file *file, const char *name, struct file_tensor *tensor)
 {
-    *tensor = (struct tensor){0};
+    *tensor = (struct file_tensor){0};
     if (file->is_folder ? read_npy(file, name, tensor) : read_tensor(file, name, tensor))
         return true;
     weights_free(tensor);
     return false;
 }
 
-void weights_free(struct tensor *tensor)
+void weights_free(struct file_tensor *tensor)
 {
     free(tensor->name);
     free(tensor->data);
-    *tensor = (struct tensor){0};
+    *tensor = (struct file_tensor){0};
 }

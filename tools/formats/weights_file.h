@@ -23,7 +23,7 @@ struct weights_file {
 };
 
 /* A matrix or a bias. */
-struct tensor {
+struct file_tensor {
     char *name;    /* for messages */
     bool own_file; /* whether the tensor has its own .npy file; `name` is then its path */
     attnkit_type type;
@@ -36,9 +36,9 @@ bool weights_open(const char *path, struct weights_file *file);
 bool weights_has(const struct weights_file *file, const char *name);
 
 /* Reads the tensor of this name, which the file must have. */
-bool weights_read(struct weights_file *file, const char *name, struct tensor *tensor);
+bool weights_read(struct weights_file *file, const char *name, struct file_tensor *tensor);
 
 void weights_close(struct weights_file *file);
-void weights_free(struct tensor *tensor);
+void weights_free(struct file_tensor *tensor);
 
 #endif

@@ -27,7 +27,7 @@ struct record {
 };
 
 /* The address of equal blocks. The first of these blocks takes the memory. */
-struct place {
+struct shared_place {
     char *at;
     size_t bytes;
 };
@@ -36,7 +36,7 @@ static struct {
     char *start, *next, *end;
     struct record records[ARENA_SIDES][ARENA_RECORDS];
     struct record *now; /* the record in progress; NULL once it is sealed */
-    struct place places[MAX_PLACES];
+    struct shared_place places[MAX_PLACES];
     int place_count;
     int place_of[ARENA_SIDES][MAX_BLOCKS];
     int side, index; /* side and index of the next block that is placed */
@@ -165,7 +165,7 @@ static int find_place(int side, int block, bool taken[MAX_BLOCKS])
             taken[i] = true;
             return arena.place_of[0][i];
         }
-    arena.places[arena.place_count] = (struct place){NULL, 0};
+    arena.places[arena.place_count] = (struct shared_place){NULL, 0};
     return arena.place_count++;
 }
 
@@ -192,9 +192,9 @@ static void *take_placed(void *owner, size_t bytes)
     const int number = is_known ? arena.place_of[arena.side][index] : NOWHERE;
     if (number == NOWHERE)
         return take(bytes);
-    struct place *const place = &arena.places[number];
+    struct shared_place *const place = &arena.places[number];
     if (!place->at)
-        *place = (struct place){take(bytes), bytes};
+        *place = (struct shared_place){take(bytes), bytes};
     return place->bytes == bytes ? place->at : take(bytes);
 }
 

@@ -27,14 +27,14 @@ enum quick { NEVER_QUICK, BEST_IS_QUICK, QUICK };
 /* A workload has a point for each of its types on the best instruction set, or on the set of --isa.
  * Without --isa, small workloads also have points on scalar. On scalar there are only small
  * workloads. */
-struct workload {
+struct point_workload {
     const char *family, *shape;
     unsigned types;
     enum quick quick;
     bool small;
 };
 
-static const struct workload plain[] = {
+static const struct point_workload plain[] = {
     {"prefill", "B1_H2_1_L192_D128_causal", F32, QUICK, false},
     {"prefill", "B1_H2_1_L192_D128_causal", F16 | I8 | Q8_0, NEVER_QUICK, false},
     {"prefill", "B1_H2_1_L192_D128_causal_token", F32, NEVER_QUICK, false},
@@ -62,7 +62,7 @@ static const struct workload plain[] = {
     {"decode", "B1_H8_2_L1x2048_D128", F32 | F16 | Q8_0, NEVER_QUICK, false}, /* reads memory */
 };
 
-static const struct workload warm[] = {
+static const struct point_workload warm[] = {
     {"decode", "B1_H1_L1x16_D64", F32, QUICK, true},
     {"decode", "B1_H1_L1x16_D64/planned", F32, QUICK, true},
     {"decode", "B1_H8_2_L1x1024_D128", F32, QUICK, false},
@@ -91,7 +91,7 @@ static const struct workload warm[] = {
 };
 
 /* Appends of K, with rotation. */
-static const struct workload appends[] = {
+static const struct point_workload appends[] = {
     {"append", "B1_H8_L128_D128", F32, NEVER_QUICK, false},
     {"append", "B1_H8_L128_D128", F16, QUICK, false},
     {"append", "B1_H8_L128_D128", Q8_0, BEST_IS_QUICK, false},
@@ -99,7 +99,7 @@ static const struct workload appends[] = {
 };
 
 /* Returns whether the user has asked for the points of this workload on this instruction set. */
-static bool is_chosen(const struct workload *workload, const char *isa, const char *best,
+static bool is_chosen(const struct point_workload *workload, const char *isa, const char *best,
                       const struct choice *choice)
 {
     const bool scalar = !strcmp(isa, "scalar"), quick = workload->quick != NEVER_QUICK;
@@ -118,7 +118,7 @@ struct names {
 };
 
 /* Adds the names of a workload's points. Prints an error and returns false if the list is full. */
-static bool add(struct names *names, const struct workload *workload, const char *isa,
+static bool add(struct names *names, const struct point_workload *workload, const char *isa,
                 const char *suffix)
 {
     for (int type = 0; type < TYPES; type++) {
@@ -137,7 +137,7 @@ static bool add(struct names *names, const struct workload *workload, const char
 static bool add_all(struct names *names, const struct choice *choice)
 {
     static const struct {
-        const struct workload *list;
+        const struct point_workload *list;
         size_t count;
         const char *suffix;
     } tables[] = {{plain, sizeof plain / sizeof *plain, ""},

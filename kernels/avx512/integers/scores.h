@@ -21,13 +21,13 @@ enum { ASKS = 4 }; /* calls of prefetch_ahead in a step */
 
 /* Returns the place of the block after the block at element d. After the last block of a row, the
  * place is in the rows from `next` on. */
-static inline struct place block_after(const struct key_rows *k, const char *const *key,
-                                       const char *const *next, int64_t d)
+static inline struct step_place block_after(const struct key_rows *k, const char *const *key,
+                                            const char *const *next, int64_t d)
 {
     const int64_t then = d + Q8_BLOCK;
     if (then < k->dim)
-        return (struct place){key, integers_in_row(k->type, then)};
-    return (struct place){next, integers_in_row(k->type, 0)};
+        return (struct step_place){key, integers_in_row(k->type, then)};
+    return (struct step_place){next, integers_in_row(k->type, 0)};
 }
 
 /* For TYPE_I8: sets the scales to those of the group of elements that begins at element d. */
@@ -63,7 +63,7 @@ add_integer_step(const struct scored_tile *tile, int64_t d, struct scales *scale
 {
     const struct panel *const panel = tile->panel;
     const struct key_rows *const k = &panel->block->k;
-    const struct place place = block_after(k, tile->key, tile->next, d);
+    const struct step_place place = block_after(k, tile->key, tile->next, d);
     const struct step *const now = &tile->steps->step[tile->steps->now];
     struct step *const next = &tile->steps->step[1 - tile->steps->now];
     const int16_t *q[PANEL_ROWS];
@@ -128,7 +128,7 @@ score_integer_tiles(const struct panel *panel, int first, struct scores *scores,
     struct next_blocks blocks;
     steps.now = 0;
     if (first < last) {
-        const struct place place = {k->row + first, integers_in_row(k->type, 0)};
+        const struct step_place place = {k->row + first, integers_in_row(k->type, 0)};
         transpose_step(TYPE_Q8_0, place, &steps.step[0], vectors);
         if (!is_i8(k->type))
             load_blocks(place, k->dim, &blocks, vectors);

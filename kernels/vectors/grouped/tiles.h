@@ -26,7 +26,7 @@ static int words_of_group(int64_t left)
 
 /* Words of up to SUMS lines, which are keys of K or columns of V. Word w of line i is at
  * first + w * by_word + i * by_line. */
-struct words {
+struct tile_words {
     const char *first;
     ptrdiff_t by_word, by_line; /* bytes */
     int count;                  /* words of a line: even, at most GROUP_WORDS */
@@ -50,9 +50,9 @@ static inline __attribute__((always_inline)) void multiply_word(const float *lan
 
 /* Adds the sum of a group to sums[line][lane]. If is_first, sets sums[line][lane] to this sum. */
 static inline __attribute__((always_inline)) void add_lines(const float *lane_words,
-                                                            const struct words *words, float *sums,
-                                                            bool is_first, const int lines,
-                                                            const int vectors)
+                                                            const struct tile_words *words,
+                                                            float *sums, bool is_first,
+                                                            const int lines, const int vectors)
 {
     const int lanes = vectors * VECTOR;
     const ptrdiff_t by_word = words->by_word, by_line = words->by_line;
@@ -90,7 +90,7 @@ static inline int lines_of(int64_t left, int vectors)
 }
 
 static inline __attribute__((always_inline)) void add_by_lines(const float *lane_words,
-                                                               const struct words *words,
+                                                               const struct tile_words *words,
                                                                float *sums, bool is_first,
                                                                int lines, const int vectors)
 {
@@ -110,8 +110,9 @@ static inline __attribute__((always_inline)) void add_by_lines(const float *lane
 
 /* Does the work of add_lines. The function is not inlined, so that scores and weighted_v share its
  * code. The function call takes little time compared with the products of a group. */
-static __attribute__((noinline)) void add_group(const float *lane_words, const struct words *words,
-                                                float *sums, bool is_first, int lines, int vectors)
+static __attribute__((noinline)) void add_group(const float *lane_words,
+                                                const struct tile_words *words, float *sums,
+                                                bool is_first, int lines, int vectors)
 {
     switch (vectors) {
     case 4:
@@ -141,8 +142,9 @@ static void scores(const float *q_t, int lanes, int rows, const struct rows *k, 
     for (int key = 0; key < keys; key += lines) {
         lines = lines_of(keys - key, vectors);
         for (int64_t w = 0; w < k->dim; w += GROUP_WORDS) {
-            const struct words words = {k->first + key * k->stride + w * (ptrdiff_t)sizeof(float),
-                                        sizeof(float), k->stride, words_of_group(k->dim - w)};
+            const struct tile_words words = {k->first + key * k->stride +
+                                                 w * (ptrdiff_t)sizeof(float),
+                                             sizeof(float), k->stride, words_of_group(k->dim - w)};
             add_group(q_t + w * lanes, &words, s + key * lanes, w == 0, lines, vectors);
         }
     }
@@ -155,8 +157,8 @@ static void sum_columns(const float *parts, int vectors, const struct rows *v, i
     const int lanes = vectors * VECTOR;
     const float *const low = parts + KEY_BLOCK / ELEMENTS * lanes;
     for (int w = 0; w < words; w += GROUP_WORDS) {
-        const struct words group = {v->first + c * (ptrdiff_t)sizeof(float) + w * v->stride,
-                                    v->stride, sizeof(float), words_of_group(words - w)};
+        const struct tile_words group = {v->first + c * (ptrdiff_t)sizeof(float) + w * v->stride,
+                                         v->stride, sizeof(float), words_of_group(words - w)};
         add_group(parts + w * lanes, &group, sums, w == 0, lines, vectors);
         if (!is_short)
             add_group(low + w * lanes, &group, sums, false, lines, vectors);

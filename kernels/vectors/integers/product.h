@@ -168,18 +168,19 @@ static inline __attribute__((always_inline)) void add_block(const struct reader 
 
 /* The place of a register tile: its first row in the product and in its group, and its first
  * output. */
-struct place {
+struct product_place {
     int first, lane;
     int64_t out;
 };
 
-static inline const char *row_of(const void *y, ptrdiff_t stride, const struct place *at, int row)
+static inline const char *row_of(const void *y, ptrdiff_t stride, const struct product_place *at,
+                                 int row)
 {
     return (const char *)y + (at->first + row) * stride + at->out * (int64_t)sizeof(float);
 }
 
 static inline __attribute__((always_inline)) void begin_tile(const struct integer_product *p,
-                                                             const struct place *at,
+                                                             const struct product_place *at,
                                                              floats y[][MOST_WIDTH], const int rows,
                                                              const int vectors)
 {
@@ -194,7 +195,7 @@ static inline __attribute__((always_inline)) void begin_tile(const struct intege
 }
 
 static inline __attribute__((always_inline)) void end_tile(const struct integer_product *p,
-                                                           const struct place *at,
+                                                           const struct product_place *at,
                                                            floats y[][MOST_WIDTH], const int rows,
                                                            const int vectors)
 {
@@ -213,7 +214,7 @@ static inline __attribute__((always_inline)) void end_tile(const struct integer_
 
 /* Computes a register tile. `group` has the blocks of the group of rows. */
 static inline __attribute__((always_inline)) void
-product_tile(const struct integer_product *p, const char *group, const struct place *at,
+product_tile(const struct integer_product *p, const char *group, const struct product_place *at,
              struct requests *requests, const int rows, const int vectors, const bool packed)
 {
     const int64_t last = (p->outs - 1) / TILE_KEYS;
@@ -241,7 +242,7 @@ product_tile(const struct integer_product *p, const char *group, const struct pl
 
 /* Computes all outputs of `rows` rows. */
 static inline __attribute__((always_inline)) void
-product_rows(const struct integer_product *p, const char *group, struct place at,
+product_rows(const struct integer_product *p, const char *group, struct product_place at,
              struct requests *requests, const int rows, const int vectors, const bool packed)
 {
     for (at.out = 0; at.out < p->outs; at.out += vectors * VECTOR)
@@ -252,7 +253,7 @@ product_rows(const struct integer_product *p, const char *group, struct place at
 
 static inline __attribute__((always_inline)) void many_rows(const struct integer_product *p,
                                                             const char *group,
-                                                            const struct place *at,
+                                                            const struct product_place *at,
                                                             struct requests *requests, int rows)
 {
     if (rows == ROWS)
@@ -293,7 +294,7 @@ static void product(const struct integer_product *p)
         for (int i = 0, height; i < p->rows; i += height, group += p->x_step) {
             height = tile_height(p->rows - i, ROW_GROUP);
             for (int lane = 0, rows; lane < height; lane += rows) {
-                const struct place at = {i + lane, lane, out};
+                const struct product_place at = {i + lane, lane, out};
                 rows = tile_height(height - lane, ROWS);
                 many_rows(p, group, &at, &requests, rows);
             }
@@ -307,7 +308,7 @@ static void few_product(const struct integer_product *p)
     for (int i = 0, height; i < p->rows; i += height, group += p->x_step) {
         height = tile_height(p->rows - i, ROW_GROUP);
         for (int lane = 0, rows; lane < height; lane += rows) {
-            const struct place at = {i + lane, lane, 0};
+            const struct product_place at = {i + lane, lane, 0};
             rows = tile_height(height - lane, FEW_ROWS);
             if (rows == FEW_ROWS)
                 product_rows(p, group, at, NULL, FEW_ROWS, FEW_WIDTH, true);

@@ -27,7 +27,7 @@ struct layer {
     struct run run;
     int64_t heads, kv_heads; /* kv_heads is 0 without --kv-heads */
     char *prefix;            /* the beginning of the names of all tensors */
-    struct tensor tensors[ROLES];
+    struct file_tensor tensors[ROLES];
     attnkit_layer_weights weights;
     struct npy x, context;
     attnkit_attention_args attention;

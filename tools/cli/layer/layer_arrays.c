@@ -41,9 +41,9 @@ static bool check_context(const struct layer_options *options, const struct laye
 static bool read_inputs(const struct layer_options *options, struct layer *layer)
 {
     const struct npy_form form = {1u << NPY_F32 | 1u << NPY_F16, 2, 3};
-    const struct tensor *const t = layer->tensors;
-    const struct tensor *const w_q = t[W_Q].data ? &t[W_Q] : &t[W_QKV];
-    const struct tensor *const w_k = t[W_K].data ? &t[W_K] : &t[W_QKV];
+    const struct file_tensor *const t = layer->tensors;
+    const struct file_tensor *const w_q = t[W_Q].data ? &t[W_Q] : &t[W_QKV];
+    const struct file_tensor *const w_k = t[W_K].data ? &t[W_K] : &t[W_QKV];
     const attnkit_layer_weights *const w = &layer->weights;
     if (!npy_read(options->x, form, &layer->x) ||
         !check_length(options->x, &layer->x, w->d_model, w_q->name))
@@ -143,7 +143,7 @@ static bool name_outputs(const struct layer_options *options, struct run *run)
 static bool apart_from_weights(const struct layer *layer)
 {
     for (int i = 0; i < layer->run.output_count; i++)
-        for (const struct tensor *t = layer->tensors; t < layer->tensors + ROLES; t++)
+        for (const struct file_tensor *t = layer->tensors; t < layer->tensors + ROLES; t++)
             if (t->own_file && !file_apart("--weights", t->name, layer->run.outputs[i].option,
                                            layer->run.outputs[i].name))
                 return false;

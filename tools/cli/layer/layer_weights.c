@@ -133,7 +133,7 @@ static bool find_role(const struct weights_file *file, const char *prefix, enum 
 
 /* Returns whether the tensor is missing, or has this rank and no size of 0. A size of 0 is refused,
  * because the library would take it for a default. */
-static bool check_tensor(const struct tensor *tensor, int rank)
+static bool check_tensor(const struct file_tensor *tensor, int rank)
 {
     if (!tensor->data)
         return true;
@@ -194,7 +194,7 @@ static bool no_layer(const struct weights_file *file, const struct layer *layer)
 
 static bool check_complete(const struct weights_file *file, const struct layer *layer)
 {
-    const struct tensor *const t = layer->tensors;
+    const struct file_tensor *const t = layer->tensors;
     if (!t[W_Q].data && !t[W_QKV].data)
         return no_layer(file, layer);
     for (enum role r = W_Q; r <= W_V; r++) {
@@ -222,7 +222,7 @@ static bool read_all(struct weights_file *file, const char *prefix, struct layer
 
 /* ------------------------------------------------------------------------------------- shape */
 
-static const char *shape_of(const struct tensor *tensor, char text[NPY_SHAPE_TEXT])
+static const char *shape_of(const struct file_tensor *tensor, char text[NPY_SHAPE_TEXT])
 {
     const struct npy same = {.rank = tensor->rank, .shape = {tensor->shape[0], tensor->shape[1]}};
     return npy_shape(&same, text);
@@ -230,7 +230,7 @@ static const char *shape_of(const struct tensor *tensor, char text[NPY_SHAPE_TEX
 
 /* Returns whether the tensor is missing, or has `rows` rows. In the message, `why` says from which
  * other tensors or options this number follows. */
-static bool check_rows(const struct tensor *tensor, int64_t rows, const char *why)
+static bool check_rows(const struct file_tensor *tensor, int64_t rows, const char *why)
 {
     char shape[NPY_SHAPE_TEXT];
     return !tensor->data || tensor->shape[0] == rows ||
@@ -238,7 +238,7 @@ static bool check_rows(const struct tensor *tensor, int64_t rows, const char *wh
                     shape_of(tensor, shape), (long long)rows, why);
 }
 
-static bool check_columns(const struct tensor *tensor, int64_t columns, const char *why)
+static bool check_columns(const struct file_tensor *tensor, int64_t columns, const char *why)
 {
     char shape[NPY_SHAPE_TEXT];
     return tensor->shape[1] == columns ||
@@ -248,7 +248,8 @@ static bool check_columns(const struct tensor *tensor, int64_t columns, const ch
 
 /* Sets *part to the number of rows divided by `by`. The division must have no remainder, and the
  * quotient must not be 0. */
-static bool divide_rows(const struct tensor *tensor, int64_t by, const char *what, int64_t *part)
+static bool divide_rows(const struct file_tensor *tensor, int64_t by, const char *what,
+                        int64_t *part)
 {
     char shape[NPY_SHAPE_TEXT];
     *part = tensor->shape[0] / by;
@@ -258,7 +259,7 @@ static bool divide_rows(const struct tensor *tensor, int64_t by, const char *wha
 }
 
 /* Sets the shape from a fused QKV matrix. The heads of q, k and v have the same length. */
-static bool shape_fused(const struct tensor *t, struct layer *layer)
+static bool shape_fused(const struct file_tensor *t, struct layer *layer)
 {
     attnkit_layer_weights *const w = &layer->weights;
     w->kv_heads = layer->kv_heads ? layer->kv_heads : layer->heads;
@@ -270,7 +271,7 @@ static bool shape_fused(const struct tensor *t, struct layer *layer)
 }
 
 /* Sets the number of KV heads. Without --kv-heads, it follows from the rows of W_K. */
-static bool find_kv_heads(const struct tensor *w_k, struct layer *layer)
+static bool find_kv_heads(const struct file_tensor *w_k, struct layer *layer)
 {
     attnkit_layer_weights *const w = &layer->weights;
     w->kv_heads = layer->kv_heads;
@@ -282,7 +283,7 @@ static bool find_kv_heads(const struct tensor *w_k, struct layer *layer)
                      (long long)w->kv_heads, (long long)w->q_heads));
 }
 
-static bool shape_separate(const struct tensor *t, struct layer *layer)
+static bool shape_separate(const struct file_tensor *t, struct layer *layer)
 {
     attnkit_layer_weights *const w = &layer->weights;
     w->d_model = t[W_Q].shape[1];
@@ -294,7 +295,7 @@ static bool shape_separate(const struct tensor *t, struct layer *layer)
            check_columns(&t[W_V], w->d_key, "the last size of the weights of k");
 }
 
-static bool check_biases(const struct tensor *t, const attnkit_layer_weights *w)
+static bool check_biases(const struct file_tensor *t, const attnkit_layer_weights *w)
 {
     const int64_t q = w->q_heads * w->head_dim, k = w->kv_heads * w->head_dim;
     const int64_t v = w->kv_heads * w->value_dim;
@@ -307,7 +308,7 @@ static bool check_biases(const struct tensor *t, const attnkit_layer_weights *w)
 
 static bool find_shape(struct layer *layer)
 {
-    const struct tensor *const t = layer->tensors;
+    const struct file_tensor *const t = layer->tensors;
     attnkit_layer_weights *const w = &layer->weights;
     w->size = sizeof *w;
     w->q_heads = layer->heads;
@@ -322,10 +323,10 @@ static bool find_shape(struct layer *layer)
 
 /* Sets *type to the common type of the tensors in the roles from first to end - 1. The file may
  * lack some of these tensors. If it lacks all of them, *type stays as it is. */
-static bool find_type(const struct tensor *t, int first, int end, attnkit_type *type)
+static bool find_type(const struct file_tensor *t, int first, int end, attnkit_type *type)
 {
     static const char *const names[] = {"f32", "f16", "bf16"};
-    const struct tensor *before = NULL;
+    const struct file_tensor *before = NULL;
     for (int r = first; r < end; r++) {
         if (!t[r].data)
             continue;
@@ -349,7 +350,7 @@ static bool find_types(const struct layer_options *options, struct layer *layer)
     return true;
 }
 
-static void set_pointers(const struct tensor *t, attnkit_layer_weights *w)
+static void set_pointers(const struct file_tensor *t, attnkit_layer_weights *w)
 {
     w->w_q = t[W_Q].data;
     w->w_k = t[W_K].data;
