@@ -13,9 +13,9 @@ enum exit_code {
     EXIT_RED = 1,
     EXIT_INCONCLUSIVE = 2,
     EXIT_BAD_COMMAND = 64,         /* the arguments are invalid */
-    EXIT_NOT_BUILT = 65,           /* a revision or build cannot be found or built */
+    EXIT_NOT_BUILT = 65,           /* a side cannot be found, built or copied */
     EXIT_NOT_COMPARABLE = 66,      /* a side cannot be loaded, or BASE can make none of the calls */
-    EXIT_BASE_FAILED = 67,         /* BASE crashes or hangs: there is nothing to compare with */
+    EXIT_BASE_FAILED = 67,         /* BASE crashes, hangs or ends the process */
     EXIT_SYSTEM = EXIT_NO_VERDICT, /* a file, memory, a process or a processor is missing */
 };
 

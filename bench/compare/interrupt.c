@@ -24,8 +24,8 @@ static void handle_by(void (*handler)(int))
         sigaction(ending[i], NULL, &action);
         if (action.sa_handler == SIG_IGN)
             continue;
-        action = (struct sigaction){.sa_handler = handler}; /* without SA_RESTART, a signal ends
-                                                             * waiting */
+        action = (struct sigaction){.sa_handler = handler}; /* no SA_RESTART: a signal ends system
+                                                             * calls that wait */
         sigemptyset(&action.sa_mask);
         sigaction(ending[i], &action, NULL);
     }

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ctrl-C and similar signals. After one of these signals a job ends the processes it has started,
- * removes the files it has made, and is ended by the signal.
+ * Ctrl-C and similar signals. After one of these signals, a job ends the processes that it has
+ * started, and removes its temporary files. Then the signal ends the job.
  */
 #ifndef ATTNKIT_COMPARE_INTERRUPT_H
 #define ATTNKIT_COMPARE_INTERRUPT_H
 
 #include <stdbool.h>
 
-/* From now on, a signal only sets a flag and interrupts system calls that wait. */
+/* From now on, one of these signals only sets a flag and interrupts system calls that wait. */
 void interrupt_catch(void);
 
+/* Returns whether one of these signals has come. */
 bool interrupted(void);
 
-/* Restores the default effect of signals. Child processes call it. */
+/* Restores the default effect of these signals. Each child process calls this function first. */
 void interrupt_release(void);
 
-/* Ends the process by the signal that has come. Returns if none has come. */
+/* Ends the process by the signal that has come. Returns if no signal has come. */
 void interrupt_die(void);
 
 #endif

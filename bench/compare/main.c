@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program attnkit-compare, which `attnkit compare` starts. It finds out whether one build of
- * the library is slower than another. The program is not linked with the library.
+ * The program attnkit-compare, which `attnkit compare` starts. It finds out whether HEAD, a build
+ * of the library, is slower than another build, BASE, or gives other results. The program is not
+ * linked with the library.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -68,8 +69,8 @@ static enum exit_code find_libraries(struct setting *setting)
 
 /* ------------------------------------------------------------------------------ the measuring */
 
-/* Marks all points as wanted. For some of them, evenly spread, also asks for a comparison of BASE
- * with itself. */
+/* Marks all points as wanted. Also asks for comparisons of BASE with itself: at 12 to 17 evenly
+ * spread points, or at all points if there are at most 23. */
 static void want_all(struct shared *shared)
 {
     const int stride = shared->count > CONTROLS ? shared->count / CONTROLS : 1;

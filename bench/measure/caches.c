@@ -43,8 +43,9 @@ static size_t cache_bytes(int level)
 
 /* Returns the size of a buffer that stands for a cache level, or for memory if level is 0. A buffer
  * fills half of the cache of its level, so that other data has room, too. Returns 0 if such a
- * buffer would fit into the next smaller cache. The buffer for memory is at most 512 MB, because
- * virtual machines report caches that they share with other machines. */
+ * buffer would fit into the next smaller cache. The buffer for memory is four times as large as L3,
+ * but at least 128 MiB and at most 512 MiB. The upper bound is needed because virtual machines
+ * report caches that they share with other machines. */
 size_t level_buffer(int level)
 {
     const size_t least = (size_t)128 << 20, most = (size_t)512 << 20;

@@ -32,7 +32,7 @@ class Silence : public benchmark::BenchmarkReporter
     }
 };
 
-// Removes "/iterations:1/manual_time" from names, and reports the CPU time of the calls. Google
+// Removes "/iterations:1/manual_time" from names, and reports the CPU time of a call. Google
 // Benchmark's own CPU time would include the time between calls.
 class Json : public benchmark::JSONReporter
 {

@@ -29,7 +29,8 @@ void gbench_register(const char *name, void (*bench)(struct gbench_state *state,
 void gbench_context(const char *key, const char *value);
 
 /* Runs each registered benchmark `repetitions` times. If json is not NULL, writes Google
- * Benchmark's JSON to this file, which must be writable. argv0 is the name of the program. */
+ * Benchmark's JSON to the file of this name, which must be writable. argv0 is the name of the
+ * program. */
 void gbench_run(char *argv0, int repetitions, const char *json);
 
 /* For use within a benchmark: */
@@ -40,7 +41,7 @@ void gbench_counter(struct gbench_state *state, const char *name, double value);
 /* Reports `amount` divided by the seconds of the iteration. */
 void gbench_rate(struct gbench_state *state, const char *name, double amount);
 void gbench_label(struct gbench_state *state, const char *text);
-void gbench_skip(struct gbench_state *state, const char *message); /* before keep_running */
+void gbench_skip(struct gbench_state *state, const char *message); /* before gbench_keep_running */
 
 #ifdef __cplusplus
 }

@@ -35,7 +35,7 @@ struct plan {
     int64_t repeat;
     int name_width;
     const struct isa *isa; /* of --isa, else the set that the library chooses */
-    const char *json;      /* name of the results' file, or NULL */
+    const char *json;      /* temporary name of the results' file, or NULL */
 };
 
 /* A row as Google Benchmark runs it, with the results of its repetitions. */
@@ -214,7 +214,7 @@ static int by_seconds(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Prints the table. A repeated row appears once, with its median. */
+/* Prints the table. A repeated row appears once, with the repetition of median time. */
 static void print_table(const struct plan *plan, struct job *jobs)
 {
     report_header(plan->name_width);

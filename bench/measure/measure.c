@@ -33,7 +33,8 @@ static double speed_of_burst(struct roof *roof)
     return roof ? roof_speed(roof, roof_burst(roof)) : NAN;
 }
 
-/* Finds the number of calls in a round. This also warms up caches, page tables and clock rates. */
+/* Finds the number of calls in a round. The tries also warm up caches, page tables and clock rates.
+ */
 static int calls_of_round(const struct subject *subject)
 {
     int calls = 1;

@@ -11,8 +11,8 @@
 
 struct pool;
 
-/* Starts threads - 1 threads. The caller's thread is the first thread of the pool. Returns NULL if
- * there is no memory or a thread cannot start. */
+/* Starts `threads` - 1 threads. The caller's thread is the first thread of the pool. Returns NULL
+ * if there is no memory or a thread cannot start. */
 struct pool *pool_start(int threads);
 
 /* Calls task(arg, i) for i in 0 .. n-1, spread over the threads, and returns when all tasks are
@@ -23,7 +23,7 @@ void pool_stop(struct pool *pool);
 
 /* In the next two functions, pool may be NULL. The caller's thread is then the only thread. */
 int pool_threads(const struct pool *pool);
-double pool_cpu_seconds(const struct pool *pool); /* processor time, spinning included */
+double pool_cpu_seconds(const struct pool *pool); /* of all threads, spinning included */
 
 /* Returns the number of processors that this process may use. */
 int pool_processors(void);

@@ -5,10 +5,10 @@ all of the time of a tiny call is overhead, such as checks of arguments and arra
 
     bench/python/tiny_call.py          needs attnkit, NumPy and torch
 
-attnkit and torch take turns on one thread, in bursts of CALLS calls, so that a disturbance affects both. The ratio of
-a round is the median of the ratios of its bursts. The exit status is 0 if the ratio of a round is at most MOST, 1 if
-five rounds have larger ratios or the results differ, and 77 without torch. The ratios mean something only if the
-machine is otherwise idle."""
+attnkit and torch take turns on one thread. A turn is CALLS calls, so a longer disturbance affects both libraries. The
+ratio of a round is the median of the ratios of BURSTS pairs of turns. The exit status is 0 if the ratio of a round is
+at most MOST, 1 if five rounds have larger ratios or the results differ, and 77 without torch. The ratios mean something
+only if the machine is otherwise idle."""
 
 import statistics
 import sys
@@ -23,7 +23,7 @@ ROUNDS, BURSTS, CALLS = 5, 101, 100
 
 
 def microseconds(call):
-    """Returns the time of a call, as the mean over a burst of calls."""
+    """Returns the time of a call, in microseconds, as the mean over CALLS calls."""
     begin = time.perf_counter_ns()
     for _ in range(CALLS):
         call()

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Builds revisions. The repository itself is not touched: `git archive` exports a revision. The
- * library and its worker go to a folder that is named after the commit and the arguments of the
- * build. A second side with the same commit and arguments uses the same folder.
+ * library and its worker go to a folder whose name follows from the commit and the arguments for
+ * meson (name_finished). A second side with the same commit and arguments uses the same folder.
  */
 #include "bench/compare/build/builds.h"
 
@@ -29,10 +29,11 @@ enum { MAX_WORDS = 64, COMMIT = 64 + 1, SETUP = 2048, WHAT = 12 /* digits of a c
 /* A revision, while it is being built. */
 struct revision {
     const struct builder *builder;
-    const char *side, *what;
-    char top[PATH_MAX]; /* top folder of the repository */
+    const char *side, *what; /* "BASE" or "HEAD"; the user's name of the revision */
+    char top[PATH_MAX];      /* top folder of the repository */
     char commit[COMMIT];
     char setup[SETUP]; /* all of the user's arguments for `meson setup`, separated by spaces */
+    /* The temporary folder of this build, and three paths in it. */
     char folder[PATH_MAX], source[PATH_MAX], build[PATH_MAX], log[PATH_MAX];
 };
 
@@ -47,7 +48,8 @@ static bool fails(const struct revision *revision, const char *why)
     return false;
 }
 
-/* Runs a command and sets `answer` to the first line of its output. */
+/* Runs a command that writes its output to `file`, and removes the file. Sets `answer` to the first
+ * line of the output. Returns false if the command fails or this line is empty. */
 static bool ask(const char *const *words, const char *file, char *answer, size_t size)
 {
     answer[0] = '\0';
@@ -168,7 +170,7 @@ static bool compile(const struct revision *revision)
     return step(revision, words) && step(revision, worker);
 }
 
-/* Copies the library and its worker to their folder: both files or none. */
+/* Copies the library and its worker to the new folder `folder`: both files or none. */
 static bool store(const struct revision *revision, const char *folder)
 {
     char built[FILES][PATH_MAX], stored[FILES][PATH_MAX], part[PATH_MAX];
@@ -207,8 +209,8 @@ static uint32_t hash(const char *text)
     return value;
 }
 
-/* Sets the folder of the finished files. The name of the folder has the commit, a hash of the
- * arguments and the version of the worker. */
+/* Sets `folder` to the path of the folder of the finished files. The name of this folder has the
+ * commit, a hash of the user's arguments for `meson setup`, and WORKER_VERSION. */
 static bool name_finished(const struct revision *revision, char folder[PATH_MAX])
 {
     const char *const where =
@@ -263,8 +265,8 @@ static bool find_build(const char *side, const char *folder, char files[FILES][P
                     side, folder, files[WORKER], strerror(errno), folder);
 }
 
-/* Finds the worker of a library. The worker is next to the library, or in bench/worker/ if the
- * library is in dispatch/ of a build. */
+/* Finds the worker of a library, and sets `files` to both files. The worker is next to the library
+ * or, if the library is in dispatch/ of a build, in bench/worker/ of this build. */
 static bool find_beside(const char *side, const char *library, char files[FILES][PATH_MAX])
 {
     char folder[PATH_MAX], build[PATH_MAX];

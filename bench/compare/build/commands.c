@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Starts other programs. Each program gets its own process group, so that a signal ends the program
- * and all its child processes.
+ * Starts other programs. Each program gets its own process group, so that one SIGTERM reaches the
+ * program and all its child processes.
  */
 #include "bench/compare/build/commands.h"
 
@@ -15,7 +15,7 @@
 
 #include "bench/compare/interrupt.h"
 
-enum { SHOWN = 4000 /* bytes of a log */, POLL_NANOSECONDS = 5000000 };
+enum { SHOWN = 4000 /* last bytes of a log */, POLL_NANOSECONDS = 5000000 };
 
 static void become(const char *const *words, const char *log)
 {
@@ -57,7 +57,7 @@ void command_show_log(const char *log, FILE *stream)
     fseek(file, 0, SEEK_END);
     const long size = ftell(file), from = size > SHOWN ? size - SHOWN : 0;
     fseek(file, from, SEEK_SET);
-    /* Skips the rest of the line in which `from` lies. */
+    /* Skips the rest of the line in which `from` lies, but at most 511 bytes. */
     if (from > 0 && !fgets(line, sizeof line, file))
         line[0] = '\0';
     while (fgets(line, sizeof line, file))

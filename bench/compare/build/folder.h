@@ -11,17 +11,18 @@
 /* Makes a folder and its missing parents. On an error, prints it and returns false. */
 bool folder_make_all(const char *folder);
 
-/* Makes a new folder in attnkit's folder in the user's cache folder. On an error, prints it and
- * returns false. */
+/* Makes a new folder in $XDG_CACHE_HOME/attnkit, by default in ~/.cache/attnkit. Sets `folder` to
+ * the path of the new folder. On an error, prints it and returns false. */
 bool folder_make(char folder[PATH_MAX]);
 
-/* Removes a folder and its contents. */
+/* Removes a folder and its contents. On an error, prints it. */
 void folder_remove(const char *folder);
 
-/* Copies a file. On an error, prints it and returns false. */
+/* Copies a file to a new file. On an error, for example if `to` exists, prints it and returns
+ * false. */
 bool file_copy(const char *from, const char *to);
 
-/* Sets path to "folder/name". Prints an error and returns false if the path is too long. */
+/* Sets `path` to "folder/name". Prints an error and returns false if the path is too long. */
 bool path_join(const char *folder, const char *name, char path[PATH_MAX]);
 
 #endif

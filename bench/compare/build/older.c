@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Makes workers for revisions that have no bench/worker/. The current worker.c and memory.c are
- * installed with this program. The meson.build below compiles them with the source of the benches'
- * rows and the public header of the revision. All revisions since the beginning of `attnkit
- * compare` have the functions that worker.c calls. The most important revision is ffe4faa, because
- * the speed of 0.1.0 is measured against it (tests/perf/older.py). This file can be removed once
+ * installed with this program. The meson.build below compiles both files with the source of the
+ * benches' rows and the public header of the revision. Therefore worker.c may use only functions
+ * and fields that these revisions have. The most important revision is ffe4faa, because the speed
+ * of 0.1.0 is measured against ffe4faa (tests/perf/older.py). This file can be removed once
  * worker.c no longer fits the rows of these revisions.
  */
 #include "bench/compare/build/older.h"
@@ -66,7 +66,8 @@ static bool add_rooms(const char *source)
     return true;
 }
 
-/* Finds the sources of a worker, in the build of this program or where they are installed. */
+/* Sets `folder` to the folder of worker.c and memory.c. This is the folder of this program in a
+ * build, or the folder attnkit-worker beside the installed program. */
 static bool find_sources(char folder[PATH_MAX])
 {
     static const char *const places[] = {".", "attnkit-worker"};

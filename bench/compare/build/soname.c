@@ -48,14 +48,16 @@ static void unmap(const struct image *image)
 
 /* ------------------------------------------------------------------------------------ ELF files */
 
-/* Returns the address of `bytes` bytes at `offset`, or NULL if the file is shorter. */
+/* Returns the address of `bytes` bytes at `offset`, or NULL if the file does not have all of these
+ * bytes. */
 static void *part(const struct image *image, uint64_t offset, uint64_t bytes)
 {
     return offset <= image->size && bytes <= image->size - offset ? image->bytes + offset : NULL;
 }
 
-/* Returns the program header of this type whose segment has the address. If the address is 0,
- * returns the first header of this type. Returns NULL if there is no such header. */
+/* Returns the program header of this type whose segment contains the address. If the address is 0,
+ * returns the first header of this type. Returns NULL if there is no such header, or if the image
+ * is no ELF file of this program's word size. */
 static const ElfW(Phdr) * segment(const struct image *image, uint32_t type, uint64_t address)
 {
     const ElfW(Ehdr) *const elf = part(image, 0, sizeof *elf);
@@ -93,8 +95,8 @@ static uint64_t value_of(const ElfW(Dyn) * entry, ElfW(Sxword) tag)
     return entry->d_tag == tag ? entry->d_un.d_val : 0;
 }
 
-/* Returns the string at offset `place` of the string table, or NULL if no string of the table
- * begins there. */
+/* Returns the string at offset `place` of the string table, or NULL if the table does not have the
+ * whole string. */
 static char *string_at(const struct image *image, const ElfW(Dyn) * entries, uint64_t place)
 {
     const uint64_t table = value_of(entries, DT_STRTAB), bytes = value_of(entries, DT_STRSZ);
@@ -106,8 +108,8 @@ static char *string_at(const struct image *image, const ElfW(Dyn) * entries, uin
                : NULL;
 }
 
-/* Returns the first string with this tag. If `wanted` is not NULL, returns the first of these
- * strings that is equal to `wanted`. Returns NULL if there is no such string. */
+/* Returns the first string whose entry in the dynamic section has this tag. If `wanted` is not
+ * NULL, the string must also be equal to `wanted`. Returns NULL if there is no such string. */
 static char *find_string(const struct image *image, ElfW(Sxword) tag, const char *wanted)
 {
     const ElfW(Dyn) *const entries = dynamic_section(image);

@@ -3,8 +3,8 @@
  * Assigns addresses to the blocks of memory that the set-ups of a call allocate (arena.h). Equal
  * blocks of all copies of the libraries share one address. A block is temporary if the set-up frees
  * it before the call is ready. A temporary block never shares an address with a block of the other
- * side, whatever its content. If the n-th block of a set-up is temporary, it has the same address
- * in all set-ups of the same side.
+ * side, whatever its content. The n-th blocks of the set-ups of a side share one address if they
+ * are temporary and have the same size.
  */
 #include "bench/compare/measure/arena.h"
 
@@ -26,7 +26,7 @@ struct record {
     int count;
 };
 
-/* The address of equal blocks. The first of these blocks takes the memory. */
+/* The address that equal blocks share. It is NULL until the first of these blocks takes memory. */
 struct shared_place {
     char *at;
     size_t bytes;
@@ -38,8 +38,8 @@ static struct {
     struct record *now; /* the record in progress; NULL once it is sealed */
     struct shared_place places[MAX_PLACES];
     int place_count;
-    int place_of[ARENA_SIDES][MAX_BLOCKS];
-    int side, index; /* side and index of the next block that is placed */
+    int place_of[ARENA_SIDES][MAX_BLOCKS]; /* [side][block]: index in places, or NOWHERE */
+    int side, index;                       /* side and index of the next block that is placed */
 } arena;
 
 uint64_t arena_turn;
@@ -65,8 +65,8 @@ static void clear(void)
     arena.next = arena.start;
 }
 
-/* Takes memory for a block, and leaves a cache line free after it. Without this gap, blocks of
- * whole pages would all begin at the same offset in a page, and a store to one block would delay
+/* Takes memory for a block, and leaves a cache line free after the block. Without this gap, blocks
+ * of whole pages would all begin at the same offset in a page, and a store to one block would delay
  * loads from other blocks (4K aliasing). */
 static char *take(size_t bytes)
 {
@@ -96,7 +96,8 @@ static void *take_recorded(void *owner, size_t bytes)
     return at;
 }
 
-/* Marks a block as temporary, if it is freed before the record is sealed. */
+/* Marks a block as temporary if the record is not yet sealed. Returns whether the block lies in the
+ * arena. */
 static bool drop_recorded(void *owner, void *block)
 {
     struct record *const record = owner;
@@ -144,8 +145,8 @@ static bool alike(const struct block *a, const struct block *b)
     return a->bytes == b->bytes && a->hash == b->hash && a->is_live == b->is_live;
 }
 
-/* Returns whether a side fills a block with the same bytes each time. A block that contains
- * addresses of the library differs from copy to copy of the library. */
+/* Returns whether block number `block` is alike in both records of a side. Two copies of the
+ * library made these records, so a block that contains addresses of the library is not alike. */
 static bool is_steady(int side, int block)
 {
     const struct record *const records = arena.records[side];
@@ -153,9 +154,9 @@ static bool is_steady(int side, int block)
            alike(&records[0].blocks[block], &records[1].blocks[block]);
 }
 
-/* For a block of HEAD that is not temporary, looks for an equal block of BASE that has not been
- * paired with an earlier block of HEAD. Returns the place of the block of BASE, or a new place if
- * there is no such block. Any other block gets a new place. */
+/* Returns the place of a block. A block of HEAD that is not temporary gets the place of an equal
+ * block of BASE, if such a place exists and no earlier block of HEAD has taken it. Any other block
+ * gets a new place. */
 static int find_place(int side, int block, bool taken[MAX_BLOCKS])
 {
     const struct record *const mine = &arena.records[side][0], *const base = &arena.records[0][0];

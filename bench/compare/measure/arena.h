@@ -18,14 +18,16 @@
 
 enum { ARENA_SIDES = 2, ARENA_RECORDS = 2 };
 
-/* Reserves address space for the arena. Returns false if the system has no such space. */
+/* Reserves address space for the arena, up to 64 GiB. Returns false if the system does not give at
+ * least 256 MiB. */
 bool arena_make(void);
 
-/* Returns the memory for a set-up of one side alone. The memory is empty and zeroed, and its blocks
- * are recorded. */
+/* Returns the memory for a set-up of one side alone. The memory is empty and zeroed. Its blocks are
+ * recorded in record 0 or 1 of the side. */
 const struct worker_memory *arena_record(int side, int record);
 
-/* Ends a record after its set-up: hashes the contents of its blocks. */
+/* Ends the record of arena_record when the call is ready: hashes the contents of the blocks that
+ * are not temporary (arena.c). */
 void arena_seal(void);
 
 /* Finds the equal blocks of all records and empties the memory. */

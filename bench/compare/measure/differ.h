@@ -8,18 +8,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A copy of the result of a call. */
+/* The result of a call, or a copy of the result. */
 struct copied {
-    void *bytes; /* owned memory, to be freed; NULL if there is no result */
-    size_t count;
-    bool is_floats;
+    void *bytes;    /* NULL if there is no result; whoever makes a copy frees it */
+    size_t count;   /* number of bytes */
+    bool is_floats; /* the elements are binary32 */
 };
 
 bool same_bits(const struct copied *base, const struct copied *head);
 
-/* Returns the largest difference of two elements at the same place, divided by the largest finite
- * magnitude in base. Equal infinities, and two NaN, have no difference. Returns NAN if the elements
- * are not floats, if the sizes differ, or if only one of two elements at the same place is NaN. */
+/* Returns the largest magnitude of a difference of two elements at the same place, divided by the
+ * largest finite magnitude in base. Equal infinities, and two NaN, have no difference. Returns NAN
+ * if the elements are not floats, if the sizes differ, or if only one of two elements at the same
+ * place is NaN. */
 double distance(const struct copied *base, const struct copied *head);
 
 #endif

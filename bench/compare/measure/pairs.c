@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Times pairs of calls. Both sides set up the same call in the same memory, except for blocks that
- * differ (arena.h). They make the call directly after each other, in random order. All timings of a
- * point have the same number of calls, which is chosen so that BASE takes at least 150 us. A
- * disturbance that lasts longer than a pair affects both timings. A timing measures the thread's
- * processor time, which does not grow while other programs have the processor. If the calls of a
- * side wait, all timings of the point measure wall clock time.
+ * Times the sides in pairs. Both sides set up the same call in the same memory, except for blocks
+ * that differ (arena.h). A pair is a timing of BASE and a timing of HEAD, directly after each
+ * other, in random order. Some points also have a timing of BASE_AGAIN in each pair. All timings of
+ * a point have the same number of calls, for which BASE takes at least 150 us. A disturbance that
+ * lasts longer than a pair affects all of its timings. A timing measures the thread's processor
+ * time, which does not grow while other programs have the processor. If the calls of a side often
+ * wait, all timings of the point measure wall clock time.
  */
 #include "bench/compare/measure/pairs.h"
 
@@ -23,12 +24,12 @@
 
 enum { MAX_CALLS = 1 << 20, LEAST_PAIRS = 20, CHECK_EVERY = 50 /* pairs */, UNWRITTEN = 0xa5 };
 
-static const double least_seconds = 150e-6; /* least time of BASE's calls */
-static const double narrow = 0.01;          /* a ratio's interval no wider than this is enough */
-static const double close_enough = 1e-4; /* in units of the largest element, if bits may differ */
+static const double least_seconds = 150e-6; /* least time of a timing of BASE */
+static const double narrow = 0.01;          /* an interval is narrow up to this width */
+static const double close_enough = 1e-4;    /* largest distance if bits may differ */
 
-/* The state of pairs_measure. Each set-up whose calls are timed begins inside the previous one. The
- * calls are timed inside the last of these set-ups. */
+/* The state of pairs_measure. Each set-up whose call is timed begins inside the previous set-up.
+ * The calls are timed inside the last of these set-ups. */
 static struct {
     const struct effort *effort;
     uint64_t *random;
@@ -48,7 +49,7 @@ static void set_outcome(enum outcome outcome, const char *note)
 
 /* ------------------------------------------------------------------------------ the set-up */
 
-/* Records a problem of a side. A problem of BASE_AGAIN counts as a problem of BASE. */
+/* Records the first problem of a side. A problem of BASE_AGAIN counts as a problem of BASE. */
 static void blame_side(int side, const char *problem)
 {
     char *const text = now.problems[side == HEAD];
@@ -62,8 +63,9 @@ struct set_up {
     bool is_ready;
 };
 
-/* Tells the worker of one copy of a side's library to set up the call. The worker then calls
- * `ready`. (Each library is loaded COPIES times.) */
+/* Tells the worker of one copy of a side's library to set up the call of a point in `memory`. When
+ * the call is set up, the worker calls `ready`. Otherwise the side gets a problem. (Each library is
+ * loaded COPIES times.) */
 static void set_up(int side, int copy, const char *point, const struct worker_memory *memory,
                    void (*ready)(void *self, const struct worker_call *call))
 {
@@ -89,9 +91,8 @@ static void try_call(int side, const struct worker_call *call)
 
 /* ------------------------------------------------------------------------------- the results */
 
-/* Returns whether the results are equal, or close if that is allowed. Only results of floats can be
- * close.
- */
+/* Returns whether the results have the same bits or, if effort->any_bits is true, are close. Only
+ * results of floats can be close. If the bits differ, sets the outcome and the note. */
 static bool accept_results(const struct copied *base, const struct copied *head)
 {
     char note[POINT_NOTE];
@@ -129,9 +130,9 @@ static void keep_result(void *self, const struct worker_call *call)
     sides_switch(before);
 }
 
-/* Returns whether both sides give the same result alone, or a close result if that is allowed. Each
- * set-up begins in memory of zeros. The call has /warm at the end of its name, so there is one copy
- * of each operand. */
+/* Returns whether both sides can make the call alone, and accept_results accepts their results.
+ * Each set-up begins in memory of zeros. The name of the call ends with /warm here, so there is one
+ * copy of each operand. */
 static bool compare_alone(void)
 {
     char point[POINT_NAME + 8];
@@ -180,7 +181,7 @@ struct timing {
     clockid_t clock;
 };
 
-/* Returns the seconds of one timing. */
+/* Draws a copy of a side at random, and times the calls of this copy. Returns the seconds. */
 static double time_side(const struct timing *timing, int side)
 {
     const int copy = (int)random_below(now.random, COPIES);
@@ -209,9 +210,10 @@ static double try_timing(const struct timing *timing, int side)
     return fmin(time_side(timing, side), time_side(timing, side));
 }
 
-/* Tries a timing, and returns its seconds. Sets *often to whether there were at least half as many
- * waits as calls. Fewer waits do not count, because they may be page faults. If one of only two
- * calls waited, two more calls show whether this was a page fault. */
+/* Makes two timings, and returns the seconds of the shorter timing. Sets *often to whether there
+ * were at least half as many waits as calls. Fewer waits do not count, because they may be page
+ * faults. If one of only two calls waited, two more calls show whether the wait was a page fault.
+ * The seconds are then those of the shortest of four timings. */
 static double try_and_count(const struct timing *timing, int side, bool *often)
 {
     const long before = waits();
@@ -266,7 +268,7 @@ static void time_round(const struct timing *timing, double seconds[SIDES])
         seconds[order[i]] = time_side(timing, order[i]);
 }
 
-/* The ratios of all pairs, and the times of the two sides. */
+/* The ratios of all pairs, and the times of a call of BASE and of HEAD. */
 struct series {
     double head[MAX_PAIRS], again[MAX_PAIRS];
     double base_seconds[MAX_PAIRS], head_seconds[MAX_PAIRS];
@@ -333,8 +335,9 @@ static void time_pairs(void)
 
 /* ----------------------------------------------------------------------------------- the point */
 
-/* Sets up the next call inside the previous set-up, until every copy of every side has a call. Then
- * checks the results and times the calls. */
+/* The function `ready` of the set-ups whose calls are timed. Sets up the next call inside the
+ * previous set-up, until every copy of every side has a call. Then checks the results and times the
+ * calls. `call` is NULL before the first set-up. */
 static void set_up_next(void *self, const struct worker_call *call)
 {
     const int before = sides_switch(-1);
@@ -350,7 +353,7 @@ static void set_up_next(void *self, const struct worker_call *call)
     sides_switch(before);
 }
 
-/* Sets the outcome if a side cannot make the calls. */
+/* Sets the outcome of a point whose call at least one side cannot make. */
 static void blame(void)
 {
     const char *const base = now.problems[BASE], *const head = now.problems[HEAD];

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Measures a point. First checks whether both sides give the same result, then times them in pairs.
+ * Measures a point. First checks whether both sides give the same result. Then times the sides in
+ * pairs.
  */
 #ifndef ATTNKIT_COMPARE_PAIRS_H
 #define ATTNKIT_COMPARE_PAIRS_H
 
 #include "bench/compare/measure/point.h"
 
-/* The effort of a measurement. A measurement ends when it has min_pairs pairs and the intervals of
- * its ratios are narrow, or when it has max_pairs pairs. After `limit` seconds, 20 pairs are
- * enough. */
+/* The effort of a measurement. A measurement ends when it has at least min_pairs pairs and the
+ * intervals of its ratios are narrow, or when it has max_pairs pairs. After `limit` seconds, 20
+ * pairs are enough. */
 struct effort {
     int min_pairs, max_pairs;
     double limit;  /* time for a point, in seconds */

@@ -23,7 +23,7 @@ enum outcome {
     ONLY_IN_BASE, /* only BASE can make the call: the benches of HEAD have no such row, or HEAD
                    * refuses the call */
     ONLY_IN_HEAD,
-    IN_NEITHER, /* neither side can make the call, or the machine has no memory for it */
+    IN_NEITHER, /* neither side can make the call, for example because there is no memory for it */
     CRASHED,    /* a call of HEAD crashed, ended the process or did not come back */
 };
 

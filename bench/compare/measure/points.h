@@ -19,7 +19,8 @@ struct choice {
 };
 
 /* Lists the names of the chosen points in the order of measurement. The sides must be loaded.
- * Returns the number of points. On an error, prints it and returns 0. */
+ * Returns the number of points. No point, and more than `max` points, are errors. On an error,
+ * prints it and returns 0. */
 int points_choose(const struct choice *choice, char (*list)[POINT_NAME], int max);
 
 #endif

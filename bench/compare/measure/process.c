@@ -56,8 +56,8 @@ __attribute__((noreturn)) static void no_memory(struct shared *shared)
     give_up(shared, EXIT_SYSTEM);
 }
 
-/* Pins the process to plan->core or, by default, to the last processor that it may use, because
- * interrupts prefer the first processor. */
+/* Pins the process to plan->core. If plan->core is -1, pins the process to the last processor that
+ * it may use, because interrupts prefer the first processor. */
 static void pin(const struct plan *plan, struct shared *shared)
 {
     cpu_set_t allowed, one;
@@ -156,8 +156,8 @@ __attribute__((noreturn)) static void run_task(const struct task *task)
 /* ------------------------------------------------------------------------- in the parent process
  */
 
-/* Reads reports until the child ends. If the child hangs or a signal has come, kills the child and
- * returns false. */
+/* Reads reports until the child ends, calls `tell` after each report, and returns true. If a signal
+ * has come, or if no report comes for plan->patience seconds, kills the child and returns false. */
 static bool follow(const struct task *task, pid_t child, int reports,
                    void (*tell)(const struct shared *shared, int process, int point))
 {
@@ -180,7 +180,7 @@ static bool follow(const struct task *task, pid_t child, int reports,
 }
 
 /* Waits for the end of the child, also if signals arrive meanwhile. The wait is short, because the
- * child has ended or has been killed before. */
+ * child has already ended or has been killed. */
 static bool wait_for(pid_t child, int *status)
 {
     pid_t ended;
@@ -233,7 +233,8 @@ static enum exit_code judge_end(const struct task *task, int status, bool hung, 
     return EXIT_GREEN;
 }
 
-/* Runs one child process to its end. */
+/* Runs one child process to its end. The process begins with point *from. Sets *from to the point
+ * with which another process must go on, or to MAX_POINTS if no point is left. */
 static enum exit_code run_process(struct task *task, int *from,
                                   void (*tell)(const struct shared *shared, int process, int point))
 {

@@ -18,7 +18,8 @@ enum { MAX_POINTS = 256, FIRST = 0, SECOND = 1, PROCESSES = 2 };
 struct plan {
     const char *folder; /* folder of the copies of both sides */
     struct choice choice;
-    struct effort effort;      /* each process sets `limit` and `enough` in its copy */
+    struct effort effort;      /* a measuring process sets `limit` and `enough` in its own
+                                * copy of this struct */
     double budgets[PROCESSES]; /* seconds for all points of a process */
     int core;                  /* processor to pin to; -1: the last processor that this process may
                                 * use */
@@ -29,12 +30,12 @@ struct plan {
 /* The memory that the processes share. */
 struct shared {
     struct point points[PROCESSES][MAX_POINTS];
-    int count;
+    int count;         /* number of points */
     volatile int at;   /* the point that is being measured, or -1 */
     volatile int busy; /* the side that is being called or loaded, or -1 */
-    int core;
-    double deadline; /* end of the budget, in seconds of the monotonic clock */
-    char isa[32];    /* the best instruction set that both sides have */
+    int core;          /* the processor on which the points are measured */
+    double deadline;   /* end of the budget, in seconds of the monotonic clock */
+    char isa[32];      /* the best instruction set that both sides have */
     char version[2][64];
     enum exit_code code; /* why a process has ended; `problem` describes it */
     char problem[SIDES_PROBLEM];
@@ -43,13 +44,13 @@ struct shared {
 /* Allocates the shared memory. On an error, prints it and returns NULL. */
 struct shared *shared_make(void);
 
-/* Loads the libraries and names the points. Returns EXIT_GREEN, or prints an error and returns its
- * exit code. */
+/* Names the points, in a child process that loads the libraries. Returns EXIT_GREEN, or prints an
+ * error and returns its exit code. After a signal, returns EXIT_GREEN, too. */
 enum exit_code process_list(const struct plan *plan, struct shared *shared);
 
 /* Measures the wanted points in process FIRST or SECOND. SECOND loads the libraries in another
  * order than FIRST. Calls `tell` after each point. Returns EXIT_GREEN, or prints an error and
- * returns its exit code. A signal ends the measurement. */
+ * returns its exit code. A signal ends the measurement, with EXIT_GREEN. */
 enum exit_code process_measure(const struct plan *plan, struct shared *shared, int process,
                                void (*tell)(const struct shared *shared, int process, int point));
 

@@ -46,7 +46,8 @@ const char *side_version(int side)
 
 /* ------------------------------------------------------------------------------------ loading */
 
-/* Loads a file. `name` is its name in an error message. */
+/* Loads a file. `name` is its name in an error message. Returns NULL on an error, and writes the
+ * error to problem. */
 static void *open_file(const char *file, const char *name, char problem[SIDES_PROBLEM])
 {
     void *const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -56,7 +57,8 @@ static void *open_file(const char *file, const char *name, char problem[SIDES_PR
 }
 
 /* Returns the worker in a module. Refuses a worker whose version is not WORKER_VERSION, because the
- * fields after the version are then unknown. Returns NULL on an error, and writes it to problem. */
+ * fields after the version are then unknown. Returns NULL on an error, and writes the error to
+ * problem. */
 static const struct worker *find_worker(void *module, const char *side, char problem[SIDES_PROBLEM])
 {
     const struct worker *const worker = dlsym(module, "attnkit_worker");
@@ -77,7 +79,8 @@ static bool is_bound_to(const struct worker *worker, void *library)
     return version && !memcmp(&version, &worker->library_version, sizeof version);
 }
 
-/* Loads the library, then its worker, which finds the library by its soname (build/copies.h). */
+/* Loads a copy of a side: first the library, then the worker. The worker asks the loader for the
+ * soname of this library (build/copies.h). */
 static bool load(const char *folder, int index, int copy, char problem[SIDES_PROBLEM])
 {
     struct side *const side = &sides[index];
@@ -95,9 +98,8 @@ static bool load(const char *folder, int index, int copy, char problem[SIDES_PRO
     return !problem[0];
 }
 
-/* Returns whether all copies of all sides are different libraries. The loader may reuse a library
- * that it has already loaded.
- */
+/* Returns whether all copies of all sides have different libraries and different workers. The check
+ * is needed because the loader may reuse a file that it has already loaded. */
 static bool are_apart(char problem[SIDES_PROBLEM])
 {
     const int count = SIDES * COPIES;

@@ -16,9 +16,9 @@ enum { BASE, HEAD, BASE_AGAIN, SIDES };
 enum { COPIES = 8, MAX_ISAS = 8, SIDES_PROBLEM = 512 };
 
 /* Loads the copies that copies_make has made in `folder`, in the given order of sides. Checks that
- * they can be compared: each worker must have the version WORKER_VERSION and be bound to its own
- * library. From then on, *busy is the side that is being loaded or called, or -1. Returns false on
- * an error, and writes it to problem. */
+ * the sides can be compared: each worker must have the version WORKER_VERSION and be bound to its
+ * own library, and no two copies may be the same library. From this call on, *busy is the side that
+ * is being loaded or called, or -1. Returns false on an error, and writes the error to problem. */
 bool sides_load(const char *folder, const int order[SIDES], volatile int *busy,
                 char problem[SIDES_PROBLEM]);
 

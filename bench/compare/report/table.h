@@ -8,7 +8,8 @@
 #include "bench/compare/job.h"
 
 /* Prints a line for a finished point, on standard output if it is a terminal, else on standard
- * error. */
+ * error. `done` of `count` wanted points are finished. name_width is the width of the column of
+ * names, in characters. */
 void table_progress(const struct point *point, int done, int count, int name_width);
 
 /* Prints the table and the verdict. */

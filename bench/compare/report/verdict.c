@@ -10,7 +10,7 @@ const double slower_from = 1.01;
 static const double faster_to = 0.99, unlikely = 0.001;
 static const double unlikely_again = 0.01;
 static const double unclear_from =
-    1.03; /* if not slower, a point whose interval reaches above this ratio is unclear */
+    1.03; /* a point that is not slower is unclear if its interval reaches above this ratio */
 
 bool estimate_is_slower(const struct estimate *estimate)
 {

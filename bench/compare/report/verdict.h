@@ -9,15 +9,15 @@
 
 enum verdict { GREEN, RED, INCONCLUSIVE };
 
-/* The measurements of a point by the first process and, if it was needed, by the second process. */
+/* The measurements of a point by the first process and by the second process. */
 struct judged {
     const struct point *first, *second; /* `second` counts only if second->wanted is true */
 };
 
 extern const double slower_from; /* 1.01 */
 
-/* Return whether a sign test finds the ratios unlikely for equal sides, and the estimated ratio is
- * above 1.01 (slower) or below 0.99 (faster). */
+/* Return whether the p-value of the sign test is below 0.001, and the estimated ratio is above 1.01
+ * (slower) or below 0.99 (faster). */
 bool estimate_is_slower(const struct estimate *estimate);
 bool estimate_is_faster(const struct estimate *estimate);
 
@@ -44,7 +44,7 @@ bool point_is_unclear(const struct judged *point);
 /* The result of BASE against itself. */
 struct control {
     struct estimate pooled; /* over the ratios of all points whose with_aa is true */
-    int points;
+    int points;             /* number of these points */
 };
 
 /* Returns whether the machine's timings can be trusted now: BASE was measured against itself, the
