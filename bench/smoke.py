@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs `attnkit bench` on tiny rows and checks its output. The figures themselves do not matter.
+"""Runs `attnkit bench` on tiny rows and checks its output. How fast the rows are does not matter.
 
     bench/smoke.py ATTNKIT_OR_ATTNKIT_BENCH [bench]
 """
@@ -160,7 +160,7 @@ class Smoke(unittest.TestCase):
             self.assertAlmostEqual(row["GBps"] * row["real_time"], 32 * 96 * element, delta=32)
 
     def test_the_bytes_of_bf16_inputs(self):
-        """FLOP_per_byte counts 2 bytes for an element of q or x."""
+        """FLOP_per_byte counts 2 bytes for an element of q or x in bf16."""
         done = self.bench("--shape", TINY, "--type", "bf16_bf16", "--isa", "scalar", "--quick", "--json", "result.json")
         self.assertEqual(done.returncode, 0, done.stderr)
         row, = json.loads((self.folder / "result.json").read_text())["benchmarks"]

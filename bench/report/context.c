@@ -28,8 +28,8 @@ static const struct cpu_number cpu_numbers[] = {
     {"CPU implementer", "implementer"}, {"CPU part", "part"}, {"CPU variant", "variant"},
 };
 
-/* Describes the CPU as "family 25, model 17, stepping 1", or "" if the system does not report it.
- */
+/* Sets `text` to the numbers of the CPU model, as in "family 25, model 17, stepping 1". Sets `text`
+ * to "" if the system reports no such number. */
 static void describe_model(char text[CONTEXT_LINE])
 {
     char value[CPUINFO_LINE];

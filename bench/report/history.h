@@ -6,8 +6,8 @@
 #define ATTNKIT_HISTORY_H
 
 /* Returns the name of a new file in the folder, FOLDER/20261122T071500Z-COMMIT-PROCESS.json, and
- * makes the folder if it is missing. The name is valid until the next call. On an error, prints it
- * and returns NULL. */
+ * makes the folder if it is missing. The name is valid until the next call. Prints an error and
+ * returns NULL if there is no such folder and it cannot be made, or if the name is too long. */
 const char *history_name(const char *folder);
 
 #endif

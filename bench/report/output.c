@@ -30,8 +30,8 @@ static void remove_and_end(int signal_number)
     raise(signal_number);
 }
 
-/* Makes signals remove the unfinished file. Signals that were ignored at the start, as by nohup,
- * stay ignored. */
+/* Makes signals that end the program remove the unfinished file first. Signals that were ignored at
+ * the start, as by nohup, stay ignored. */
 static void remove_when_interrupted(void)
 {
     static const int ending[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGXFSZ, SIGABRT};
@@ -40,7 +40,9 @@ static void remove_when_interrupted(void)
             signal(ending[i], SIG_IGN);
 }
 
-/* Follows symbolic links, so that the file is replaced and not the link. */
+/* Sets `final` to the name of the file that output_end replaces. Symbolic links are followed, so
+ * that the file is replaced and not the link. But a link to a missing file is itself replaced.
+ * Returns false and sets errno if the file cannot be replaced. */
 static bool resolve(const char *name)
 {
     struct stat status;

@@ -8,12 +8,12 @@
 
 #include <stdbool.h>
 
-/* Begins a file. Returns the temporary name to write to. On an error, prints it and returns
- * NULL. */
+/* Begins a file. Returns the temporary name to write to. If the file cannot be written, prints an
+ * error and returns NULL. */
 const char *output_begin(const char *name);
 
-/* Gives the file its name, or removes it if its text does not end with `ending`. On an error,
- * prints it and returns false. */
+/* Gives the file its name if its text ends with `ending`. Prints an error, removes the file and
+ * returns false if the text ends otherwise or the file cannot be renamed. */
 bool output_end(const char *ending);
 
 /* Removes the unfinished file. */

@@ -31,8 +31,8 @@ static void roof_text(const struct result *result, char text[FIGURE])
         snprintf(text, FIGURE, "%.1f %%", result->figures.roof_pct);
 }
 
-/* Writes a note if other programs disturbed a row. The row's threads then had their processors only
- * part of the time. */
+/* Sets `text` to a note if the row's threads had their processors for less than 97 % of the time,
+ * because other programs ran. Else sets `text` to "". */
 static void disturbance_text(const struct row *row, const struct figures *figures,
                              char text[2 * FIGURE])
 {

@@ -7,12 +7,13 @@
 
 #include "bench/rows/rows.h"
 
-/* Prints a line for a finished row, on standard output if it is a terminal, else on standard error.
- * name_width is the length of the longest name. */
+/* Prints a line for a measured row: on standard output if standard output is a terminal, else on
+ * standard error. `done` of `count` measurements are finished. name_width is the length of the
+ * longest name. */
 void report_progress(const struct row *row, const struct result *result, int name_width, int done,
                      int count);
 
-/* Print the header of the table, and its lines. */
+/* report_header prints the header of the table. report_row prints the line of a row. */
 void report_header(int name_width);
 void report_row(const struct row *row, const struct result *result, int name_width);
 

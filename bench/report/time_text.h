@@ -7,7 +7,8 @@
 
 enum { FIGURE = 32 };
 
-/* Writes a time with three significant digits, as in "1.42 us". */
+/* Writes a time with three significant digits, as in "1.42 us". The time must be at least 1 ns and
+ * below 999.5 s. */
 void time_text(double seconds, char text[FIGURE]);
 
 #endif

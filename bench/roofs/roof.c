@@ -78,7 +78,7 @@ double roof_speed(const struct roof *roof, double seconds)
 }
 
 /* Runs several bursts. Returns the processor time of the shortest burst divided by the number of
- * threads. It takes the shortest burst because other programs can only make a burst longer. */
+ * threads. The shortest burst counts, because other programs can only make a burst longer. */
 static double best_seconds(struct roof *roof)
 {
     double best = 1e9;
@@ -89,7 +89,8 @@ static double best_seconds(struct roof *roof)
     return best / pool_threads(roof->pool);
 }
 
-/* Sets the number of rounds so that a burst takes burst_seconds. */
+/* Sets the number of rounds so that a burst takes about burst_seconds on each thread. A burst takes
+ * longer if a single round takes longer. */
 static void set_rounds(struct roof *roof)
 {
     double seconds;

@@ -2,7 +2,7 @@
  *
  * The roofs of this machine. A roof is the speed of an instruction set with only fused
  * multiply-adds, or with only loads from a level of the memory hierarchy. A roof is measured in
- * bursts that are short enough to alternate with the calls that are compared with the roof.
+ * short bursts, which alternate with the calls of a row.
  */
 #ifndef ATTNKIT_ROOF_H
 #define ATTNKIT_ROOF_H
@@ -20,8 +20,9 @@ enum { READ_STEP = 4096 }; /* bytes; the address and the size of a buffer are mu
 struct roof_loops {
     const char *isa;
     double flops; /* FLOPs of a round of fma */
-    /* Runs rounds of independent multiply-adds in registers. Returns a value that depends on all
-     * multiply-adds, so that the compiler leaves out none of them. */
+    /* Runs rounds of multiply-adds in registers. The multiply-adds of a round are independent. The
+     * returned value depends on every multiply-add instruction, so that the compiler leaves out
+     * none of them. */
     float (*fma)(int64_t rounds);
     /* Both functions load all bytes. read_ahead also prefetches. Which function is faster depends
      * on the CPU. */
@@ -40,10 +41,10 @@ struct roof {
     double work;       /* FLOPs or bytes of a burst */
     int64_t rounds;    /* rounds of fma by each thread; or how often each thread reads its part of
                         * the `piece` bytes */
-    _Atomic int64_t nanoseconds; /* processor time of the last burst */
+    _Atomic int64_t nanoseconds; /* processor time of the last burst, summed over all threads */
     char *buffer;                /* bytes to read; NULL: a roof of multiply-adds */
-    size_t size, piece,
-        next; /* bytes of the buffer; bytes that a burst reads; offset of the next burst */
+    size_t size, piece, next; /* bytes of the buffer; bytes that a burst reads in each round; offset
+                               * of the bytes that the next burst reads */
     uint32_t (*read)(const char *bytes, size_t count);
 };
 
@@ -51,8 +52,8 @@ struct roof {
  * loops for the instruction set. */
 bool roof_fma(struct roof *roof, const char *isa, struct pool *pool);
 
-/* Makes the roof of reading a buffer of `size` bytes again and again. Returns false if the benches
- * have no loops for the instruction set, or if there is no memory. */
+/* Makes the roof of reading a buffer again and again. The buffer has at most `size` bytes. Returns
+ * false if the benches have no loops for the instruction set, or if there is no memory. */
 bool roof_read(struct roof *roof, const char *isa, struct pool *pool, size_t size);
 
 /* Runs one burst, which takes about 0.3 ms on each thread. Returns the processor time of the burst

@@ -4,11 +4,11 @@
  * prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is prefill with K and V in f32, by the AVX2 kernels,
  * on two threads. The first word of a name is the family. `decode` has one query row. `few` has
  * several query rows, and at least 32 times as many keys. All other calls are `prefill`. Q is f32,
- * or bf16 in prefill/bf16_bf16. The result is always f32. After the shape, /planned means a run of
- * a plan, which is made once before the measurement. In `decode` and `few`, K and V are in no cache
- * of the CPU before a call, except with /warm. The roof of `decode` without /warm is the speed of
- * reading memory. All other rows have the speed of the instruction set's multiply-adds as their
- * roof. Roofs are measured on the row's threads.
+ * or bf16 if the types begin with bf16_, as in prefill/bf16_bf16. The result is always f32. After
+ * the shape, /planned means a run of a plan, which is made once before the measurement. In `decode`
+ * and `few`, K and V are in no cache of the CPU before a call, except with /warm. The roof of
+ * `decode` without /warm is the speed of reading memory. All other rows have the speed of the
+ * instruction set's multiply-adds as their roof. Roofs are measured on the row's threads.
  */
 #include <stdlib.h>
 
@@ -34,7 +34,7 @@ static const struct workload workloads[] = {
     {"B1_H12_L1024_D64", F32, 1, QUICK, false},
     {"B8_H12_L384_D64_pad", F32, 1, QUICK, false},
     {"B1_H20_L448x1500_D64", F32, 1, QUICK, false},
-    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* for comparison with the next 7 rows */
+    {"B1_H12_L1024_D128", F32, 1, NEVER_QUICK, false}, /* to compare the next 7 workloads with */
     {"B1_H12_L1024_D80", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D96", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D112", F32, 1, NEVER_QUICK, false},
@@ -124,7 +124,7 @@ static bool is_decode(const struct shape *shape)
     return shape->q_len == 1;
 }
 
-/* Returns whether a row belongs to the family `few`: a piece of a prompt, or a few drafts, at the
+/* Returns whether a call belongs to the family `few`: a piece of a prompt, or a few drafts, at the
  * end of a long cache. */
 static bool is_few(const struct shape *shape)
 {
@@ -279,7 +279,8 @@ static bool prepare(const struct row *row, struct pool *pool, struct attention_b
 
 /* ------------------------------------------------------------------------------ measuring it */
 
-/* Returns FLOPs for each byte moved, without the bytes of masks. */
+/* Returns the FLOPs for each byte of Q, K, V, their scales and the result. The bytes of masks and
+ * other options are not counted. */
 static double intensity_of(const struct row *row)
 {
     const struct shape *const s = &row->shape;

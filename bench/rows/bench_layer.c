@@ -4,8 +4,9 @@
  * layer/f32/avx512/B1_H32_8_L512_D128_M4096_causal is 512 tokens of 4096 elements. The layer has 32
  * query heads and 8 KV heads. layer/q8_0/avx2/B1_H32_8_L1x4096_D128_M4096 is a decoding step: one
  * row after 4095 keys in a cache. The type in the name is the type of the packed weights and of the
- * KV cache. Outputs are f32. Inputs are f32, or bf16 in layer/bf16_bf16. The layer has no biases
- * and no rotation. Before a call, the weights and the KV cache are not in the CPU's caches.
+ * KV cache. Outputs are f32. Inputs are f32, or bf16 if the types begin with bf16_, as in
+ * layer/bf16_bf16. The layer has no biases and no rotation. Before a call, the weights and the KV
+ * cache are not in the CPU's caches, except with /warm.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -48,7 +49,7 @@ static int64_t rows_of(const struct shape *s)
     return s->batch * s->q_len;
 }
 
-/* Returns the number of floats of x, which is also the number of floats of out. */
+/* Returns the number of elements of x, which is also the number of elements of out. */
 static size_t floats_of(const struct shape *s)
 {
     return (size_t)rows_of(s) * (size_t)s->d_model;
@@ -89,7 +90,8 @@ static attnkit_layer_weights describe_weights(const struct row *row)
     };
 }
 
-/* Estimates the memory of a row in bytes. The workspace is little more than the projected rows. */
+/* Estimates the memory of a row of the benches in bytes. The projected rows are most of the
+ * workspace, and the rest of the workspace is not counted. */
 static double memory_bytes(const struct layer_bench *call)
 {
     const struct shape *const s = &call->row->shape;
@@ -109,7 +111,7 @@ static float *draw_matrix(const struct shape *s)
     return w;
 }
 
-/* Packs the weights. All matrices have the same numbers. */
+/* Packs the weights. All matrices take their numbers from the same array. */
 static bool pack(struct layer_bench *call, struct result *result)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -235,7 +237,8 @@ static void make_call(void *argument)
     call->status = attnkit_layer(&call->args, &call->exec, NULL);
 }
 
-/* Returns the work of a layer. Its bytes are the weights and the KV cache. */
+/* Returns the work of a layer. The layer reads the packed weights and the KV cache. The intensity
+ * also counts the bytes of x and out. */
 static struct work work_of_layer(const struct row *row, const struct layer_bench *call)
 {
     const struct shape *const s = &row->shape;

@@ -2,10 +2,11 @@
  *
  * Rows of the benches that measure linear maps. linear/q8_0/avx2/R1_I4096_O4096/t2 is one row times
  * a packed Q8_0 matrix of 4096 inputs and 4096 outputs, by the AVX2 kernels, on two threads.
- * Outputs are f32, and there is no bias. Inputs are f32, or bf16 in linear/bf16_bf16. With
- * _integers in the name, the inputs are rounded to integers, and integers are multiplied. Without
- * /warm in the name, the matrix is in no cache before a call. This is also the case in a language
- * model, which reads the matrices of other layers in between.
+ * Outputs are f32, and there is no bias. Inputs are f32, or bf16 if the types begin with bf16_, as
+ * in linear/bf16_bf16. With _integers in the name, the inputs are rounded to integers, and integers
+ * are multiplied. Without /warm in the name, the matrix is in no cache before a call. In a language
+ * model, the matrix is in no cache either, because the matrices of other layers are read between
+ * two calls.
  */
 #include <stdlib.h>
 

@@ -17,7 +17,7 @@
 #include "bench/rows/rows.h"
 
 enum {
-    ROWS = 4,        /* number of rows of decode: the heads of a group */
+    ROWS = 4,        /* number of rows of decode: the query heads of a KV head */
     OUTS = 64,       /* number of outputs of a linear map of few rows */
     PANEL_OUTS = 48, /* number of outputs of a linear map of many rows */
 };
@@ -157,8 +157,8 @@ static void call_scores(void *argument)
     o->kernels->scores(o->q_t, o->kernels->lanes, &k, KEY_BLOCK, o->scores, NULL);
 }
 
-/* Calls softmax. The tile works in place, so the weights of one call are the scores of the next
- * call. From the second call on, the scores are between 0 and 1, so these calls all take the same
+/* Calls softmax. The tile works in place. So the weights of one call are the scores of the next
+ * call. From the second call on, the scores are between 0 and 1. So these calls all take the same
  * time. */
 static void call_softmax(void *argument)
 {
@@ -239,8 +239,8 @@ static void call_rotate_half(void *argument)
     rotate_rows(argument, false);
 }
 
-/* Computes a linear map. q serves as the matrix in tiles, and k as the input rows. Both are read in
- * the layouts of struct product. */
+/* Computes a linear map. q serves as the matrix in tiles, and k as the input rows. The tile reads q
+ * and k in the layouts of struct product. */
 static void call_product(void *argument)
 {
     const struct operands *const o = argument;

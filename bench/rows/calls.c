@@ -136,7 +136,7 @@ static bool take_words(const char *text, char shape[SHAPE_TEXT], struct row *row
 
 /* Sets the row's fields that follow from its shape: the shape itself and the function that measures
  * the row. Also sets *family, and sets `text` to the shortest form of the shape. Returns false if
- * the text is not a shape. */
+ * `shape` does not describe a shape. */
 static bool complete(const char *shape, struct row *row, const char **family, char text[SHAPE_TEXT])
 {
     if (linear_shape_parse(shape, &row->linear)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Some rows of the benches measure whole public calls. This file has what all these rows share:
- * threads, operands in memory, and the choice of a roof.
+ * Some rows of the benches measure whole public calls. All these rows share the functions of this
+ * file: for threads, for operands in memory, and for the choice of a roof.
  */
 #ifndef ATTNKIT_CALLS_H
 #define ATTNKIT_CALLS_H
@@ -17,7 +17,7 @@ enum {
 enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0 };
 
 /* Starts the row's threads, calls measure_it, and stops the threads. pool is NULL for one thread.
- */
+ * If the threads cannot be started, only sets result->problem. */
 void on_threads(const struct row *row, struct patience patience, struct result *result,
                 void (*measure_it)(const struct row *row, struct pool *pool,
                                    struct patience patience, struct result *result));
@@ -31,20 +31,20 @@ size_t whole_lines(size_t bytes); /* rounded up to cache lines */
  * NULL if there is no memory. */
 float *draw(size_t count, uint64_t seed);
 
-/* Like draw, but returns elements of a type: f32 or bf16. */
+/* Like draw, but returns elements of `type`, which is f32 or bf16. */
 void *draw_input(attnkit_type type, size_t count, uint64_t seed);
 
 /* Copies of some memory, one after the other, each aligned to a cache line. If calls must not find
  * their copies in a cache, there are so many copies that each copy has left the caches before its
  * next use. */
 struct copies {
-    char *memory; /* all copies; the user fills the first copy */
-    size_t bytes; /* bytes of a copy */
-    int64_t count, next;
+    char *memory;        /* all copies; the user fills the first copy */
+    size_t bytes;        /* bytes of a copy, a multiple of a cache line */
+    int64_t count, next; /* number of copies; index of the copy for the next call */
 };
 
-/* Sets all fields except the memory. `cold` means that calls must not find their copies in a cache.
- * There is a single copy if `cold` is false, or if the row is warm. */
+/* Returns copies that have no memory yet. `cold` means that calls must not find their copies in a
+ * cache. There is a single copy if `cold` is false, or if the row is warm. */
 struct copies copies_plan(const struct row *row, size_t bytes, bool cold);
 
 /* Allocates the memory, which the caller frees. Returns false if there is no memory. */
@@ -71,22 +71,22 @@ struct row_call {
     size_t out_bytes;
 };
 
-/* Makes the call. result->work is the work of a call. This function has three definitions. In
- * attnkit-bench (measure_calls.c), it makes the call again and again, and compares its speed with
- * the roof: multiply-adds of the instruction set or, if result->work.flops is 0, reads of memory.
- * In a worker (worker.c), it hands the call to attnkit-compare, which compares two builds. In
- * attnkit-counts (counts.c), it makes the call twice, and callgrind counts the second call. */
+/* Makes the call. result->work is the work of the call. measure_calls has three definitions. In
+ * attnkit-bench (measure_calls.c), measure_calls makes the call again and again, and compares the
+ * speed of the call with the roof. The roof is the multiply-adds of the instruction set or, if
+ * result->work.flops is 0, the reads of memory. In a worker (worker.c), measure_calls hands the
+ * call to attnkit-compare, which compares two builds. In attnkit-counts (counts.c), measure_calls
+ * makes the call twice, and callgrind counts the second call. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result);
 
-/* Returns the work of a call that computes `flops` FLOPs and reads `bytes` bytes from memory. Only
- * the number that bounds the call is set; the other number is 0. The two roofs of a core meet at 5
- * to 10 FLOPs per byte. */
+/* Returns the work of a call that computes `flops` FLOPs and reads `bytes` bytes from memory. Below
+ * 8 FLOPs per byte, reading bounds the call, and only work.bytes is set. Else only work.flops is
+ * set. The two roofs of a core meet at 5 to 10 FLOPs per byte. */
 struct work work_of(double flops, double bytes);
 
-/* A workload has a row for each of its types on each instruction set. scalar has only the small
- * workloads.
- */
+/* A workload has a row for each of its types on each instruction set that can run. scalar has only
+ * the small workloads. */
 struct workload {
     const char *shape;
     unsigned types;

@@ -20,7 +20,7 @@ static void set_strides(int64_t heads, int64_t len, int64_t row, bool token_majo
     strides[2] = token_major ? heads * row : row;
 }
 
-/* Makes room for K or V at the end of a copy. */
+/* Makes room for K or V and its scales at *end in a copy, and moves *end behind this room. */
 static struct kv_part place(const struct row *row, int64_t dim, bool tiled, size_t *end)
 {
     const struct shape *const s = &row->shape;
@@ -50,7 +50,7 @@ static float *scales_of(const struct row *row, char *copy, const struct kv_part 
     return type_scale_bytes(row->type) ? (float *)(void *)(copy + part->scales) : NULL;
 }
 
-/* Returns the tensor of K or V, which is dense or token-major. */
+/* Returns the tensor of K or V, which is head-major or token-major. */
 static attnkit_tensor rows_tensor(const struct row *row, const struct kv_part *part,
                                   const void *data)
 {
@@ -151,8 +151,8 @@ static void put_halves(enum type type, char *block)
     memcpy(block, halves, has_minimum(type) ? sizeof halves : sizeof halves[0]);
 }
 
-/* Fills K or V for a type that attnkit_append cannot write. Blocks get random integers. F8_E4M3
- * gets random elements whose magnitudes are below 64. */
+/* Fills K or V of a type that attnkit_append cannot write, from the random floats of `source`.
+ * Blocks get random integers. F8_E4M3 gets random elements whose magnitudes are below 64. */
 static void fill_unwritten(const struct row *row, const struct kv *kv, const struct kv_part *part,
                            const float *source)
 {
@@ -190,8 +190,8 @@ static bool fill(const struct row *row, const struct kv *kv, const struct kv_par
     return !result->problem[0];
 }
 
-/* Makes the key indices, which are the same for all batch entries. Returns false if there is no
- * memory. */
+/* Makes the key indices of a ring, which are the same for all batch entries. Other shapes have no
+ * key indices. Returns false if there is no memory. */
 static bool make_index(const struct shape *s, struct kv *kv)
 {
     const int64_t cells = s->kv_len, first = cells / 3;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * K and V of a row of the benches that measures attention, a layer or an append, in any type and
- * layout. If K and V must be in no cache, there are so many copies of them that no call finds its
- * copy in a cache.
+ * The K and V of a row of the benches, in any type and layout. The row measures attention, a layer
+ * or an append. If K and V must be in no cache, there are so many copies of K and V that no call
+ * finds its copy in a cache.
  */
 #ifndef ATTNKIT_KV_H
 #define ATTNKIT_KV_H
@@ -21,11 +21,11 @@ struct kv {
     struct copies copies;
     struct kv_part k, v;
     attnkit_kv_storage storage; /* group of options, to which the call's arguments point */
-    int32_t *index;             /* key_index of cells, to be freed; or NULL */
+    int32_t *index;             /* key_index of a ring, which the user frees; or NULL */
 };
 
-/* Plans the copies of K and V, and the places of K and V in a copy. Allocates nothing. cold: K and
- * V must be in no cache. */
+/* Plans the copies of K and V, and the places of K and V in a copy. Allocates nothing. `cold` means
+ * that K and V must be in no cache. */
 void kv_plan(const struct row *row, bool cold, struct kv *kv);
 
 /* Returns about how much memory kv_make needs, in bytes. */
@@ -45,7 +45,7 @@ size_t kv_append_workspace(const struct kv_part *part);
 /* Sets the arguments that describe K and V. The addresses are ATTNKIT_LATER: kv_point sets them. */
 void kv_describe(const struct row *row, struct kv *kv, attnkit_attention_args *args);
 
-/* Sets the scales of K and V and the key indices for a run of a plan. */
+/* Sets the addresses of the scales of K and V and of the key indices for a run of a plan. */
 void kv_run(const struct kv *kv, attnkit_attention_group_data *groups);
 
 /* Makes the arguments point to the next copy. */

@@ -35,7 +35,7 @@ static size_t bias_numbers(const struct shape *s)
     return (size_t)s->q_len * (size_t)s->kv_len;
 }
 
-/* Returns the number of floats that the extra option needs, for its input or for the weights. */
+/* Returns how many floats the option s->extra needs, for its input or for the weights. */
 static size_t numbers(const struct shape *s)
 {
     switch (s->extra) {
@@ -109,8 +109,9 @@ static void begin(struct masks *masks, attnkit_attention_args *args)
     args->weights = &masks->weights;
 }
 
-/* Describes a mask [batch][columns] that all rows and heads of a batch entry share, or a mask
- * [q_len][columns] that all batch entries and heads share. */
+/* Describes the mask. The mask of PAD_MASK is [batch][kv_len]: all rows and heads of a batch entry
+ * share a row of the mask. Other masks are [q_len][kv_len]: all batch entries and heads share the
+ * mask. */
 static void describe_mask(const struct shape *s, attnkit_visibility *visibility)
 {
     visibility->mask =

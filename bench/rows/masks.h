@@ -24,8 +24,9 @@ struct masks {
 /* Returns about how much memory masks_make needs, in bytes. */
 double masks_memory_bytes(const struct shape *shape);
 
-/* Adds the groups of a shape to args, and the flags and the align that the shape needs. Pointers to
- * memory that masks_make has yet to allocate are ATTNKIT_LATER. */
+/* Adds the groups of a shape to args, and the flags and the align that shape->extra and the window
+ * need. The caller sets the flag and the align of a causal shape. Pointers to memory that
+ * masks_make has yet to allocate are ATTNKIT_LATER. */
 void masks_describe(const struct shape *shape, struct masks *masks, attnkit_attention_args *args);
 
 /* Allocates the memory and makes the groups point to it. Returns false if there is no memory. */

@@ -13,7 +13,7 @@
 
 struct row *rows_add(struct row_list *rows, const char *format, ...)
 {
-    static struct row spare; /* returned if there is no memory; main then prints an error */
+    static struct row spare; /* returned if there is no memory */
     struct row *list = realloc(rows->list, ((size_t)rows->count + 1) * sizeof *list);
     struct row *row = &spare;
     rows->out_of_memory |= !list;

@@ -53,8 +53,9 @@ struct row_list {
     bool out_of_memory;
 };
 
-/* Adds a row with this name and one thread. Its other fields are 0. The returned pointer is valid
- * until the next call. */
+/* Adds a row with this name and one thread. The row's other fields are 0. The returned pointer is
+ * valid until the next call. If there is no memory, sets rows->out_of_memory and returns a row that
+ * is not in the list. */
 __attribute__((format(printf, 2, 3))) struct row *rows_add(struct row_list *rows,
                                                            const char *format, ...);
 
@@ -70,7 +71,7 @@ void add_tile_rows(struct row_list *rows);
 
 /* Adds a row for a public call with this shape. The row takes its type, input, instruction set,
  * threads and quick from `like`. The shape may end with /planned (attention only) and /warm.
- * Returns false if the text is not a shape. */
+ * Returns false if `shape` does not have this form. */
 bool add_call_row(struct row_list *rows, const char *shape, const struct row *like);
 
 /* Sets result->problem. */

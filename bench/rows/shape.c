@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Converts shapes from text to numbers and back, and computes the FLOPs and bytes of a shape.
+ * Converts shapes and types from text to numbers and back, and computes the FLOPs and bytes of a
+ * shape.
  */
 #include "bench/rows/shape.h"
 
@@ -12,7 +13,9 @@
 
 enum { MAX_SIZE = 1 << 30 }; /* sums of two sizes then never overflow */
 
-/* Reads `prefix` and a number, and advances *text past them. */
+/* Reads `prefix` and a number, and advances *text past the number. Returns false if the text does
+ * not begin with `prefix` and a number from 1 to MAX_SIZE. *size receives a larger number, too, and
+ * is unchanged if there is no number. */
 static bool take_size(const char **text, const char *prefix, int64_t *size)
 {
     const size_t length = strlen(prefix);
@@ -155,9 +158,9 @@ static double windowed_pairs(const struct shape *shape, int64_t batch)
     return pairs;
 }
 
-/* Returns the number of pairs of a row and a key that the row sees, for one head. In a causal call
- * with as many keys as rows, half of all (row, key) pairs are counted. Pairs that a mask of TREE
- * or of CELLS hides are counted, too. */
+/* Returns the number of pairs of a row and a key that the row sees, for one head of batch entry
+ * `batch`. In a causal call with as many keys as rows, half of all (row, key) pairs are counted.
+ * Pairs that a mask of TREE or of CELLS hides are counted, too. */
 static double visible_pairs(const struct shape *shape, int64_t batch)
 {
     const double rows = (double)shape->q_len, keys = (double)shape_keys(shape, batch);

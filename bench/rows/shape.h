@@ -29,12 +29,13 @@
  *   _bias      an additive mask [rows][keys] of random f32 for all heads
  *   _scaledbias  the mask of _bias, and for each head a factor of the mask
  *   _ring      the cache is a ring, by key_index: the newest keys are in the first third of the
- *              cells, and the oldest key is in the next cell
+ *              cells, and the oldest key is in the cell after them
  *   _integers  K and V of I8 or Q8_0 are multiplied as integers (ATTNKIT_INTEGERS)
  *   _products  products of bf16 (ATTNKIT_BF16_PRODUCTS). q, K and V must be bf16, so the types of
  *              the row are bf16_bf16 (see types_parse)
  *   _shortproducts  like _products, but with ATTNKIT_SHORT_WEIGHTS
- *   _alibi _softcap _sinks _dropout _weights
+ *   _alibi _softcap _sinks _dropout  the score mod of this name (attnkit_score_mods)
+ *   _weights   the call also writes the weights of the softmax (attnkit_weights_out)
  */
 #ifndef ATTNKIT_SHAPE_H
 #define ATTNKIT_SHAPE_H
@@ -98,11 +99,12 @@ bool shape_is_cached(const struct shape *shape);
 /* Returns the FLOPs of the visible pairs of rows and keys, without the projections of a layer. If
  * all rows see all keys, a query head of a batch entry has 2 (head_dim + value_dim) q_len kv_len
  * FLOPs. For a causal call with q_len = kv_len, half as many are counted. With a window, only pairs
- * within the window count.
- * With _tree and _cells, all pairs count, visible or not. */
+ * within the window count. With _tree and _cells, all pairs count, visible or not. */
 double shape_flops(const struct shape *shape);
 
-/* Returns the bytes of K and V in this type, including scales, for the keys that rows see. */
+/* Returns the bytes of K and V in this type, including scales. Keys beyond the lengths of _pad and
+ * keys outside the windows of all rows are not counted. All other keys are counted, visible or
+ * not. */
 double shape_kv_bytes(const struct shape *shape, attnkit_type type);
 
 /* Reads a type: "f32", "f16", "bf16", "i8", "q8_0", "q4_0" and so on. Returns false if the text is
@@ -117,8 +119,8 @@ bool types_parse(const char *text, attnkit_type *type, attnkit_type *input);
 const char *input_text(attnkit_type input); /* "bf16_" if the input is bf16, else "" */
 
 /* type_row_bytes returns the bytes of a row of K or V. type_scale_bytes returns the bytes of the
- * scale that lies outside the row: ATTNKIT_I8 and F8_E4M3 have one scale for the whole row, other
- * types have none. */
+ * scale that lies outside the row, or 0. In the benches, ATTNKIT_I8 and ATTNKIT_F8_E4M3 have one
+ * such scale for each row. Other types have none. */
 int64_t type_row_bytes(attnkit_type type, int64_t dim);
 int64_t type_scale_bytes(attnkit_type type);
 

@@ -19,8 +19,8 @@ void __wrap_attnkit_prefill(const struct attention *a, const struct kernels *ker
                             const struct work_item *item, char *scratch);
 
 /* Runs the real prefill, and then waits for a percentage of its processor time. Time in which the
- * call waits for a processor is not counted, because a slower kernel would not wait longer. The two
- * readings of the clock of processor time take 1 us for each item, even if the percentage is 0. */
+ * prefill waits for a processor is not counted, because a slower kernel would not wait longer. The
+ * two readings of the clock of processor time take 1 us for each item, also at 0 percent. */
 void __wrap_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                             const struct work_item *item, char *scratch)
 {

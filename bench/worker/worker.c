@@ -137,8 +137,8 @@ static bool make_row(const char *point, struct row *row)
 /* ------------------------------------------------------------------------------------ the call */
 
 /* Replaces copies_next of the rows (the linker's --wrap needs this name). Several loaded libraries
- * use the same operands in turn. memory->turn counts the calls of all these libraries. The rows'
- * own counter would count only the calls of one library. */
+ * use the same operands in turn. *memory->turn counts the calls of all these libraries.
+ * copies->next would count only the calls of one library. */
 char *__wrap_copies_next(struct copies *copies);
 char *__wrap_copies_next(struct copies *copies)
 {

@@ -29,12 +29,12 @@ struct worker_call {
 struct worker_memory {
     /* Allocates a block, aligned to a cache line. Returns NULL if there is no memory. */
     void *(*take)(void *owner, size_t bytes);
-    /* Frees a block. Returns false if it did not come from `take`. */
+    /* Frees a block. Returns false if the block did not come from `take`. */
     bool (*give_back)(void *owner, void *block);
     void *owner;
-    /* The number of the call, which goes up from call to call. K, V and matrices exist in several
-     * copies, so that no call finds them in a cache. A call takes copy number *turn modulo the
-     * number of copies. */
+    /* The number of the call, which goes up from call to call. A call takes copy number *turn
+     * modulo the number of copies of K and V, or of a matrix. There are several copies if no call
+     * may find its copy in a cache. */
     const uint64_t *turn;
 };
 
@@ -55,10 +55,10 @@ struct worker {
 
     /* Sets up the call of a point, on one thread, in the given memory. Then calls the user's
      * `ready`, which may make the call any number of times before it returns. Finally frees the
-     * memory. The point has the name of a row of the benches, such as
-     * append/f16/avx2/B1_H8_L128_D128. With /warm appended, there is only one copy of the operands,
-     * and they may be in a cache. Sets `problem` to the reason why the call cannot be set up or has
-     * failed, or to "". */
+     * memory. `point` is the name of a row of the benches, or of an append, such as
+     * append/f16/avx2/B1_H8_L128_D128. With /warm at the end of the name, there is only one copy of
+     * the operands, and the operands may be in a cache. Sets `problem` to the reason why the call
+     * cannot be set up or has failed, or to "". */
     void (*run)(const char *point, const struct worker_memory *memory,
                 const struct worker_user *user, char problem[WORKER_PROBLEM]);
 };

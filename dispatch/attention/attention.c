@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The public calls of attention. A single call makes a plan on the stack and runs this plan once.
- * So single calls and planned runs have the same checks.
+ * So single calls and planned runs share their checks (bind.h).
  */
 #include "attnkit.h"
 
@@ -15,7 +15,8 @@
 #include "dispatch/common/fp_modes.h"
 #include "dispatch/common/message.h"
 
-/* Makes a plan for the instruction set of exec and for at most exec->threads threads. */
+/* Checks the request, and makes its plan for the instruction set of exec and for at most
+ * exec->threads threads. */
 static attnkit_status make_plan(const struct request *r, const attnkit_exec *exec,
                                 struct attention_plan *plan, const struct kernels **kernels,
                                 char *message)
@@ -83,9 +84,10 @@ attnkit_status attnkit_attention_plan_workspace(const void *plan, size_t *bytes,
     return attnkit_planned_workspace(plan, PLAN_OF_ATTENTION, bytes, message);
 }
 
-/* Checks all inputs of a run. `a` is a copy of plan->a, or in a single call plan->a itself. Sets
- * *workspace to NULL if there is nothing to do. The function is not inlined, so that its locals
- * have left the stack when kernels run. */
+/* Checks all inputs of a run, and writes lengths and addresses to `a`. `a` is a copy of plan->a, or
+ * in a single call plan->a itself. Sets *workspace to the aligned workspace, or to NULL if there is
+ * nothing to do. The function is not inlined, so that its locals have left the stack when kernels
+ * run. */
 static __attribute__((noinline)) attnkit_status bind(const struct attention_plan *plan,
                                                      const struct run_input *input,
                                                      const struct kernels *kernels,
@@ -120,8 +122,9 @@ static void run(const struct attention_plan *plan, const struct attention *a,
     attnkit_run_attention(&run, exec);
 }
 
-/* Checks the inputs of a run against the caller's plan. The function is not inlined, so that its
- * locals have left the stack when kernels run. */
+/* Checks the inputs of a run against the caller's plan. Sets *a to plan->a with the lengths and
+ * addresses of the run. The function is not inlined, so that its locals have left the stack when
+ * kernels run. */
 static __attribute__((noinline)) attnkit_status
 bind_data(const struct attention_plan *plan, const attnkit_attention_data *data,
           const struct kernels *kernels, const attnkit_exec *exec, struct attention *a,

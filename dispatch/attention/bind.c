@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks the addresses and the lengths of an attention run, and the values in its arrays of
- * integers. If the lengths are the planned lengths, the check of an address costs some nanoseconds.
- * The checks write only to structs on the stack of the call.
+ * Checks the addresses and the lengths of an attention run, and the values in kv_lens, q_offsets,
+ * both cu_seqlens and the block table. bind_cells.c checks key_index. If the lengths are the
+ * planned lengths, the check of an address costs some nanoseconds. The checks write only to structs
+ * on the stack of the call.
  */
 #include "dispatch/attention/bind.h"
 
@@ -227,7 +228,9 @@ static void set_extras(const void *const *memory, int64_t heads, struct extras *
     x->bytes.first = memory[SLOT_MASK];
     x->bits.first = memory[SLOT_MASK_BITS];
     x->bias.first = memory[SLOT_BIAS];
-    if (x->q_docs) { /* a call without rows or keys may have only one of the arrays */
+    /* Planning sets q_docs only if the caller gives both arrays of segment ids. A call without rows
+     * or keys may give one array alone, which is not used. */
+    if (x->q_docs) {
         x->q_docs = memory[SLOT_Q_SEGMENT_IDS];
         x->kv_docs = memory[SLOT_KV_SEGMENT_IDS];
     }

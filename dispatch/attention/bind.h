@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The inputs of an attention run, which are lengths and addresses, and the checks of these inputs.
- * A run of a plan and a single call, which makes a plan for itself, share the checks, except that
- * the lengths of a single call are checked before its plan is made.
+ * A run of the caller's plan and a single call share the checks. Only a run of the caller's plan is
+ * compared with its plan: no length may be larger than planned, and no unplanned memory may be
+ * given. The plan of a single call is made from the lengths and the memory of this call.
  */
 #ifndef ATTNKIT_BIND_H
 #define ATTNKIT_BIND_H
@@ -24,8 +25,8 @@ struct bound {
     int count;
 };
 
-/* Checks addresses, and the lengths of a planned run, and writes lengths and addresses to `a`. `a`
- * is a copy of plan->a, or in a single call plan->a itself. */
+/* Checks addresses, and the lengths of a run of the caller's plan. Writes lengths and addresses to
+ * `a`, and the memory of the tensors to *bound. `a` is plan->a itself or a copy of plan->a. */
 attnkit_status attnkit_bind_attention_memory(const struct attention_plan *plan,
                                              const struct run_input *input, struct attention *a,
                                              struct bound *bound, char *message);
@@ -34,8 +35,8 @@ attnkit_status attnkit_bind_attention_memory(const struct attention_plan *plan,
  * some time for each batch entry and for each page that holds keys. */
 attnkit_status attnkit_check_attention_arrays(const struct attention *a, char *message);
 
-/* Calls attnkit_bind_attention_memory and attnkit_check_attention_arrays, and checks that outputs
- * overlap nothing. */
+/* Calls attnkit_bind_attention_memory and attnkit_check_attention_arrays. Also checks that outputs
+ * overlap no other tensor or array. */
 attnkit_status attnkit_bind_attention(const struct attention_plan *plan,
                                       const struct run_input *input, struct attention *a,
                                       struct bound *bound, char *message);

@@ -2,8 +2,9 @@
  *
  * Checks the range of the key indices of a batch entry, and then lists its keys in the table of
  * cells. Listing also detects that two cells have the same index. If an index is wrong, the cells
- * are searched again for it, so that the message can name the cell. The table keeps the keys of the
- * entry that is listed last. This is entry 0, because runs begin with entry 0.
+ * are searched again for this index, so that the message can name the cell. The entries are listed
+ * from the last entry to entry 0. So the table has the keys of entry 0 afterwards. A run on one
+ * thread begins with entry 0, and need not list the keys of entry 0 again.
  */
 #include "dispatch/attention/bind_cells.h"
 

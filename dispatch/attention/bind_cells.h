@@ -10,8 +10,9 @@
 #include "kernels/attention/cells.h"
 
 /* Checks the key indices of all batch entries, and makes the table of cells of `a` in `memory`.
- * `memory` has attnkit_cell_bytes(a) bytes and is aligned to a cache line. `a` must have cells.
- * This function takes some cycles for each cell of each entry. */
+ * Also checks that q_offsets minus the first key of an entry does not overflow. `memory` has
+ * attnkit_cell_bytes(a) bytes and is aligned to a cache line. `a` must have cells. This function
+ * takes some cycles for each cell of each entry. */
 attnkit_status attnkit_bind_cells(struct attention *a, const struct kernels *kernels, char *memory,
                                   char *message);
 

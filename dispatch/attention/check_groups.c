@@ -19,7 +19,7 @@ _Static_assert((int)WEIGHTS_NONE == ATTNKIT_WEIGHTS_NONE &&
 enum { FLOAT = sizeof(float) }; /* bytes */
 
 /* Returns whether the call has no scores. A call without scores does not touch masks, bias and
- * weights, which may be NULL. */
+ * weights, so their addresses may be NULL. */
 static bool has_no_scores(const struct request *r)
 {
     return has_no_rows(r) || r->core->kv_len == 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call that merges partial results of attention: checks every argument, divides the rows
- * into shares of about equal size, and runs the shares.
+ * The public call that merges partial results of attention. The call checks every argument, divides
+ * the rows into shares of about equal size, and runs the shares.
  */
 #include "kernels/attention/merge.h"
 
@@ -88,8 +88,8 @@ static attnkit_status check_dims(const attnkit_merge_args *args, int64_t *rows, 
 /* The tensors of a call: the outputs, then out and lse of one part at a time. */
 enum { OUT, LSE, OUTPUTS, PART_OUT = OUTPUTS, PART_LSE, TENSORS };
 
-/* Returns a tensor of binary32 rows with the call's shape. plan_tensors then changes the tensor of
- * out if the type of out is not binary32. */
+/* Returns a tensor with the call's shape, whose rows have `dim` elements of binary32. plan_tensors
+ * changes the tensor of out to the type of out. */
 static struct tensor f32_rows(const attnkit_merge_args *args, const char *name, int64_t dim)
 {
     return (struct tensor){

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns a checked request into a plan: fills in defaults, converts options into the numbers that
- * kernels use, plans the tensors and the schedule.
+ * kernels use, and plans the tensors and the schedule.
  */
 #include "dispatch/attention/plan.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan of attention calls: struct attention without addresses, the tensors, and the schedule. The
- * plan is written once, into the caller's memory or on the stack of a single call, and no run
- * changes the plan. (A single call gets no plan from the caller, and makes one for itself.)
+ * A plan of attention calls: struct attention without addresses, the tensors, and the schedule. A
+ * plan in the caller's memory is written once, and no run changes the plan. A single call makes its
+ * own plan on its stack, and writes its addresses into this plan.
  */
 #ifndef ATTNKIT_ATTENTION_PLAN_H
 #define ATTNKIT_ATTENTION_PLAN_H
@@ -68,8 +68,8 @@ struct planned_tensor {
 
 struct attention_plan {
     struct plan_header header;
-    /* The checked call as the loops see it. Its addresses come from planning. It only matters which
-     * addresses are NULL, because each run sets its own addresses. */
+    /* The checked call as the loops see it. Its addresses come from planning. Each run sets its own
+     * addresses. Of a planned address, the run only uses whether it is NULL. */
     struct attention a;
     bool empty;  /* the outputs have no rows */
     bool single; /* the plan of a single call, run once, with the planned lengths and memory */
@@ -82,8 +82,8 @@ struct attention_plan {
     struct planned_tensor tensors[SLOTS];
 };
 
-/* Makes the plan of a request that has passed attnkit_check_request. The caller fills in the
- * header. */
+/* Makes the plan of a request that has passed attnkit_check_request. Sets header.workspace_size.
+ * The caller sets the other fields of the header, and `single`. */
 attnkit_status attnkit_make_attention_plan(const struct request *r, const struct kernels *kernels,
                                            int64_t threads, struct attention_plan *plan,
                                            char *message);

@@ -2,8 +2,8 @@
  *
  * The structs of an attention call as this version of the library knows them: the caller's own
  * structs if they have the size of this version, else copies. If the caller has not given a group
- * of options, the pointer to this group points to a struct whose fields are all 0. Only the pointer
- * to the window is NULL then.
+ * of options, the pointer to this group points to a struct whose fields are all 0. The pointer to
+ * the window is NULL instead.
  */
 #ifndef ATTNKIT_REQUEST_H
 #define ATTNKIT_REQUEST_H

@@ -12,7 +12,8 @@
 struct attention_run {
     const struct attention *a;
     const struct kernels *kernels;
-    /* plan->schedule if the run has the planned lengths and threads, else own_schedule. */
+    /* `schedule` and `steal` point into the plan if the run has the planned lengths and threads.
+     * Else they point to own_schedule and own_steal. */
     const struct schedule *schedule;
     const struct steal *steal;
     struct schedule own_schedule;

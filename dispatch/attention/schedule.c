@@ -4,7 +4,7 @@
  * head, or all query rows of several KV heads if rows and keys are few. In an item of one head, one
  * walk over the keys serves all panel rows, and another walk serves all decode rows. The size of
  * items depends on the instruction set, and the distribution of items depends on the number of
- * threads. The bits of the result depend on neither of them.
+ * threads. The bits of the result depend neither on the size nor on the distribution of items.
  */
 #include "dispatch/attention/schedule.h"
 
@@ -25,7 +25,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Returns whether a call with few rows and keys may put several heads into a vector. */
+/* Returns whether the call may put several heads into a vector if its rows and keys are few. */
 static bool has_heads_to_join(const struct attention *a, const struct kernels *kernels)
 {
     return !attnkit_needs_wide(a) && !a->before.out && !a->after.out && !a->q_starts.data &&
@@ -85,10 +85,10 @@ static int64_t distance(int64_t stride)
     return stride < 0 ? -stride : stride;
 }
 
-/* Returns whether heads with more keys than a chunk share pages of virtual memory. They do in
- * token-major tensors without a block table, where the rows of all heads lie together for each key.
- * If one head were computed after the other, the pages would no longer be in the TLB when the next
- * head needs them. */
+/* Returns whether the heads have more keys than a chunk, and share pages of virtual memory. Heads
+ * share pages in token-major tensors without a block table, where the rows of all heads lie
+ * together for each key. If one head were computed after the other, the pages would no longer be in
+ * the TLB when the next head needs them. */
 static bool heads_share_pages(const struct attention *a)
 {
     const struct strides k = a->k.stride, v = a->v.stride;
@@ -242,7 +242,7 @@ double attnkit_imbalance(const struct attention *a, const struct schedule *s)
     return largest / total * (double)s->threads;
 }
 
-/* Returns whether all rows of an item are in decode tiles. */
+/* Returns whether an item has rows, and all of them are decode rows. */
 static bool is_decode(const struct work_item *item)
 {
     return item->panel_rows == 0 && item->decode_rows > 0;
