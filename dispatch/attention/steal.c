@@ -3,12 +3,14 @@
  * Work stealing. Each thread's share of the items is a queue. The items that are in no share are
  * the tail. Threads first claim groups of items from the queues. Then they claim units of the tail.
  * A unit is one chunk of the keys of a group. Units are claimed in order. The state of a unit waits
- * in a slot of a ring until all earlier units of its group have been joined. The thread that
- * finishes the next unit in order joins this unit and all finished units after it.
+ * in a slot of a ring until all earlier units of its group have been joined. A thread that has
+ * finished units joins the finished units of the group in order, up to the first unit that is not
+ * finished. If another thread is joining units of the group at this moment, the other thread does
+ * this work.
  *
- * The memory that all threads share holds struct tail, the queues, the groups of the tail, totals
- * for as many groups as there are threads, the slots, and for each slot a number that says what the
- * slot holds (slot_word).
+ * The memory that all threads share holds, in this order: struct tail, the queues, the groups of
+ * the tail, as many totals of groups as there are threads, the slots, and a number for each slot.
+ * The number says what the slot holds (slot_word).
  */
 #include "dispatch/attention/steal.h"
 
@@ -167,9 +169,9 @@ static float *slot_state(const struct thread *t, int64_t unit)
     return slots_of(t) + unit % t->tail->slots * t->tail->state_floats;
 }
 
-/* Returns the address of the number that says what the slot of a unit holds. It is the unit's own
- * number while the slot is free for the unit, and ~(the unit's number) once the state of the unit
- * is in the slot. */
+/* Returns the address of the number that says what the slot of a unit holds. This number is the
+ * unit's own number while the slot is free for the unit, and ~(the unit's number) once the state of
+ * the unit is in the slot. */
 static _Atomic int64_t *slot_word(const struct thread *t, int64_t unit)
 {
     float *const words = slots_of(t) + t->tail->slots * t->tail->state_floats;
@@ -246,7 +248,8 @@ static int64_t groups_to_split(const struct thread *t)
     return attnkit_goes_round(t->a, t->s, t->steal) ? t->steal->threads : t->s->items;
 }
 
-/* Puts the last groups that have rows into the tail. Returns the first item of the tail. */
+/* Puts the last groups that have rows into the tail. Returns the number of items for the queues:
+ * the items before the tail. */
 static int64_t begin_groups(const struct thread *t)
 {
     struct tail *const tail = t->tail;
@@ -327,7 +330,7 @@ static bool claim_group(const struct thread *t, struct queue *queue, struct grou
     return true;
 }
 
-/* Runs groups from all queues, the thread's own first. */
+/* Runs groups from all queues, first from the thread's own queue. */
 static void work_on_queues(const struct thread *t, int64_t thread)
 {
     struct group group;
@@ -357,8 +360,8 @@ static bool can_begin(const struct thread *t, int64_t group)
 }
 
 /* Claims units of one group. Claims get smaller towards the end, so that threads finish at about
- * the same time. Returns an empty range if all units are claimed, or if there is no free memory yet
- * for the state of the next unit or for the total of its group. */
+ * the same time. Returns an empty range if all units are claimed. Also returns an empty range if
+ * the slot of the next unit, or the memory for the total of its group, is not free yet. */
 static struct range claim_units(const struct thread *t)
 {
     struct tail *const tail = t->tail;

@@ -2,8 +2,9 @@
  *
  * The steps of an append: reading the caller's structs, planning (shapes, types and strides),
  * binding memory to the plan, and running. attnkit_append takes all these steps.
- * attnkit_append_plan ends with the plan, and attnkit_append_run binds and runs it. A layer plans
- * once and binds all its parts before it runs the first part. The runs of the parts make no checks.
+ * attnkit_append_plan ends with the plan. attnkit_append_run binds memory to a plan and runs the
+ * plan. A layer plans once and binds all its parts before it runs the first part. The runs of the
+ * parts make no checks.
  */
 #ifndef ATTNKIT_APPEND_PLAN_H
 #define ATTNKIT_APPEND_PLAN_H
@@ -28,8 +29,8 @@ struct append_request {
 attnkit_status attnkit_read_rotation(const attnkit_rotation *theirs, attnkit_rotation *copy,
                                      const attnkit_rotation **rotation, char *message);
 
-/* Checks a rotation for rows of `dim` elements. The check compares floating-point numbers, so the
- * caller's floating-point modes must have been set aside. */
+/* Checks a rotation for rows of `dim` elements. The check compares floating-point numbers, so it
+ * must be made between fp_modes_begin and fp_modes_end. */
 attnkit_status attnkit_check_rotation(const attnkit_rotation *rotation, int64_t dim, char *message);
 
 attnkit_status attnkit_read_append(const attnkit_append_args *args, struct append_request *r,
@@ -82,8 +83,9 @@ struct append_memory {
 attnkit_status attnkit_append_bind(const struct append_plan *plan, const struct append_input *input,
                                    struct append *a, struct append_memory *memory, char *message);
 
-/* Checks that the positions of batch entry b are not negative, and that they are within the tables
- * of cos and sin if there are tables. attnkit_append_bind makes this check, too. */
+/* Checks that the positions of batch entry b are not negative and fit 63 bits. If there are tables
+ * of cos and sin, also checks that the positions are within the tables. If there is a rotation,
+ * attnkit_append_bind makes this check, too. */
 attnkit_status attnkit_check_append_positions(const struct append *a, int64_t table_positions,
                                               int64_t b, char *message);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Checks types, scales, pages and tiles of a cache. Checking a block table takes some time for each
- * page of a batch entry. The other checks take constant time.
+ * page in which checked rows lie. The other checks take constant time.
  */
 #include "dispatch/cache/cache.h"
 

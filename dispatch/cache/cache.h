@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How a KV cache is stored: element types with their scales, pages, and tiles. Attention reads
- * caches, and an append writes them. Both use these checks and their messages.
+ * caches, and an append writes them. Attention and appends share the checks of this file and their
+ * messages.
  */
 #ifndef ATTNKIT_DISPATCH_CACHE_H
 #define ATTNKIT_DISPATCH_CACHE_H

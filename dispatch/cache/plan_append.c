@@ -282,7 +282,8 @@ static attnkit_status plan_table(struct append_plan *plan, int slot, const char 
     return attnkit_plan_dense(t, message);
 }
 
-/* Plans an array with an integer for each batch entry, if it is given. */
+/* Checks the type of an array with an integer for each batch entry. If the caller gives the array,
+ * plans the array. */
 static attnkit_status plan_ints(struct append_plan *plan, int slot, const char *name,
                                 attnkit_ints theirs, struct ints *ints, char *message)
 {

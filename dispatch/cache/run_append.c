@@ -26,7 +26,7 @@ static const char *const names[APPEND_TENSORS] = {
     [APPEND_BLOCK_TABLE] = "block_table",
 };
 
-/* Sets `count` to the dimensions that a tensor has in a run. */
+/* Sets `count` to the dimensions that tensor number `slot` of the plan has in a run. */
 static void count_rows(const struct append_input *input, const struct tensor *t, int slot,
                        int64_t count[3])
 {

@@ -17,8 +17,8 @@ attnkit_status attnkit_check_planned_threads(const attnkit_exec *exec, int64_t p
                                              char *message);
 
 /* Sets *bytes to the size of a workspace with `shared` bytes for all threads together and `scratch`
- * bytes for each thread. Both numbers are multiples of 64. The size includes room to align any
- * pointer. */
+ * bytes for each thread. Both numbers are multiples of 64. The size includes room to align the
+ * workspace to 64 bytes. */
 attnkit_status attnkit_workspace_bytes(size_t shared, size_t scratch, int64_t threads,
                                        size_t *bytes, char *message);
 
@@ -32,7 +32,8 @@ attnkit_status attnkit_take_workspace(const attnkit_exec *exec, size_t bytes, ch
 void attnkit_run_tasks(const attnkit_exec *exec, int64_t threads,
                        void (*task)(void *arg, int64_t i), void *arg);
 
-/* Returns the first of n parts that belongs to share i. The sizes of shares differ by at most 1. */
+/* Divides pieces 0 .. n - 1 of some work into shares whose sizes differ by at most 1. Returns the
+ * first piece of share i, or n if i is `shares`. */
 static inline int64_t first_of_share(int64_t n, int64_t shares, int64_t i)
 {
     const int64_t longer = n % shares;

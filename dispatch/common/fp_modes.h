@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sets the caller's floating-point modes aside while kernels run. Kernels run with rounding to
- * nearest, with subnormal numbers and without traps. Otherwise the bits would depend on the modes
- * that a host program has set. A compiler does not know that arithmetic depends on the modes.
- * Therefore fp_modes_begin and fp_modes_end are barriers for memory: arithmetic stays between the
- * two calls if it loads its operands and stores its results between them.
+ * Sets the caller's floating-point modes aside while the library computes. Kernels run with
+ * rounding to nearest, with subnormal numbers and without traps. Otherwise the bits would depend on
+ * the modes that a host program has set. A compiler does not know that arithmetic depends on the
+ * modes. Therefore fp_modes_begin and fp_modes_end are barriers for memory: arithmetic stays
+ * between the two calls if it loads its operands and stores its results between them.
  */
 #ifndef ATTNKIT_FP_MODES_H
 #define ATTNKIT_FP_MODES_H

@@ -8,8 +8,8 @@
 #include "attnkit.h"
 #include "kernels/ints.h"
 
-/* Checks the type of an array and sets *ours to the array. Reads no element: theirs.data may be
- * NULL. `name` is the name of the field, for error messages. */
+/* Checks `type` and `reserved` of an array, and sets *ours to the array. Reads no element:
+ * theirs.data may be NULL. `name` is the name of the field, for error messages. */
 attnkit_status attnkit_read_ints(const char *name, attnkit_ints theirs, struct ints *ours,
                                  char *message);
 

@@ -11,8 +11,8 @@
 #include "attnkit.h"
 
 /* The kind of format that vsnprintf takes, for the compiler's check of arguments. MinGW has two
- * versions of vsnprintf. To its compiler, the name `printf` means the version of Windows, which
- * lacks %zu. The <stdio.h> of MinGW names the version in use. */
+ * versions of vsnprintf. To the compiler of MinGW, the name `printf` means the version of Windows,
+ * which lacks %zu. The <stdio.h> of MinGW names the version in use. */
 #if defined(__MINGW_PRINTF_FORMAT)
 #define PRINTF_FORMAT __MINGW_PRINTF_FORMAT
 #else

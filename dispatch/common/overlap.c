@@ -3,8 +3,8 @@
  * Finds out whether strided tensors overlap. Almost always their address ranges are apart. If the
  * ranges overlap, the rows of one tensor may still lie at the same place in every gap of the other
  * tensor. Scales beside their elements are an example. Rows like these are apart modulo the common
- * period of the strides. If rows are not apart modulo this period, each row of one tensor is
- * searched for among the rows of the other tensor, dimension by dimension.
+ * period of the strides. If rows are not apart modulo this period, each row of the tensor with
+ * fewer rows is searched for among the rows of the other tensor, dimension by dimension.
  */
 #include "dispatch/common/overlap.h"
 

@@ -21,9 +21,10 @@ struct layout {
 
 /* Sets *layout to the layout of a tensor of 3 dimensions. Leaves out dimensions of count 1 or
  * stride 0, and dimensions that only continue the row. Returns false if the tensor does not fit the
- * address space. Sets *repeats to true if a stride of 0 repeats rows, or if a dimension does not
- * lie within one stride of the next dimension, even if no two rows share a byte. Else sets it to
- * false: then no two rows share a byte. tensor.c refuses an output for which *repeats is true. */
+ * address space. Dimensions of count 1 have no effect on *repeats. Sets *repeats to false if each
+ * stride spans a row and all bytes of the dimensions with smaller strides. Then no two rows share a
+ * byte. Else sets *repeats to true: rows may share bytes. tensor.c refuses an output for which
+ * *repeats is true. */
 bool attnkit_layout(struct layout *layout, const void *data, const int64_t count[3],
                     const int64_t stride[3], int64_t row_bytes, bool *repeats);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes the header of a plan, once, and checks it in every run. The check costs some nanoseconds.
+ * Writes the header of a plan, once, and checks the header in every run. The check costs some
+ * nanoseconds.
  */
 #include "dispatch/common/plan.h"
 

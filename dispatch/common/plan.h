@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The header of every plan. A run checks the header. The run refuses memory that is no plan, a plan
- * for another kind of call, a plan that another library or process wrote, and an instruction set
- * other than the planned one.
+ * for another kind of call, a plan that another copy of the library wrote, and an instruction set
+ * other than the planned one. In most cases the run also refuses a plan that another process wrote.
  */
 #ifndef ATTNKIT_PLAN_H
 #define ATTNKIT_PLAN_H
@@ -36,8 +36,9 @@ attnkit_status attnkit_begin_plan(struct plan_header *header, enum plan_kind kin
 attnkit_status attnkit_planned_workspace(const void *plan, enum plan_kind kind, size_t *bytes,
                                          char *message);
 
-/* Checks the header of a plan that is to be run. `isa` is exec.isa of the run: NULL, or the name of
- * the planned instruction set. */
+/* Checks the header of a plan that is to be run. `isa` is exec.isa of the run: NULL, or a name,
+ * which is refused unless it names the planned instruction set. Sets *kernels to the kernels of the
+ * plan. */
 attnkit_status attnkit_check_plan(const void *plan, enum plan_kind kind, const char *isa,
                                   const struct kernels **kernels, char *message);
 

@@ -14,8 +14,8 @@
 #include "dispatch/common/overlap.h"
 #include "kernels/attention/attention.h"
 
-/* A tensor without an address. The caller of attnkit_plan_tensor fills in the fields above stride.
- */
+/* A tensor without an address. The caller of attnkit_plan_tensor or attnkit_plan_dense fills in the
+ * fields above stride. */
 struct tensor {
     const char *name; /* name of the public field */
     int64_t count[3]; /* batch entries or pages, heads, rows or tiles */
@@ -37,10 +37,11 @@ void attnkit_lay_in_tiles(struct tensor *t);
 attnkit_status attnkit_check_layout(const char *name, uint32_t layout, uint32_t known,
                                     char *message);
 
-/* Sets the strides: the caller's strides if the layout has ATTNKIT_STRIDED, else dense strides. */
+/* Sets stride, below and span. The strides are the caller's strides if the layout has
+ * ATTNKIT_STRIDED, else dense strides. */
 attnkit_status attnkit_plan_tensor(struct tensor *t, const attnkit_tensor *theirs, char *message);
 
-/* Sets the strides of an array, which is always dense. */
+/* Sets stride, below and span of an array, which is always dense. */
 attnkit_status attnkit_plan_dense(struct tensor *t, char *message);
 
 /* A tensor at an address, with the rows of a run. */

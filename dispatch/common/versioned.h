@@ -16,15 +16,16 @@ enum {
     LARGEST_STRUCT = 4096, /* bytes; a larger size is a mistake, not a newer version */
 };
 
-/* The versions of a public struct. `first` is the size of the struct in 0.1.0, the smallest size
- * that a caller can have. `first` never changes. `known` is the size in this library. */
+/* The versions of a public struct. `first` is the size of the struct in its first release, up to
+ * the end of its last field. No caller has a smaller size, and `first` never changes. `known` is
+ * the size in this library. */
 struct version {
     const char *name;
     size_t first, known; /* bytes */
 };
 
-/* The versions of a struct whose last field in 0.1.0 is `last`. Later fields must not use the
- * padding after `last`. */
+/* The versions of a struct whose last field in its first release is `last`. Later fields must not
+ * use the padding after `last`. */
 #define VERSION_OF(type, last)                                                                     \
     {                                                                                              \
 #type, offsetof(type, last) + sizeof(((type *)0)->last), sizeof(type)                      \

@@ -39,7 +39,7 @@ struct cpu attnkit_cpu(void);
 
 /* Asks the operating system for permission to use the tile registers of AMX in this process.
  * CPU_AMX_TILE must be usable. Returns NULL if the operating system gives permission, else the
- * reason of the refusal as text. Makes a system call. */
+ * reason of the refusal as text. Makes a system call only on Linux for x86. */
 const char *attnkit_ask_for_tiles(void);
 
 #endif

@@ -3,9 +3,9 @@
  * The lists of instruction sets and units, the test whether this machine can run an instruction set
  * or a unit, and the choice for a call. The only global state is the machine's features, whether
  * each unit gives the right bits, which units the program has enabled, why attnkit_enable has
- * refused a unit, and the choice. The features, and whether a unit gives the right bits, are
- * determined once and then kept. Two threads that determine them at the same time get the same
- * result. The choice is kept until the program enables a unit.
+ * refused a unit, and the choice for calls that name no instruction set. The features, and whether
+ * a unit gives the right bits, are determined once and then kept. Two threads that determine them
+ * at the same time get the same result. The choice is kept until the program enables a unit.
  */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* secure_getenv */
@@ -34,7 +34,8 @@ extern const struct kernels attnkit_scalar, attnkit_avx2, attnkit_avx2_vnni, att
 #define MULTIPLIES_INTEGERS
 #endif
 
-/* The kernel tables. A table of another CPU family, or one that the build leaves out, is NULL. */
+/* The kernel tables. A table of another CPU family, or a table that the build leaves out, is NULL.
+ */
 #if defined(__x86_64__) && !defined(ATTNKIT_WITHOUT_AVX2)
 #define KERNELS_AVX2 &attnkit_avx2
 #else
@@ -502,9 +503,10 @@ static const struct unit *unit_named(const char *name)
     return NULL;
 }
 
-/* Asks the operating system for permission to use the unit, tries the unit, and enables it if it
- * gives the right bits. Only attnkit_enable makes this trial, because other calls use the unit only
- * after it has been enabled. Returns NULL, or the reason why the unit cannot run. */
+/* Asks the operating system for permission to use the unit. With this permission, tries the unit.
+ * Enables the unit if its results have the right bits. Only attnkit_enable makes this trial,
+ * because other calls use the unit only after attnkit_enable has enabled the unit. Returns NULL, or
+ * the reason why the unit cannot run. */
 static const char *enable(const struct unit *unit)
 {
     const char *reason = attnkit_ask_for_tiles();

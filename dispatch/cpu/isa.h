@@ -3,9 +3,9 @@
  * The lists of instruction sets and of their units, and the choice for a call. A unit is a group of
  * instructions that only some CPUs with the instruction set have, and that do a part of the work
  * faster. "avx512+bf16" names an instruction set with a unit, and "avx512+none" names the same
- * instruction set without a unit. "avx512" alone stands for the instruction set with the last of
- * its units that can run here and is not slower on this CPU than the instruction set without a
- * unit. If there is no such unit, it stands for the instruction set without a unit.
+ * instruction set without a unit. "avx512" alone stands for the instruction set with one of its
+ * units: the last unit that can run here and is not slower on this CPU than the set alone. If there
+ * is no such unit, "avx512" stands for the instruction set without a unit.
  */
 #ifndef ATTNKIT_ISA_H
 #define ATTNKIT_ISA_H
@@ -47,18 +47,18 @@ int attnkit_isas(const struct isa **list);
 
 bool attnkit_isa_can_run(const struct isa *isa);
 
-/* attnkit_units does for units what attnkit_isas does for instruction sets. A unit can run if its
- * instruction set can run, CPU and operating system support the unit, the unit is enabled, and its
- * instructions give the right bits in the trials of probe.h. The trials are made before the first
- * use of the unit. A unit with needs_leave is enabled only after attnkit_enable, any other unit
- * always. */
+/* attnkit_units does for units what attnkit_isas does for instruction sets. A unit can run if this
+ * build has the unit, its instruction set can run, CPU and operating system support the unit, and
+ * the unit is enabled. Its instructions must also give the right bits in the trials of probe.h. The
+ * trials are made before the first use of the unit. A unit with needs_leave is enabled only after
+ * attnkit_enable, any other unit always. */
 int attnkit_units(const struct unit **list);
 bool attnkit_unit_can_run(const struct unit *unit);
 
 /* Picks the instruction set and the unit with this name. If the name names an instruction set
  * alone, picks the last of its units that can run here and is not slower than the set alone. If
- * there is no such unit, picks no unit. If the name is NULL, picks what ATTNKIT_ISA names, or the
- * best instruction set if ATTNKIT_ISA is not set. */
+ * there is no such unit, picks no unit. If the name is NULL, picks by the name in ATTNKIT_ISA. If
+ * ATTNKIT_ISA is not set, picks as for the name of the best instruction set that can run. */
 attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message);
 
 /* Returns whether there is an instruction set with the index `isa`, and `unit` is the index of one

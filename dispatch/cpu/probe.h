@@ -29,7 +29,8 @@ bool attnkit_bytes_keep_bits(const struct matrix_integer_kernels *integers);
 /* Returns whether the instructions of these tiles give the right sums. */
 bool attnkit_signed_bytes_keep_bits(const struct byte_kernels *bytes);
 
-/* Returns whether these tiles, for panels of `lanes` lanes, give the bits of the scalar tiles. */
+/* Returns whether these tiles give the bits of the scalar tiles for a panel of 16 lanes. `lanes` is
+ * the number of lanes of a full panel of these tiles. Returns false if `lanes` is below 16. */
 bool attnkit_groups_keep_bits(const struct grouped_kernels *grouped, int lanes);
 
 /* Returns whether the instructions of a unit give the right bits. Does not try the tiles for groups

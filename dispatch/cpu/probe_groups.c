@@ -9,7 +9,7 @@
 #include "kernels/scalar/scalar.h"
 
 /* A panel of GROUP_LANES lanes. The numbers of keys and of dimensions are multiples neither of a
- * tile nor of a group of products. */
+ * tile nor of a group of products. Both numbers, rounded up to whole quads, are GROUP_QUADS. */
 enum { GROUP_LANES = 16, GROUP_KEYS = 37, GROUP_DIM = 38, GROUP_QUADS = 40 };
 
 struct group_trial {
@@ -24,8 +24,8 @@ struct group_results {
     _Alignas(MAX_VECTOR * sizeof(float)) float rescale[GROUP_LANES];
 };
 
-/* Draws bf16 of both signs, with exponents from -spread to spread. Half of them have only one bit
- * of fraction, so that sums are often 0, or lie halfway between two numbers of binary32. */
+/* Draws bf16 of both signs, with exponents from -spread to spread. Half of the numbers have only
+ * one bit of fraction, so that sums are often 0, or lie halfway between two numbers of binary32. */
 static void draw_bf16(uint32_t *random, uint16_t *numbers, int count, int spread)
 {
     for (int i = 0; i < count; i++) {
@@ -72,7 +72,7 @@ static void weigh_trial(const struct grouped_kernels *g, const struct group_tria
     _Alignas(MAX_VECTOR * sizeof(float)) float scores[GROUP_KEYS * GROUP_LANES];
     const struct state st = {.row_max = r->max, .row_sum = r->sum};
     const struct weight_parts to = {largest, parts};
-    float words[GROUP_QUADS * GROUP_DIM]; /* GROUP_KEYS is at most GROUP_QUADS */
+    float words[GROUP_QUADS * GROUP_DIM]; /* enough: a word has at least one key */
     const struct rows v = {(const char *)words, GROUP_DIM * sizeof(float), GROUP_DIM};
     for (int lane = 0; lane < GROUP_LANES; lane++) {
         r->max[lane] = -INFINITY;

@@ -291,7 +291,8 @@ static attnkit_status take_workspace(const struct layer_plan *plan, const attnki
     return ATTNKIT_OK;
 }
 
-/* Checks that outputs overlap nothing, and that the workspace overlaps no tensor of the caller. */
+/* Binds the layer's own tensors. Checks that outputs overlap nothing, and that the workspace
+ * overlaps no tensor of the caller. */
 static attnkit_status check_memory(const struct layer_run *run, const struct bound *bound,
                                    const attnkit_exec *exec, char *message)
 {

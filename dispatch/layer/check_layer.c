@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the structs of a layer call and checks that the options of the call fit each other. The
- * plans of attention, linear maps and appends check their own options.
+ * Reads the structs of a layer call and checks that the options of the call fit each other.
+ * Planning attention, linear maps and appends checks their own options (plan_parts.c).
  */
 #include "dispatch/cache/cache.h"
 #include "dispatch/common/ints.h"

@@ -31,8 +31,8 @@ static attnkit_status set_kv_lens(const struct layer_run *run, char *message)
 }
 
 /* Checks positions. Rows of q and new keys have the same positions, so one check serves both.
- * If the run has neither cu_seqlens_q nor positions, all batch entries are alike, and only one
- * entry is checked. */
+ * Without positions, the numbers in `cached` are the positions. If the run has no positions, no
+ * `cached` and no cu_seqlens_q, all batch entries are alike, and only one entry is checked. */
 static attnkit_status check_positions(const struct layer_run *run, char *message)
 {
     const struct ints starts = run->attention.q_starts;

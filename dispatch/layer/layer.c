@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls of the multi-head attention layer. A single call makes a plan on the stack and
- * runs this plan once.
+ * The public calls that plan and run the multi-head attention layer. A single call makes a plan on
+ * the stack and runs this plan once.
  */
 #include <string.h>
 

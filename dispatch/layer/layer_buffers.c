@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Places the results of a layer's parts in the workspace. The number of bytes of these results
- * grows with the rows.
+ * Places struct layer_buffers in the workspace: mostly results of a layer's parts. The number of
+ * bytes of these results grows with the rows.
  */
 #include "dispatch/layer/layer_plan.h"
 #include "dispatch/linear/matrix.h"

@@ -285,7 +285,7 @@ attnkit_status attnkit_layer_packed_size(const attnkit_layer_weights *weights, s
 /* The memory of a call: the packed weights, then each matrix, then each bias. */
 enum { PARTS = 1 + 2 * PROJECTIONS };
 
-/* Checks pointers, alignment and overlaps. */
+/* Checks pointers, alignment, overlaps and the size of the memory for the packed weights. */
 static attnkit_status check_memory(const attnkit_layer_weights *w, const struct layer *layer,
                                    const struct matrix_source source[PROJECTIONS], void *packed,
                                    size_t bytes, char *message)
@@ -318,7 +318,8 @@ static attnkit_status check_memory(const attnkit_layer_weights *w, const struct 
     return status == ATTNKIT_OK ? attnkit_check_overlaps(memory, PARTS, message) : status;
 }
 
-/* Clears the padding after a part, so that equal weights give equal bytes. */
+/* Clears the padding after the part of the packed weights that ends at byte `end`, so that equal
+ * weights give equal bytes. */
 static void clear_gap(char *packed, int64_t end)
 {
     memset(packed + end, 0, (size_t)(-end & (MATRIX_ALIGNMENT - 1)));

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan of layer calls: the plans of its parts (linear maps, appends, attention) and the layer's
- * own tensors. A call goes through five steps. check_layer.c checks that options fit each other.
- * plan_layer.c and plan_parts.c make the plan. bind_layer.c checks addresses and lengths of a run.
- * check_layer_arrays.c checks values in lengths, block tables, positions and cells. run_layer.c
- * runs the parts one after the other and cannot fail.
+ * A plan of layer calls: the plans of the layer's parts (linear maps, appends, attention) and the
+ * layer's own tensors. A single call goes through five steps, and a run of a plan through the last
+ * three steps. check_layer.c checks that options fit each other. plan_layer.c and plan_parts.c make
+ * the plan. bind_layer.c checks addresses and lengths of a run. check_layer_arrays.c checks values
+ * in lengths, block tables, positions and cells. run_layer.c runs the parts one after the other and
+ * cannot fail.
  */
 #ifndef ATTNKIT_LAYER_PLAN_H
 #define ATTNKIT_LAYER_PLAN_H
@@ -69,8 +70,8 @@ struct layer_options {
 struct layer_lengths {
     int64_t batch, q_len;
     int64_t key_len; /* new keys of an entry, or of all entries if keys are packed */
-    /* The most keys that an entry can have. With a cache this is kv_len of the cache. Without a
-     * cache it is k_rows if attention gets cu_seqlens_kv, else key_len. */
+    /* The most keys that an entry can have. With a cache, `room` is kv_len of attention. Without a
+     * cache, `room` is k_rows if attention gets cu_seqlens_kv, else key_len. */
     int64_t room;
     int64_t q_rows, k_rows; /* rows of all batch entries */
 };
@@ -189,7 +190,7 @@ attnkit_status attnkit_bind_layer(const struct layer_plan *plan, const struct la
                                   const attnkit_exec *exec, struct layer_run *run, char *message);
 
 /* Checks the values in the arrays. If the layer has a cache, also writes run->buffers.kv_lens. Only
- * one thread may call the function. */
+ * one thread of a run may call the function. */
 attnkit_status attnkit_check_layer_arrays(const struct layer_run *run, const attnkit_exec *exec,
                                           char *message);
 

@@ -122,7 +122,8 @@ static void list_own(struct layer_plan *plan)
                        (uint32_t)has->has_cache << OWN_CACHED;
 }
 
-/* Plans a tensor [batch][rows][dim], or [rows][dim] if packed, with the caller's strides. */
+/* Plans a tensor [entries][rows][dim] with the caller's strides. `entries` is 1 for packed
+ * sequences, and 0 for a tensor that the caller does not give. */
 static attnkit_status plan_rows(struct layer_plan *plan, enum own_tensor which,
                                 const attnkit_tensor *theirs, int64_t entries, int64_t dim,
                                 char *message)

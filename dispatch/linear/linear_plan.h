@@ -25,8 +25,8 @@ struct linear_plan {
     struct tensor tensors[LINEAR_TENSORS];
 };
 
-/* Fills the plan, except the header. `args` is a full struct of this version. Reads nothing through
- * the pointers of args. */
+/* Fills the plan. In the header, sets only workspace_size. `args` is a full struct of this version.
+ * Reads nothing through the pointers of args. */
 attnkit_status attnkit_linear_plan_init(const attnkit_linear_args *args, int64_t threads,
                                         const struct kernels *kernels, struct linear_plan *plan,
                                         char *message);

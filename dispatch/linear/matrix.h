@@ -28,8 +28,8 @@ attnkit_status attnkit_bind_rows(struct memory *m, const struct tensor *t, int64
 attnkit_status attnkit_check_matrix_type(const char *name, attnkit_type type, const char *dim_name,
                                          int64_t dim, char *message);
 
-/* Checks that the number of bytes of rows x dim elements fits 63 bits, even if the elements are
- * binary32. */
+/* Checks that the bytes of (rows + TILE_KEYS) x dim elements of binary32 fit 63 bits. A matrix of
+ * any type then fits, also in tiles. */
 attnkit_status attnkit_check_matrix_size(const char *rows_name, int64_t rows, const char *dim_name,
                                          int64_t dim, char *message);
 

@@ -9,7 +9,7 @@
 #include "attnkit.h"
 #include "kernels/linear/linear.h"
 
-/* Runs this thread's share of the tiles or, with a parallel-for, all tiles. */
+/* Packs this thread's share of the tiles or, with a parallel-for, all tiles. */
 void attnkit_pack_execute(const struct packing *p, const struct kernels *kernels,
                           const attnkit_exec *exec);
 

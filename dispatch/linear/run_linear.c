@@ -68,7 +68,7 @@ struct taking {
     int64_t count, at, tried;
     int64_t least; /* a thread takes a part from queue `at` only if the queue has at least this many
                     * parts */
-    int64_t least_of_others;
+    int64_t least_of_others; /* `least` before the first part from a queue of another thread */
 };
 
 static int64_t take_part(void *arg)
