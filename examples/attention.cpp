@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Attention in C++17, by attnkit.hpp: a causal prompt in one call, which is the example in
-// attnkit.hpp, then decoding steps by a plan, with a softcap. An error is an exception. The program
-// checks the results, which are easy to predict: all scores are equal, so the result of a row is
-// the mean of the rows of V that the row sees.
+// Computes attention in C++17, by attnkit.hpp. The first call is the example in attnkit.hpp, a
+// causal prompt. Then a plan runs decoding steps with a softcap. An error is an exception. The
+// results are easy to predict: all scores are 0, so the result of a row is the mean of the rows of
+// V that the row sees. The program checks the last element of each result.
 #include <attnkit.hpp>
 
 #include <cmath>
@@ -36,8 +36,8 @@ void attend(int64_t n, const floats &q, const floats &k, const floats &v, floats
     attnkit::attention(args, scratch);
 }
 
-// Makes a plan for a row of each head over at most `most_keys` keys. The option softcap is in a
-// group, to which the call points.
+// Makes a plan for one query row of each head over at most `most_keys` keys. The option softcap is
+// in a group, to which the arguments point.
 attnkit::attention_plan plan_decoding(int64_t most_keys)
 {
     auto scores = attnkit::make<attnkit_score_mods>();
@@ -54,7 +54,7 @@ attnkit::attention_plan plan_decoding(int64_t most_keys)
     return attnkit::attention_plan(args);
 }
 
-// Returns whether the last number of out is the mean of 0 .. keys - 1.
+// Prints the last element of out, and returns whether it is the mean of 0 .. keys - 1.
 bool is_mean(const floats &out, int keys)
 {
     std::printf("the last row is the mean of 0 .. %d: %g\n", keys - 1,
@@ -79,7 +79,7 @@ bool run()
     data.k = k.data();
     data.v = v.data();
     data.out = row.data();
-    for (int keys = tokens - 3; keys <= tokens; keys++) { // each is a step of decoding
+    for (int keys = tokens - 3; keys <= tokens; keys++) { // each turn is a decoding step
         data.kv_len = keys;
         plan.run(data, scratch);
         ok = is_mean(row, keys) && ok;

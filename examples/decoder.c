@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A language model with a decoder of two layers, in the manner of Llama, made of attnkit's calls:
- * token embedding, attention layers with grouped heads, RoPE and a KV cache, feed-forward, logits.
- * The prompt is run as a whole. Then the most likely token is appended, again and again.
+ * token embedding, attention layers with grouped query heads, RoPE and a KV cache, feed-forward,
+ * logits. The prompt is run as a whole. Then the most likely token is appended, again and again.
  *
  * You may copy from this program. attnkit has no norm and no activation, so the program computes
- * both itself. The weights are random. main makes and checks the model twice: first with weights
- * and cache in binary32, then with weights and cache in Q8_0, with the cache in pages and K in
- * tiles. The logits must have the same bits whether the tokens are run one by one, in parts or all
- * at once. The last logits must depend on the first token.
+ * both itself. The weights are random. main makes and checks the model twice: first with packed
+ * matrices and cache in binary32, then with packed matrices and cache in Q8_0. The cache of Q8_0
+ * lies in pages, with K in tiles. The logits must have the same bits whether the tokens are run one
+ * by one, in parts or all at once. The last logits must depend on the first token.
  */
 #include <attnkit.h>
 
@@ -21,12 +21,13 @@
 
 enum { VOCAB = 100, D_MODEL = 128, D_FF = 192, LAYERS = 2 };
 enum { Q_HEADS = 4, KV_HEADS = 2, HEAD_DIM = D_MODEL / Q_HEADS };
-enum { CONTEXT = 64, PAGE = 16, PAGES = CONTEXT / PAGE }; /* CONTEXT: tokens of a cache */
+enum { CONTEXT = 64, PAGE = 16, PAGES = CONTEXT / PAGE }; /* CONTEXT: tokens in a full cache */
 enum { PROMPT = 37, TOKENS = 47 }; /* PROMPT: tokens of the prompt; TOKENS: of prompt and answer */
 
 /* ----------------------------------------------------------------------- errors and memory */
 
-/* A call of attnkit that can fail returns a status and, for an error, writes a message. */
+/* Ends the program if a call of attnkit has failed. A call that can fail returns a status, and
+ * writes a message if there is an error. */
 static void expect_ok(attnkit_status status, const char *message)
 {
     if (status == ATTNKIT_OK)
@@ -50,9 +51,9 @@ static float *allocate_floats(int64_t count)
     return allocate((size_t)count * sizeof(float));
 }
 
-/* attnkit allocates nothing: a call gets a workspace. A function such as attnkit_linear_workspace
- * says how many bytes the call needs. Calls may use the same workspace one after the other. Here
- * the workspace grows to the size that the largest call needs. */
+/* Makes the workspace of exec at least `bytes` bytes large. attnkit allocates nothing: a call gets
+ * a workspace. A function such as attnkit_linear_workspace says how many bytes the call needs.
+ * Calls may use the same workspace one after the other. */
 static void reserve(attnkit_exec *exec, size_t bytes)
 {
     if (bytes <= exec->workspace_size)
@@ -72,7 +73,7 @@ struct matrix {
 
 struct layer {
     float attention_norm[D_MODEL], feed_forward_norm[D_MODEL];
-    void *attention; /* projections and output projection, packed */
+    void *attention; /* packed matrices of the projections and the output projection */
     size_t attention_size;
     struct matrix gate, up, down;
 };
@@ -84,7 +85,7 @@ struct model {
     struct matrix head;
 };
 
-/* Draws `count` numbers of [-most, most]. */
+/* Draws `count` numbers from -most to most. The caller frees them. */
 static float *random_floats(int64_t count, float most, uint64_t *seed)
 {
     float *numbers = allocate_floats(count);
@@ -95,7 +96,7 @@ static float *random_floats(int64_t count, float most, uint64_t *seed)
     return numbers;
 }
 
-/* Draws weights [out_dim][in_dim], scaled so that outputs are about as large as inputs. */
+/* Draws a matrix [out_dim][in_dim], scaled so that outputs are about as large as inputs. */
 static float *random_weights(int64_t out_dim, int64_t in_dim, uint64_t *seed)
 {
     return random_floats(out_dim * in_dim, sqrtf(3.0f / (float)in_dim), seed);
@@ -126,7 +127,7 @@ static struct matrix pack(int64_t out_dim, int64_t in_dim, float *weights, attnk
     return m;
 }
 
-/* Draws and packs the four matrices of an attention layer, for q, k, v and the output. As in Llama,
+/* Draws and packs the matrices of an attention layer, for q, k, v and the output. As in Llama,
  * there are no biases. */
 static void pack_attention(struct layer *layer, attnkit_type type, uint64_t *seed)
 {
@@ -180,8 +181,8 @@ static void free_model(struct model *m)
 
 /* --------------------------------------------------------------------------------- the cache */
 
-/* A sequence and its caches. attention[i] has the arguments for the attention of layer i: tensors k
- * and v point to the cache of this layer. */
+/* A sequence and its caches. attention[i] has the arguments for the attention of layer i. The
+ * tensors k and v in attention[i] point to the cache of this layer. */
 struct sequence {
     attnkit_attention_args attention[LAYERS];
     void *k[LAYERS], *v[LAYERS];
@@ -200,8 +201,8 @@ static void make_caches(struct sequence *s, attnkit_attention_args description, 
     }
 }
 
-/* Begins a sequence with a cache of binary32, [KV_HEADS][CONTEXT][HEAD_DIM]. Each row sees the keys
- * up to its own key. The last row's key is the last key in the cache. */
+/* Begins a sequence with K and V of binary32, each [KV_HEADS][CONTEXT][HEAD_DIM]. Each row sees the
+ * keys up to its own key. The last row's key is the last key in the cache. */
 static void begin_dense(struct sequence *s)
 {
     const attnkit_attention_args description = {.size = sizeof description,

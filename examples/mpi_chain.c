@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A prompt whose keys lie on several machines, with MPI. Each rank has all query rows, and the keys
- * of its part of the prompt. The softmax state of a block of query rows goes along the ranks: each
- * rank continues the state over its own keys, and sends it to the next rank while computing the
- * next block. The last rank has the result, with the bits of one call over all keys.
+ * Attends over a prompt whose keys lie on several machines, with MPI. Each rank has all query rows,
+ * and the keys of its part of the prompt. The state of a block of query rows goes along the ranks.
+ * The first rank begins the state, and each later rank continues the state over its own keys. While
+ * a state is on its way to the next rank, the sender computes its next block of query rows. The
+ * last rank has the result, with the bits of one call over all keys.
  *
  *   mpiexec -n 4 mpi_chain
  *
@@ -23,9 +24,9 @@ enum { Q_HEADS = 8, KV_HEADS = 2, DIM = 64, TOKENS = 5 * ATTNKIT_CHUNK_KEYS + 10
 enum { BLOCK_ROWS = 128, BLOCKS = (TOKENS + BLOCK_ROWS - 1) / BLOCK_ROWS };
 enum { STATE_ROWS = Q_HEADS * BLOCK_ROWS };
 
-/* The state of a block. The struct has no padding. It is sent unchanged, because all ranks have
- * the same byte order. If the last block has fewer than BLOCK_ROWS rows, its numbers are at the
- * beginning of each array. */
+/* The state of a block of query rows. The struct has no padding. A rank sends the bytes of the
+ * struct as they are, because all ranks have the same byte order. If the last block has fewer than
+ * BLOCK_ROWS rows, its numbers are at the beginning of each array. */
 struct state {
     double out[STATE_ROWS * DIM];
     double sum[STATE_ROWS];
@@ -34,7 +35,7 @@ struct state {
 
 _Static_assert(sizeof(struct state) == STATE_ROWS * (DIM * 8 + 8 + 4), "no padding");
 
-/* The keys of this rank, q of all rows, and the result, which the last rank fills. */
+/* The keys and values of this rank, q of all rows, and the result, which the last rank fills. */
 struct part {
     int rank, size;
     int64_t first_key, keys;
@@ -57,8 +58,7 @@ static void *allocate(size_t bytes)
 }
 
 /* The tensors. Their elements are hashes in place of the numbers that a model would compute. A hash
- * depends only on the tensor and the place in the tensor, so that each rank can make its own
- * part. */
+ * depends only on the tensor and the place in the tensor. So each rank can make its own part. */
 enum tensor { Q, K, V };
 
 static float *make_rows(enum tensor tensor, int heads, int64_t first, int64_t count)
@@ -117,8 +117,9 @@ static void attend(const attnkit_attention_args *args)
     free(exec.workspace);
 }
 
-/* Computes attention of `rows` rows from row `first` on, over the keys of a part. If the part has
- * all keys, `states` may be NULL. If `states` asks for a state, `out` is NULL. */
+/* Computes attention of `rows` query rows from row `first` on, over the keys of a part. `out` is
+ * the result of all rows. If the part has all keys, `states` may be NULL. If the call writes a
+ * state (state_out), `out` is NULL. */
 static void attend_rows(const struct part *part, int64_t first, int64_t rows,
                         const attnkit_states *states, float *out)
 {
@@ -150,8 +151,9 @@ static void begin_receive(const struct part *part, struct state *state, MPI_Requ
     MPI_Irecv(state, sizeof *state, MPI_BYTE, part->rank - 1, 0, MPI_COMM_WORLD, request);
 }
 
-/* Computes all blocks over the keys of this rank. There is memory for two states from the previous
- * rank and two for the next rank, so that messages travel while the rank computes. */
+/* Computes all blocks of query rows over the keys of this rank. There is memory for two states from
+ * the previous rank and for two states for the next rank. So messages travel while the rank
+ * computes. */
 static void run_chain(const struct part *part)
 {
     struct state *const come = allocate(2 * sizeof *come), *const go = allocate(2 * sizeof *go);

@@ -8,9 +8,9 @@
  * row to each sequence. Before step CHANGE, a sequence ends, and its pages become free. A new
  * sequence takes its place, and the step appends the prompt of the new sequence.
  *
- * The bits of a sequence do not depend on where its pages lie or on other sequences in the call.
- * Each step checks this: it compares each result with the result of the same sequence alone in a
- * dense cache.
+ * The result of a sequence has the same bits wherever its pages lie, and whatever other sequences
+ * are in the call. To check these bits, each step compares each result with the result of the same
+ * sequence alone in a dense cache.
  */
 #include <attnkit.h>
 
@@ -23,7 +23,7 @@
 enum { SLOTS = 3, PAGE = 16, PAGES = 12, MAX_PAGES = 6, ROOM = MAX_PAGES * PAGE };
 enum { Q_HEADS = 8, KV_HEADS = 2, DIM = 64 };
 enum { KEY_BYTES = DIM / 32 * 34 }; /* bytes of a row of Q8_0, or of a key's part of a tile */
-enum { STEPS = 30, CHANGE = 12 };   /* CHANGE: the step at which a sequence ends */
+enum { STEPS = 30, CHANGE = 12 };   /* CHANGE: the step before which a sequence ends */
 
 static void expect_ok(attnkit_status status, const char *message)
 {
@@ -94,8 +94,8 @@ static void append(const attnkit_append_args *args)
 }
 
 /* For each sequence b, takes the pages that it needs for counts[b] further keys, and appends
- * counts[b] rows of k and of v, [SLOTS][KV_HEADS][most][DIM]. A model with RoPE would give a
- * rotation to the first call, which appends k. */
+ * counts[b] rows of k and of v. k and v are [SLOTS][KV_HEADS][most][DIM]. A model with RoPE would
+ * give a rotation to the first append, which appends k. */
 static void append_rows(struct cache *cache, int32_t most, const int32_t counts[SLOTS],
                         const float *k, const float *v)
 {
@@ -161,8 +161,8 @@ static void decode(const struct cache *cache, const float *q, float *out)
 
 /* ----------------------------------------------------------------------------------- the check */
 
-/* Returns an element that a model would compute, here a hash. It depends only on the sequence, the
- * tensor and the place in the tensor. */
+/* Returns a hash in place of an element that a model would compute. The hash depends only on the
+ * sequence, the tensor (`what`) and the place in the tensor. */
 static float number(int sequence, int what, int head, int32_t row, int d)
 {
     uint32_t x = (uint32_t)(((sequence * 3 + what) * 8 + head) * 128 + row) * DIM + (uint32_t)d;
@@ -173,7 +173,8 @@ static float number(int sequence, int what, int head, int32_t row, int d)
 
 enum { Q, K, V };
 
-/* Makes rows first .. first + count - 1 of each head. Each head has room for `room` rows. */
+/* Writes rows first .. first + count - 1 of each head to `to`, which has room for `room` rows of
+ * each head. */
 static void make_rows(int sequence, int what, int32_t first, int32_t count, int32_t room, float *to)
 {
     for (int head = 0; head < (what == Q ? Q_HEADS : KV_HEADS); head++)
@@ -182,7 +183,8 @@ static void make_rows(int sequence, int what, int32_t first, int32_t count, int3
                 to[(head * room + i) * DIM + d] = number(sequence, what, head, first + i, d);
 }
 
-/* Computes the last row of a sequence alone, in dense arrays. */
+/* Attends with q, the last row of a sequence, over a dense cache with the keys of this sequence
+ * alone. */
 static void decode_alone(int sequence, int32_t keys, const float *q, float *out)
 {
     static float rows[KV_HEADS * ROOM * DIM];

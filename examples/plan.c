@@ -2,8 +2,8 @@
  *
  * Decoding with plans. Shapes, types and options are checked once, before the first token. Then
  * each layer of each step runs the same two plans on its own memory, with the current length of the
- * cache. One plan appends a row to a cache, the other plan attends over the cache. main checks that
- * the results have the bits of attnkit_attention.
+ * cache. One plan appends a row to K or to V. The other plan attends over the cache. main checks
+ * that the results have the bits of attnkit_attention.
  */
 #include <attnkit.h>
 
@@ -41,8 +41,8 @@ static void *allocate(size_t bytes)
 
 /* --------------------------------------------------------------------------------- plans */
 
-/* The arguments that are fixed for all layers and steps. Lengths are the largest lengths of any
- * run. ATTNKIT_LATER stands for a pointer that each run brings. */
+/* The arguments that are fixed for all layers and steps. Lengths are upper bounds for the lengths
+ * of the runs. ATTNKIT_LATER stands for a pointer that each run brings. */
 static const attnkit_append_args append_args = {
     .size = sizeof append_args,
     .batch = 1,
@@ -104,7 +104,7 @@ static void free_plans(struct plans *plans)
 
 /* ---------------------------------------------------------------------------------- runs */
 
-/* Appends src [KV_HEADS][DIM] as row `at` of each head. */
+/* Appends src [KV_HEADS][DIM] to dst, K or V of a cache, as row `at` of each head. */
 static void append(const struct plans *plans, int32_t at, const float *src, float *dst)
 {
     const attnkit_append_data data = {
@@ -131,7 +131,8 @@ static void attend(const struct plans *plans, const struct cache *cache, int64_t
 
 /* ----------------------------------------------------------------------------- the check */
 
-/* Attends without a plan. kv_len is the capacity of the cache, kv_lens the number of its keys. */
+/* Attends without a plan. kv_len is the capacity of the cache, and kv_lens has the number of its
+ * keys. */
 static void attend_without_plan(const struct cache *cache, int32_t keys, const float *q, float *out)
 {
     const attnkit_visibility visibility = {.size = sizeof visibility,

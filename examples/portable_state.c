@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A KV cache and a state of attention in a file. One machine has seen the first keys of a sequence,
- * and another machine continues with all later keys. The machines may have different instruction
- * sets. The result has the bits of one call over all keys, on either machine.
+ * Keeps a KV cache and a state in a file. One machine has seen the first keys of a sequence, and
+ * another machine continues with all later keys. The machines may have different instruction sets.
+ * The result has the bits of one call over all keys, whichever machine makes this call.
  *
- *   portable_state write FILE    writes the cache of the first keys, some queries and their state
+ *   portable_state write FILE    writes the cache of the first keys, query rows and their state
  *   portable_state go_on FILE    continues from the file, checks the result and prints its hash
  *   portable_state               does both, for every pair of instruction sets that can run here
  *
@@ -93,8 +93,8 @@ static struct header make_header(void)
 }
 
 /* Returns NULL, or a text that says why the file is refused. This program has one shape. A real
- * program would take the shape from the header, within bounds. Without the state, a file from an
- * older version of attnkit need not be refused. */
+ * program would take the shape from the header, within bounds. If a file has a cache and no state,
+ * a file from an older version of attnkit need not be refused. */
 static const char *check_header(const struct header *h)
 {
     const struct header expected = make_header();
@@ -123,8 +123,8 @@ static void get(FILE *file, void *data, size_t bytes)
         give_up("the file is cut off, or cannot be read");
 }
 
-/* Writes only the keys in use of each head, because the cache of the other machine may have another
- * capacity. */
+/* Writes the header, the cache and the queries. Of each head of the cache, writes only the keys in
+ * use, because the cache of the other machine may have another capacity. */
 static void save(FILE *file, const struct cache *cache, const struct queries *queries)
 {
     const struct header header = make_header();
@@ -180,7 +180,7 @@ static void attend(const attnkit_attention_args *args, const char *isa)
     free(exec.workspace);
 }
 
-/* Returns K of a cache from key `key` on, which is the first key of a tile. v_from returns V. */
+/* Returns K of a cache from key `key` on. This key is the first key of a tile. v_from returns V. */
 static attnkit_tensor k_from(const struct cache *cache, int64_t key)
 {
     return (attnkit_tensor){.data = cache->k + key * K_BYTES,
@@ -198,7 +198,8 @@ static attnkit_tensor v_from(const struct cache *cache, int64_t key)
 }
 
 /* Attends with the query rows of the last ROWS positions over the keys first .. end - 1. Begins
- * from a state if there is one, and writes a state or a result. */
+ * from states->state_in if this state is given. Writes states->state_out if this state is given,
+ * else the result. */
 static void attend_part(const struct cache *cache, const float *q, int64_t first, int64_t end,
                         const attnkit_states *states, float *out, const char *isa)
 {
@@ -262,7 +263,8 @@ static void append_keys(struct cache *cache, int64_t first, int64_t end, const c
 
 /* --------------------------------------------------------------------------- the two machines */
 
-/* Writes the file, as the first machine, which has the first keys and the queries. */
+/* Acts as the first machine: computes the state of the queries over the first keys, and writes the
+ * file. */
 static void write_file(FILE *file, const char *isa)
 {
     static struct cache cache;
@@ -275,7 +277,7 @@ static void write_file(FILE *file, const char *isa)
     save(file, &cache, &queries);
 }
 
-/* Computes the result of one call over all keys on this machine. */
+/* Computes the result of one call over all keys, with a cache that this machine makes itself. */
 static void attend_at_once(float *out, const char *isa)
 {
     static struct cache cache;
@@ -286,8 +288,8 @@ static void attend_at_once(float *out, const char *isa)
 }
 
 /* Acts as the second machine: appends its own keys to the keys of the file, then computes the
- * result twice, from the state and from the whole cache. Returns whether both results have the bits
- * of one call. */
+ * result twice, from the state and from the whole cache. Sets *hash to the hash of the result from
+ * the state. Returns whether both results have the bits of attend_at_once. */
 static bool go_on(FILE *file, const char *isa, uint64_t *hash)
 {
     static struct cache cache;
@@ -315,7 +317,7 @@ static void report(uint64_t hash, bool same)
            same ? "the same" : "OTHER");
 }
 
-/* Returns the name of an instruction set, or NULL if it cannot run here. */
+/* Returns the name of instruction set i, or NULL if the instruction set cannot run here. */
 static const char *isa_at(int32_t i)
 {
     attnkit_isa_info info = {.size = sizeof info};

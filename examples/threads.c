@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit starts no thread: it works on the threads of the program. This file shows four ways, with
- * one call each: one thread, threads of one's own that meet at a barrier, a parallel-for on a small
- * pool, and, if the compiler has OpenMP, a parallel-for by OpenMP. All four ways give the same
- * bits.
+ * attnkit starts no thread: it works on the threads of the program. This file shows four ways to
+ * run a call: one thread, threads of one's own that meet at a barrier, a parallel-for on a small
+ * pool, and a parallel-for by OpenMP. A program that is compiled without OpenMP leaves out the
+ * fourth way. All ways give the same bits.
  */
 #define _POSIX_C_SOURCE 200809L /* barriers */
 
@@ -21,7 +21,7 @@ enum { Q_HEADS = 4, KV_HEADS = 2, TOKENS = 700, DIM = 64 };
 
 static float q[Q_HEADS * TOKENS * DIM], k[KV_HEADS * TOKENS * DIM], v[KV_HEADS * TOKENS * DIM];
 
-/* Describes a causal prompt. The arguments are the same in all four ways. */
+/* Describes a causal prompt, with the result in `out`. All ways use these arguments. */
 static attnkit_attention_args describe(float *out)
 {
     return (attnkit_attention_args){.size = sizeof(attnkit_attention_args),
@@ -47,7 +47,7 @@ static void expect_ok(attnkit_status status, const char *message)
     exit(1);
 }
 
-/* Allocates one workspace for all threads of a call. The size depends on the number of threads. */
+/* Allocates one workspace for all threads of a call. The size depends on exec->threads. */
 static void take_workspace(const attnkit_attention_args *args, attnkit_exec *exec)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -76,8 +76,9 @@ static void on_one_thread(float *out)
 
 /* ------------------------------------------------------- 2. threads of one's own, a barrier */
 
-/* Each thread makes the same call, with its own number in exec.thread. With a barrier, threads that
- * finish early can help other threads. Without a barrier (NULL) the result is the same. */
+/* Each thread makes the same call, with its own number in exec.thread. With a barrier, threads may
+ * take work from each other. Without a barrier (NULL), some threads may have less work or no work,
+ * and the result has the same bits. */
 struct share {
     pthread_t thread;
     const attnkit_attention_args *args;
@@ -131,7 +132,7 @@ struct pool {
     bool stops;
 };
 
-/* Runs tasks until all tasks have begun. Called with the lock held. */
+/* Runs tasks until all tasks have begun. The caller holds the lock. */
 static void run_tasks(struct pool *pool)
 {
     while (pool->next < pool->count) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A backend of ggml that computes GGML_OP_FLASH_ATTN_EXT by attnkit. Any program that uses ggml can
-// load the backend (GGML_BACKEND_PATH) without a change of the program. The backend is an
-// accelerator beside the CPU backend and works in the buffers of the CPU backend, so nothing is
+// A backend of ggml that computes GGML_OP_FLASH_ATTN_EXT by attnkit. A program in which ggml reads
+// GGML_BACKEND_PATH loads the backend without a change of the program. The backend is an
+// accelerator beside the CPU backend and works in the buffers of the CPU backend, so no tensor is
 // copied. In a program without GPUs, the backend also takes the other ops of the CPU backend,
 // except fused ops. It gives these other ops to a CPU backend of its own. Attention ops that
 // attnkit does not support are left to the program's CPU backend. ggml's log has each reason once.
@@ -53,7 +53,7 @@ bool takes(const ggml_tensor *op)
     return reason.empty();
 }
 
-// Returns whether the program has devices beside the CPU and its accelerators.
+// Returns whether the program has devices that are neither CPUs nor accelerators.
 bool has_gpu()
 {
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
@@ -65,9 +65,9 @@ bool has_gpu()
 }
 
 // Whether the backend takes other ops than attention. If it takes attention alone, ggml splits a
-// graph before and after each attention op, and starts its threads for each part. In a program with
-// GPUs the backend takes attention alone, because ggml would otherwise move ops from a GPU to this
-// backend. takes_all is set when the program makes a backend.
+// graph before and after each attention op, and starts its threads for each piece of the graph. In
+// a program with GPUs the backend takes attention alone, because ggml would otherwise move ops from
+// a GPU to this backend. takes_all is set when the program makes a backend.
 std::atomic<bool> takes_all{false};
 
 ggml_backend_dev_t cpu_device()

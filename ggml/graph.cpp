@@ -2,8 +2,8 @@
 //
 // A graph goes to the CPU backend as a copy of the list of its nodes. In the copy, each attention
 // op is replaced by a custom op with the same sources and the same memory for its result. So one
-// call of the CPU backend runs the whole graph, on ggml's threads. The program's tensors stay as
-// they are.
+// call of the CPU backend runs the whole graph, on ggml's threads. The nodes of the program's graph
+// stay as they are.
 #include "ggml/graph.h"
 
 #include "ggml/op.h"
@@ -22,8 +22,8 @@ namespace
 
 // An attention op with at most this many multiply-adds runs on one thread. All keys count, visible
 // or not. One query row for each of 8 heads of 64 elements, with 128 keys, is just at the limit.
-// With 256 keys, the smallest cache of llama.cpp, two threads are faster than one, even if the
-// query row sees few of the keys.
+// The smallest cache of llama.cpp has 256 keys. With 256 keys, two threads are faster than one,
+// however few of these keys the query row sees.
 constexpr double most_for_one = 0x1p17;
 
 double multiply_adds(const ggml_tensor *op)
@@ -103,8 +103,8 @@ void computer::run(attention &of, int threads)
     found.plan.run(addresses(of.theirs, found.slopes, groups), scratch_, exec);
 }
 
-// The function of an attention op, which ggml calls on each of its threads. If the op fails,
-// should_stop ends the graph: ggml calls should_stop after the op.
+// The function of the custom op that replaces an attention op. ggml calls this function on each of
+// its threads. If the op fails, should_stop ends the graph: ggml calls should_stop after the op.
 void computer::run_on_thread(ggml_tensor *, int thread, int threads, void *of)
 {
     attention &a = *static_cast<attention *>(of);

@@ -36,7 +36,8 @@ class computer
 
     void set_threads(int threads);
 
-    // ggml calls `callback` with `data` after each op. The graph ends if `callback` returns true.
+    // After each op of a graph, should_stop calls `callback` with `data`. The graph ends if
+    // `callback` returns true.
     void set_abort_callback(ggml_abort_callback callback, void *data);
 
     ggml_status compute(const ggml_cgraph *graph);
@@ -72,7 +73,7 @@ class computer
     void *callback_data_ = nullptr;
     std::vector<ggml_tensor *> nodes_;
     // The attention ops of the current graph, in order. If an earlier graph had more attention ops,
-    // the elements left over from it follow.
+    // further elements follow, which the current graph does not use.
     std::vector<std::unique_ptr<attention>> attentions_;
     attnkit_ggml::plans plans_;
     attnkit::workspace scratch_;

@@ -3,8 +3,8 @@
 // The mapping of GGML_OP_FLASH_ATTN_EXT to attnkit's attention. ggml numbers dimensions from the
 // innermost one: q is [batch][q_heads][q_len][head_dim] with the sizes ne[3] .. ne[0] and the
 // strides nb[3] .. nb[0]. The result is [batch][q_len][q_heads][value_dim]. The mask is a bias.
-// Either all heads share it, or each head has its own. With max_bias, each head multiplies the mask
-// by its slope. Nothing is copied.
+// Either all heads share the mask, or each head has a mask of its own. With max_bias, each head
+// multiplies the mask by the slope of the head. No tensor is copied.
 #include "ggml/op.h"
 
 #include <attnkit.hpp>

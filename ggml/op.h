@@ -38,7 +38,8 @@ attnkit_attention_args arguments(const op_shape &shape);
 // number of heads. If max_bias is 0, the list is empty.
 std::vector<float> slopes(const op_shape &shape);
 
-// Returns the addresses of an op. `groups` receives the addresses of its mask, sinks and slopes.
+// Returns the addresses of an op, with a pointer to `groups`. `groups` receives the addresses of
+// the op's mask and sinks, and of `slopes`, which must outlive the result.
 attnkit_attention_data addresses(const ggml_tensor *op, const std::vector<float> &slopes,
                                  attnkit_attention_group_data &groups);
 

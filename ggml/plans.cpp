@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds plans by the bytes of their shape and by their number of threads. This search costs less
+// Finds plans by the bytes of their op_shape and by their number of threads. This search costs less
 // than checking the arguments anew.
 #include "ggml/plans.h"
 

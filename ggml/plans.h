@@ -32,7 +32,7 @@ class plans
 {
   public:
     // Finds or makes the plan of a shape. The reference is valid until the next call. Throws
-    // attnkit::error.
+    // attnkit::error if attnkit refuses the shape, and std::bad_alloc.
     const planned &find(const op_shape &shape, const attnkit_exec &exec);
 
   private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Makes one op whose sizes and parameters all differ. If the loaded ggml has a field at another
-// offset than the headers of this build, a wrong number is read from this field.
+// offset than the headers of this build, the probe reads a wrong number from this field.
 #include "ggml/probe.h"
 
 #include "ggml/op.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parallel-for on the threads of ggml. The state of a team has no lock. A waiting thread first
-// spins for some 20 us, because most likely the other threads are running and soon done. Then it
-// gives its processor to threads that have no processor.
+// The parallel-for on the threads of ggml. A team has no lock. A waiting thread first spins for
+// some 20 us, because most likely the other threads are running and soon done. After that, the
+// waiting thread keeps offering its processor to threads that have no processor.
 #include "ggml/team.h"
 
 #include <thread>
