@@ -33,19 +33,20 @@
  *     K, the whole tile is read. A call that returns scores of all keys (ATTNKIT_WEIGHTS_CAPPED,
  *     ATTNKIT_WEIGHTS_SCALED) reads K of all keys. If a row sees no key, its result is 0. Its
  *     log-sum-exp is -infinity, or the sink if the head has a sink.
- *   - A NaN in the row's q, or in a k that the row sees, makes the whole row NaN. A NaN in one
- *     column of a v that the row sees makes this column of the row NaN. A score of +infinity makes
- *     the row NaN. A score of -infinity has weight 0. A score that is some 70 or more below the
- *     largest score of its row has weight 0, too, because arithmetic with weights below 2^-100
- *     would be slow.
- *   - A call reads and writes no byte outside the rows and tiles that pointer, shape and strides
- *     describe.
+ *   - A NaN in the q of a row that sees a key, or in a k that the row sees, makes the whole row
+ *     NaN. A NaN in one column of a v that the row sees makes this column of the row NaN. A score
+ *     that is +infinity after softcap, bias and ALiBi makes the row NaN. A score that is -infinity
+ *     has weight 0. A score that is some 70 or more below the row's largest score in the same block
+ *     of 128 keys has weight 0, too. Arithmetic with weights below 2^-100 would be slow.
+ *   - A call reads and writes no byte outside the rows and tiles that its pointers, shapes and
+ *     strides describe.
  *   - A call allocates nothing, locks nothing, prints nothing, starts no thread and never aborts.
  *     If there is an error, the call returns a status and a message, and leaves the outputs
  *     unchanged.
  *   - A call needs at most 64 KiB of stack.
- *   - A call makes no system call, so it runs under the strictest filter (seccomp). The only
- *     exception is attnkit_enable.
+ *   - On Linux with glibc, a call makes no system call, so it runs under the strictest filter
+ *     (seccomp). The only exception is attnkit_enable. On other systems, a call that chooses the
+ *     instruction set may ask the operating system about the CPU and the rights of the process.
  *   - A call may be made in a signal handler that has interrupted another call on the same thread.
  *     It may also be made in the child of a fork, even if the fork happened during a call on this
  *     or on another thread.
@@ -189,18 +190,18 @@ enum {
 };
 
 /* Bits of a tensor's layout. */
-#define ATTNKIT_STRIDED 1u /* take strides literally, even 0; without it strides must be 0 */
-#define ATTNKIT_TILED 2u   /* rows are stored in tiles of ATTNKIT_TILE_KEYS: see options.h */
+#define ATTNKIT_STRIDED 1u /* take strides literally, even 0; otherwise strides must be 0 */
+#define ATTNKIT_TILED 2u   /* tiles of ATTNKIT_TILE_KEYS keys: see options.h */
 
 /* A tensor in the caller's memory: rows of adjacent elements. data is const so that inputs need no
  * cast, but a call does write to the data of its outputs (out, lse, weights, dst, dst_scales, y).
- * Strides are in bytes, of {batch, head, row} unless the comment of the field says otherwise. They
- * are multiples of the element's size (2 bytes for blocks) and may be negative. Strides of inputs
- * may be 0, which repeats a row. Strides of outputs nest: each stride spans all bytes of the
- * dimensions with smaller strides. A stride along a dimension of size 1 is ignored. Without
- * ATTNKIT_STRIDED the tensor is dense, in the shape that the comment of the field states. data is
- * aligned to the element's size (2 bytes for blocks). data may be NULL only if the tensor has no
- * rows or is optional. */
+ * Strides are in bytes, of {batch, head, row} unless the comment of the field says otherwise.
+ * Strides are multiples of the element's size (2 bytes for blocks, 1 byte for bits) and may be
+ * negative. Strides of inputs may be 0, which repeats a row. Strides of outputs nest: each stride
+ * spans all bytes of the dimensions with smaller strides. A stride along a dimension of size 1 is
+ * ignored. Without ATTNKIT_STRIDED the tensor is dense, in the shape that the comment of the field
+ * states. data is aligned to the element's size (2 bytes for blocks, 1 byte for bits). data may be
+ * NULL only if the tensor has no rows or is optional. */
 typedef struct attnkit_tensor {
     const void *data;   /* the first element */
     int64_t strides[3]; /* bytes */
@@ -230,7 +231,8 @@ enum {
     ATTNKIT_ALIGN_NONE = 0,         /* the rows have no position */
     ATTNKIT_ALIGN_UPPER_LEFT = 1,   /* offset = 0: a prompt from its start */
     ATTNKIT_ALIGN_BOTTOM_RIGHT = 2, /* offset = first_key (of attnkit_states) + keys of b - rows
-                                     * of b: the last row sees all keys */
+                                     * of b: the last row sees all keys; key_index has the rule
+                                     * for cells */
     ATTNKIT_ALIGN_OFFSETS = 3       /* offset = q_offsets[b], which may be negative */
 };
 
@@ -248,12 +250,13 @@ enum {
  *
  * A sink is one more term in the denominator of the softmax and in lse: exp(sinks[h]), without a
  * key or a value. Without ATTNKIT_CAUSAL all keys are visible. With ATTNKIT_CAUSAL only the keys up
- * to the position of the row are visible. The visibility group hides further keys (options.h).
+ * to the position of the row are visible. The visibility group and a bias of -infinity hide further
+ * keys (options.h).
  */
 
 /* Bits of flags. */
 #define ATTNKIT_CAUSAL 1u         /* row i sees the keys j <= its position; needs align */
-#define ATTNKIT_SCALE_GIVEN 2u    /* take scale literally, even 0; without it scale must be 0 */
+#define ATTNKIT_SCALE_GIVEN 2u    /* take scale literally, even 0; otherwise scale must be 0 */
 #define ATTNKIT_INTEGERS 4u       /* multiply the bytes of K and V as integers: see below */
 #define ATTNKIT_BF16_PRODUCTS 8u  /* multiply bf16 in groups of 32 products: see below */
 #define ATTNKIT_SHORT_WEIGHTS 16u /* with ATTNKIT_BF16_PRODUCTS: a weight is a single bf16 */
@@ -275,9 +278,10 @@ enum {
  *             common scale: the largest |q| of these elements becomes 32512. The weights of a row,
  *             after dropout, are multiplied by the scales of v. For each block of 128 keys and each
  *             32 columns of v, these products are rounded to integers in the same way. The integers
- *             are multiplied by the bytes of k and v. The sums over 32 elements of k, and over the
- *             keys of a block, are exact. All other arithmetic is as without the flag. Step 16 of
- *             kernels/README.md lists each rounding.
+ *             of q are multiplied by the bytes of k, and the integers of these products by the
+ *             bytes of v. The sums over 32 elements of k, and over the keys of a block, are exact.
+ *             All other arithmetic is as without the flag. Step 16 of kernels/README.md lists each
+ *             rounding.
  * Bits        The flag changes the bits of the result. With the flag, too, the bits are the same
  *             for all instruction sets, numbers of threads, batches and layouts, and in prefill and
  *             decode. They are also the same if the keys are divided among several calls that pass
@@ -291,12 +295,13 @@ enum {
  *             made. If the mean of v is far from 0, the errors of out can be 1/9 of the error that
  *             this rounding of k and v has made, because many small weights are then off in the
  *             same direction. The rounding of weights does not change lse.
- * NaN         A NaN or an infinity in q, or a scale of k that is NaN, makes the row NaN. A scale of
- *             v that is NaN or infinite makes its columns NaN, in the rows that see the key. Even
- *             if all elements of q and k are finite, the score of a key is infinite or NaN if a
- *             scale of q times a scale of k overflows binary32. With v of ATTNKIT_I8, whose scales
- *             are binary32, an element of out may be infinite or NaN if elements of v exceed 2^112
- *             in magnitude.
+ * NaN         A NaN or an infinity in the q of a row that sees a key makes the row NaN. A scale of
+ *             k that is NaN makes each row NaN that sees the key. A scale of v that is NaN or
+ *             infinite makes its columns NaN, in the rows that see the key. If a scale of q times a
+ *             scale of k overflows binary32, the score of the key is infinite or NaN. All elements
+ *             of q and k may be finite in this case. With v of ATTNKIT_I8, whose scales are
+ *             binary32, an element of out may be infinite or NaN if elements of v exceed 2^112 in
+ *             magnitude.
  * Cost        Decoding from a long cache takes less time than without the flag if the machine needs
  *             longer to convert and multiply K and V than to read them. A long prompt takes less
  *             time than without the flag if products of integers are faster than multiply-adds of
@@ -339,8 +344,10 @@ enum {
  *             the sums of its group, and once for each group that is added. Without the flag, it is
  *             rounded once for each element that is added. A sum beyond the range of binary32 makes
  *             an element of out infinite or NaN, even if the exact result is finite.
- * NaN         NaN and infinity have the same effect as without the flag. An element of q that
- *             counts as 0, times an infinite element of k, is NaN.
+ * NaN         A NaN has the same effect as without the flag. An element of q or k that counts as 0
+ *             makes the score NaN if it is multiplied by an infinity. An infinity in a column of a
+ *             v that the row sees makes this column of the row infinite or NaN. For example, 0 as
+ *             the second bf16 of a weight times infinity is NaN.
  * Cost        On Zen 4, with the unit "avx512+bf16", a prompt of 2048 rows takes 1.13 times the
  *             time of the same call without the flag. With ATTNKIT_SHORT_WEIGHTS the prompt takes
  *             0.77 times the time without the flag. A decoding step over 16384 keys takes 1.5 to
@@ -369,23 +376,23 @@ typedef struct attnkit_attention_args {
     int64_t kv_len;    /* keys per KV head; with kv_lens, the upper bound of all kv_lens[b] */
     int64_t head_dim;  /* elements of a q and a k row, at least 1 */
     int64_t value_dim; /* elements of a v and an out row; 0 means head_dim */
-    double scale;      /* finite in binary32; if the flag ATTNKIT_SCALE_GIVEN is absent, this field
-                        * must be 0, and the call takes 1 / sqrt(head_dim) as the scale */
+    double scale;      /* scale * log2 e is finite in binary32; if the flag ATTNKIT_SCALE_GIVEN is
+                        * absent, this field must be 0, and the call takes 1 / sqrt(head_dim) */
 
     /* q [batch][q_heads][q_len][head_dim], k [batch][kv_heads][kv_len][head_dim],
      * v [batch][kv_heads][kv_len][value_dim], out [batch][q_heads][q_len][value_dim],
      * lse [batch][q_heads][q_len], optional. q and out are ATTNKIT_F32, F16 or BF16. k and v are of
      * any type but the two types of masks. The types of q, k, v and out may differ. lse is
      * ATTNKIT_F32. Arithmetic is binary32, with these exceptions: sums over several chunks of keys
-     * are binary64, ATTNKIT_INTEGERS multiplies integers, and ATTNKIT_BF16_PRODUCTS rounds weights.
-     * Without these two flags, weighted sums of v that overflow binary32 are computed again in
-     * binary64. Elements are widened to binary32. This is exact, with two exceptions that are
-     * rounded once: the product with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and an element of
-     * ATTNKIT_Q4_1 or ATTNKIT_Q5_1. The result is rounded once to the type of out. If k or v has a
-     * type of blocks, its rows are whole blocks: head_dim (of k) or value_dim (of v) is a multiple
-     * of the 32, 64 or 128 elements of a block. Inputs may overlap each other. This includes the
-     * inputs in the optional groups. Outputs overlap nothing, but may lie in the gaps between rows
-     * of other tensors. */
+     * are binary64, ATTNKIT_INTEGERS multiplies integers, and ATTNKIT_BF16_PRODUCTS rounds weights
+     * to bf16. Without these two flags, weighted sums of v that overflow binary32 are computed
+     * again in binary64. Elements are widened to binary32. Widening is exact, with two exceptions
+     * that are rounded once: the product with a scale of ATTNKIT_I8 or ATTNKIT_F8_E4M3, and an
+     * element of ATTNKIT_Q4_1 or ATTNKIT_Q5_1. The result is rounded once to the type of out. If k
+     * or v has a type of blocks, its rows are whole blocks: head_dim (of k) or value_dim (of v) is
+     * a multiple of the 32, 64 or 128 elements of a block. Inputs, and among them the inputs in the
+     * optional groups, may overlap each other. Outputs overlap nothing, but may lie in the gaps
+     * between rows of other tensors. */
     attnkit_tensor q;
     attnkit_tensor k;
     attnkit_tensor v;
@@ -395,7 +402,7 @@ typedef struct attnkit_attention_args {
     attnkit_ints q_offsets; /* [batch], only with ATTNKIT_ALIGN_OFFSETS; offset + q_len < 2^63 */
 
     /* Optional groups (options.h), each NULL or a struct. */
-    const struct attnkit_kv_storage *storage;    /* scales, pages, packed sequences */
+    const struct attnkit_kv_storage *storage;    /* scales, pages, packed sequences, cells */
     const struct attnkit_visibility *visibility; /* lengths, window, segments, masks */
     const struct attnkit_score_mods *scores;     /* bias, ALiBi, softcap, sinks, dropout */
     const struct attnkit_states *states;         /* part of the keys, softmax states in and out */
@@ -407,10 +414,10 @@ typedef struct attnkit_attention_args {
  * One thread             leave threads, thread and parallel_for zero.
  * Your own n threads     each of them makes the same call with threads = n, the same workspace and
  *                        its own thread = 0 .. n-1; the result is complete when all have returned.
- * A parallel-for         set parallel_for and threads = n, and make the call on one thread only. It
- *                        gives at most n tasks to parallel_for. Tasks may run in any order, also
- *                        one after the other, and more than once. But two threads must never run
- *                        the same index at the same time.
+ * A parallel-for         set parallel_for and threads = n, and make the call on one thread only.
+ *                        The call gives at most n tasks to parallel_for. Tasks may run in any
+ *                        order, also one after the other, and more than once. But two threads must
+ *                        never run the task of the same index at the same time.
  *
  * Work stealing. In a parallel-for, a thread that has finished its share of the work items (blocks
  * of query rows of one KV head) takes items from the shares of other threads. If a call has fewer
@@ -428,7 +435,7 @@ typedef struct attnkit_exec {
     const char *isa;       /* instruction set or unit; NULL: from ATTNKIT_ISA, else the best */
     int64_t threads;       /* number of threads, each with a share of the work; 0 means 1 */
     int64_t thread;        /* index of this thread; 0 with parallel_for */
-    /* parallel_for calls task(arg, i) for every i in 0 .. n-1 and returns when all are done. */
+    /* parallel_for calls task(arg, i) for every i in 0 .. n-1 and returns after these calls. */
     void (*parallel_for)(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
     void *pool; /* passed to parallel_for and barrier */
     /* With threads of your own: waits until all n threads have called barrier. Each thread calls
@@ -466,9 +473,9 @@ ATTNKIT_API attnkit_status attnkit_attention_workspace(const attnkit_attention_a
                                                        char *message);
 
 /* Computes attention. exec may be NULL only if there is nothing to do.
- * Cost: 2 * (head_dim + value_dim) FLOPs for each pair of a query row and a key that it sees. K and
- * V are read once or twice for each block of 256 or 512 query rows of a KV head. A row that sees
- * NaN or infinities in V, or whose sums overflow, is computed again. If all rows are computed
+ * Cost: 2 * (head_dim + value_dim) FLOPs for each pair of a query row and a key that the row sees.
+ * K and V are read once or twice for each block of 256 or 512 query rows of a KV head. A row that
+ * sees NaN or infinities in V, or whose sums overflow, is computed again. If all rows are computed
  * again, a call with 2048 keys of dim 128 takes up to 10 times as long as usual, a call with 256
  * keys of dim 16 up to 60 times as long, and a call with a single row 3 times as long. The caller's
  * rounding and flush-to-zero modes do not matter and are restored. */
@@ -544,9 +551,9 @@ typedef struct attnkit_attention_data {
 } attnkit_attention_data;
 
 /* Runs a plan. exec is as for attnkit_attention, with two differences: threads is at most the
- * number of threads of the plan, and isa is NULL or the instruction set of the plan. Each run
- * checks the plan, NULL pointers, alignment, overlaps, lengths and block tables. A run never writes
- * to the plan. */
+ * number of threads of the plan, and isa is NULL or names the instruction set or the unit of the
+ * plan. Each run checks the plan, NULL pointers, alignment, overlaps, lengths and block tables. A
+ * run never writes to the plan. */
 ATTNKIT_API attnkit_status attnkit_attention_run(const void *plan,
                                                  const attnkit_attention_data *data,
                                                  const attnkit_exec *exec, char *message);
@@ -557,8 +564,8 @@ ATTNKIT_API attnkit_status attnkit_attention_run(const void *plan,
  * can name another instruction set, except in a set-uid process. attnkit_exec.isa names the
  * instruction set of a single call, and takes precedence over ATTNKIT_ISA. If a name is unknown, or
  * names an instruction set that cannot run here, the call returns ATTNKIT_BAD_ISA with the possible
- * names in the message. A wrong name in ATTNKIT_ISA makes every call without exec.isa fail, until
- * the variable changes.
+ * names in the message. If ATTNKIT_ISA has a wrong name on first use, every call without exec.isa
+ * fails until the variable changes.
  */
 
 /* An instruction set, and whether it runs here. */
@@ -571,8 +578,8 @@ typedef struct attnkit_isa_info {
     const char *reason; /* why the instruction set can or cannot run, as text */
 } attnkit_isa_info;
 
-/* Returns the number of instruction sets that this version knows, built or not. They are listed
- * from worst to best. */
+/* Returns the number of instruction sets that this version knows, built or not. The instruction
+ * sets are listed from worst to best. */
 ATTNKIT_API int32_t attnkit_isa_count(void);
 
 /* Fills info for index 0 .. count-1. */
@@ -622,10 +629,11 @@ ATTNKIT_API attnkit_status attnkit_unit_get(int32_t index, attnkit_unit_info *in
  * Child processes of fork inherit the permission. A program that execve starts has to call
  * attnkit_enable itself.
  *
- * Errors      BAD_ISA: there is no such unit, or it cannot run here. The message says whether the
- *             build left the unit out, the CPU lacks it, the operating system does not save its
- *             registers, the operating system refused permission, or the bits of the unit are
- *             wrong. After an error, calls use the units that they used before.
+ * Errors      BAD_ISA: there is no such unit, or the unit cannot run here. The message says why:
+ *             the build left the unit out, its instruction set does not run here, the CPU lacks the
+ *             unit, the operating system does not save its registers, the operating system refused
+ *             permission, or the bits of the unit are wrong. After an error, calls use the units
+ *             that they used before.
  * System      Linux 5.16 or later: attnkit_enable makes a single system call,
  *             arch_prctl(ARCH_REQ_XCOMP_PERM). A filter of system calls (seccomp) has to permit
  *             this call. After attnkit_enable, each alternate signal stack needs room for another

@@ -19,13 +19,13 @@
 //     attnkit::attention(args, scratch);
 //
 // Functions have the names of the C functions without attnkit_, and throw attnkit::error where the
-// C functions return an error. A call has three forms:
+// C functions return an error. A call that needs a workspace has three forms:
 //
 //     attention(args, scratch)          on one thread, in a workspace that grows as needed
 //     attention(args, scratch, exec)    with an instruction set, or in a parallel-for
 //     attention(args, exec)             as in C, in the workspace of exec; for threads of your own
 //
-// No exception may leave the functions that exec points to: they are called from C.
+// No exception may leave the functions that exec points to: code in C calls these functions.
 #ifndef ATTNKIT_HPP
 #define ATTNKIT_HPP
 
@@ -59,7 +59,8 @@ class error : public std::runtime_error
     attnkit_status status_;
 };
 
-// Calls a function of attnkit.h whose last parameter is the message.
+// Calls a function of attnkit.h whose last parameter is the message. Throws error if the function
+// returns an error.
 template <class Function, class... Arguments> void call(Function *function, Arguments... arguments)
 {
     char message[ATTNKIT_MESSAGE_SIZE];
@@ -144,7 +145,7 @@ class workspace
         return size_;
     }
 
-    // Returns exec with this workspace.
+    // Returns a copy of exec that has this workspace.
     attnkit_exec in(attnkit_exec exec) const noexcept
     {
         exec.workspace = data();
@@ -226,14 +227,15 @@ void make_call(const typename Calls::args &args, workspace &scratch, const attnk
 
 // -------------------------------------------------------------------------------------- plans
 
-// A plan and its memory. Several threads may run it at once, each with a workspace of its own.
+// A plan and its memory. Several threads may run a plan at once, each with a workspace of its own.
 template <class Calls> class basic_plan
 {
   public:
     using args_type = typename Calls::args;
     using data_type = typename Calls::data;
 
-    // Makes a plan for at most exec.threads threads and the instruction set of exec.
+    // Makes a plan of the call that args describe, for at most exec.threads threads and the
+    // instruction set of exec.
     explicit basic_plan(const args_type &args, const attnkit_exec &exec = make<attnkit_exec>())
         : memory_(::operator new(Calls::plan_size(), alignment))
     {

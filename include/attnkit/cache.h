@@ -33,17 +33,18 @@ extern "C" {
  *     p * 2^(-2 j / dim * log2(base)),   which is p / base^(2 j / dim),
  *
  * with every operation in binary64. The relative error of log2 is at most 6 * 2^-53, the relative
- * error of 2^x at most 3 * 2^-53. The relative error of cos and sin is at most 5 * 2^-53, whatever
- * the angle. Then cos and sin are rounded to binary32.
+ * error of 2^x at most 3 * 2^-53 unless 2^x is subnormal. The relative error of cos and sin is at
+ * most 5 * 2^-53 for every angle. Then cos and sin are rounded to binary32.
  *
  * Conversion. src is widened to binary32, which is exact, and then rounded once. ATTNKIT_F16 and
  * ATTNKIT_BF16 are rounded to nearest even. For ATTNKIT_I8 and ATTNKIT_Q8_0, a group of elements
  * gets the scale max |x| / 127 (for Q8_0 rounded to binary16), and each element becomes x / scale,
- * rounded to nearest even. A block of ATTNKIT_Q4_0 gets the scale x / -8, a block of ATTNKIT_Q5_0
- * the scale x / -16, where x is the element with the largest magnitude. The bytes of the block are
- * the same as from ggml's reference code (docs/format.md). A group with a NaN or an infinity
- * becomes NaN as a whole. attnkit_append cannot write other blocks or ATTNKIT_F8_E4M3. Rows that
- * are neither converted nor turned are copied byte for byte.
+ * rounded to nearest even and limited to -127 .. 127. With x the element of the largest magnitude,
+ * a block of ATTNKIT_Q4_0 gets the scale x / -8, and a block of ATTNKIT_Q5_0 the scale x / -16. For
+ * finite elements, the bytes of the block are the same as from ggml's reference code
+ * (docs/format.md). A group with a NaN or an infinity becomes NaN as a whole, and so does a block
+ * of ATTNKIT_Q8_0 whose scale overflows binary16. attnkit_append cannot write other blocks or
+ * ATTNKIT_F8_E4M3. Rows that are neither converted nor turned are copied byte for byte.
  *
  * The bits of a row, also of a NaN, depend only on its src, p and the options. The instruction set,
  * the threads and the division of rows into calls do not change a bit.
@@ -63,11 +64,12 @@ typedef struct attnkit_rotation {
     attnkit_rope kind;       /* which elements form a pair */
     uint32_t flags;          /* 0 */
     int64_t dim;             /* rotated elements of a row, an even number; 0: all elements */
-    double base;             /* at least 1; 0 means 10000; must be 0 with tables */
+    double base;             /* finite, at least 1; 0: 10000; must be 0 with tables */
     const float *cos;        /* [table_positions][dim / 2], dense; NULL without tables */
     const float *sin;        /* same shape as cos; give both tables or none */
     int64_t table_positions; /* rows of the tables; 0 without tables */
-    attnkit_ints positions;  /* [batch], position of row 0, not negative; none: starts */
+    attnkit_ints positions;  /* [batch], position of row 0, not negative; none: the position of row
+                              * 0 is starts[b] */
 } attnkit_rotation;
 
 /* The arguments of an append. */
@@ -86,9 +88,10 @@ typedef struct attnkit_append_args {
      * [batch][heads][capacity][dim], or paged [pages][heads][page_size][dim], of any type that
      * append can write. dst_scales, only for ATTNKIT_I8, has the shape of dst with
      * dim / scale_group binary32 numbers in a row. dst and dst_scales overlap no other memory of
-     * the call. But each of them may lie in the gaps between rows of the other or of src. For a
-     * rotation in place, dst may be src itself: the same type, address and strides, without starts,
-     * pages and tiles. In a rotation in place, a parallel-for must not run a task a second time.
+     * the call. But dst may lie in the gaps between rows of dst_scales or src, and dst_scales in
+     * the gaps between rows of dst or src. For a rotation in place, dst may be src itself, with the
+     * same type, address and strides. Such a call has no starts, no pages and no tiles. In a
+     * rotation in place, a parallel-for must not run a task a second time.
      * Tiles: with ATTNKIT_TILED in dst.layout, dst and dst_scales have the shapes of k and k_scales
      * of an attention with this layout and kv_len = capacity. An append reads and writes only the
      * elements of its own rows in a tile. So several calls and threads may fill one tile. No byte
@@ -103,7 +106,7 @@ typedef struct attnkit_append_args {
     attnkit_ints lens;   /* [batch], rows of src to append, each 0 .. len; none: len */
 
     /* The call reads the block table only for the rows that it writes. It does not check whether
-     * two rows go to the same row of a page. If they do, one of the two is lost. */
+     * two rows of src go to the same row of a page. If two rows do, at most one of them is kept. */
     const attnkit_pages *pages;       /* or NULL */
     const attnkit_rotation *rotation; /* or NULL: none */
 } attnkit_append_args;

@@ -42,9 +42,9 @@ typedef struct attnkit_layer_weights {
     /* Dense matrices with a row for each output, as in PyTorch's Linear:
      * w_q [q_heads * head_dim][d_model], w_k [kv_heads * head_dim][d_key],
      * w_v [kv_heads * value_dim][d_value], w_o [d_out][q_heads * value_dim]. If d_model, d_key and
-     * d_value are equal, w_qkv may replace w_q, w_k and w_v. w_qkv has the rows of all three one
-     * after the other, like in_proj_weight of PyTorch's MultiheadAttention. The biases b_q, b_k,
-     * b_v and b_o have an element for each row; each may be NULL. */
+     * d_value are equal, w_qkv may replace w_q, w_k and w_v. w_qkv has the rows of w_q, w_k and w_v
+     * one after the other, like in_proj_weight of PyTorch's MultiheadAttention. Each of the biases
+     * b_q, b_k, b_v and b_o has an element for each row of its matrix, or is NULL. */
     const void *w_q;
     const void *w_k;
     const void *w_v;
@@ -61,13 +61,15 @@ typedef struct attnkit_layer_weights {
     uint32_t flags;           /* 0 */
 } attnkit_layer_weights;
 
-/* Sets *bytes to the size of the packed weights. Reads no matrix and no bias. */
+/* Sets *bytes to the size of the packed weights. Reads no matrix and no bias: it only matters which
+ * pointers to matrices and biases are NULL. */
 ATTNKIT_API attnkit_status attnkit_layer_packed_size(const attnkit_layer_weights *weights,
                                                      size_t *bytes, char *message);
 
 /* Packs the weights into `packed`. This memory is aligned to 64 bytes and overlaps nothing. `bytes`
- * is its size, at least the size that attnkit_layer_packed_size sets. Packed weights may be kept in
- * a file and mapped later, at any address with this alignment. exec is as in attnkit_pack. */
+ * is the size of this memory, at least the size that attnkit_layer_packed_size sets. Packed weights
+ * may be kept in a file and mapped later, at any address with this alignment. exec is as in
+ * attnkit_pack. */
 ATTNKIT_API attnkit_status attnkit_layer_pack(const attnkit_layer_weights *weights, void *packed,
                                               size_t bytes, const attnkit_exec *exec,
                                               char *message);
@@ -83,19 +85,19 @@ typedef struct attnkit_layer_args {
     const void *packed; /* weights that attnkit_layer_pack wrote */
     size_t packed_size; /* bytes, at least the size that attnkit_layer_packed_size sets */
 
-    /* batch and q_len may be 0. If q_len is 0, there is no result, but the rows of key still go
-     * into the cache. */
+    /* batch and q_len may be 0. If q_len is 0, there is no result, but a layer with a cache still
+     * appends the rows of key. */
     int64_t batch;
     int64_t q_len;
     int64_t kv_len; /* rows of key, 0 without key */
 
     /* x [batch][q_len][d_model], key [batch][kv_len][d_key], value [batch][kv_len][d_value], out
      * [batch][q_len][d_out], each of ATTNKIT_F32, F16 or BF16; key and value have the type of x.
-     * strides[0] is the stride of batch entries, strides[2] of rows; strides[1] is ignored. Without
-     * key, x serves as key and value, and kv_len is 0. Without value, key serves as value. out
-     * overlaps nothing. If the attention's storage has cu_seqlens_q, x and out have no batch
-     * dimension. If it has cu_seqlens_kv, key and value have no batch dimension. Without key,
-     * cu_seqlens_q also serves as cu_seqlens_kv. */
+     * With ATTNKIT_STRIDED, strides[0] is the stride of batch entries, strides[2] of rows, and
+     * strides[1] is ignored. Without key, x serves as key and value, and kv_len is 0. Without
+     * value, key serves as value. out overlaps nothing. If the attention's storage has
+     * cu_seqlens_q, x and out have no batch dimension. If the storage has cu_seqlens_kv, key and
+     * value have no batch dimension. Without key, cu_seqlens_q also serves as cu_seqlens_kv. */
     attnkit_tensor x;
     attnkit_tensor key;
     attnkit_tensor value;
@@ -106,11 +108,11 @@ typedef struct attnkit_layer_args {
      * cached[b] + i, or at i if there is no cache. */
     const attnkit_rotation *rotation;
 
-    /* All other arguments of attention: flags, align, scale, lse and the groups, with their shapes
-     * and strides. NULL stands for arguments that are all 0. Fields that the layer sets itself must
-     * be 0: batch, heads, dims, q_len, kv_len (except with a cache), q and out. first_key,
-     * state_in, state_out, ATTNKIT_INTEGERS, ATTNKIT_BF16_PRODUCTS and ATTNKIT_SHORT_WEIGHTS are
-     * not supported.
+    /* All other arguments of attention: flags, align, scale, lse, q_offsets and the groups, with
+     * their shapes and strides. NULL stands for arguments that are all 0. Fields that the layer
+     * sets itself must be 0: batch, heads, dims, q_len, kv_len (except with a cache), q and out.
+     * first_key, state_in, state_out, ATTNKIT_INTEGERS, ATTNKIT_BF16_PRODUCTS and
+     * ATTNKIT_SHORT_WEIGHTS are not supported.
      *
      * Cache: with `cached`, k, v and storage of attention are the cache, and kv_len of attention is
      * the room in the cache: the number of keys that the cache can hold for each entry. The call
@@ -118,14 +120,14 @@ typedef struct attnkit_layer_args {
      * as attnkit_append does. With ATTNKIT_NO_APPEND the call appends no keys: it does not use W_K
      * and W_V, and key must be none. A row can see the cached[b] old keys and the new keys. kv_lens
      * must be none. A cache is not allowed with packed sequences. Without `cached`, attention must
-     * have no k, no v, no scales of them and no pages. */
+     * have no k, no v, no scales of k and v, and no pages. */
     const attnkit_attention_args *attention;
     attnkit_ints cached; /* [batch], keys in the cache; none: no cache */
 
     /* The mean over all heads of ATTNKIT_WEIGHTS_SOFTMAX, or NULL. Dense: [batch][q_len][keys], or
      * [q_len][keys] if the call has cu_seqlens_q. With a cache, `keys` is the room in the cache.
-     * Without a cache, it is kv_len, or q_len if key is none. Not allowed with weights of another
-     * kind. */
+     * Without a cache, `keys` is kv_len, or q_len if key is none. Not allowed with weights of
+     * another kind. */
     float *mean_weights;
 } attnkit_layer_args;
 
@@ -140,9 +142,10 @@ ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *arg
                                                    const attnkit_exec *exec, size_t *bytes,
                                                    char *message);
 
-/* Computes a layer. exec is as for attention, but threads of your own need a barrier. After an
- * error, out, cache, lse and weights are unchanged. Cost: four calls of attnkit_linear, the appends
- * and the attention. A call with one row reads the weights and the cache once. */
+/* Computes a layer. exec is as for attention, but several threads of your own need a barrier. After
+ * an error, out, the cache, lse, weights and mean_weights are unchanged. Cost: four calls of
+ * attnkit_linear, the appends and the attention. A call with one row reads the weights and the
+ * cache once. */
 ATTNKIT_API attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec *exec,
                                          char *message);
 
@@ -163,8 +166,8 @@ ATTNKIT_API attnkit_status attnkit_layer_plan_workspace(const void *plan, size_t
 
 /* The lengths and pointers of a run. Each field has the meaning of the field with the same name in
  * attnkit_layer_args; positions, cos and sin are arrays of the rotation. attention has the cache,
- * lse, q_offsets, cu_seqlens and the data of the groups. Its batch and q_len are 0, its kv_len is
- * the room in the cache (0 without a cache), q and out are NULL. */
+ * lse, q_offsets, cu_seqlens and the data of the groups. In attention, batch and q_len are 0,
+ * kv_len is the room in the cache (0 without a cache), q and out are NULL. */
 typedef struct attnkit_layer_data {
     size_t size; /* sizeof(attnkit_layer_data) */
     const void *packed;

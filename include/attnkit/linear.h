@@ -19,16 +19,17 @@ extern "C" {
  * w is [out_dim][in_dim], as in PyTorch's Linear. The matrix w is packed once, into the caller's
  * memory, and used any number of times, also by several threads at once. The sum is taken in
  * binary32, in the order of d, by fused multiply-adds. Adding the bias takes one rounding, and
- * conversion to the type of y takes one more rounding. The bits of a row of y depend only on its x,
- * w and bias. The instruction set, the threads and the other rows of the call do not change a bit.
+ * conversion to ATTNKIT_F16 or ATTNKIT_BF16 takes one more rounding. The bits of a row of y depend
+ * only on its x, w and bias. The instruction set, the threads and the other rows of the call do not
+ * change a bit.
  *
  * With ATTNKIT_INTEGERS in flags, the elements of x are rounded to integers of 8 bits, and are
  * multiplied by the bytes of a matrix of ATTNKIT_Q8_0 as integers. The release 0.1.0 does not know
- * this field, and refuses the struct if a flag is set.
+ * the field flags, and refuses the struct if a flag is set.
  *
- * Arguments   w is ATTNKIT_Q8_0. A w of another type, and a layer with the flag, return
- *             ATTNKIT_UNSUPPORTED. Any types of x and y, strides, a bias, plans and threads may be
- *             combined with the flag. The packed matrix is the same as without the flag.
+ * Arguments   w is ATTNKIT_Q8_0. A call with another type of w returns ATTNKIT_UNSUPPORTED, and so
+ *             does a layer with the flag. Any types of x and y, strides, a bias, plans and threads
+ *             may be combined with the flag. The packed matrix is the same as without the flag.
  * Arithmetic  Each group of 32 elements of a row of x is rounded to signed integers of 8 bits with
  *             a common scale in binary32: the largest |x| of these elements becomes 127. For each
  *             group the products of these integers with the bytes of w are summed exactly. The sum
@@ -37,9 +38,9 @@ extern "C" {
  * Bits        The flag changes the bits of y. With and without the flag, the bits of a row depend
  *             only on its x, w and bias. docs/semantics.md names the tests.
  * Accuracy    An element of x is off by at most 1/254 of the largest |x| of its 32 elements. If all
- *             elements of a group are below 2^-100 in magnitude, they become 0. The roundings of
- *             binary32 add to these errors. If x and w are normally distributed around 0, the root
- *             mean square of the errors of y is about as large as the error that rounding w to
+ *             elements of a group of 32 are below 2^-100 in magnitude, they become 0. The roundings
+ *             of binary32 add to these errors. If x and w are normally distributed around 0, the
+ *             root mean square of the errors of y is about as large as the error that rounding w to
  *             ATTNKIT_Q8_0 has made in y.
  * NaN         A NaN or an infinity in x makes its row of y NaN. If a scale in row o of w is NaN,
  *             column o of y is NaN. If the scale of w in a group is infinite, or the product of
@@ -56,8 +57,8 @@ typedef struct attnkit_pack_args {
     int64_t out_dim; /* at least 1 */
     int64_t in_dim;  /* at least 1; a multiple of 32 if w.type or packed_type is ATTNKIT_Q8_0 */
 
-    /* w [out_dim][in_dim], of ATTNKIT_F32, F16, BF16 or Q8_0. strides[2] is the stride of its rows;
-     * strides[0] and strides[1] are ignored. */
+    /* w [out_dim][in_dim], of ATTNKIT_F32, F16, BF16 or Q8_0. With ATTNKIT_STRIDED, strides[2] is
+     * the stride of its rows, and strides[0] and strides[1] are ignored. */
     attnkit_tensor w;
 
     /* packed_type: ATTNKIT_F32, F16, BF16 or Q8_0. If w is ATTNKIT_Q8_0, packed_type must be
@@ -67,9 +68,9 @@ typedef struct attnkit_pack_args {
     uint32_t flags; /* 0 */
 
     /* Memory for the packed matrix, aligned to 64 bytes, which overlaps nothing. The bytes of the
-     * packed matrix depend only on w and the types, and may be kept in a file. They are tiles of 16
-     * rows of w, with the layout of tiles of K, [ceil(out_dim / 16)][in_dim][16]. Zeros follow the
-     * last row. */
+     * packed matrix depend only on w and the types, and may be kept in a file. The packed matrix is
+     * tiles of 16 rows of w, with the layout of tiles of K, [ceil(out_dim / 16)][in_dim][16]. In
+     * the last tile, zeros take the place of rows that w does not have. */
     void *packed;
     size_t packed_size; /* bytes, at least the size that attnkit_packed_size sets */
 } attnkit_pack_args;
@@ -92,10 +93,11 @@ typedef struct attnkit_linear_args {
     int64_t in_dim;  /* elements of a row of x */
     int64_t out_dim; /* elements of a row of y */
 
-    /* x [rows][in_dim] and y [rows][out_dim], of ATTNKIT_F32, F16 or BF16. strides[2] is the stride
-     * of their rows; strides[0] and strides[1] are ignored. Rows of x may repeat. Rows of y do not
-     * overlap each other, and y overlaps no other tensor. w is the packed matrix that attnkit_pack
-     * wrote for the same dims. w.type is packed_type, and w is dense. */
+    /* x [rows][in_dim] and y [rows][out_dim], of ATTNKIT_F32, F16 or BF16. With ATTNKIT_STRIDED,
+     * strides[2] is the stride of their rows, and strides[0] and strides[1] are ignored. Rows of x
+     * may repeat. Rows of y do not overlap each other, and y overlaps no other tensor. w is the
+     * packed matrix that attnkit_pack wrote for the same dims. w.type is packed_type, and w is
+     * dense. */
     attnkit_tensor x;
     attnkit_tensor w;
     attnkit_tensor y;
@@ -106,15 +108,15 @@ typedef struct attnkit_linear_args {
 } attnkit_linear_args;
 
 /* Sets *bytes to the workspace that attnkit_linear needs for these args and this exec (NULL: one
- * thread). Reads no tensor and no bias: it only matters which of them are NULL. The size never
- * shrinks as rows grows, and is at most 4 * 256 * (in_dim + 512) + 4096 bytes for each thread. */
+ * thread). Reads no tensor and no bias. The size never shrinks as `rows` grows. For each thread the
+ * size is at most 4 * 256 * (in_dim + 512) + 4096 bytes. */
 ATTNKIT_API attnkit_status attnkit_linear_workspace(const attnkit_linear_args *args,
                                                     const attnkit_exec *exec, size_t *bytes,
                                                     char *message);
 
-/* Computes a linear map. Threads share out the columns of y, and also the rows if there are many
- * rows. In a parallel-for, a thread that has finished its share takes work from the shares of other
- * threads (work stealing).
+/* Computes a linear map. exec is as for attention. Threads share out the columns of y, and also the
+ * rows if there are many rows. In a parallel-for, a thread that has finished its share takes work
+ * from the shares of other threads (work stealing).
  * Cost: 2 * in_dim FLOPs for each element of y. w is read from memory once for each 256 rows. */
 ATTNKIT_API attnkit_status attnkit_linear(const attnkit_linear_args *args, const attnkit_exec *exec,
                                           char *message);
@@ -165,10 +167,10 @@ typedef struct attnkit_embed_args {
     int64_t dim;   /* elements of a row, at least 1; for ATTNKIT_Q8_0 a multiple of 32 */
 
     /* ids [count], each in 0 .. vocab - 1 or the padding id; table [vocab][dim] of ATTNKIT_F32,
-     * F16, BF16 or Q8_0; out [count][dim] of ATTNKIT_F32, F16 or BF16, which overlaps nothing.
-     * strides[2] is the stride of rows; strides[0] and strides[1] are ignored. If the types are
-     * equal, rows are copied byte for byte. Otherwise elements are widened to binary32, which is
-     * exact, and rounded once to the type of out. */
+     * F16, BF16 or Q8_0; out [count][dim] of ATTNKIT_F32, F16 or BF16, which overlaps nothing. With
+     * ATTNKIT_STRIDED, strides[2] is the stride of rows, and strides[0] and strides[1] are ignored.
+     * If the types of table and out are equal, rows are copied byte for byte. Otherwise elements
+     * are widened to binary32, which is exact, and rounded once to the type of out. */
     attnkit_ints ids;
     attnkit_tensor table;
     attnkit_tensor out;
@@ -176,7 +178,8 @@ typedef struct attnkit_embed_args {
 } attnkit_embed_args;
 
 /* Looks up rows. exec may be NULL: one thread. Needs no workspace. If an id is out of range,
- * returns ATTNKIT_BAD_ARGUMENT with its index and value in the message, and writes nothing. */
+ * returns ATTNKIT_BAD_ARGUMENT with the id and its place in ids in the message, and writes
+ * nothing. */
 ATTNKIT_API attnkit_status attnkit_embed(const attnkit_embed_args *args, const attnkit_exec *exec,
                                          char *message);
 

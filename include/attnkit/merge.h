@@ -23,16 +23,16 @@ extern "C" {
  *     out = sum_i w_i * out_i, w = softmax over i of lse_i       lse = log sum_i exp(lse_i)
  *
  * Every instruction set, number of threads, batch and stride gives the same bits. The bits depend
- * on the parts and their order, and differ from the bits of one call over all keys.
+ * on the parts and their order, and may differ from the bits of one call over all keys.
  *
  * Special values in a row of a part:
  *   - lse_i = -infinity: the row saw no key of the part. The part is absent, whatever out_i holds.
  *     If all parts of a row are absent, or if parts is 0, the row is 0 and its lse is -infinity.
  *   - lse_i = NaN or +infinity: the row and its lse are NaN.
- *   - If a part is not absent and its out_i has a NaN in a column, out is NaN in this column. If
- *     out_i has an infinity in a column, out has this infinity or NaN in this column. Finite
- *     elements, however large, give a finite element, unless out is ATTNKIT_F16 or ATTNKIT_BF16 and
- *     the rounding to this type overflows.
+ *   - The following sentences are about parts that are not absent. If out_i has a NaN in a column,
+ *     out is NaN in this column. If out_i has an infinity in a column, out has this infinity or NaN
+ *     in this column. Finite elements, however large, give a finite element in binary32. Only the
+ *     rounding to ATTNKIT_F16 or ATTNKIT_BF16 can overflow.
  *   - |lse_i| beyond 2.35e38, where lse_i / ln 2 overflows binary32, counts as infinite. No
  *     attention of this library gives an lse that large.
  *
@@ -73,8 +73,8 @@ typedef struct attnkit_merge_args {
 
     /* out and lse have the shapes of a part; lse is optional. out is ATTNKIT_F32, F16 or BF16. out
      * and lse overlap nothing, with two exceptions: out may be one of part_outs if out is
-     * ATTNKIT_F32, and lse may be one of part_lses. The address and the strides must then be the
-     * same, and the result replaces this part. */
+     * ATTNKIT_F32, and lse may be one of part_lses. The address and the strides of the output and
+     * of the part must then be the same, and the output replaces the part. */
     attnkit_tensor out;
     attnkit_tensor lse;
 } attnkit_merge_args;

@@ -68,17 +68,17 @@ typedef struct attnkit_kv_storage {
 
     /* k_scales and v_scales: the scales of k or v if the type of k or v is ATTNKIT_I8 or
      * ATTNKIT_F8_E4M3; else none, and the scale group is 0. The scales have the shapes of k and v
-     * (k_scales has tiles if k has tiles), with head_dim / k_scale_group and value_dim /
-     * v_scale_group binary32 numbers in a row. A scale may be any number, NaN and infinity
-     * included. A stride of 0 repeats the scales for all keys, or for all heads. */
+     * (k_scales lies in tiles if k.layout has ATTNKIT_TILED), with head_dim / k_scale_group and
+     * value_dim / v_scale_group binary32 numbers in a row. A scale may be any number, NaN and
+     * infinity included. A stride of 0 repeats the scales for all keys, or for all heads. */
     attnkit_tensor k_scales;
     attnkit_tensor v_scales;
     int64_t k_scale_group; /* elements that share a scale, a divisor of head_dim; 0: head_dim */
     int64_t v_scale_group; /* elements of v that share a scale; divides value_dim; 0: value_dim */
 
     /* Packed sequences lie one after the other, without a batch dimension. With cu_seqlens_q, the
-     * shapes of q, out, lse, weights, masks and states lose their batch dimension. q_len is then
-     * the number of rows of all entries together, and entry b has the rows
+     * shapes of q, out, lse, weights, masks, bias and states lose their batch dimension. q_len is
+     * then the number of rows of all entries together, and entry b has the rows
      * cu_seqlens_q[b] .. cu_seqlens_q[b + 1] - 1. With cu_seqlens_kv the same holds for k, v, their
      * scales and kv_len. cu_seqlens_kv is not allowed with pages, tiles or kv_lens. Each array has
      * batch + 1 elements, begins with 0, never decreases, and ends with q_len or kv_len. */
@@ -99,15 +99,16 @@ typedef struct attnkit_kv_storage {
      * In weights, an empty cell gets the same number as a key beyond kv_lens[b].
      * If several sequences share one cache, each sequence is a batch entry, and k and v have a
      * stride of 0 from entry to entry. Each entry has its own row of key_index, with -1 for the
-     * cells of all other entries. kv_len is at most 2^31 - 1. Cells are not allowed with pages,
-     * tiles, cu_seqlens_kv, first_key or states.
+     * cells that hold no key of this entry. kv_len is at most 2^31 - 1. Cells are not allowed with
+     * pages, tiles, cu_seqlens_kv, first_key or states.
      * Cost: a thread usually reads key_index of an entry at most three times, which takes one or
      * two cycles for each number. There is no further cost where 128 consecutive cells hold 128
      * consecutive keys. Elsewhere decoding looks up the address of each row. If no two keys with
      * consecutive indices lie in consecutive cells, decoding takes 1.2 to 1.8 times as long as
      * without cells. Calls with many query rows copy K and V, and the columns of masks, 128 keys at
      * a time. These calls take up to a tenth longer than without cells. The indices of a ring that
-     * keeps its first keys for ever are too far apart for cells. Use pages of one key instead. */
+     * keeps its first keys for ever become too far apart for cells. Use pages of one key
+     * instead. */
     attnkit_ints key_index;
     int64_t key_index_stride; /* 0, or at least kv_len */
 } attnkit_kv_storage;
@@ -144,7 +145,7 @@ enum {
 typedef struct attnkit_visibility {
     size_t size; /* sizeof(attnkit_visibility) */
 
-    attnkit_ints kv_lens; /* [batch], keys of each entry, each 0 .. kv_len, or none: kv_len */
+    attnkit_ints kv_lens; /* [batch], keys of each entry, 0 .. kv_len; none: kv_len keys each */
 
     const attnkit_window *window; /* or NULL */
 
@@ -162,10 +163,11 @@ typedef struct attnkit_visibility {
      * one row [columns] with ATTNKIT_STRIDED and strides of 0. Rows of bits are (columns + 7) / 8
      * bytes; unused bits at the end of a row have no meaning. If a mask is not given, its kind and
      * its columns must be 0, except in a call without rows or without keys.
-     * Cost: in a call with 2 to 16 query rows for each KV head, neighbouring rows share the work on
-     * a block of 128 keys only if they see the same keys of the block, or unbroken ranges of keys
-     * that begin with the same key. A block in which no rows share the work takes up to three times
-     * as long as a block in which all rows share it.
+     * Cost: in a call with 2 to 16 query rows for each KV head, neighbouring rows may share the
+     * work on a block of 128 keys. They share the work in two cases. Either the rows see the same
+     * keys of the block, or each of them sees an unbroken range of keys, and these ranges begin
+     * with the same key. A block in which no rows share the work takes up to three times as long as
+     * a block in which all rows share it.
      * A tree of speculative drafts is given as a mask. A branch has the same bits as if it were a
      * sequence of its own, if all drafts lie in one block of 128 keys, and the call has no window,
      * slopes, dropout or ATTNKIT_BF16_PRODUCTS. Otherwise the bits of a branch depend on the
@@ -179,7 +181,7 @@ typedef struct attnkit_visibility {
 } attnkit_visibility;
 
 /* ---------------------------------------------------------------------------------------------
- * Score mods: changes to a score before the softmax, and to a weight after it.
+ * Score mods: changes to a score before the softmax, and to a weight after the softmax.
  */
 
 /* Softcap, bias, ALiBi, sinks and dropout. */
@@ -191,9 +193,10 @@ typedef struct attnkit_score_mods {
 
     /* bias, optional: a number that is added to each score. ATTNKIT_F32, F16 or BF16, with the
      * shape of a mask and the same rules for columns and strides. -infinity masks the key.
-     * +infinity and NaN make the row NaN. A score beyond 2.35e38 also makes the row NaN, because
+     * +infinity and NaN make the row NaN. A score above 2.35e38 makes the row NaN, too, because
      * score * log2 e overflows binary32. A finite bias below -2^126 counts as -2^126. If all keys
-     * that a row sees have a bias below -2^126, the result of the row is the mean of their v.
+     * that a row sees have such a bias, and the head has no sink, the result of the row is the mean
+     * of v over these keys.
      * Cost: as for a mask. bias_scales, below, has a factor of the bias for each head. */
     attnkit_tensor bias;
     int64_t bias_columns; /* at most kv_len; 0: kv_len */
@@ -217,10 +220,10 @@ typedef struct attnkit_score_mods {
     /* Factors of the bias, [q_heads], or NULL: head h adds bias_scales[h] * bias. Needs a bias. The
      * release 0.1.0 does not have this field. If the numbers of the bias are distances, the same
      * for all heads, the factors are slopes as in ALiBi. A bias of -infinity masks the key whatever
-     * the factor is, even 0 or NaN. For any other bias, the product counts like a bias, but it
-     * never masks the key: NaN and +infinity make the row NaN, and a product below -2^126, even
-     * -infinity, counts as -2^126. A factor beyond 2.35e38 in magnitude counts as infinite. Factors
-     * of 1 give the same bits as NULL.
+     * the factor is, even 0 or NaN. For any other bias, the product counts like a bias, but never
+     * masks the key. A product of NaN or +infinity makes the row NaN. A product below -2^126 counts
+     * as -2^126, and so does -infinity. A factor beyond 2.35e38 in magnitude counts as infinite.
+     * Factors of 1 give the same bits as NULL.
      * Cost: as for a bias whose numbers differ between heads. */
     const float *bias_scales;
 } attnkit_score_mods;
