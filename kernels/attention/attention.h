@@ -2,7 +2,7 @@
  *
  * struct attention has everything that the loops know of a call: the arguments after dispatch/ has
  * checked them, with every default filled in. Strides are in bytes. "Rows" of a KV head are the
- * query rows of all query heads that share this KV head. So K and V are read once for all these
+ * query rows of all query heads that share this KV head. So one walk over K and V serves all these
  * query heads. Rows are counted position by position: row r is query position r / group of query
  * head kv_head * group + r % group.
  */
@@ -16,7 +16,7 @@
 #include "kernels/ints.h"
 
 enum {
-    ROW_BLOCK = 512, /* most query rows of an item; one walk over the keys serves all panel rows */
+    ROW_BLOCK = 512, /* most query rows of an item */
     MAX_WALKS = 8,   /* most items in one call of attnkit_decode */
 };
 
@@ -38,11 +38,12 @@ struct cache {
     int64_t scale_group;
 };
 
-/* A tensor with an element for each query row and key of the call: a byte, a bit or a number. */
+/* A mask or a bias: a tensor with an element for each query row and column. An element is a byte, a
+ * bit or a number. A column belongs to a key or, if the call has cells, to a cell. */
 struct mask {
     const char *first; /* NULL: no mask */
     struct strides stride;
-    int64_t columns; /* keys from this column on are masked */
+    int64_t columns; /* number of columns; keys without a column are masked */
     bool ignores;    /* true: a true element hides its key; false: a false element hides its key */
     enum type type;  /* type of the elements, if they are numbers */
 };
@@ -61,12 +62,12 @@ struct extras {
     int64_t keep_first;              /* keys with a smaller absolute index are in every window */
     const int32_t *q_docs, *kv_docs; /* segment ids of rows and keys; NULL: none */
     struct mask bytes, bits, bias;
-    int64_t columns;          /* the fewest columns among bytes, bits and bias; INT64_MAX: none */
+    int64_t columns;          /* fewest columns of bytes, bits and bias; INT64_MAX: all absent */
     struct adjust adjust;     /* factor is scale_log2 if there is no softcap */
     const float *slopes;      /* [q_heads], or NULL; not multiplied by log2 e */
     const float *bias_scales; /* [q_heads], or NULL; not multiplied by log2 e */
-    bool has_huge_scale;      /* whether f32(bias_scale * log2 e) of some head may be infinite; an
-                               * infinite factor times a bias of 0 is NaN */
+    bool has_huge_scale;      /* whether f32(bias_scale * log2 e) of some head is NaN or may be
+                               * infinite; the product of such a factor and a bias of 0 is NaN */
     const float *sinks;       /* [q_heads], or NULL */
     bool drops;
     uint64_t dropped;      /* a random word of 32 bits below this number drops its key */
@@ -99,9 +100,9 @@ struct attention {
     struct pages pages; /* the pages with K and V */
     int64_t first_key;  /* absolute index of key 0, a multiple of CHUNK_KEYS; not used with cells */
     struct cells cells;
-    /* Dense states of the query rows, [batch][q_heads][q_room]. `before` is the total over earlier
-     * keys. `after` receives the total of each row in place of a result. A total that the call does
-     * not have is marked by `out` = NULL. */
+    /* Dense totals of the query rows, [batch][q_heads][q_room], or [q_heads][q_room] if rows are
+     * packed. `before` is the total over earlier keys. `after` receives the total of each row in
+     * place of a result. A total that the call does not have is marked by `out` = NULL. */
     struct total before, after;
     float scale_log2;
     /* K and V, of TYPE_I8 or TYPE_Q8_0, are multiplied as integers. The loops call has_integers and
@@ -113,7 +114,7 @@ struct attention {
     bool short_weights; /* with `grouped`: a weight is one bf16 instead of two */
     bool causal;
     bool bottom_right;     /* whether the last row of a sequence is at the last key; else the
-                              position of row 0 is in q_offsets, or 0 */
+                              absolute position of row 0 is in q_offsets, or 0 */
     struct ints kv_lens;   /* optional */
     struct ints q_starts;  /* optional; batch entry b has rows q_starts[b] .. q_starts[b + 1] - 1 */
     struct ints kv_starts; /* optional; packed tensors have q_len or kv_len rows and no batch */
@@ -137,9 +138,10 @@ static inline bool is_grouped(const struct attention *a)
     return HAS_PRODUCTS && a->grouped;
 }
 
-/* The unit of work: some rows of one KV head. The first rows go through panels, in attnkit_prefill.
- * The other rows go through decode tiles, in attnkit_decode. In an item of several heads,
- * attnkit_heads may compute the rows of all these heads together instead. */
+/* The unit of work: some query rows of one KV head, or all query rows of several KV heads. In an
+ * item of one head, the first rows go through panels, in attnkit_prefill. The other rows go through
+ * decode tiles, in attnkit_decode. In an item of several heads, attnkit_heads computes the rows of
+ * all these heads together, or attnkit_decode computes one head after the other. */
 struct work_item {
     int64_t batch, kv_head;
     int64_t first_row;
@@ -154,9 +156,9 @@ struct work_item {
  * panels. The more rows an item has, the less each row pays for widening K and V. */
 int attnkit_most_panel_rows(const struct attention *a, const struct kernels *kernels);
 
-/* Return the number of bytes of scratch that a loop needs. attnkit_prefill_scratch is for any item
- * of the call, attnkit_decode_scratch is for `items` items with `rows` rows each. None of the
- * numbers grows with kv_len. */
+/* Return the number of bytes of scratch that a loop needs. attnkit_prefill_scratch and
+ * attnkit_heads_scratch are for any item of the call. attnkit_decode_scratch is for `items` items
+ * with at most `rows` decode rows each. None of the numbers grows with kv_len. */
 size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *kernels);
 size_t attnkit_decode_scratch(const struct attention *a, const struct kernels *kernels, int rows,
                               int items);
@@ -164,8 +166,9 @@ size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *ke
 
 /* The loops. attnkit_prefill computes and writes the panel rows of an item. attnkit_decode and
  * attnkit_heads compute and write the decode rows. An item of attnkit_prefill must have panel rows,
- * an item of the other loops must have decode rows. attnkit_decode takes up to MAX_WALKS items,
- * which take turns at each block of keys. `scratch` is aligned to 64 bytes. */
+ * an item of the other loops must have decode rows. attnkit_decode takes up to MAX_WALKS items of
+ * one batch entry. These items take turns at each block of keys. `scratch` is aligned to 64
+ * bytes. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
                      const struct work_item *item, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels,
@@ -174,20 +177,20 @@ void attnkit_heads(const struct attention *a, const struct kernels *kernels,
                    const struct work_item *item, char *scratch);
 
 /* attnkit_careful_row recomputes a row whose result is not finite. The row gets the same bits,
- * whichever loop has found it. Only the row of `out` is written, or, if the call has `after`, the
- * total of the row there. All other results of the row are right already. `row` is an item with one
- * decode row. `scratch` is aligned to a float. attnkit_careful_scratch returns the number of bytes
- * of scratch. */
+ * whichever loop has found the row. Only the row of `out` is written, or the row's total in `after`
+ * if the call has `after`. The log-sum-exp and the weights of the row are right already. `row` is
+ * an item with one decode row. `scratch` is aligned to a float. attnkit_careful_scratch returns the
+ * number of bytes of scratch. */
 size_t attnkit_careful_scratch(const struct attention *a);
 void attnkit_careful_row(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *row, char *scratch);
 
-/* Several threads may work on an item. Each thread takes chunks of the item's keys. Afterwards the
- * states are joined to a total, first chunk first. The result has the same bits as with a single
- * thread. The next four functions return how many floats a state has, or how many doubles a total
- * has. States and totals have the alignment of scratch. If an item has panel rows and decode rows,
- * the state of the panel rows comes first in memory, then the state of the decode rows. Totals lie
- * in this order, too. */
+/* Several threads may work on an item. Each thread takes chunks of the item's keys. The states of
+ * the chunks are joined to a total, first chunk first. The result has the same bits as with a
+ * single thread. The next four functions return how many floats the state of `rows` rows has, or
+ * how many doubles their total has. The memory for an item's state or total is aligned to 64 bytes,
+ * as scratch is. If an item has panel rows and decode rows, the state of the panel rows comes first
+ * in memory, then the state of the decode rows. Totals lie in this order, too. */
 int64_t attnkit_prefill_state(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_prefill_total(const struct attention *a, const struct kernels *kernels, int rows);
 int64_t attnkit_decode_state(const struct attention *a, int rows);
@@ -210,8 +213,8 @@ void attnkit_decode_row_chunk(const struct attention *a, const struct kernels *k
                               const struct work_item *row, int64_t first, float *state,
                               char *scratch);
 
-/* The states of consecutive chunks, `step` floats apart, without the chunks that the item does not
- * need. After joining, the states have no meaning. */
+/* The states of some chunks of an item, `step` floats apart, in the order of the chunks. Chunks
+ * that the item does not need are left out. After joining, the states have no meaning. */
 struct chunk_run {
     double *total; /* total over the chunks before this run; after joining, also over the chunks of
                     * this run */
@@ -225,6 +228,8 @@ struct chunk_run {
                   * afterwards */
 };
 
+/* Join the states of a run to the total, for the panel rows or for the decode rows of an item. If
+ * run->ends, also compute and write the results of these rows. */
 void attnkit_prefill_join(const struct attention *a, const struct kernels *kernels,
                           const struct work_item *item, const struct chunk_run *run, char *scratch);
 void attnkit_decode_join(const struct attention *a, const struct kernels *kernels,

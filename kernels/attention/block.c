@@ -101,8 +101,9 @@ static inline __attribute__((always_inline)) void widen_row(const struct widenin
 }
 
 /* Widens a tile and appends the rows of the keys in `keys` to the `rows` rows that scratch already
- * holds. The tile is widened as a whole. Scratch has room for the whole tile, because `rows` is at
- * most the number of keys before the tile. Returns the new number of rows. */
+ * holds. The tile is widened as a whole. Scratch has room for the whole tile. In careful.c scratch
+ * holds one tile, and `rows` is 0. In other calls scratch holds a block, and `rows` is at most the
+ * number of keys of the block before the tile. Returns the new number of rows. */
 static int widen_tile(const struct widening *w, int tile, struct key_set keys, int rows)
 {
     const struct cache *const c = w->c;
@@ -240,8 +241,8 @@ static int keys_ahead(const struct widening *w)
     return keys_of_next(w, bytes_of(w->c->type, w->c->dim));
 }
 
-/* Returns NULL if the key is not in `keys`. Otherwise returns the row of the key and, if `key` is
- * less than `ahead`, prefetches the row that lies KEY_BLOCK rows later. */
+/* Returns NULL if the key is not in `keys`. Otherwise returns the row of the key. If `key` is less
+ * than `ahead`, also prefetches the row that lies KEY_BLOCK rows later. */
 static const void *row_in(const struct widening *w, struct key_set keys, int key, int ahead)
 {
     if (key >= KEY_BLOCK || !has_key(keys, key))
@@ -322,8 +323,8 @@ static int64_t unreadable_floats(const struct cache *c)
     return is_readable(c) ? 0 : KEY_BLOCK * c->dim;
 }
 
-/* Returns whether a row of zeros may take the place of a row of V. This happens with tiled K,
- * because a tile may have keys that no row sees. */
+/* Returns whether a row of zeros may take the place of a row of V. Only tiled K needs zeros: a tile
+ * of K is read as a whole, with keys that no query row sees. */
 static bool needs_zeros(const struct attention *a)
 {
     return a->k.tiled && (a->extras.window || attnkit_may_have_gaps(a));
@@ -477,7 +478,7 @@ static bool is_in_order(const struct widening *w, int key, int count)
     return cell[count] == cell[0] + count;
 }
 
-/* Returns how many of the seen keys, from `key` on, have rows at one stride. The result is at most
+/* Returns how many keys, from `key` on, are seen and have rows at one stride. The result is at most
  * `most`. */
 static int keys_in_run(const struct widening *w, struct key_set seen, int key, int most)
 {
@@ -623,9 +624,9 @@ static void prefetch_pages(const char *const *row, int count)
 }
 
 /* Prefetches the pages of `count` rows, which belong to the keys from key `first` on. Does nothing
- * if another head has just prefetched the pages of the same keys, and its first row lies less than
- * a page away. In that case the TLB has the pages already, and a second prefetch would only delay
- * cache lines that are needed sooner. */
+ * if the most recent prefetch of pages was for keys from the same key on, with a first row less
+ * than a page away. Usually that prefetch was for another head. In this case the TLB has the pages
+ * already, and a second prefetch would only delay cache lines that are needed sooner. */
 static void prefetch_new_pages(const char *const *row, int count, int64_t first,
                                struct touched *last)
 {
@@ -670,8 +671,9 @@ static void point_to_part(const struct attention *a, const struct kernels *kerne
     }
 }
 
-/* Prefetches the pages of memory that hold block `next` of all heads that prefetch together. `rows`
- * is room for addresses. */
+/* Prefetches the pages of memory in which the tokens of block `next` begin. `c` is K or V. The rows
+ * of all heads that prefetch together lie side by side in a token, and the first row belongs to the
+ * head of `next`. `rows` is room for addresses. */
 static void prefetch_pages_of_heads(const struct attention *a, const struct kernels *kernels,
                                     const struct cache *c, struct key_range next, const char **rows)
 {
@@ -750,8 +752,8 @@ static void pack_integers(const struct widening *w, struct key_set keys,
     }
 }
 
-/* Copies a key of a tile of K to `row`, without a change of type. For TYPE_I8, copies the scales of
- * the key to `scales`. */
+/* Copies key `at` of a tile of K to `row`, without a change of type. For TYPE_I8, copies the scales
+ * of the key to `scales`. */
 static void copy_from_tile(const struct cache *c, struct key_row tile, int64_t at, char *row,
                            float *scales)
 {
@@ -769,8 +771,9 @@ static void copy_from_tile(const struct cache *c, struct key_row tile, int64_t a
     }
 }
 
-/* As pack_integers, for K in tiles, but prefetches nothing. Keys are copied to rows at the end of
- * the scratch for K: the words take only a part of this scratch. */
+/* Does the work of pack_integers for K in tiles, but prefetches nothing. Keys are first copied to
+ * rows. These rows lie behind the words in the scratch for K: the words take only a part of this
+ * scratch. */
 static void pack_tiles(const struct widening *w, struct key_set keys,
                        void (*pack)(const struct key_rows *rows, int first, int count,
                                     float *words))

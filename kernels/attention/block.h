@@ -20,8 +20,8 @@ struct wide {
     float *k, *v;
 };
 
-/* Returns whether a call needs struct wide for another reason than gaps between seen keys: for K
- * and V that do not lie as binary32 rows at one stride, or for query and output rows that are not
+/* Returns whether a call needs struct wide for another reason than gaps between seen keys: for K or
+ * V that does not lie as binary32 rows at one stride, or for query or output rows that are not
  * binary32. Query and output rows use struct wide only while K and V do not. */
 bool attnkit_needs_wide(const struct attention *a);
 
@@ -42,8 +42,8 @@ struct block {
 
 /* Return the rows of `keys`, a set that is not empty, one row after the other. `keys` is a part of
  * the block that begins at key `first`. No other row is read, except that a tile of K is read as a
- * whole. attnkit_block returns K and V. attnkit_rows returns K or V, whichever `c` is, and may
- * write copies of the rows to `wide`. */
+ * whole. attnkit_block returns K and V. attnkit_rows returns K if `c` is K, else V. Both functions
+ * may write copies of the rows to `wide`. */
 struct block attnkit_block(const struct attention *a, const struct kernels *kernels, int64_t batch,
                            int64_t kv_head, int64_t first, struct key_set keys, struct wide wide);
 struct rows attnkit_rows(const struct attention *a, const struct kernels *kernels,
@@ -89,7 +89,7 @@ struct block attnkit_integer_block(const struct attention *a, const struct kerne
                                    struct key_set keys, struct wide wide);
 
 /* The keys first .. end - 1 of a head. A function that takes a range as a block ignores the keys
- * after the first KEY_BLOCK keys of the range. The range is empty if first is end. */
+ * after the first KEY_BLOCK keys of the range. The range is empty if end <= first. */
 struct key_range {
     int64_t batch, kv_head, first, end;
 };
@@ -107,11 +107,12 @@ struct touched {
     const char *row;
 };
 
-/* The addresses of the rows of a block. The two lists of K are for this block and for the next
- * block, and swap places after each block. If some keys are not seen, the tile takes seen_k and
- * seen_v in place of the lists of all keys. `wide` has converted copies of the rows that a decode
- * tile cannot read. If turns > 1, `turns` heads lie side by side, and each head prefetches its part
- * of the next block of all these heads.
+/* The addresses of the rows of a block. One list of K is for this block, the other list of K for
+ * the next block. Each call of attnkit_point_to_rows swaps the two lists. If some keys are not
+ * seen, the tile takes seen_k and seen_v in place of the lists of all keys. `wide` has converted
+ * copies of the rows that a decode tile cannot read. If turns > 1, `turns` heads lie side by side.
+ * If possible, each head then prefetches its part of the next block of all these heads
+ * (attnkit_point_to_rows).
  */
 struct row_room {
     struct row_list k[2], v;
@@ -141,8 +142,8 @@ void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_ro
  * to prefetch are only this head's part.
  *
  * If K is tiled, keys.first must begin a tile, and block->k gets a tile for each TILE_KEYS keys
- * from keys.first on. A tile without a seen key is replaced by a tile with a seen key. block->v
- * then has a row of zeros for each key that is not seen. */
+ * from keys.first on. A tile without a seen key is replaced by a tile with a seen key. With tiled
+ * K, block->v has a row of zeros for each key that is not seen. */
 void attnkit_point_to_rows(const struct attention *a, const struct kernels *kernels,
                            struct key_range keys, struct key_set seen, struct key_range next,
                            struct row_room *room, struct decode_block *block);

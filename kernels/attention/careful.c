@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recomputes a row whose result is not finite. If elements of a chunk's sums have overflowed, the
- * chunk is recomputed in binary64, by step 9 of ../README.md. With integers, sums that have
- * overflowed stay as they are. Rows are computed one at a time. The lanes of `scores` are keys, and
- * the lanes of fold_row are columns. decode.c, heads.c and prefill.c call this file, but prefill.c
- * does not call it with integers or groups of products. Calls are rare, unless V has infinities or
- * NaN.
+ * Recomputes a row whose result is not finite. If elements of a chunk's weighted sum of V are not
+ * finite, these elements are computed in binary64, by step 9 of ../README.md. With integers, or if
+ * the chunk's sum of weights is NaN, these elements stay as they are. Rows are computed one at a
+ * time. The lanes of `scores` are keys, and the lanes of fold_row are columns. decode.c, heads.c
+ * and prefill.c call this file. With integers or groups of products, prefill.c does not call this
+ * file. Calls are rare, unless V has infinities or NaN.
  */
 #include <math.h>
 #include <string.h>
@@ -30,7 +30,7 @@ struct careful {
     struct state chunk; /* state of the row in a chunk, laid out as in decode */
     const float *q;     /* the query row */
     float *k, *v;       /* scratch for rows not used in place: TILE_KEYS rows of K, one row of V */
-    char *rest;         /* scratch for decode */
+    char *rest;         /* scratch of attnkit_decode_row_chunk */
 };
 
 /* The weights of a block's keys. */
@@ -217,8 +217,8 @@ static void add_block(const struct careful *w, int64_t block, float *row_max, do
         *sum += (double)x.p[i];
         w->kernels->fold_row(w->exact, v_row(w, block, key), rescale, (double)x.weight[i],
                              w->a->value_dim);
-        rescale = 1.0; /* only the first key rescales P; P * r is exact, so P * r + p * v rounds
-                        * once */
+        rescale = 1.0; /* only the first key rescales P; P * rescale and weight * v are exact, so
+                        * their sum is rounded once */
         i++;
     }
 }
@@ -237,7 +237,7 @@ static void take_mean(const struct careful *w, int64_t first)
 
 /* --- The row ---------------------------------------------------------------------------------- */
 
-/* Sets w->exact to o of a chunk. Elements that have overflowed become (P / W) times the chunk's sum
+/* Sets w->exact to o of a chunk. Elements that are not finite become (P / W) times the chunk's sum
  * of weights, *w->chunk.row_sum. With integers, or if this sum is NaN, these elements stay as they
  * are. */
 static void settle(const struct careful *w, int64_t first)

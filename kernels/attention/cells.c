@@ -2,8 +2,8 @@
  *
  * Finds the cell of each key from the key indices of all cells. One pass over the indices of a
  * batch entry finds the smallest and the largest index. A second pass writes the number of each
- * cell to the table, at the place of the cell's key. An empty cell costs only a comparison. If
- * several sequences share a cache, most cells are empty for each sequence.
+ * cell to the table, at the place of the cell's key. In the second pass an empty cell costs only a
+ * comparison. If several sequences share a cache, most cells are empty for each sequence.
  */
 #include "kernels/attention/cells.h"
 

@@ -2,8 +2,8 @@
  *
  * A cache whose cells hold keys in any order, such as a ring buffer. For each cell the caller gives
  * the absolute index of its key, or says that the cell is empty. The loops walk over the keys in
- * the order of their index. They begin where the chunk of the first key begins. A table says which
- * cell each key has. Each thread has its own table, with the keys of the batch entry that the
+ * the order of their index. A walk begins where the chunk of the first key begins. A table says
+ * which cell each key has. Each thread has its own table, with the keys of the batch entry that the
  * thread works on. Filling the table takes some cycles for each cell.
  */
 #ifndef ATTNKIT_CELLS_H
@@ -92,8 +92,8 @@ size_t attnkit_cell_bytes(const struct attention *a);
 struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory);
 
 /* `least` is the smallest number in the key_index of a batch entry, where the -1 of an empty cell
- * counts, too. `smallest` and `largest` are the indices of the entry's first and last key.
- * `largest` is -1 if all cells are empty. */
+ * counts, too. `smallest` and `largest` are the indices of the entry's first and last key. If all
+ * cells are empty, `largest` is -1 and `smallest` has no meaning. */
 struct index_range {
     int64_t least, smallest, largest;
 };
@@ -107,8 +107,8 @@ struct key_span attnkit_key_span(struct index_range range);
  * cell that has the index of an earlier cell. The table is valid only if the result is -1. */
 int64_t attnkit_list_cells(const struct attention *a, const struct kernels *kernels, int64_t batch);
 
-/* Fills the table with the keys of a batch entry that has been checked, unless the table has them
- * already. */
+/* Fills the table with the keys of a batch entry whose key indices have been checked. Does nothing
+ * if the table has these keys already, or if the call has no cells. */
 void attnkit_take_cells(const struct attention *a, const struct kernels *kernels, int64_t batch);
 
 #endif

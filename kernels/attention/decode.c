@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention for few query rows of a KV head, above all for a decoding step. A walk goes over the
- * keys once, block by block. Usually it calls the decode tile once for each block. If options of
- * struct extras are used, such as masks, or if cells are empty, the rows of a block are split into
- * runs (struct run), and the walk calls the tile once for each run that sees keys.
- * dispatch/attention/schedule.c calls this file for whole work items, dispatch/attention/steal.c
- * for a chunk of an item's keys and to join the states of chunks, and careful.c for a chunk of a
- * row's keys. With integers, prefill.c calls this file for rows whose results are not finite.
+ * keys once, block by block. Usually the walk calls the decode tile once for each block. If
+ * extras.any is set, as with masks, or if a key of the block has no cell, the query rows are split
+ * into runs (struct run). The walk then calls the tile once for each run that sees keys.
+ * decode_together of struct kernels computes a block of several walks in one call.
+ * dispatch/attention/schedule.c calls this file for whole work items. dispatch/attention/steal.c
+ * calls this file for a chunk of an item's keys, and to join the states of chunks. careful.c calls
+ * this file for a chunk of a row's keys. With integers, prefill.c calls this file for rows whose
+ * results are not finite.
  */
 #include <math.h>
 #include <string.h>
@@ -28,7 +30,7 @@ struct walk {
     int64_t batch, kv_head;
     int rows;
     bool far;   /* K and V most likely are neither in L1 nor in L2 */
-    bool large; /* K and V would not be in L2 even if this head had just been computed */
+    bool large; /* K and V of this head have more bytes than L2 keeps (NEAR_BYTES) */
     const float *q[MAX_DECODE_ROWS];
     void *out[MAX_DECODE_ROWS];
     float *lse[MAX_DECODE_ROWS];
@@ -70,8 +72,7 @@ static int64_t q_floats(const struct attention *a, int rows)
     return has_integers(a) ? rows * (rounded_row_floats(a->head_dim) + widened) : rows * widened;
 }
 
-/* Returns the number of bytes of scratch for the walks, without the scratch that is needed after
- * the walks. */
+/* Returns the number of bytes of scratch for the walks, without `rest` of struct common. */
 static size_t walk_scratch(const struct attention *a, int rows, int items)
 {
     const int64_t doubles = items * attnkit_decode_total(a, rows),
@@ -91,9 +92,9 @@ static size_t larger(size_t a, size_t b)
 }
 
 /* Returns whether decode_together of struct kernels takes the rows of K and V, and saves time with
- * these rows. It saves no time with rows of TYPE_F32 of at most 64 elements. With rows of more than
- * 512 bytes, the rows that the heads read in a turn (kernels/vectors/decode/together.h) and the
- * rows that are prefetched meanwhile take too much of L2. */
+ * these rows. Rows of TYPE_F32 of at most 64 elements save no time. With rows of more than 512
+ * bytes, the rows that the heads read in a turn (kernels/vectors/decode/together.h) and the rows
+ * that are prefetched meanwhile take too much of L2. */
 static bool suit_together(const struct attention *a)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
@@ -101,7 +102,8 @@ static bool suit_together(const struct attention *a)
            (k->type == TYPE_F32 ? k->dim > 64 && k->dim <= 128 : is_half(k->type) && k->dim <= 256);
 }
 
-/* Returns the number of bytes of scratch for decode_together, and for its alignment. */
+/* Returns the number of bytes of scratch for decode_together, and for the alignment of this
+ * scratch. */
 static size_t together_scratch(const struct attention *a, const struct kernels *kernels, int items)
 {
     if (!kernels->decode_together || items == 1 || !suit_together(a))
@@ -249,7 +251,7 @@ static void begin_common(const struct attention *a, int rows, float *scratch, st
     common->rest = scratch + attnkit_row_floats(a);
 }
 
-/* Returns the keys of a block or chunk that rows may see, from the first visible key to the last.
+/* Returns a range with all keys of a block or chunk that rows see by their position (visible_part).
  * The block or chunk has `count` keys from key `first` on. */
 static struct key_range keys_from(const struct walk *w, int64_t first, int64_t count)
 {
@@ -357,7 +359,8 @@ struct run_block {
     const float *bias[MAX_DECODE_ROWS], *keep[MAX_DECODE_ROWS];
 };
 
-/* Makes the lines of a row: numbers for the listed keys, in their order. */
+/* Makes the lines `bias` and `keep` of a row, if the run needs them. A line has a number for each
+ * listed key, in the order of the keys. */
 static void make_lines(const struct masked_block *m, const struct run *run, int row, float *bias,
                        float *keep)
 {
@@ -373,7 +376,7 @@ static void make_lines(const struct masked_block *m, const struct run *run, int 
 }
 
 /* Sets up row i of the run. struct run_block has a copy of row_max and row_sum of the state,
- * because a tile reads both for whole vectors of rows. */
+ * because a tile may read and write both arrays for whole vectors of rows. */
 static void begin_row(const struct masked_block *m, const struct run *run, int i,
                       struct run_block *b)
 {
@@ -456,7 +459,8 @@ static bool has_keys(struct key_range keys)
 
 /* Returns the visible keys of the block that is computed after the block at key `first` of walk i.
  * The next block is the block of a later walk at the same key, or a later block of the chunk, or
- * else the first block of the next chunk. */
+ * else the first block of the next chunk. Returns an empty range if none of these blocks has
+ * visible keys. */
 static struct key_range after_block(const struct walk *walks, int count, int i, int64_t first)
 {
     const int64_t chunk_end = (first / CHUNK_KEYS + 1) * CHUNK_KEYS;
@@ -497,18 +501,18 @@ static bool are_side_by_side(const struct attention *a, const struct walk *walks
  * the next block of all heads, memory is read in order. On a Zen 4 with AVX-512 and K and V of
  * 16-bit types, prefetching together reduces the time of decoding to 0.6 to 0.7 of the time with
  * heads that prefetch by themselves. With other types, prefetching together saves no time. If K and
- * V of a head are not `large` (struct walk), it costs time. */
+ * V of a head are not `large` (struct walk), prefetching together costs time. */
 static bool can_prefetch_together(const struct attention *a, const struct walk *walks, int count)
 {
     return are_side_by_side(a, walks, count) && walks[0].large && is_half(a->k.type) &&
            is_half(a->v.type) && count * KEY_BLOCK * key_bytes(a) <= NEAR_BYTES;
 }
 
-/* Returns the block that walk i prefetches while it is at the block at key `first`. `end` is the
- * end of all keys. If room->turns is 1, the result is the block that is computed next, which may be
- * a block of another walk. If room->turns is larger, the result is the next block of the first
- * head, which stands for all heads. room->turn then says which part of the block walk i
- * prefetches. */
+/* Returns the block that walk i prefetches while walk i is at the block at key `first`. `end` is
+ * the end of all keys. The result is empty if the walk prefetches nothing. If room->turns is 1, the
+ * result is the block that is computed next, which may be a block of another walk. If room->turns
+ * is larger, the result is the next block of the first head, which stands for all heads. room->turn
+ * then says which part of the block walk i prefetches. */
 static struct key_range next_of(const struct walk *walks, int count, int i, int64_t first,
                                 int64_t end, struct row_room *room)
 {
@@ -580,9 +584,9 @@ static void attend_together(const struct attention *a, const struct kernels *ker
     kernels->decode_together(&block, a->scale_log2);
 }
 
-/* Attends over the blocks from key `first` to key end - 1 in all walks at once, up to the first
- * block that some rows do not see as a whole. Returns the key after these blocks. The function is
- * not inlined, so that other calls need no registers for it. */
+/* Attends over whole blocks in all walks at once, from key `first` on. Stops at key `end`, or at
+ * the first block that some rows do not see as a whole. Returns the key at which it stops. The
+ * function is not inlined, so that calls without it need no registers for its variables. */
 static __attribute__((noinline)) int64_t
 attend_blocks_together(const struct attention *a, const struct kernels *kernels, struct walk *walks,
                        int count, int64_t first, int64_t end, const struct common *common)
@@ -623,8 +627,8 @@ static void clear_total(const struct attention *a, const struct walk *w)
     }
 }
 
-/* Folds the state of the chunk into the total. If a walk has a single chunk, this is only needed in
- * calls with sinks and in calls that continue from states or return states. */
+/* Folds the state of the chunk into the total. If a walk has a single chunk, this chunk is folded
+ * only in calls with sinks, and in calls that continue from states or return states. */
 static void fold_chunk(const struct attention *a, const struct kernels *kernels, struct walk *w)
 {
     if (!w->is_begun)
@@ -746,7 +750,7 @@ static __attribute__((noinline)) void redo_rows(const struct attention *a,
     }
 }
 
-/* Returns whether a sum of finite products of weights and V may overflow. With integers of
+/* Returns whether a sum of finite products of weights and V may overflow. With integers and V of
  * TYPE_Q8_0, whose scales are binary16, no sum overflows. */
 static bool may_overflow(const struct attention *a)
 {
@@ -844,7 +848,7 @@ void attnkit_decode(const struct attention *a, const struct kernels *kernels,
         decode_several(a, kernels, items, count, scratch);
 }
 
-/* Computes a chunk. `walks` is on the caller's stack. */
+/* Computes the states of `count` items in a chunk. `walks` is on the caller's stack. */
 static void decode_chunk(const struct attention *a, const struct kernels *kernels,
                          const struct work_item *items, int count, int64_t first, float *states,
                          int64_t step, struct walk *walks, char *scratch)

@@ -3,7 +3,8 @@
  * Attention for many heads with few query rows and few keys each. Going from head to head would
  * take longer than the arithmetic. Therefore lanes are heads: the heads of a vector go through
  * scores and softmax together, and then each head computes its weighted V.
- * dispatch/attention/schedule.c calls this loop only for binary32 without masks.
+ * dispatch/attention/schedule.c calls this loop only for binary32 in rows, without pages, cells,
+ * packed sequences, states, sinks, weights as a result or options that set extras.any.
  */
 #include <limits.h>
 #include <math.h>

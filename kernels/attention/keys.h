@@ -70,7 +70,8 @@ static inline struct total total_row(const struct attention *a, struct total all
     return (struct total){all.row_max + line, all.row_sum + line, all.out + line * a->value_dim};
 }
 
-/* Returns a row of K or V, or a tile of rows, and its scales. */
+/* Returns a row of K or V and the scales of the row. If K is tiled, at.row is the number of a tile,
+ * and the result is a tile and the scales of the tile. */
 static inline struct key_row key_row_at(const struct cache *c, struct index at, int64_t kv_head)
 {
     const struct strides s = c->stride, scale = c->scale_stride;

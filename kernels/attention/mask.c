@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Turns the caller's masks, segment ids, slopes and dropout into sets of keys and lines of numbers
- * for a block of keys. The tiles do the work for each key. This file finds the rows of the masks
- * and fills in the structs from which the tiles make lines. If cells are out of order, this file
- * gathers the elements of a mask one by one, which takes about a cycle for each element.
+ * Turns the caller's masks, bias, segment ids, slopes and dropout into sets of keys and lines of
+ * numbers for a block of keys. Also makes the states of sinks. The tiles do most of the work for
+ * each key. This file finds the rows of the masks and fills in the structs from which the tiles
+ * make lines. If cells are out of order, this file gathers the elements of a mask one by one, which
+ * takes about a cycle for each element.
  */
 #include "kernels/attention/mask.h"
 
@@ -16,9 +17,10 @@ static struct key_set part_of_block(int64_t first, int64_t end, int64_t block)
                       (int)clamp(end - block, 0, KEY_BLOCK));
 }
 
-/* Prefetches a later row of a mask. Rows of a mask are far apart, and the hardware prefetcher does
- * not foresee them. The row need not exist, because a prefetch never faults. The function is always
- * inlined, because gcc drops calls of a function that does nothing but prefetch. */
+/* Prefetches `bytes` bytes of the row of a mask that comes ROWS rows after `row`. Rows of a mask
+ * are far apart, and the hardware prefetcher does not foresee them. The later row need not exist,
+ * because a prefetch never faults. The function is always inlined, because gcc drops calls of a
+ * function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void ask_for_rows_after(const struct mask *m,
                                                                      const char *row, int bytes)
 {

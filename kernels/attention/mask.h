@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Visibility: the keys that a row sees, and the numbers that are added to their scores. The
- * position of a row selects two ranges of keys. Masks, segment ids and empty cells hide some of
- * these keys. The hidden keys are found for one block of keys at a time. Keys count from key 0,
- * whose absolute index is first_key_of.
+ * The keys that a row sees, and the numbers that are added to the scores of these keys. The
+ * position of a row, the lengths and the window select two ranges of keys (struct visible). Masks,
+ * a bias of -inf, segment ids and empty cells hide some of these keys. The hidden keys are found
+ * for one block of keys at a time. Keys count from key 0, whose absolute index is first_key_of.
  */
 #ifndef ATTNKIT_MASK_H
 #define ATTNKIT_MASK_H
@@ -57,16 +57,17 @@ struct visible {
     int64_t keep, first, end;
 };
 
-/* Returns the end of the keys that the rows at a position may see by causality alone. Here and
- * below `position` is the number of the row in its head, as in struct place. q_offset + q_len does
- * not overflow: dispatch/attention/ has checked this sum. */
+/* Returns the end of the keys that a row may see by causality and lengths alone. Here and below,
+ * the parameter `position` is the number of the row in its head, as in struct place. q_offset plus
+ * this number is the position of the row, counted from key 0. q_offset + q_len does not overflow:
+ * dispatch/attention/ has checked this sum. */
 static inline int64_t causal_end(const struct attention *a, int64_t batch, int64_t position)
 {
     const int64_t keys = sequence_keys(a, batch);
     return a->causal ? clamp(q_offset(a, batch) + position + 1, 0, keys) : keys;
 }
 
-/* Returns the keys that rows at a position may see according to causality, the window and the
+/* Returns the keys that a row may see according to causality, lengths, the window and the number of
  * columns of masks. */
 static inline struct visible visible_keys(const struct attention *a, int64_t batch,
                                           int64_t position)
@@ -86,7 +87,7 @@ static inline struct visible visible_keys(const struct attention *a, int64_t bat
     };
 }
 
-/* Returns the end of the visible keys. */
+/* Returns the end of the keys that visible_keys returns. */
 static inline int64_t visible_end(const struct attention *a, int64_t batch, int64_t position)
 {
     if (!a->extras.any)
@@ -102,8 +103,8 @@ static inline int32_t visible_in_block(int64_t end, int64_t block)
     return keys < 0 ? 0 : keys < KEY_BLOCK ? (int32_t)keys : KEY_BLOCK;
 }
 
-/* Returns the keys that at least one of several positions sees. `first` and `last` are the keys
- * that the first and the last position see. */
+/* Returns ranges with all keys that at least one of several consecutive rows may see. `first` and
+ * `last` are the keys that the first and the last of these rows may see. */
 static inline struct visible all_visible(struct visible first, struct visible last)
 {
     return (struct visible){last.keep, first.first, last.end};
@@ -128,6 +129,7 @@ struct seen {
     bool biased;
 };
 
+/* Finds the keys of the block at key `block` that the row at `place` sees. */
 void attnkit_see(const struct attention *a, const struct kernels *kernels,
                  const struct place *place, int64_t block, struct seen *seen);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Merges results over parts of the keys. A row has a result out_i and a log-sum-exp lse_i for each
- * part i. out_i and lse_i give a softmax state: with t = lse_i * log2 e, it is M = ceil t, l =
- * 2^(t - M) and o = out_i * l. The states fold into a total, as the states of chunks do. No state
- * is stored: o is computed from out_i while it is folded into the total. The loop merges a tile of
+ * part i. out_i and lse_i give a softmax state. With t = lse_i * log2 e, the state is M = ceil t, l
+ * = 2^(t - M) and o = out_i * l. The states fold into a total, as the states of chunks do. No state
+ * is stored: o is computed from out_i while o is folded into the total. The loop merges a tile of
  * rows at a time, and some columns at a time if rows are long. So the total of a tile fits on the
  * stack. Reading the parts takes most of the time.
  */
@@ -15,7 +15,7 @@
 #include "kernels/attention/total.h"
 
 enum {
-    TOTAL_DOUBLES = 2048, /* rows x columns of a tile: 16 KiB, half of an L1 cache */
+    TOTAL_DOUBLES = 2048, /* most rows x columns of a tile: 16 KiB, half of an L1 of 32 KiB */
 };
 
 /* Some consecutive rows. Offsets are in bytes, from the first row of a part to each row of the
@@ -73,10 +73,10 @@ static void place_tile(const struct merge *m, int64_t first, struct tile *tile)
     }
 }
 
-/* Splits t into *row_max = ceil t and the result t - ceil t, for exp2. t is computed in binary64,
- * so that only the rounding of the difference to binary32 matters. For |t| >= 2^24, binary32 cannot
- * hold every integer, so ceil t is rounded. The difference of t and a rounded ceil t means nothing,
- * so the result is 0. */
+/* Splits t = lse * log2 e into *row_max = ceil t and the result t - ceil t, for exp2. t is computed
+ * in binary64, so that only the rounding of the difference to binary32 matters. For |t| >= 2^24,
+ * binary32 cannot hold every integer, so ceil t is rounded. The difference of t and a rounded ceil
+ * t means nothing, so the result is 0. */
 static float split_lse(float lse, float *row_max)
 {
     const double t = (double)lse * LOG2_E;
@@ -151,9 +151,9 @@ static void finish_lse(const struct kernels *kernels, const struct tile *tile,
     kernels->decode_finish(&st, tile->rows, 0, out, tile->lse);
 }
 
-/* Merges some columns of a tile. Writes lse only with the last columns: the memory of the result's
- * lse may be the lse of a part, and each call of this function for the tile reads the lse of all
- * parts. */
+/* Merges some columns of a tile. Writes lse only with the last columns, because each call of this
+ * function for the tile reads the lse of all parts. The memory of the result's lse may be the lse
+ * of a part. */
 static void merge_columns(const struct merge *m, const struct kernels *kernels,
                           const struct tile *tile, struct merged_columns columns)
 {

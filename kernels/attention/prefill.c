@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention for many query rows of one KV head. The outer loop is over blocks of keys, the inner
- * loop over panels of query rows, so that every panel finds the block of K and V in a cache of the
- * CPU. dispatch/attention/schedule.c calls attnkit_prefill for the panel rows of an item, if it has
- * any. With groups of products, attend_alone in this file calls attnkit_prefill for a row that is
- * computed again. dispatch/attention/steal.c calls attnkit_prefill_chunk for a chunk of an item's
- * keys. kernels/README.md defines M, l, o and t.
+ * loop over panels of query rows. So K and V of a block usually stay in L1 or L2 until all panels
+ * of an item have used them. dispatch/attention/schedule.c calls attnkit_prefill for the panel rows
+ * of an item. With groups of products, attend_alone in this file calls attnkit_prefill for a row
+ * that is computed again. dispatch/attention/steal.c calls attnkit_prefill_chunk for a chunk of an
+ * item's keys, and attnkit_prefill_join to join the states of chunks. kernels/README.md defines M,
+ * l, o and t.
  */
 #include <math.h>
 #include <string.h>
@@ -20,8 +21,9 @@ enum {
     MAX_PANELS = ROW_BLOCK / 4, /* a full panel has at least 4 lanes */
 };
 
-/* Query rows that go through the tiles together. The pointers point into scratch, or into states
- * and totals of a struct chunk_run. */
+/* Query rows that go through the tiles together. The pointers point into scratch. In
+ * attnkit_prefill_chunk, `chunk` points to the caller's state. In attnkit_prefill_join, `chunk` and
+ * `total` point to the states and the total of struct chunk_run. */
 struct panel {
     int64_t first_row;
     int rows;           /* rows of the item; spare lanes repeat the last row */
@@ -36,7 +38,7 @@ struct panel {
     struct seen *seen;  /* with masks: the keys of the block that each row sees */
     bool is_begun;      /* the total holds the caller's total or a chunk */
     bool is_sunk;       /* M and l of the total hold the sinks, but o is still in `chunk` */
-    bool is_fresh;      /* `chunk` holds nothing that is not in the total */
+    bool is_fresh;      /* `chunk` is empty, or the total has all blocks of `chunk` */
 };
 
 /* A bit for each row of an item. The bit is set if decode tiles compute the row's result again. */
@@ -52,8 +54,9 @@ struct prefill {
     int rows;               /* rows of the item that go through panels */
     float *scores;          /* [KEY_BLOCK][lanes] of a panel */
     float *rescale;         /* [lanes] */
-    float *parts;           /* parts of weights: 2 times [KEY_BLOCK][lanes] with groups of
-                             * products, [KEY_BLOCK / 2][lanes] with integers */
+    float *parts;           /* with groups of products: room for the words of struct weight_parts,
+                             * 2 times [KEY_BLOCK][lanes]; with integers: scratch of weighted_v,
+                             * [KEY_BLOCK / 2][lanes] */
     float *largest;         /* with groups of products: largest weights of a block, [lanes] */
     float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and [KEY_BLOCK][lanes] */
     struct visible visible; /* the keys that at least one row sees by its position */
@@ -76,8 +79,9 @@ static int whole_vectors(int rows, int vector)
     return (rows + vector - 1) / vector * vector;
 }
 
-/* state_floats returns the number of floats for each lane of a state, total_floats for each lane of
- * a total. In a total o and l take two floats for each number. */
+/* state_floats returns how many floats a lane of a state takes. total_floats returns how many
+ * floats a lane of a total takes: one for M, two for l, and two for each element of o, because l
+ * and o are binary64. */
 static int64_t state_floats(const struct attention *a)
 {
     return a->value_dim + 2;
@@ -120,8 +124,8 @@ int attnkit_most_panel_rows(const struct attention *a, const struct kernels *ker
     return rows / kernels->lanes * kernels->lanes;
 }
 
-/* Returns how many floats of scratch the parts of weights take, and with groups of products also
- * the largest weights. The number is 0 in a call with neither integers nor groups of products. */
+/* Returns how many floats of scratch `parts` of struct prefill takes, and with groups of products
+ * also `largest`. The number is 0 in a call with neither integers nor groups of products. */
 static int64_t part_floats(const struct attention *a, int lanes)
 {
     if (has_integers(a))
@@ -240,9 +244,9 @@ static const float *round_q(const struct prefill *w, const void *row, float *rou
 }
 
 /* Returns a row of q. With groups of products, the result is words of struct grouped_kernels in
- * `wide`. If w->paired, the result is words of pairs in `wide`, and w->q_least falls to the least
- * magnitude of the row, if this magnitude is less. Otherwise the result is binary32, in place or in
- * `wide`. */
+ * `wide`. If w->paired, the result is words of pairs in `wide`, and w->q_least becomes the smaller
+ * of w->q_least and the least magnitude of the row. Otherwise the result is binary32, in place or
+ * in `wide`. */
 static const float *find_q(struct prefill *w, const void *row, float *wide)
 {
     const int64_t n = w->a->head_dim;
@@ -430,8 +434,8 @@ static struct rows rows_from(struct rows rows, int first)
     return rows;
 }
 
-/* Adds the weighted V of keys of a block to o of the chunk. `first` is the index in v of the first
- * of these keys. */
+/* Adds the weighted V of `keys` keys of a block to o of the chunk. `first` is the index in v of the
+ * first of these keys. */
 static void add_v(const struct prefill *w, struct panel *p, const struct rows *v, int first,
                   int keys, struct rows_ahead ahead)
 {
@@ -532,7 +536,8 @@ static struct view view_of(const struct panel *p, struct key_set there, bool gro
 }
 
 /* Sets visible[lane] to the number of keys that the row of the lane sees. Returns whether every row
- * sees the first visible[lane] keys of the view and no others. */
+ * sees the first visible[lane] keys of the view and no other keys. If not, some elements of
+ * `visible` may not be set. */
 static bool see_first_keys(const struct panel *p, const struct view *view, int32_t *visible)
 {
     for (int lane = 0; lane < p->lanes; lane++) {
@@ -613,8 +618,8 @@ static void attend_masked_block(const struct prefill *w, struct panel *p, int64_
 /* --- The walk over the keys --------------------------------------------------------------------
  */
 
-/* Returns the first panel that sees keys from key `first` on. Panels are in the order of growing
- * `end`, so only leading panels are skipped. */
+/* Returns the first panel that sees keys from key `first` on. There must be such a panel. Panels
+ * are in the order of growing `end`, so only leading panels are skipped. */
 static struct panel *first_to_see(struct prefill *w, int64_t first)
 {
     struct panel *panel = w->panel;
@@ -628,8 +633,8 @@ static int64_t last_end(const struct prefill *w)
     return w->panel[w->panels - 1].end;
 }
 
-/* Returns whether an option or an empty cell may hide keys of the block from a row that would see
- * them by its position. */
+/* Returns whether the block needs the code for masks: extras.any is set, or a key of the block has
+ * no cell. */
 static bool is_masked(const struct prefill *w, int64_t first)
 {
     if (!has_cells(w->a))
@@ -728,7 +733,7 @@ static void attend_blocks(struct prefill *w, int64_t first)
 }
 
 /* Folds the state of the previous chunk into the total, and attends over the chunk that begins at
- * key `first`. */
+ * key `first`. Does nothing if no row sees a key of this chunk by its position. */
 static void attend_chunk(struct prefill *w, int64_t first)
 {
     struct panel *const last = &w->panel[w->panels - 1], *const seeing = first_to_see(w, first);
@@ -748,8 +753,8 @@ static double sum_of(const struct panel *p, int lane)
     return p->is_begun || p->is_sunk ? p->total.row_sum[lane] : (double)p->chunk.row_sum[lane];
 }
 
-/* Recomputes a row by itself, as an item of one row. Its panel reads no key that the row does not
- * see. The function is not inlined, because struct prefill is large. */
+/* With groups of products, recomputes a row by itself, as an item of one row. Its panel reads no
+ * key that the row does not see. The function is not inlined, because struct prefill is large. */
 static __attribute__((noinline)) void attend_alone(const struct prefill *w, int64_t row)
 {
     const struct work_item item = {w->batch, w->kv_head, row, 1, 0, 1};
@@ -784,11 +789,13 @@ static void redo_row(const struct prefill *w, const struct panel *p, int64_t row
         divide_again(w, p);
 }
 
-/* Recomputes the rows whose result is not finite. A sum may have overflowed. A lane that does not
- * see a key may have multiplied V of this key by 0, which gives NaN if V is NaN or infinite. If the
- * sum of a row's weights is NaN, the result is NaN, too, and the row is not recomputed. But if the
- * call returns states, rows whose sum is NaN are recomputed, too: the call may continue from states
- * that the caller has made, and in these states o may be a number although the sum is NaN. */
+/* Recomputes the rows whose result is not finite. With integers, only marks these rows for
+ * compute_again. Such a result may be wrong for two reasons. A sum may have overflowed. A lane that
+ * does not see a key may have multiplied V of this key by 0, which gives NaN if V is NaN or
+ * infinite. If the sum of a row's weights is NaN, the result is NaN, too, and the row is not
+ * recomputed. But if the call returns states, rows whose sum is NaN are recomputed, too: the call
+ * may continue from states that the caller has made, and in these states o may be a number although
+ * the sum is NaN. */
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)
@@ -953,7 +960,7 @@ static void finish_item(struct prefill *w, const struct work_item *item)
         finish_panel(w, &w->panel[i]);
 }
 
-/* Computes marked rows of an item again. */
+/* Computes the marked rows of an item again, in decode tiles. */
 static void compute_again(const struct attention *a, const struct kernels *kernels,
                           const struct work_item *item, const struct again *again, char *scratch)
 {
@@ -964,8 +971,8 @@ static void compute_again(const struct attention *a, const struct kernels *kerne
     }
 }
 
-/* Computes the rows of an item. Not inlined, so that compute_again runs without struct prefill on
- * the stack. */
+/* Computes the rows of an item. The function is not inlined, so that compute_again runs without
+ * struct prefill on the stack. */
 static __attribute__((noinline)) void prefill(const struct attention *a,
                                               const struct kernels *kernels,
                                               const struct work_item *item, struct again *again,

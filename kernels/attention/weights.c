@@ -4,8 +4,8 @@
  * the score mods, times log2 e. M and l are the final maximum and sum of the row. In place of the
  * weights the caller may ask for the scores at one of several stages. The loop walks over K once
  * more, in panels of query rows as in prefill.c. prefill.c and decode.c call attnkit_write_weights
- * when M and l of some rows are final. Afterwards, for a layer, attnkit_average_weights computes
- * the mean of the weights of all heads.
+ * when M and l of some rows are final. In a layer that returns mean weights,
+ * attnkit_average_weights then computes the mean of the weights of all heads.
  */
 #include "kernels/attention/weights.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Turns scores into t, which struct adjust of kernels.h defines, with or without a softcap and a
- * bias. prefill.c, careful.c and weights.c of kernels/attention call `adjust` after the scores. If
- * the field `adjust` of struct decode_block is not NULL, the decode tile calls
- * attnkit_avx2_adjust for each of its rows.
+ * Turns scores into t, with or without a softcap, and with or without a bias. struct adjust of
+ * kernels.h defines t. careful.c and weights.c of kernels/attention call the entry `adjust` for all
+ * scores, prefill.c only if a block needs the entry. If the field `adjust` of struct decode_block
+ * is not NULL, the decode tile calls the entry for each of its rows.
  *
  * A capped score takes a division and some 25 other operations, 12 of them multiplications or
  * multiply-adds. These operations depend on each other and take some 70 cycles. Four vectors side

@@ -176,8 +176,8 @@ static inline __attribute__((always_inline)) void exp2_vectors(__m256 *x, const 
         x[i] = _mm256_mul_ps(p[i], shrunk_power_of_two(rounded[i]));
 }
 
-/* Returns the number that is subtracted from scores: the maximum, or 0 where the maximum is -inf. A
- * maximum is -inf only in rows without a finite score. */
+/* Returns the number that is subtracted from scores and maxima: the maximum, or 0 where the maximum
+ * is -inf. A maximum is -inf only in rows without a finite score. */
 static inline __m256 finite_max(__m256 row_max)
 {
     return _mm256_andnot_ps(_mm256_cmp_ps(row_max, broadcast(-INFINITY), _CMP_EQ_OQ), row_max);
@@ -190,8 +190,8 @@ static inline __m256i first_mask(int64_t n)
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(count), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
-/* Returns the first n elements at p, with zeros after them. Memory after the n elements is not
- * touched. */
+/* Returns the first n elements at p, but at most VECTOR, with zeros after them. Memory after these
+ * elements is not touched. */
 static inline __m256 load_first(const float *p, int64_t n)
 {
     return n >= VECTOR ? _mm256_loadu_ps(p) : _mm256_maskload_ps(p, first_mask(n));
@@ -205,9 +205,9 @@ static inline void store_first(float *p, int64_t n, __m256 x)
         _mm256_maskstore_ps(p, first_mask(n), x);
 }
 
-/* Returns n elements of a row from element `at` on as binary32, with zeros after them. Memory
- * after the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block,
- * type is TYPE_I8. */
+/* Returns n <= VECTOR elements of a row from element `at` on as binary32, with zeros after them.
+ * Memory after the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0
+ * block, type is TYPE_I8. */
 static inline __attribute__((always_inline)) __m256
 load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
 {

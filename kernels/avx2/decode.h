@@ -131,8 +131,9 @@ static inline __attribute__((always_inline)) __m256 load_bytes(const char *bytes
                       : _mm256_sub_ps(add_large(bytes), _mm256_set1_ps(LARGE));
 }
 
-/* Returns the scale of a block of TYPE_Q8_0 in lane 0. Lane 1 holds the next two bytes, which are
- * elements of the block. A load and a move run on more ports than an insertion into a vector. */
+/* Returns a vector whose first 16 bits are the scale of a block of TYPE_Q8_0. The next 16 bits are
+ * two elements of the block. A load and a move run on more ports than an insertion into a
+ * vector. */
 static inline __m128i scale_bits(const char *block)
 {
     int bits;

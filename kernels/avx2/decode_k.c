@@ -7,9 +7,9 @@
  * takes 16 bytes of each of 8 keys as 4 vectors of 32-bit units, with 1, 2 or 4 elements in a unit.
  * Each step costs 4 loads, 4 inserts from memory, and 8 shuffles. Then each element is widened for
  * all 8 keys at once (by three instructions for a byte), and multiplied by one FMA for each row. A
- * tile is 2 vectors of keys, or 1 vector for the last keys. With 2 vectors there are enough chains
- * for the FMA ports, and a broadcast of q serves both vectors. Registers: 8 units, at most 8 sums
- * and a broadcast are more than the 16 ymm, so some units are on the stack.
+ * tile is 2 vectors of keys, or 1 vector for the last keys. With 2 vectors and 4 query rows there
+ * are enough chains for the FMA ports. A broadcast of q serves both vectors. Registers: 8 units, at
+ * most 8 sums and a broadcast are more than the 16 ymm, so some units are on the stack.
  *
  * If K is binary32 and there are few query rows, memory limits the speed. For types of 8 or 16
  * bits, shuffles and FMA together limit the speed. Prefetches are spread evenly and go through one
@@ -18,22 +18,24 @@
  */
 #include "kernels/avx2/steps.h"
 
-/* A signed byte becomes a float in two steps: a shuffle moves the byte to its place in 32 bits,
- * then a second step makes the byte a number. For TYPE_I8 the place is the uppermost byte. A
- * conversion then gives UPPER_BYTE times the number, so the scale is divided by UPPER_BYTE. For
- * TYPE_Q8_0 the place is the second byte. An exclusive or then gives the number + BYTE_ZERO, and a
- * multiply-add with the scale subtracts BYTE_ZERO * scale. BYTE_ZERO * scale is exact if the scale
- * is finite, because BYTE_ZERO has 9 significant bits and the scale has 11. */
+/* A signed byte becomes a float in two stages. First a shuffle moves the byte to its place in 32
+ * bits. Then the second stage turns these 32 bits into a float. For TYPE_I8 the place is the
+ * uppermost byte. The second stage is a conversion, which gives UPPER_BYTE times the number. So the
+ * scale is divided by UPPER_BYTE. For TYPE_Q8_0 the place is the second byte. The second stage is
+ * an exclusive or, which gives the number + BYTE_ZERO. A multiply-add with the scale later
+ * subtracts BYTE_ZERO * scale. BYTE_ZERO * scale is exact if the scale is finite, because BYTE_ZERO
+ * has 9 significant bits and the scale has 11. */
 #define UPPER_BYTE 0x1p24f
 #define BYTE_ZERO 0x1.01p15f
 
-/* Returns the shuffle of the first step: byte i goes to its place, and the other bytes become 0. */
+/* Returns the indices of the first stage's shuffle for 32 bits: byte i goes to its place, and the
+ * other bytes become 0. */
 static inline __attribute__((always_inline)) int place_byte(const enum type type, const int i)
 {
     return type == TYPE_Q8_0 ? (int)0x80800080 | i << 8 : 0x00808080 | i << 24;
 }
 
-/* Does the second step, on bytes in their places. */
+/* Does the second stage, on bytes in their places. */
 static inline __attribute__((always_inline)) __m256 number_of_byte(const enum type type,
                                                                    __m256i placed)
 {
@@ -43,15 +45,15 @@ static inline __attribute__((always_inline)) __m256 number_of_byte(const enum ty
     return _mm256_castsi256_ps(_mm256_xor_si256(placed, byte_zero));
 }
 
-/* Multiplies the result of the second step by its scale, and for TYPE_Q8_0 then subtracts
- * `zero`. */
+/* Multiplies the result of the second stage by its scale. For TYPE_Q8_0 also subtracts `zero`, in
+ * the same multiply-add. */
 static inline __attribute__((always_inline)) __m256 scale_number(const enum type type, __m256 x,
                                                                  __m256 scale, __m256 zero)
 {
     return type == TYPE_Q8_0 ? _mm256_fmsub_ps(x, scale, zero) : _mm256_mul_ps(x, scale);
 }
 
-/* Returns byte i of each unit after both steps, for scale_number. */
+/* Returns byte i of each unit after both stages, for scale_number. */
 static inline __attribute__((always_inline)) __m256 unit_byte(const enum type type, __m256i units,
                                                               const int i)
 {
@@ -61,7 +63,8 @@ static inline __attribute__((always_inline)) __m256 unit_byte(const enum type ty
     return number_of_byte(type, placed);
 }
 
-/* Sets k[i] to element i of the unit of each key. A unit has 1 element of TYPE_F32, else 2. */
+/* Sets k[i] to element i of the unit of each key. `type` is TYPE_F32, TYPE_F16 or TYPE_BF16. A unit
+ * has 1 element of TYPE_F32, or 2 elements of the other two types. */
 static inline __attribute__((always_inline)) void widen_unit(const enum type type, __m256 unit,
                                                              __m256 k[2])
 {
@@ -78,9 +81,9 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* Adds the products of element d of all keys. `is_large` is passed on to multiply_add. `is_large`
- * is false for bytes, because gcc would otherwise spill more registers in the long loop bodies for
- * bytes. */
+/* Adds the products of element d of q and of all keys to s. multiply_add says what `is_large` does.
+ * `is_large` is false for bytes: with true, gcc would spill more registers in the long loop bodies
+ * for bytes. */
 static inline __attribute__((always_inline)) void
 add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m256 s[][MAX_TILE],
             const int vectors, const int rows, const bool is_large)
@@ -92,8 +95,9 @@ add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m2
     }
 }
 
-/* Adds the products of STEP bytes of each key. The bytes begin `at` bytes from the beginning of the
- * row, with element d. */
+/* Adds the products of q and of STEP bytes of each key to s. key[i] + at is the address of these
+ * bytes of key i. The first of these elements is element d. `type` is TYPE_F32, TYPE_F16 or
+ * TYPE_BF16. */
 static inline __attribute__((always_inline)) void
 add_step(const enum type type, const struct panel *panel, const char *const *key, int64_t at,
          int64_t d, __m256 s[][MAX_TILE], const int vectors, const int rows)
@@ -122,8 +126,8 @@ struct byte_scales {
 };
 
 /* Sets the arguments of scale_number for vector j and the group of elements that begins at element
- * d. key[i] is the row of key i of the vector. Returns false if scale_number would not be exact,
- * because a scale of TYPE_I8 is too small or a scale of TYPE_Q8_0 is not finite. */
+ * d. key[i] is the row of key i of the vector. Returns false if scale_number would give wrong
+ * products, because a scale of TYPE_I8 is too small or a scale of TYPE_Q8_0 is not finite. */
 static inline __attribute__((always_inline)) bool
 take_scales(const enum type type, const struct key_rows *rows, const char *const *key, int64_t d,
             struct byte_scales *scales, const int j)
@@ -217,12 +221,12 @@ static inline __attribute__((always_inline)) void take_lines(const char *const *
 }
 
 /* Adds the products of all whole cache lines of rows of TYPE_F32, and reads each line only once.
- * Does nothing if the rows do not share sets of L1. Rows that are copied as a whole
- * (gains_by_copies) do not come here. Returns the number of elements of a row that are done. The
- * next lines are copied before the current lines are multiplied, because L1 could not keep
- * prefetched lines of so many rows. Other types would gain nothing, because arithmetic limits their
- * speed. The lines of a single vector of keys all fit into a set, so a tile of one vector does not
- * call this function. */
+ * Does nothing if the rows do not share sets of L1, or have no whole line. Rows that are copied as
+ * a whole (gains_by_copies) do not come here. Returns the number of elements of a row that are
+ * done. The next lines are copied before the current lines are multiplied, because L1 could not
+ * keep prefetched lines of so many rows. Other types would gain nothing, because arithmetic limits
+ * their speed. The lines of a single vector of keys all fit into a set, so a tile of one vector
+ * does not call this function. */
 static inline __attribute__((always_inline)) int64_t add_lines(const struct panel *panel, int first,
                                                                __m256 s[][MAX_TILE],
                                                                struct ahead *ahead,
@@ -315,11 +319,12 @@ struct copies {
     const char *row[MAX_TILE * VECTOR];
 };
 
-/* Returns whether to copy rows before they are multiplied. If rows of TYPE_F32 share sets of L1,
- * copies save time: while the rows are multiplied in place, L1 loses their cache lines before all
- * of a line has been read. Other rows of TYPE_F32 are copied only if there are gaps between them
- * and they come from memory. For these rows, copies save time because copying reads one row after
- * the other, each from its beginning to its end. */
+/* Returns whether to copy rows before they are multiplied. Only rows of TYPE_F32 of at most
+ * COPIED_DIM elements are copied. If such rows share sets of L1, copies save time: while the rows
+ * are multiplied in place, L1 loses cache lines before all of a line has been read. If such rows do
+ * not share sets, they are copied only if there are gaps between the rows and the rows come from
+ * memory. For these rows, copies save time because copying reads one row after the other, each from
+ * its beginning to its end. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;

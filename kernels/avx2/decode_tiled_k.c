@@ -4,10 +4,11 @@
  * decode.c calls decode_tiled_k.
  *
  * Lanes are keys, in the order of memory. Each vector of element d is loaded and widened once, and
- * then multiplied by an FMA for each row. Registers: 8 sums, 2 vectors of K, their scales and a
- * broadcast take 13 of 16 ymm. TYPE_Q8_0 also takes 2 vectors of `zero` and one of not_finite, and
- * so all 16. A tile of 2 rows has 4 vectors of K, and some of its scales are on the stack. FMA or
- * memory limits the speed. A quantised element takes one more multiplication, by its scale.
+ * then multiplied by an FMA for each row. Registers: in a tile of 4 rows, 8 sums, 2 vectors of K,
+ * their scales and a broadcast take 13 of 16 ymm. TYPE_Q8_0 also takes 2 vectors of `zero` and one
+ * of not_finite, and so all 16. A tile of 2 rows has 4 vectors of K, and some of its scales are on
+ * the stack. FMA or memory limits the speed. An element with a scale takes one more multiplication
+ * or multiply-add.
  */
 #include "kernels/avx2/decode.h"
 

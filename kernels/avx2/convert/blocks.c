@@ -2,12 +2,12 @@
  *
  * Conversions for the types whose blocks have less than a byte for an element. Rows of all these
  * types are converted to binary32. Rows of the types without a minimum are also converted to
- * TYPE_Q8_0. Rows of TYPE_Q4_0 and TYPE_Q5_0 are also made from binary32. A step converts 32
- * elements in some 25 instructions. A shift, a table or a comparison of bits turns the integers of
- * the elements into signed bytes in a ymm. The bytes then become four ymm of binary32. The four
- * conversions, each of which needs a shuffle, and the four stores limit the speed. Four ymm and the
- * constants are live at a time. For TYPE_Q8_0 the signed bytes are stored as they are, in some 9
- * instructions.
+ * TYPE_Q8_0. Rows of TYPE_Q4_0 and TYPE_Q5_0 are also made from binary32. The conversion of 32
+ * elements to binary32 takes some 25 instructions. A shift, a table or a comparison of bits turns
+ * the integers of the elements into signed bytes in a ymm. The bytes then become four ymm of
+ * binary32. The four conversions, each of which needs a shuffle, and the four stores limit the
+ * speed. Four ymm and the constants are live at a time. For TYPE_Q8_0 the signed bytes are stored
+ * as they are, in some 9 instructions.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/blocks.h"
@@ -35,8 +35,8 @@ static inline __m256i bytes_from_bits(const char *from)
     return _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
 }
 
-/* Subtracts 16 from each byte q whose bit is clear. As q is below 16, q - 16 is q with the upper
- * four bits set. */
+/* Subtracts 16 from each byte of q whose bit is clear. Each byte is below 16, so subtracting 16
+ * sets its upper four bits. */
 static inline __m256i subtract_16_if_clear(__m256i q, const char *bits)
 {
     return _mm256_or_si256(q, _mm256_andnot_si256(bytes_from_bits(bits), _mm256_set1_epi8(-16)));
@@ -73,9 +73,9 @@ static inline __attribute__((always_inline)) void widen_unit(const enum type typ
     }
 }
 
-/* Returns the element with the largest magnitude. If several elements have this magnitude, returns
- * the first of them. The bits of magnitudes, compared as integers, have the order of the
- * magnitudes, and NaN comes last. */
+/* Returns the element with the largest magnitude among UNIT elements. If several elements have this
+ * magnitude, returns the first of them. The bits of magnitudes, compared as integers, have the
+ * order of the magnitudes, and NaN comes last. */
 static inline float largest_of(const float *x)
 {
     enum { PARTS = UNIT / VECTOR };

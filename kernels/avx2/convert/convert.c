@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Converts rows of 16-bit types, TYPE_I8 and TYPE_Q8_0 to binary32 and back, 8 elements at a time.
- * Rows of TYPE_F8_E4M3 are converted only to binary32, 16 elements at a time. Loads and stores
- * limit the speed, except in narrowing to bytes, which takes a division for each element. Types
- * with scales have functions of their own, so that the functions for other types need not save
- * registers on the stack.
+ * Rows of TYPE_F8_E4M3 are converted only to binary32, 16 elements at a time. Tiles of K are
+ * converted to binary32 by kernels/vectors/widen_tile.h. Loads and stores limit the speed, except
+ * in narrowing to bytes, which takes a division for each element. Types with scales have functions
+ * of their own, so that the functions for other types need not save registers on the stack.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/blocks.h"
@@ -20,9 +20,9 @@ static inline uint16_t f16_from_float(float x)
 }
 
 /* Converts bytes of TYPE_F8_E4M3 to binary16 numbers that are 2^-8 times as large. The biases of
- * the exponents differ by 8, and both types have subnormal numbers. The NaN of E4M3 has all bits
- * set except the sign. The sum below carries into bit 14 only for this NaN. The carry sets bit 14
- * of the result, which makes the result a NaN of binary16. */
+ * the exponents differ by 8, and both types have subnormal numbers. In a NaN of E4M3 all bits are
+ * set, except that the sign may be clear. The sum below carries into bit 14 only for a NaN. The
+ * carry sets bit 14 of the result, which makes the result a NaN of binary16. */
 static inline __m256i f16_from_e4m3(__m128i bytes)
 {
     const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7); /* bit 14: the sign */
