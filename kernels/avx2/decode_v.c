@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of p[key][r] *
- * v[key][c]). V may have any type of struct key_rows, and is widened in registers. decode.c calls
- * decode_v.
+ * v[key][c]). V may have any type of struct key_rows, and is widened in registers. decode.c of this
+ * folder calls decode_v.
  *
- * Lanes are value columns. A tile has 2 vectors of columns for 4 rows, and 4 vectors for fewer
- * rows. Registers: at most 8 sums, 4 vectors of V, their scale, a weight and the constants that
- * widen bytes take 16 ymm. FMA or memory limits the speed. A quantised element takes one more
- * multiplication, by its scale. The sums are just enough to keep the FMA ports busy, so any other
- * work of these ports delays the sums.
+ * Lanes are value columns. A tile has at most 2 vectors of columns for 4 rows, and at most 4
+ * vectors for 1 or 2 rows. Registers: at most 8 sums, 4 vectors of V, their scale, a weight and the
+ * constants that widen bytes take 16 ymm. FMA or memory limits the speed. A quantised element takes
+ * one more multiplication, by its scale. 8 sums are just enough to keep the FMA ports busy, so any
+ * other work of these ports delays the sums.
  */
 #include "kernels/avx2/decode.h"
 
@@ -41,8 +41,8 @@ struct group_scales {
 };
 
 /* Collects the scales of column c of all keys. Returns false if a scale of TYPE_Q8_0 is not finite.
- * The scales are collected once for all tiles of the group, because they lie far from each other,
- * and scales of TYPE_Q8_0 have to be widened. */
+ * The scales are collected once for all tiles of the group, because the scales lie far from each
+ * other, and scales of TYPE_Q8_0 have to be widened. */
 static inline __attribute__((always_inline)) bool collect_scales(const enum type type,
                                                                  const struct panel *panel,
                                                                  int64_t c,
@@ -161,9 +161,9 @@ add_key(const enum type type, const struct terms *terms, int key, const struct c
     }
 }
 
-/* Computes `vectors` vectors of value columns. In each row of V these columns share a scale. A
- * query row skips the keys that only other query rows see, because 0 times V of these keys might be
- * NaN. */
+/* Computes `vectors` vectors of value columns. If the type has scales, these columns share a scale
+ * in each row of V. A query row skips the keys that only other query rows see, because 0 times V of
+ * these keys might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
        const struct group_scales *scales, int64_t first, struct ahead *ahead, const int vectors,

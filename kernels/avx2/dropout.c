@@ -5,8 +5,8 @@
  * speed: a round of 4 counters takes 8 instructions.
  *
  * A word of Philox is the low half of a 64-bit lane. The multiply instruction reads only low
- * halves, so the upper halves need not be cleared. The only move of words in a round is the shift
- * that brings the high half of a product down.
+ * halves, so the upper halves need not be cleared. The only moves of words in a round are the
+ * shifts that bring the high halves of products down.
  */
 #include "kernels/avx2/avx2.h"
 #include "kernels/philox.h"
@@ -39,8 +39,8 @@ static inline counters next_key(counters key, uint32_t step)
     return _mm256_add_epi32(key, low_words(step));
 }
 
-/* Returns word 0 of COUNTERS counters: `first` and the numbers after it. They are in an order from
- * which store_factors unpacks factors in the order of keys. */
+/* Returns word 0 of each of COUNTERS counters: the numbers from `first` on. With their order in the
+ * vector, the unpack instructions of store_factors put the words in the order of the keys. */
 static inline counters counters_from(uint32_t first)
 {
     return _mm256_add_epi64(low_words(first), _mm256_setr_epi64x(0, 2, 1, 3));

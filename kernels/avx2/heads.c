@@ -5,9 +5,9 @@
  * value columns in the lanes. p and divisor are fields of struct head_weights. heads.c of
  * kernels/attention calls both functions.
  *
- * A tile of scores has 1 to 3 keys x 1 to 3 rows. At most 9 sums, 3 vectors of q and 1 of k take 13
- * of 16 ymm. FMA limits the speed. A tile of the result has 1 to 3 rows x up to 4 vectors of
- * columns, with at most 12 sums, 3 weights and 1 vector of v. The division limits the speed.
+ * A tile of scores has 1 to 3 keys x 1 to 3 rows. At most 9 sums, 3 vectors of q and 1 vector of k
+ * take 13 of 16 ymm. FMA limits the speed. A tile of the result has 1 to 3 rows x up to 4 vectors
+ * of columns, with at most 12 sums, 3 weights and 1 vector of v. The division limits the speed.
  */
 #include "kernels/avx2/avx2.h"
 /* Defines attnkit_avx2_head_scores and attnkit_avx2_head_out. */

@@ -15,9 +15,9 @@
 #include "kernels/vectors/tile_reader.h"
 
 enum {
-    ROWS = 4,      /* rows of a register tile: half of ROW_GROUP */
-    WIDTH = 3,     /* vectors of outputs of a register tile */
-    FEW_ROWS = 4,  /* rows of a register tile of few_product */
+    ROWS = 4,      /* most rows of a register tile: half of ROW_GROUP */
+    WIDTH = 3,     /* most vectors of outputs of a register tile */
+    FEW_ROWS = 4,  /* most rows of a register tile of few_product */
     FEW_TILES = 4, /* tiles of the matrix that a register tile of a single row reads side by side */
     AHEAD = 384,   /* bytes by which prefetches are ahead in a tile; more bytes were slower */
     SHORT_TILE = 8192, /* bytes; in a tile of at most this size, prefetches come too late */
@@ -104,8 +104,8 @@ static inline __attribute__((always_inline)) void multiply(const float *x, const
 }
 
 /* Computes a register tile: `rows` rows from row `first` on, and `vectors` vectors of outputs from
- * output `out` on. The elements of the rows are at x. The matrix columns of vector j are at
- * columns[j]. Stores only the first `outs` outputs. */
+ * output `out` on. The elements of the rows are at x. The matrix elements of the outputs of vector
+ * j begin at columns[j]. Stores only the first `outs` outputs. */
 static inline __attribute__((always_inline)) void
 product_tile(const struct product *p, const float *x, const float *const *columns, int first,
              int64_t out, int64_t outs, struct requests *requests, const int rows,
@@ -179,8 +179,8 @@ static void product_group(const struct product *p, const float *x, const float *
     }
 }
 
-/* Computes the product. The outer loop is over outputs, so that the matrix columns of a tile stay
- * in L1 or L2. */
+/* The outer loop is over outputs, so that the matrix elements of a register tile stay in L1 or L2.
+ */
 void attnkit_avx2_product(const struct product *p)
 {
     struct requests requests = product_requests(p, ROWS, WIDTH * VECTOR);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines of numbers, one number for each key of a block: lines that are added to scores, and lines
- * that are reduced to some of the keys or spread to all keys again. Also the mean of several rows,
- * and lists of pointers to rows. mask.c of kernels/attention calls bias_line to make the line of a
- * query row for a block. The number of instructions limits the speed: a vector of a bias with a
- * slope takes a dozen instructions.
+ * Lines have one number for each key of a block. bias_line makes a line that is added to scores:
+ * mask.c of kernels/attention calls bias_line for a query row and a block. compact_line reduces a
+ * line to some of the keys, and spread_line undoes the reduction. `mean` computes the mean of
+ * several rows, and fill_pointers makes pointers to rows. The number of instructions limits the
+ * speed: a vector of a bias with a slope takes a dozen instructions.
  */
 #include "kernels/avx2/avx2.h"
 

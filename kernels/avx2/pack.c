@@ -2,8 +2,8 @@
  *
  * Transposes rows: q_t[d][lane] = rows[lane][d], by 8x8 transposes in registers. The loops call
  * pack_q for the query rows of a panel, for groups of rows of x (kernels/linear/linear.c), and for
- * other rows and lines of numbers whose elements have to lie in lanes. A transpose takes 8 loads,
- * 24 shuffles and 8 stores. The shuffles limit the speed.
+ * other rows and lines of numbers, each of which needs a lane of its own. A transpose takes 8
+ * loads, 24 shuffles and 8 stores. The shuffles limit the speed.
  */
 #include "kernels/avx2/avx2.h"
 

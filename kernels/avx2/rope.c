@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotation of pairs of elements: 4 pairs in a vector if they are interleaved, else 8 pairs in two
- * vectors. kernels/cache/append.c calls `rotate` for each row of a head. All loads come from L1.
+ * Rotation of pairs of elements: 4 pairs in a vector if the pairs are interleaved, else 8 pairs in
+ * two vectors. kernels/cache/append.c calls `rotate` for each row of a head, if the call has a
+ * rotation. All loads come from L1.
  */
 #include "kernels/avx2/avx2.h"
 

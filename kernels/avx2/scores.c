@@ -6,10 +6,10 @@
  *
  * A register tile has 4 keys x 3 vectors. 12 accumulators, 3 vectors of q and 1 broadcast take all
  * 16 ymm. Each d takes 12 FMA and 7 loads. The two FMA ports limit the speed: they take 6 cycles
- * for each d. A tile of 6 x 2 has 8 loads, and was 1 to 3 % slower. The loop is unrolled by 4 d to
- * save other instructions, because a thread executes only 3 instructions in a cycle while the other
- * thread of its core is busy. The last panel of an item may have only 2 vectors, with tiles of 6 x
- * 2, or 1 vector, with tiles of 8 x 1.
+ * for each d. A tile of 6 x 2 has 8 loads, and was 1 to 3 % slower. The loop is unrolled by 4
+ * dimensions to save other instructions, because a thread executes only 3 instructions in a cycle
+ * while the other thread of its core is busy. The last panel of an item may have only 2 vectors,
+ * with tiles of 6 x 2, or 1 vector, with tiles of 8 x 1.
  */
 #include "kernels/avx2/avx2.h"
 

@@ -52,7 +52,8 @@ static inline __m256i half_mask(int64_t n)
     return _mm256_cmpgt_epi64(_mm256_set1_epi64x(n), _mm256_setr_epi64x(0, 1, 2, 3));
 }
 
-/* Loads or stores the first n numbers, as load_first and store_first do for floats. */
+/* load_first_wide loads and store_first_wide stores the first n numbers, as load_first and
+ * store_first do for floats. */
 static inline struct wide_vector load_first_wide(const double *from, int64_t n)
 {
     return (struct wide_vector){_mm256_maskload_pd(from, half_mask(n)),

@@ -12,7 +12,7 @@
 enum {
     STEP = 16,    /* bytes of each key */
     UNITS = 4,    /* units of 32 bits in STEP bytes */
-    MAX_TILE = 2, /* vectors of keys */
+    MAX_TILE = 2, /* most vectors of keys in a tile */
     LINE_BYTES = LINE * sizeof(float),
 };
 
@@ -27,8 +27,8 @@ static inline __attribute__((always_inline)) void transpose_4(__m256 x[4])
     x[3] = _mm256_shuffle_ps(high_01, high_23, 0xee);
 }
 
-/* Transposes pairs of 16-bit elements: in each 128 bits, the first elements of 4 keys come first,
- * then the second elements. */
+/* Transposes pairs of 16-bit elements. In each 128 bits, x[i] gets pair i of 4 keys: the first
+ * elements of the 4 pairs, then the second elements. */
 static inline __attribute__((always_inline)) void transpose_pairs(__m256 x[4])
 {
     __m256i bits[4];

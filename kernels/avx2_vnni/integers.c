@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tiles of decode that multiply integers, by VPDPWSSD of AVX-VNNI: one instruction adds two
- * products to each sum of 32 bits. No sum of these tiles overflows.
+ * products to each sum of 32 bits. If there are few sums, the tiles use VPMADDWD and an addition
+ * (MANY_SUMS). No sum of these tiles overflows.
  */
 #include "kernels/avx2/avx2.h"
 
 /* A core of Alder Lake starts two VPDPWSSD in a cycle, and a sum is ready 5 cycles later. With
- * fewer sums than MANY_SUMS, VPMADDWD and an addition take less time, because additions to the same
- * sum can then follow each other after one cycle. */
+ * fewer vectors of sums than MANY_SUMS, VPMADDWD and an addition take less time, because additions
+ * to the same sum can then follow each other after one cycle. */
 enum { MANY_SUMS = 8 };
 
 static inline __attribute__((always_inline)) __m256i dot(__m256i sum, __m256i a, __m256i b,

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Linear maps in integers, by VPDPBUSD of AVX-VNNI: one instruction adds four products of each of 8
- * outputs. Its first factor is unsigned, so words have the bytes of the matrix plus 128. To make up
- * for this, the sums over a block of x begin with -128 times the sum of the block's integers. No
- * sum overflows. The loops are in kernels/vectors/integers/product.h.
+ * outputs. The first factor of VPDPBUSD is unsigned, so words have the bytes of the matrix plus
+ * 128. To take back the 128, the sums over a block of x begin with -128 times the sum of the
+ * block's integers. No sum overflows. The loops are in kernels/vectors/integers/product.h.
  *
- * A register tile has 3 rows x 4 vectors. 12 integer sums, a vector of words and 3 broadcasts take
- * all 16 ymm. So the binary32 sums, to which the integer sums are added, are in L1. A step of 4
- * inputs takes 12 VPDPBUSD, 3 broadcasts and 4 loads. VPDPBUSD limits the speed. A core of Alder
- * Lake needs 10 sums at a time: it starts two VPDPBUSD in a cycle, and a sum is ready 5 cycles
- * later. So a tile of 4 rows x 2 vectors would be too small for many rows.
+ * A register tile for many rows has 3 rows x 4 vectors. 12 integer sums, a vector of words and 3
+ * broadcasts take all 16 ymm. So the binary32 sums, to which the integer sums are added, are in L1.
+ * A step of 4 inputs takes 12 VPDPBUSD, 3 broadcasts and 4 loads. VPDPBUSD limits the speed. A core
+ * of Alder Lake needs 10 sums at a time: it starts two VPDPBUSD in a cycle, and a sum is ready 5
+ * cycles later. So a tile of 4 rows x 2 vectors would be too small for many rows.
  */
 #include "kernels/avx2/integers/bytes.h"
 

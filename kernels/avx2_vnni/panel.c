@@ -6,8 +6,8 @@
  *
  * A register tile has 4 keys or columns x 3 vectors: 12 integer sums, 3 vectors of words and a
  * broadcast take all 16 ymm. So the binary32 numbers to which the integer sums are added are in L1.
- * One word (two 16-bit integers) for each of the 12 sums takes 12 VPDPWSSD and 7 loads. VPDPWSSD
- * limits the speed.
+ * A step multiplies one word (two 16-bit integers) for each of the 12 sums. The step takes 12
+ * VPDPWSSD and 7 loads. VPDPWSSD limits the speed.
  */
 #include "kernels/avx2/integers/panel.h"
 

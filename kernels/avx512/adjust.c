@@ -7,8 +7,8 @@
  *
  * A capped score takes a division and some 25 other operations, 12 of them multiplications or
  * multiply-adds. These operations depend on each other and take some 70 cycles. Four vectors of
- * scores side by side hide this latency. Each of the four needs four registers at a time, so
- * together they take 16 of 32 registers. The constants take other registers.
+ * scores side by side hide this latency. Each of the four vectors needs four registers at a time,
+ * so the four vectors take 16 of 32 registers. The constants take other registers.
  */
 #include "kernels/avx512/avx512.h"
 

@@ -156,7 +156,7 @@ static inline __attribute__((always_inline)) void exp2_vectors(__m512 *x, const 
         for (int i = 0; i < n; i++)
             p[i] = _mm512_fmadd_ps(p[i], x[i], _mm512_set1_ps(coefficients[k]));
     for (int i = 0; i < n; i++) {
-        /* NaN is not less than LEAST_POWER, so it stays. */
+        /* NaN is not less than LEAST_POWER, so NaN stays. */
         const __mmask16 not_less =
             _mm512_cmp_ps_mask(rounded[i], _mm512_set1_ps(LEAST_POWER), _CMP_NLT_UQ);
         x[i] = _mm512_maskz_scalef_ps(not_less, p[i], rounded[i]);
@@ -255,8 +255,8 @@ static inline __m512 plain_nan(__m512 y)
     return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(y, y, _CMP_UNORD_Q), nan);
 }
 
-/* Returns sum + *x * w by one instruction, which broadcasts x. On a Zen 4 this instruction costs no
- * more than a multiply-add of registers, while a separate broadcast would take a cycle of its
+/* Returns sum + *x * w by one instruction, which broadcasts *x. On a Zen 4 this instruction costs
+ * no more than a multiply-add of registers, while a separate broadcast would take a cycle of its
  * own. */
 static inline __attribute__((always_inline)) __m512 multiply_add_one(const float *x, __m512 w,
                                                                      __m512 sum)

@@ -4,19 +4,20 @@
  * struct key_rows, and is widened in registers. decode.c of this folder calls decode_k.
  *
  * Lanes are keys, so that a score stays one chain over d. K is transposed in registers: a step
- * takes 32 bytes of each of 16 keys as 8 vectors of 32-bit units, with 1, 2 or 4 elements in a
- * unit. A step takes 8 loads, 8 inserts from memory, and 24 shuffles. In addition, an element of 16
- * keys takes an FMA for each row, and the instructions that widen the element. The FMA broadcasts
- * q, because a separate broadcast took a tenth of the time. A tile is 2 vectors of keys, because
- * the sums of one vector are too few to keep the FMA ports busy.
+ * takes 32 bytes of each key of a tile. In a step, 16 keys become 8 vectors of 32-bit units, with
+ * 1, 2 or 4 elements in a unit. This transposition takes 8 loads, 8 inserts from memory, and 24
+ * shuffles. In addition, an element of 16 keys takes an FMA for each row, and the instructions that
+ * widen the element. The FMA broadcasts q, because a separate broadcast took a tenth of the time. A
+ * tile is 2 vectors of keys, because the sums of one vector are too few to keep the FMA ports busy.
+ * If one vector is left at the end, it is a tile.
  *
  * Shuffles run only on one of the two ports that execute FMAs. If all shuffles of a step came
  * before its FMAs, the other port would be idle during the shuffles. Therefore the shuffles of the
  * next step are placed among the FMAs of a step, and the results of the shuffles are stored in
  * memory. binary32 is the exception (is_transposed_before). Registers: 8 vectors of the next step,
- * 8 sums, 2 scales and 2 elements take 20 of 32 zmm. Constants take the other registers. If rows of
- * a 16-bit type share sets of L1, whole cache lines are transposed (gains_by_lines), half of the
- * keys at a time. These transposes take 8 more registers.
+ * 8 sums, 2 scales and 2 elements take 20 of 32 zmm. Constants take the other registers. If
+ * gains_by_lines returns true, whole cache lines of a 16-bit type are transposed, half of the keys
+ * at a time. These transposes take 8 more registers.
  *
  * For few rows of binary32, memory limits the speed. For types of 8 or 16 bits, shuffles and FMA
  * together limit the speed. Prefetches are spread evenly and go through one row after the other.
@@ -28,10 +29,10 @@
  * both are normal or 0. The result equals the product b * scale, except perhaps in the sign of a
  * zero. In a chain that begins at +0, the sign of a zero element can only change the sign of a sum
  * that is zero. The sign of a zero sum does not reach a result (steps 3 and 11 of
- * kernels/README.md). NaN becomes NaN either way. A byte of TYPE_I8 is converted as the uppermost
- * byte of 32 bits, and the scale is divided by 2^24. An infinite scale of TYPE_Q8_0 would make NaN,
- * and a very small scale of TYPE_I8 cannot be divided exactly. A tile that has one of these scales
- * is recomputed: each byte is converted and multiplied by its scale.
+ * kernels/README.md). A NaN scale gives NaN with and without the conversion. A byte of TYPE_I8 is
+ * converted as the uppermost byte of 32 bits, and the scale is divided by 2^24. An infinite scale
+ * of TYPE_Q8_0 would make NaN, and a very small scale of TYPE_I8 cannot be divided exactly. A tile
+ * that has one of these scales is recomputed: each byte is converted and multiplied by its scale.
  */
 #include "kernels/avx512/steps.h"
 
@@ -150,8 +151,8 @@ static inline __attribute__((always_inline)) void bring_near(struct step_place p
         _mm_prefetch(place.key[i] + place.at, _MM_HINT_T0);
 }
 
-/* Returns how often a step prefetches V: once in 4 elements, or once in 8 for binary32, whose
- * elements take less work. */
+/* Returns how often a step calls prefetch_ahead: once in 4 elements, or once in 8 elements of
+ * binary32, because these take less work. */
 static inline int asks_of_step(const enum type type)
 {
     return type == TYPE_F32 ? 1 : elements_of_step(type) / 4;
@@ -358,7 +359,8 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
     return first;
 }
 
-/* Returns how often V is prefetched while the scores of all keys are computed. */
+/* Returns how often the code of the scores calls prefetch_ahead for all keys. The last tile counts
+ * as a whole tile. */
 static inline int64_t asks_of_keys(const enum type type, const struct panel *panel)
 {
     const int keys = MAX_TILE * VECTOR; /* keys of a tile */
@@ -412,8 +414,8 @@ score_turn_of_type(const enum type type, const struct panel *panel, struct score
     }
 }
 
-/* Not inlined, so that gcc compiles the code of whole blocks as if there were no turns. Turns have
- * no rows of TYPE_I8 or TYPE_Q8_0. */
+/* The three functions of turns are not inlined, so that gcc compiles the code of whole blocks as if
+ * there were no turns. Turns have no rows of TYPE_I8 or TYPE_Q8_0. */
 static __attribute__((noinline)) void score_turn_f32(const struct panel *panel,
                                                      struct scores *scores)
 {
@@ -452,15 +454,16 @@ static void score_turns(const struct panel *panel, struct scores *scores)
 
 enum { COPIED_DIM = 128 }; /* most elements of a copied row */
 
-/* Copies of the rows of a tile. The rows are TYPE_F32. */
+/* Copies of the rows of a tile. The rows are of TYPE_F32. */
 struct copies {
     _Alignas(64) float floats[MAX_TILE * VECTOR][COPIED_DIM];
     const char *row[MAX_TILE * VECTOR];
 };
 
 /* Returns whether to copy rows before they are multiplied. If rows of TYPE_F32 share sets of L1,
- * copies save time: if add_step read the rows in place, L1 would lose a cache line before all of
- * the line has been read. In a turn, add_lines saves more time than copies. */
+ * copies save time. Reading the rows in place, add_step would read each cache line in two steps,
+ * and L1 would lose the line between the steps. In a turn, add_lines saves more time than copies.
+ */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;
@@ -519,7 +522,7 @@ static __attribute__((noinline)) void score_copies(const struct panel *panel, st
 enum {
     LINE_BYTES = LINE * sizeof(float),
     FIRST_NEAR = 2, /* the first unit that prefetches into L1, after all loads of K */
-    NEAR_KEYS = 3,  /* prefetches of a unit */
+    NEAR_KEYS = 3,  /* most prefetches into L1 during a unit */
 };
 
 /* A cache line of each key of a tile, transposed. */
@@ -674,7 +677,8 @@ score_lined_type(const enum type type, const struct panel *panel, struct scores 
         score_lined_rows(type, panel, scores, PANEL_ROWS);
 }
 
-/* Not inlined, for the same reason as score_copies. */
+/* Like score_copies, the two functions are not inlined, so that gcc compiles the other code as if
+ * there were no whole lines. */
 static __attribute__((noinline)) void score_lined_f16(const struct panel *panel,
                                                       struct scores *scores)
 {

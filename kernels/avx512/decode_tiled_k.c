@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scores of decode where K lies in tiles: s[r][key] = chain over d of q[r][d] * k[key][d].
- * decode.c calls decode_tiled_k.
+ * decode.c of this folder calls decode_tiled_k.
  *
- * Lanes are keys, in the order of memory. Element d of all keys of a tile takes one load, which
- * widens the elements, and an FMA for each row. Up to 4 tiles are read side by side. Registers: at
- * most 16 sums, 4 vectors of K, their scales and a broadcast take 25 of 32 zmm. FMA or memory
- * limits the speed. A quantised element takes one more multiplication, by its scale.
+ * Lanes are keys, in the order of memory. Element d of all keys of a tile takes one load, the
+ * instructions that widen the elements, and an FMA for each row. Up to 4 tiles are read side by
+ * side. Registers: at most 16 sums, 4 vectors of K, their scales and a broadcast take 25 of 32 zmm.
+ * FMA or memory limits the speed. A quantised element takes one more multiplication, by its scale.
  */
 #include "kernels/avx512/decode.h"
 
 enum {
-    STEP = 8,        /* elements of d between prefetches */
-    MAX_VECTORS = 4, /* vectors of keys in a tile of scores */
+    STEP = 8,        /* elements of a row between prefetches */
+    MAX_VECTORS = 4, /* most vectors of keys in a tile of scores */
 };
 
 /* The addresses of the next elements of a tile of K, and of their scales. */
@@ -33,7 +33,7 @@ static inline __attribute__((always_inline)) void find_tiles(const enum type typ
     }
 }
 
-/* Loads the scales of the next group of elements. */
+/* Loads the scales that the keys of `vectors` vectors have for the next group of elements. */
 static inline __attribute__((always_inline)) void
 next_scales(const enum type type, struct k_tile tile[], __m512 scale[], const int vectors)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of decode: o[r][c] = fma(o[r][c], rescale[r], chain over keys of p[key][r] *
- * v[key][c]). V may have any type of struct key_rows, and is widened in registers. decode.c calls
- * decode_v.
+ * v[key][c]). V may have any type of struct key_rows, and is widened in registers. decode.c of this
+ * folder calls decode_v.
  *
  * Lanes are value columns. A tile has 4, 2 or 1 vectors of columns. Registers: at most 16 sums, 4
  * vectors of V and the scale of V take 21 of 32 zmm. The FMA broadcasts the weight. FMA or memory
@@ -11,8 +11,8 @@
 #include "kernels/avx512/decode.h"
 
 enum {
-    MAX_STEP = 4,   /* keys */
-    MAX_SCALES = 2, /* TYPE_Q8_0: scales of each key in a tile */
+    MAX_STEP = 4,   /* most keys of a step */
+    MAX_SCALES = 2, /* TYPE_Q8_0: most scales of each key in a tile */
     NEAR = 24,      /* prefetches into L1 are this many keys ahead of the loads */
 };
 
@@ -172,7 +172,7 @@ static inline bool can_turn(const enum type type, const bool near)
 }
 
 /* load_sums continues with the sums of an earlier turn, which store_sums has stored. A row of
- * struct turn has `dim` columns. */
+ * turn->sums has `dim` columns. */
 static inline __attribute__((always_inline)) void load_sums(const struct turn *turn, int64_t dim,
                                                             int64_t first, int64_t width,
                                                             __m512 sum[][MAX_COLUMNS],

@@ -5,8 +5,8 @@
  * round of 8 counters takes 6 instructions.
  *
  * A word of Philox is the low half of a 64-bit lane. The multiplication reads only the low halves,
- * so the upper halves need not be cleared. The only move of words in a round is the shift that
- * brings the high half of a product down.
+ * so the upper halves need not be cleared. The only moves of words in a round are the shifts that
+ * bring the high halves of products down.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/philox.h"

@@ -17,7 +17,7 @@
 #include "kernels/vectors/tile_reader.h"
 
 enum {
-    FEW_ROWS = 6,      /* rows of a register tile of few_product */
+    FEW_ROWS = 6,      /* most rows of a register tile of few_product */
     FEW_TILES = 4,     /* tiles of the matrix that few rows read side by side */
     AHEAD = 384,       /* bytes by which prefetches are ahead in a tile; more bytes were slower */
     SHORT_TILE = 8192, /* bytes; in a tile of at most this size, prefetches come too late */

@@ -23,7 +23,8 @@ pack_tile(const float *const *rows, int lanes, int64_t d, const int64_t left, fl
             _mm512_store_ps(q_t + i * lanes, r[i]);
 }
 
-/* Packs a group of rows. In each quarter of a vector, 4 elements of 4 rows are transposed. */
+/* Packs VECTOR dimensions, or `left` if these are fewer, of a group of rows from dimension d on. In
+ * each quarter of a vector, 4 elements of 4 rows are transposed. */
 static void pack_group(const float *const *rows, int64_t left, int64_t d, float *q_t)
 {
     _Alignas(64) float t[4][VECTOR];

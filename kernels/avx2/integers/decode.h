@@ -5,25 +5,27 @@
  * `decode` into its table. dot adds two products to each sum of 32 bits. Its parameter `sums` is
  * the number of vectors of sums to which a loop adds in turn. If there are few vectors of sums, the
  * latency of dot matters. For scores of K in rows the latency does not matter, because each sum
- * gets only 4 vectors of products before the loop turns to other sums. So `sums` is MANY_SUMS
- * there.
+ * gets only 4 vectors of products before the loop turns to other sums. So `sums` is MANY_SUMS for
+ * these scores.
  *
- * n[r] are 16-bit integers: for scores, the rounded elements of row r of q; for weighted V, for
- * each block of columns, the rounded products of the weights of row r and the scales of V.
+ * n[r] are 16-bit integers. In scores they are the rounded elements of row r of q. In weighted V
+ * they are the rounded products of the weights of row r and the scales of V, and each block of
+ * columns has its own n[r].
  * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
  * block of q * scale of the block of K, s[r][key]). A vector has 8 elements of each of two keys, so
  * K need not be transposed. Blocks of 32 elements of 8 keys take 32 instructions that interleave
- * and widen bytes, and for each row 16 vpmaddwd and 12 additions. Then 9 more instructions for each
- * row add up the 4 sums of each key.
+ * and widen bytes, and for each row 4 vpmaddwd and 12 calls of dot. Then 9 more instructions for
+ * each row add up the 4 sums of each key.
  * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of n[r] * sum over keys of n[r][key] *
  * v[key][c]). Lanes are columns. A tile is half a block of columns. Two keys take 4 instructions
- * that widen and interleave bytes, and for each row a broadcast, 2 vpmaddwd and 2 additions.
+ * that widen and interleave bytes, and for each row a broadcast and 2 calls of dot.
  *
  * The additions of products wait for each other. To give the CPU other work meanwhile, the next
  * bytes are widened before the current bytes are multiplied. Without this order, decoding took 1.1
- * times as long on a Zen 4. Registers: in scores 4 sums, 4 sums of the previous pair of keys, 4
- * vectors of K and a product take 13 of 16 ymm; integers of q are in memory. In weighted V 8 sums,
- * 4 vectors of V, a broadcast and a product take 14.
+ * times as long on a Zen 4. Registers: in scores of 4 rows, 4 sums of a pair of keys, 4 vectors of
+ * K and a product take 9 of 16 ymm. The sums of the previous pair, and the added sums of the two
+ * pairs before it, take up to 8 more. So with vpmaddwd one vector has to be in memory. Integers of
+ * q are in memory. In weighted V 8 sums, 4 vectors of V, a broadcast and a product take 14.
  */
 #ifndef ATTNKIT_AVX2_INTEGER_DECODE_H
 #define ATTNKIT_AVX2_INTEGER_DECODE_H
@@ -103,7 +105,8 @@ widen_step(const char *const *key, int64_t at, const int step)
     return w;
 }
 
-/* Adds the products of a step. sum[r] has 4 sums of one key and then 4 of the other key. */
+/* Adds the products of a step to `sum`. The first step of a pair of keys begins the sums. sum[r]
+ * has 4 sums of one key and then 4 sums of the other key. */
 static inline __attribute__((always_inline)) void multiply_step(const struct widened_pair *w,
                                                                 const struct doubled_q *q,
                                                                 __m256i sum[PANEL_ROWS],
@@ -321,10 +324,9 @@ take_scales(const struct panel *panel, int64_t column, struct scale_lines *lines
                                        : take_scales_of(TYPE_Q8_0, panel, column, lines);
 }
 
-/* Replaces scales that are not finite by 0. If a row does not see the key of a replaced scale, the
- * weight of this key is 0, and so is its product with the 0. Returns the first key whose scale has
- * been replaced, or KEY_BLOCK.
- */
+/* Replaces scales that are not finite by 0. A row that does not see the key of a replaced scale has
+ * the weight 0 for this key, and 0 * 0 is 0. Returns the first key whose scale has been replaced,
+ * or KEY_BLOCK if no scale has been replaced. */
 static __attribute__((noinline)) int clean_scales(const struct panel *panel,
                                                   struct scale_lines *lines)
 {
@@ -340,7 +342,8 @@ static __attribute__((noinline)) int clean_scales(const struct panel *panel,
     return first;
 }
 
-/* Makes the scales of the weights NaN in rows that see key first_bad[b] of block b. */
+/* For each block b of columns, makes the scale of the weights NaN in the rows that see key
+ * first_bad[b]. */
 static void spoil_rows(const struct panel *panel, const int first_bad[BLOCKS],
                        struct rounded_weights *w)
 {
@@ -413,8 +416,8 @@ round_row_of_block(const struct panel *panel, const struct weight_lines *lines, 
     }
 }
 
-/* Rounds the weights for the blocks of columns from column c on. If only one block is left, this
- * block is repeated. */
+/* Rounds the weights for BLOCKS blocks of columns, from column c on. If only one block is left,
+ * this block is repeated. */
 static inline __attribute__((always_inline)) void
 round_weights(const struct panel *panel, int64_t c, struct weight_lines *lines,
               struct rounded_weights *w, const int rows)
@@ -452,7 +455,8 @@ static inline __attribute__((always_inline)) struct column_words pair_keys(const
     return w;
 }
 
-/* Adds the sums of row r to o, from column `first` on. */
+/* Multiplies HALF_BLOCK columns of o of row r by rescale[r], and adds the sums of the row times
+ * `scale`. The first of these columns is `first`. */
 static inline __attribute__((always_inline)) void add_to_out(const struct panel *panel,
                                                              const struct weights *weights,
                                                              float scale, int r, int64_t first,
@@ -480,7 +484,8 @@ add_pair(const struct column_words *v, const int16_t *n, __m256i sum[][SUMS], co
     }
 }
 
-/* Computes HALF_BLOCK columns from column `first` on. Their rounded weights are in block b of w. */
+/* Computes HALF_BLOCK columns from column `first` on. The rounded weights for these columns are in
+ * block b of w. */
 static inline __attribute__((always_inline)) void weigh_half(const struct panel *panel,
                                                              const struct weights *weights,
                                                              const struct rounded_weights *w, int b,

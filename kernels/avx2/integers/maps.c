@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps in integers, by VPMADDWD: bytes of the matrix and of x are widened to 16 bits, and
- * two products of an output are added at once. kernels/vectors/integers/product.h has the loops.
+ * Linear maps in integers, by VPMADDWD: bytes of the matrix are widened to 16 bits, the integers of
+ * x are stored in 16 bits, and two products of an output are added at once.
+ * kernels/vectors/integers/product.h has the loops.
  *
- * A register tile has 3 rows x 4 vectors. 12 integer sums, a broadcast and a product take 14 of 16
- * ymm. So the binary32 sums, to which the integer sums are added, are in L1. A step of 2 inputs
- * takes 12 VPMADDWD, 12 additions and 3 broadcasts. The number of instructions limits the speed.
- * VPMADDUBSW would need as many instructions. One of its factors is unsigned, so VPSIGNB would have
- * to move the signs to the other factor. The 16-bit sums of VPMADDUBSW have room for two products
- * only, so VPMADDWD would have to widen them before each addition.
+ * A register tile for many rows has 3 rows x 4 vectors. 12 integer sums, a broadcast and a product
+ * take 14 of 16 ymm. So the binary32 sums, to which the integer sums are added, are in L1. A step
+ * of 2 inputs takes 12 VPMADDWD, 12 additions and 3 broadcasts. The number of instructions limits
+ * the speed. VPMADDUBSW would need as many instructions. One of its factors is unsigned, so VPSIGNB
+ * would have to move the signs to the other factor. The 16-bit sums of VPMADDUBSW have room for two
+ * products only, so VPMADDWD would have to widen them before each addition.
  */
 #include "kernels/avx2/integers/bytes.h"
 

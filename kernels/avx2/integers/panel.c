@@ -4,8 +4,8 @@
  * kernels/vectors/integers/panel.h.
  *
  * A register tile of scores has 3 keys x 3 vectors: 9 sums, 3 vectors of q, a broadcast and a
- * product take 14 of 16 ymm. The scores are on the stack. Adding one product of words (of two
- * 16-bit integers each) to each of the 9 sums takes 9 VPMADDWD, 9 additions and 6 loads. A register
+ * product take 14 of 16 ymm. The scores are on the stack. A step multiplies one word (two 16-bit
+ * integers) for each of the 9 sums. The step takes 9 VPMADDWD, 9 additions and 6 loads. A register
  * tile of columns has 4 columns x 3 vectors: 12 sums, 2 vectors of weights, a broadcast and a
  * product take all 16. VPMADDWD reads the third vector of weights from memory.
  */
@@ -19,9 +19,9 @@ static inline __m256i dot(__m256i sum, __m256i x, __m256i w, const int part)
     return sum;
 }
 
-/* A tile of scores is never higher than a tile of columns of the same width, because it has a score
- * beside each sum. The scores lie on the stack, and the sums are added to them after each Q8_BLOCK
- * elements of q and K. A tile of columns has only sums. */
+/* A tile of scores is never higher than a tile of columns of the same width, because a tile of
+ * scores has a score beside each sum. The scores lie on the stack, and the sums are added to them
+ * after each Q8_BLOCK elements of q and K. A tile of columns has only sums. */
 static inline int score_height(int vectors)
 {
     return vectors == 3 ? 3 : 4;

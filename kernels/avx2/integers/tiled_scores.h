@@ -5,13 +5,14 @@
  *
  * A tile has 16 keys, in 2 vectors. 4 elements of all keys take 8 shuffles: the bytes of elements 0
  * and 2 are interleaved and widened, and so are the bytes of elements 1 and 3. For the same 4
- * elements, each row takes 2 broadcasts, 4 vpmaddwd and 4 additions. Registers: 8 sums, 4 vectors
- * of pairs, a broadcast and a product take 14 of 16 ymm. Scores stay in memory.
+ * elements, each row takes 2 broadcasts and 4 calls of dot. Registers: 8 sums, 4 vectors of pairs,
+ * a broadcast and a product take 14 of 16 ymm. Scores stay in memory.
  */
 #ifndef ATTNKIT_AVX2_INTEGER_TILED_SCORES_H
 #define ATTNKIT_AVX2_INTEGER_TILED_SCORES_H
 
-/* Sets pairs[j] to two elements of each key in vector j of a tile, as integers of 16 bits. */
+/* Sets pairs[j] to two elements of each key in vector j of a tile, as integers of 16 bits. `first`
+ * and `second` point to these two elements of the 16 keys of the tile. */
 static inline __attribute__((always_inline)) void load_pairs(const char *first, const char *second,
                                                              __m256i pairs[TILE_VECTORS])
 {

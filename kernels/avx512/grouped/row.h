@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The entry pack_row of struct grouped_kernels, for words of two bf16. The grouped.c of a unit
- * defines order_words, and then includes this file.
+ * defines order_words, and then includes this file. order_words puts the elements of each quad in
+ * the order that the tiles of the unit need.
  */
 #ifndef ATTNKIT_AVX512_GROUPED_ROW_H
 #define ATTNKIT_AVX512_GROUPED_ROW_H

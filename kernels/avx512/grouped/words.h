@@ -14,7 +14,8 @@ enum {
     LEAST_MAGNITUDE = (127 - 56) << 7 /* the bits of LEAST_FACTOR as bf16 */
 };
 
-/* Replaces elements whose magnitude is less than LEAST_FACTOR by 0. */
+/* Returns x with 0 in place of each bf16 whose absolute value is less than LEAST_FACTOR. Without
+ * the sign, the bits of bf16 have the order of the absolute values, and NaN comes last. */
 static inline __m512i without_small(__m512i x)
 {
     const __m512i magnitudes = _mm512_and_si512(x, _mm512_set1_epi16(0x7fff));
@@ -28,7 +29,9 @@ static inline __m512i load_halves(const uint16_t *row, __mmask16 mask)
     return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, row));
 }
 
-/* Returns the words of elements c, c + 1, ... of two rows. A row that is NULL counts as zeros. */
+/* Returns the words of elements c, c + 1, ... of two rows. The elements of `high` are in the high
+ * halves of the words, the elements of `low` in the low halves. A row that is NULL counts as zeros,
+ * and so does an element whose bit in `mask` is 0. */
 static inline __m512i words_of_rows(const uint16_t *high, const uint16_t *low, int64_t c,
                                     __mmask16 mask)
 {

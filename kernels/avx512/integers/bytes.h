@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rounds inputs of linear maps to bytes, and stores words that fill vectors of 64 bytes, for
- * AVX-512 with and without VNNI.
+ * Rounds inputs of linear maps to integers of 8 bits, and has operations on vectors of words and of
+ * sums, for AVX-512 with and without the unit VNNI.
  */
 #ifndef ATTNKIT_AVX512_BYTES_H
 #define ATTNKIT_AVX512_BYTES_H

@@ -4,9 +4,10 @@
  * the integers of x are stored in 16 bits, and two products of an output are added at once.
  * kernels/vectors/integers/product.h has the loops.
  *
- * A register tile has 4 rows x 2 vectors. 8 integer sums, 8 sums of binary32, 2 vectors of words, a
- * broadcast and a product take 20 of 32 zmm. A step of 2 inputs takes 8 VPMADDWD, 8 additions and 6
- * loads. VPMADDWD and additions limit the speed. Larger tiles were 7 % slower on a Zen 4.
+ * A register tile for many rows has 4 rows x 2 vectors. 8 integer sums, 8 sums of binary32, 2
+ * vectors of words, a broadcast and a product take 20 of 32 zmm. A step of 2 inputs takes 8
+ * VPMADDWD, 8 additions and 6 loads. VPMADDWD and additions limit the speed. Larger tiles were 7 %
+ * slower on a Zen 4.
  */
 #include "kernels/avx512/integers/bytes.h"
 

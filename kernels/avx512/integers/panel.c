@@ -5,8 +5,8 @@
  *
  * A register tile of scores has 3 keys x 4 vectors: 12 sums, 12 scores, 4 vectors of q, a broadcast
  * and a product take 30 of 32 zmm. A tile of columns has 4 columns x 4 vectors, so 16 sums. A step
- * of this tile multiplies one word (two 16-bit integers) for each sum. It takes 16 VPMADDWD, 16
- * additions and 8 loads. VPMADDWD and additions limit the speed.
+ * of this tile multiplies one word (two 16-bit integers) for each sum. The step takes 16 VPMADDWD,
+ * 16 additions and 8 loads. VPMADDWD and additions limit the speed.
  */
 #include "kernels/avx512/integers/panel.h"
 

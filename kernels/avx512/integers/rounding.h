@@ -16,7 +16,7 @@
 
 enum {
     FOUR = 4,           /* keys whose integers lie together */
-    BLOCKS = 4,         /* blocks of columns that are rounded together */
+    BLOCKS = 4,         /* blocks of columns whose weights are rounded together */
     TILES = BLOCKS / 2, /* tiles of weighted V; a tile has two blocks */
     VECTORS_OF_KEYS = KEY_BLOCK / VECTOR,
 };
@@ -194,7 +194,7 @@ static inline __attribute__((always_inline)) void find_scales(const struct panel
     set_scales(all, w);
 }
 
-/* Rounds the weights of row r for a tile. */
+/* Rounds the weights of row r for a tile, and computes the beginnings of the sums of this row. */
 static inline __attribute__((always_inline)) void
 round_row_of_tile(const struct panel *panel, const struct weight_lines *lines, int tile, int r,
                   struct rounded_weights *w, struct ahead *ahead)

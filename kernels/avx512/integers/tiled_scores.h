@@ -13,8 +13,8 @@
 
 #include "kernels/avx512/integers/scores.h"
 
-/* Returns 4 elements of the keys of a tile, with 32 bits for each key. Dword 4 i + j of memory has
- * element i of the keys 4 j to 4 j + 3. */
+/* Returns 4 elements of the keys of a tile, with 32 bits for each key. Dword 4 i + j of `elements`
+ * has element i of the keys 4 j to 4 j + 3. */
 static inline __m512i load_unit(const char *elements)
 {
     const __m512i dwords = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);

@@ -7,10 +7,10 @@
  *
  * A tile is two blocks of columns of V, that is 64 columns. Four keys at a time are interleaved
  * byte by byte. For a block, interleaving takes 4 loads or inserts and 4 shuffles. Then 4 other
- * instructions make 4 vectors of pairs. Each row takes 2 broadcasts and 4 dot. All lanes of a
- * vector belong to one block, so that weights are broadcast by loads, and the ports of shuffles
- * stay free for V. Registers: 16 sums, 4 vectors of pairs, 2 of weights and 3 constants take 25 of
- * 32 zmm.
+ * instructions make 4 vectors of pairs. Each row takes 2 broadcasts and 4 calls of dot. All lanes
+ * of a vector belong to one block, so that weights are broadcast by loads, and the ports of
+ * shuffles stay free for V. Registers: 16 sums, 4 vectors of pairs, 2 of weights and 3 constants
+ * take 25 of 32 zmm.
  */
 #ifndef ATTNKIT_AVX512_INTEGER_WEIGHTED_V_H
 #define ATTNKIT_AVX512_INTEGER_WEIGHTED_V_H
