@@ -72,8 +72,8 @@ static inline float factor_of(float scale)
 
 /* Returns whether a scale is finite, but too large to be multiplied by 2^8. Vector code first turns
  * an element of TYPE_F8_E4M3 into the binary16 number that is 2^-8 times as large, and then
- * multiplies by the scale times 2^8. With a scale that is too large, the element is multiplied by
- * the scale and by 2^8 one after the other. */
+ * multiplies by the scale times 2^8. With a scale that is too large, the binary16 number is
+ * multiplied first by 2^8 and then by the scale. */
 static inline bool is_too_large_for_e4m3(float scale)
 {
     return fabsf(scale) < INFINITY && !(fabsf(scale) < 0x1p120f);

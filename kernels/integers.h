@@ -26,8 +26,8 @@ struct integer_scale {
     float scale, inverse;
 };
 
-/* Returns whether rows of K or V that are multiplied as integers are of TYPE_I8. Otherwise they are
- * of TYPE_Q8_0. */
+/* Returns whether `type`, the type of rows of K or V that are multiplied as integers, is TYPE_I8.
+ * The only other such type is TYPE_Q8_0. */
 static inline bool is_i8(enum type type)
 {
     return is_built(TYPE_I8) && (type == TYPE_I8 || !is_built(TYPE_Q8_0));
@@ -41,9 +41,9 @@ static inline void require_built_integers(void)
         __builtin_trap();
 }
 
-/* Returns where the integers of the block at element d lie in a row of TYPE_Q8_0 or TYPE_I8. Both
- * types have a byte for an element, and TYPE_Q8_0 has a scale in front of each block. In a tile of
- * K the integers lie TILE_KEYS times as far from the beginning. */
+/* Returns how many bytes after the beginning of a row of TYPE_Q8_0 or TYPE_I8 the integers of the
+ * block at element d begin. Both types have a byte for an element, and TYPE_Q8_0 has a scale in
+ * front of each block. In a tile of K this distance is TILE_KEYS times as large. */
 static inline int64_t integers_in_row(enum type type, int64_t d)
 {
     return d + (is_i8(type) ? 0 : (d / Q8_BLOCK + 1) * (int64_t)sizeof(uint16_t));
@@ -70,7 +70,7 @@ static inline struct integer_scale integer_scale_of(uint32_t bits)
     return scale_of_most(bits, MOST_INTEGER);
 }
 
-/* Returns the scale of inputs of a linear map, which become integers of 8 bits (step 18). */
+/* Returns the scale with which inputs of a linear map become integers of 8 bits (step 18). */
 static inline struct integer_scale byte_scale_of(uint32_t bits)
 {
     return scale_of_most(bits, MOST_BYTE);

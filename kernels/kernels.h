@@ -35,7 +35,7 @@ enum {
     MAX_DECODE_ROWS = 16, /* most query rows in a decode tile */
     TILE_KEYS = 16,       /* keys of a tile of K, if K is stored in tiles */
     FEW_KEYS = 12,        /* most keys of a head that shares its vectors with other heads */
-    MAX_MATRIX_ROWS = 16, /* most rows of x in a struct few_product */
+    MAX_MATRIX_ROWS = 16, /* most rows of x that few_product takes */
     ROW_GROUP = 8,        /* most rows of x in a group of struct product */
 };
 
@@ -147,15 +147,16 @@ static inline int64_t bytes_of(enum type type, int64_t n)
     return (n >> block_layouts[type].log2_elements) * block_bytes(type);
 }
 
-/* Returns whether a row has binary32 scales outside the row, one for each group of its elements. */
+/* Returns whether a row of the type has binary32 scales outside the row, one for each group of its
+ * elements. */
 static inline bool has_scales(enum type type)
 {
     return type == TYPE_I8 || type == TYPE_F8_E4M3;
 }
 
 /* Returns whether `widen` and `unpack` are the only tiles that read the type. Rows of K and V may
- * have the type, tiled K and matrices may not. For decode tiles the rows are first converted to
- * another type. */
+ * have such a type, tiled K and matrices may not. For decode tiles, rows of such a type are first
+ * converted to another type. */
 static inline bool is_only_widened(enum type type)
 {
     return type >= TYPE_Q4_0;
@@ -189,8 +190,8 @@ struct total {
     double *out;
 };
 
-/* Rows in memory, `stride` bytes apart, with `dim` adjacent elements each: K or V of a block.
- */
+/* Rows in memory, `stride` bytes apart, with `dim` adjacent elements each: for example K or V of a
+ * block. */
 struct rows {
     const char *first;
     ptrdiff_t stride;
@@ -204,10 +205,9 @@ struct key_row {
 };
 
 /* K or V of a block as they are stored, at any addresses: row[i] is the row of key i. For TYPE_I8
- * scales[i] has the scales of key i. For other types scales is NULL. The entry of the last key that
- * any query row sees is repeated in both lists, up to a whole number of vectors of MAX_VECTOR keys.
- * Rows and scales are two lists, because most types need only the list of rows, and filling a list
- * takes time in a decoding step.
+ * scales[i] has the scales of key i. For other types scales is NULL. The last entry of each list is
+ * repeated, up to a whole number of vectors of MAX_VECTOR keys. Rows and scales are two lists,
+ * because most types need only the list of rows, and filling a list takes time in a decoding step.
  *
  * Tiled K has TILE_KEYS keys in a tile: first element 0 of all keys, then element 1 of all keys,
  * and so on. Element d of key i is at d * TILE_KEYS + i in the tile. Scale g of key i is at g *
@@ -225,9 +225,10 @@ struct key_rows {
     const float *const *scales;
 };
 
-/* Returns whether rows share one or two sets of L1, because they lie a multiple of 2 KiB apart. The
- * rows of a head in token-major order may have this distance. If rows share so few sets, L1 loses a
- * cache line of a row before the line has been read to its end. */
+/* Returns whether rows share one or two sets of L1, because they lie a multiple of 2 KiB apart.
+ * Tests only the distance of the first two rows. The rows of a head in token-major order may have
+ * this distance. If rows share so few sets, L1 loses a cache line of a row before the line has been
+ * read to its end. */
 static inline bool share_sets(const char *const *row)
 {
     enum { APART = 2048 };
@@ -267,8 +268,8 @@ struct bias_line {
 
 #define BIAS_FLOOR (-0x1p126f) /* the least bias; finite even after multiplication by log2 e */
 
-/* Returns whether all distances of a line fit 32 bits. Every instruction set has vector conversions
- * from 32 bits. */
+/* Returns true only if all distances of a line fit 32 bits. Every instruction set has vector
+ * conversions from 32 bits. */
 static inline bool has_near_keys(const struct bias_line *what)
 {
     return what->distance >= INT32_MIN && what->distance <= INT32_MAX - KEY_BLOCK;
@@ -353,18 +354,19 @@ static inline int64_t together_floats(int64_t dim)
     return TOGETHER_ROWS * (2 * KEY_BLOCK + columns) + 64;
 }
 
-/* The weights of one of the heads that share vectors. The weight of row r for a key is p[key *
- * lanes + r * vector]. divisor[r * vector] is the divisor of o of row r, and visible[r * vector] is
- * the number of keys that row r sees. A row sees at least as many keys as the rows before it. */
+/* The weights of one of the heads that share vectors. `vector` is the field of struct kernels. The
+ * weight of row r for a key is p[key * lanes + r * vector]. divisor[r * vector] is the divisor of o
+ * of row r, and visible[r * vector] is the number of keys that row r sees. A row sees at least as
+ * many keys as the rows before it. */
 struct head_weights {
     const float *p, *divisor; /* divisor: l, or 1 if l is 0 */
     const int32_t *visible;
     int lanes;
 };
 
-/* Returns the number of rows, keys or columns of the next tile, if `left` of them are left. The
- * result is `most`, but the last two tiles share the rest evenly, because a tile with few rows
- * waits more for loads and for its own results. */
+/* Returns the number of rows, keys or columns of the next tile, if `left` of them are left. While
+ * at least 2 * most are left, the result is `most`. The heights of the last two tiles differ by at
+ * most 1, because a tile with few rows waits more for loads and for its own results. */
 static inline int tile_height(int64_t left, int most)
 {
     if (left >= 2 * most)
@@ -372,8 +374,8 @@ static inline int tile_height(int64_t left, int most)
     return left <= most ? (int)left : (int)(left + 1) / 2;
 }
 
-/* Tiles of a matrix that are needed next: the first `tile_bytes` of each tile. There may be no
- * tiles. */
+/* The parts of tiles of a matrix that are needed next: `tile_bytes` bytes of each tile. `first` is
+ * the address of the part of the first tile. There may be no tiles. */
 struct next_tiles {
     const char *first;
     ptrdiff_t tile_step; /* bytes from tile to tile */
@@ -561,7 +563,7 @@ struct grouped_kernels {
     void (*pack_group)(const void *const row[GROUP_PRODUCTS], int keys, int64_t n, float *words);
 
     /* Computes s[key][lane] = the sum by groups of k[key] * q_t[..][lane]. The dim of k is a number
-     * of words. Lanes from `rows` on are spare. Their scores may be any finite numbers. */
+     * of words. Lanes from `rows` on are spare, and their scores have no meaning. */
     void (*scores)(const float *q_t, int lanes, int rows, const struct rows *k, int keys, float *s);
 
     /* Turns scores into weights, as `softmax` of struct kernels does, and updates row_max. Writes
@@ -577,9 +579,10 @@ struct grouped_kernels {
                     const struct weight_parts *to);
 
     /* Computes o[c][lane] = fma(the sum by groups of the products of `parts` and v, largest[lane],
-     * o[c][lane] * rescale[lane]). If rescale is NULL, the old o counts as 0. v has the words of
-     * pack_group. v->dim is the number of columns. The words of group g begin GROUP_PRODUCTS /
-     * elements * g strides after the words of group 0. Key 0 is the first key of a group. */
+     * o[c][lane] * rescale[lane]). If rescale is NULL, the old o counts as 0. Lanes from `rows` on
+     * are spare. `parts` has the words that `softmax` wrote. v has the words of pack_group. v->dim
+     * is the number of columns. The words of group g begin GROUP_PRODUCTS / elements * g strides
+     * after the words of group 0. Key 0 is the first key of a group. */
     void (*weighted_v)(const float *parts, int lanes, int rows, const float *largest,
                        const float *rescale, const struct rows *v, int keys, bool is_short,
                        float *o);
@@ -600,7 +603,7 @@ struct integer_panel_kernels {
      * floats for each lane, and is aligned to a vector. */
     void (*pack_q)(const float *const *rounded, int lanes, int64_t dim, float *q_t);
 
-    /* Make the words of keys first .. first + count - 1 of a list. Words of K take
+    /* Make the words of keys first .. first + count - 1 of a list of rows. Words of K take
      * rounded_row_floats(dim) floats for each key, one key after the other. Words of V of a block
      * take at most KEY_BLOCK * dim floats. `first` is a multiple of 4. `count` is a multiple of 4
      * unless the keys are the last keys of the list. */
@@ -776,8 +779,9 @@ struct kernels {
      * apart. The rows are not read. */
     void (*fill_pointers)(const void *first, ptrdiff_t bytes, int count, void *pointers);
 
-    /* Masks. In an array of words, bit i is set if the row sees key i of the block. A line is
-     * KEY_BLOCK floats, one for each key. All addresses are aligned to an element.
+    /* Masks. In the array `words`, bit i is for key i of the block. An entry that sets bits sets
+     * all other bits to 0. A line is KEY_BLOCK floats, one for each key. All addresses are aligned
+     * to an element.
      * --------------------------------------------------------------------------------- */
 
     /* Sets bit i if bytes[i] is not 0, for all i < KEY_BLOCK. */
@@ -804,16 +808,16 @@ struct kernels {
     void (*spread_line)(const uint64_t keys[KEY_BLOCK / 64], const float *numbers,
                         const uint64_t own[KEY_BLOCK / 64], float none, float *line);
 
-    /* Computes mean[i] = (the chain of additions of element i of `count` rows) / count. A NaN is
-     * 0x7fc00000.
-     */
+    /* Computes mean[i] = (the chain of additions of element i of `count` rows of binary32) / count.
+     * A NaN is 0x7fc00000. */
     void (*mean)(const struct rows *rows, int64_t count, float *mean);
 
     /* Prefill. Lanes are query rows: `lanes` of them, a multiple of `vector`. -------------- */
 
-    /* Transposes rows: q_t[d][lane] = rows[lane][d]. Linear maps use this entry, too, and there
-     * `lanes` may be ROW_GROUP. All `lanes` pointers are valid, and spare pointers repeat a row.
-     * q_t is aligned to a vector, or to ROW_GROUP floats if a vector is larger. */
+    /* Transposes rows: q_t[d][lane] = rows[lane][d]. Linear maps use this entry, too, with
+     * ROW_GROUP lanes, which may be fewer than `vector`. All `lanes` pointers are valid, and spare
+     * pointers repeat a row. q_t is aligned to a vector, or to ROW_GROUP floats if a vector is
+     * larger. */
     void (*pack_q)(const float *const *rows, int lanes, int64_t head_dim, float *q_t);
 
     /* Computes s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. keys <= KEY_BLOCK.
@@ -928,7 +932,7 @@ struct kernels {
     const struct grouped_kernels *grouped; /* NULL in a build without the part "products" */
 
     /* Does the work of `decode` for a block of several heads, and reads K and V nearly in the order
-     * of memory. NULL if the instruction set or the unit does not gain by it. */
+     * of memory. NULL if no gain was measured with the instruction set or the unit. */
     void (*decode_together)(const struct heads_block *block, float scale_log2);
 };
 

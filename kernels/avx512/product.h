@@ -14,7 +14,7 @@
 #include "kernels/avx512/avx512.h"
 #include "kernels/linear/ahead.h"
 
-enum { WIDTH = 3 /* vectors of outputs of a register tile, which has ROW_GROUP rows */ };
+enum { WIDTH = 3 /* vectors of outputs of a full register tile, which has ROW_GROUP rows */ };
 
 /* Loads the sums over earlier inputs. Only the last vector may have fewer outputs than VECTOR. */
 static inline __attribute__((always_inline)) void load_sums(const struct product *p, int first,

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rotation of pairs of elements: 8 pairs in a vector if they are interleaved, else 16 pairs in two
- * vectors. kernels/cache/append.c calls `rotate` for each row of a head. All loads come from L1.
+ * vectors. kernels/cache/append.c calls `rotate` for each row of a head. The row and, after the
+ * first head of a position, also cos and sin are in L1.
  */
 #include "kernels/avx512/avx512.h"
 
-/* Returns p0 p0 p1 p1 .. p7 p7 for the first n numbers at p. No byte after the n numbers is
- * read. */
+/* Returns p0 p0 p1 p1 .. p7 p7 of the numbers at p. If n is less than 8, the numbers from p[n] on
+ * are not read and count as 0. */
 static inline __m512 load_twice(const float *p, int64_t n)
 {
     const __m512 once = load_first(p, n < VECTOR / 2 ? n : VECTOR / 2);

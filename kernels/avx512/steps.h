@@ -13,7 +13,7 @@ enum {
     STEP = 32,      /* bytes of each key */
     UNITS = 8,      /* units of 32 bits in STEP bytes */
     PARTS = 4,      /* parts of the work of transposing a step of one vector of keys */
-    MAX_TILE = 2,   /* vectors of keys */
+    MAX_TILE = 2,   /* most vectors of keys in a tile */
     MAX_BLOCKS = 4, /* blocks of TYPE_Q8_0 whose scales are loaded together */
 };
 
@@ -82,7 +82,8 @@ static inline __m512i join_keys(__m512i a, const int at, __m512i b)
     return _mm512_permutex2var_epi64(a, from, b);
 }
 
-/* Does a part of the transposition of vector j of the keys. x holds the state between parts. */
+/* Does a part of the transposition of vector j of the keys. x passes the vectors of a part to the
+ * next part. */
 static inline __attribute__((always_inline)) void
 transpose_part(const enum type type, const int part, struct step_place place, __m512i x[UNITS],
                struct step *step, const int j)
@@ -102,7 +103,7 @@ transpose_part(const enum type type, const int part, struct step_place place, __
     case 2:
         interleave_pairs(halves ? 32 : 64, x, 2);
         break;
-    default: /* the number of the unit has the two bits of i in reverse order */
+    default: /* `unit` has the two bits of i in reverse order */
         for (int i = 0; i < 4; i++) {
             const int unit = i / 2 + i % 2 * 2;
             step->unit[unit][j] =

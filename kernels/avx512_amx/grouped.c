@@ -2,7 +2,8 @@
  *
  * Groups of 32 products of bf16, by TDPBF16PS of AMX. The instruction adds the 32 products of a
  * group in the order of step 17 of kernels/README.md, if the low halves of words hold the elements
- * of even index. No product and no sum is subnormal, because small elements are 0.
+ * of even index. No product and no sum is subnormal, because elements below 2^-56 in magnitude and
+ * small weights are 0.
  *
  * A rectangle of sums has up to 2 x 2 tile registers: 32 lanes, and 32 keys or 32 columns of V.
  * Each group takes 4 TDPBF16PS and 4 loads of a register. If each weight is the sum of two bf16,
@@ -47,8 +48,9 @@ static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t 
     }
 }
 
-/* Rounds the elements of a quad to bf16. Stores them in `rounded` as binary32, and their words in
- * `words`. x and `rounded` may be the same array. */
+/* Rounds the elements of a quad to bf16, in VECTOR lanes. Stores the rounded elements in `rounded`
+ * as binary32, and their words at `words` and at words + lanes. x and `rounded` may be the same
+ * array. */
 static inline void round_quad(const floats x[QUAD_ELEMENTS], floats rounded[QUAD_ELEMENTS],
                               float *words, int lanes)
 {
@@ -72,7 +74,7 @@ struct product_factors {
     const float *lanes_at;
     const float *low; /* as lanes_at, for the low parts of weights, or NULL */
     int lanes;
-    int words; /* of a line */
+    int words; /* number of words of a line */
 };
 
 /* A rectangle of sums: `lines` lines from `line` on, and `width` lanes from `lane` on. */
@@ -80,8 +82,8 @@ struct rectangle {
     int64_t line;
     int lines; /* 2 * TILE_LINES, or at most TILE_LINES */
     int lane, width;
-    float *sums;
-    ptrdiff_t by_line; /* bytes */
+    float *sums;       /* the sum of the first line and lane */
+    ptrdiff_t by_line; /* bytes between the sums of two lines */
 };
 
 /* `count` groups of words, from group `first` on. */
@@ -179,14 +181,15 @@ static __attribute__((noinline)) void add_to_rectangle(const struct product_fact
         add_groups(f, r, groups, 1, 1);
 }
 
-/* The shapes of the registers. */
+/* The shapes of the registers: arguments of shape_registers. */
 struct shape {
     int lines, words;
 };
 
 static const struct shape full_shape = {TILE_LINES, GROUP_WORDS};
 
-/* Changes the shapes if they are not right already. A change takes some 200 cycles. */
+/* Gives the registers the shapes of `lines` and `words`, unless *now is already this pair. Updates
+ * *now. A change takes some 200 cycles. */
 static void set_shape(struct shape *now, int lines, int words)
 {
     if (now->lines == lines && now->words == words)

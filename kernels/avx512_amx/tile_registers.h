@@ -28,7 +28,8 @@ struct tile_shapes {
 };
 
 /* Gives the registers their shapes. Registers of sums and of lines have `lines` rows. A row of a
- * register of lines has `words` words. Registers of lanes have a row for each of these words. */
+ * register of lines has `words` words. Registers of lanes have a row for each of these words. Rows
+ * of registers of sums and of lanes have TILE_FLOATS words. */
 static inline void shape_registers(int lines, int words)
 {
     const int word = sizeof(float);

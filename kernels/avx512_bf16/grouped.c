@@ -32,7 +32,7 @@ static inline __m512i order_words(__m512i x)
 /* Defines pack_row. */
 #include "kernels/avx512/grouped/row.h"
 
-/* Makes the words of two rows. A row may be NULL. */
+/* Makes the words of two rows. A row that is NULL counts as zeros. */
 static void pack_two(const uint16_t *high, const uint16_t *low, int64_t n, float *words)
 {
     for (int64_t c = 0; c < n; c += VECTOR) {
@@ -50,8 +50,9 @@ static void pack_group(const void *const row[GROUP_PRODUCTS], int keys, int64_t 
     }
 }
 
-/* Rounds the elements of a quad to bf16. Stores them in `rounded` as binary32, and their words in
- * `words`. x and `rounded` may be the same array. */
+/* Rounds the elements of a quad to bf16, in VECTOR lanes. Stores the rounded elements in `rounded`
+ * as binary32, and their words at `words` and at words + lanes. x and `rounded` may be the same
+ * array. */
 static inline void round_quad(const floats x[QUAD_ELEMENTS], floats rounded[QUAD_ELEMENTS],
                               float *words, int lanes)
 {

@@ -18,7 +18,7 @@ static const struct pair_kernels pairs = {
 };
 
 /* decode_together is left out: it was measured only on Intel's CPUs, which do not choose this unit.
- * AMD's CPUs choose it. */
+ * AMD's CPUs choose this unit. */
 #undef KERNEL_TOGETHER
 #define KERNEL_PAIRS &pairs
 #define KERNEL_INTEGERS attnkit_avx512_vnni_integers

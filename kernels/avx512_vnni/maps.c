@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Linear maps in integers, by VPDPBUSD of AVX512_VNNI: one instruction adds four products of each
- * of 16 outputs. Its first factor is unsigned, so words have the bytes of the matrix plus 128. To
- * make up for this, the sums over a block of x begin with -128 times the sum of the block's
- * integers. No sum overflows. The loops are in kernels/vectors/integers/product.h.
+ * Linear maps in integers, by VPDPBUSD of AVX512_VNNI: one instruction adds four products to each
+ * of 16 sums. The first factor of the instruction is unsigned, so words have the bytes of the
+ * matrix plus 128. To make up for the 128, the sums over a block of x begin with -128 times the sum
+ * of the block's integers. No sum overflows. The loops are in kernels/vectors/integers/product.h.
  *
- * A register tile has 8 rows x 1 vector. 8 integer sums, 8 sums of binary32 and a vector of words
- * take 17 of 32 zmm. A step of 4 inputs takes a load of words and 8 VPDPBUSD. The VPDPBUSD read and
- * broadcast x. VPDPBUSD limits the speed. A tile of more vectors would save no VPDPBUSD.
+ * A register tile of `product` has 8 rows x 1 vector. 8 integer sums, 8 sums of binary32 and a
+ * vector of words take 17 of 32 zmm. A step of 4 inputs takes a load of words and 8 VPDPBUSD. The
+ * VPDPBUSD read and broadcast x. VPDPBUSD limits the speed. A tile of more vectors would save no
+ * VPDPBUSD.
  */
 #include "kernels/avx512/integers/bytes.h"
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * log2, 2^x, and sin and cos of an angle below 2^64 in binary64, for the angles of rope.c. These
- * functions use only operations on integers, and sums, products and quotients of binary64, which
- * are rounded by IEEE 754 and not fused. So the bits are the same on every machine. sin_cos_of is
- * called once for each position and each pair of elements that is rotated, for all heads together.
- * log2_of and exp2_of are called less often.
+ * functions use only operations on integers, conversions between integers and binary64, and sums,
+ * products and quotients of binary64. IEEE 754 says how each operation on binary64 rounds, and no
+ * operation is fused. So the bits are the same on every machine. In each batch entry, sin_cos_of is
+ * called once for each position and each pair of elements that is rotated. All heads share the
+ * result. attnkit_append_rows calls log2_of once, and exp2_of once for each pair.
  *
  * The bounds of errors are relative, in units of u = 2^-53, the largest relative error of one
  * rounding. Products of errors are left out. Each series is a Taylor series and ends where its

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loop of an append. For each row it finds the place in dst and the cos and sin of the
+ * The loop of an append. For each row the loop finds the place in dst and the cos and sin of the
  * position. Then it converts head after head from src to binary32, and from binary32 to dst. If src
- * and dst have the same type and nothing is rotated, it copies the bytes instead. A row for a tile
- * is made in scratch, and its elements are then copied to their places in the tile.
+ * and dst have the same type and nothing is rotated, the loop copies the bytes instead. A row for a
+ * tile is made in scratch, and its elements are then copied to their places in the tile.
  */
 #include "kernels/cache/append.h"
 
@@ -74,8 +74,8 @@ static ptrdiff_t offset_of(struct strides s, struct index at, int64_t head)
     return at.outer * s.batch + head * s.head + at.row * s.row;
 }
 
-/* Converts one head's row to the type of dst. The elements of the result are adjacent, even if dst
- * is tiled. */
+/* Converts one head's row to a->dst_type, or copies the row. The elements of the result at `dst`
+ * are adjacent: for a tiled cache, `dst` is in scratch. `x` is scratch for [dim] floats. */
 static void convert_row(const struct append *a, const struct kernels *kernels,
                         struct append_turn turn, const char *src, char *dst, float *scales,
                         float *x)

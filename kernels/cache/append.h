@@ -3,7 +3,7 @@
  * Appending rows to a KV cache: the arguments of one call after dispatch/ has checked them, and the
  * loop over its rows. Optional arrays may be missing. Every other option that the caller left out
  * has its default. A row here is all heads of one position of one batch entry. Rows are counted
- * through the whole batch, lens[b] rows for batch entry b.
+ * through the whole batch. Batch entry b has append_len(a, b) rows.
  */
 #ifndef ATTNKIT_APPEND_H
 #define ATTNKIT_APPEND_H
@@ -18,8 +18,8 @@ struct append {
     const char *src;
     char *dst, *scales; /* scales for TYPE_I8 */
     bool tiled;         /* dst is tiled, as K in struct key_rows */
-    /* In dst_stride and scale_stride, `batch` is the stride from page to page if dst is paged, and
-     * `row` is the stride from tile to tile if dst is tiled. */
+    /* If dst is paged, `batch` of dst_stride and of scale_stride is the stride from page to page.
+     * If dst is tiled, `row` of both strides is the stride from tile to tile. */
     struct strides src_stride, dst_stride, scale_stride;
     struct ints starts; /* no array: 0 */
     struct ints lens;   /* no array: len */

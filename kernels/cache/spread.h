@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies a row to the places of its key in a tile. These functions are in a header, because appends
- * and the packing of matrices use them, and a build may have only one of the two.
+ * Copies a row to the places of its key in a tile. Appends and the packing of matrices use these
+ * functions. The functions are in a header, because a build may leave out appends or linear maps.
  */
 #ifndef ATTNKIT_SPREAD_H
 #define ATTNKIT_SPREAD_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * While a product is computed, prefetches into L2 the matrix tiles that are needed after it. The
- * prefetches of the cache lines are spread evenly over the work of the product. If all prefetches
- * came at once, they would wait for each other, and the work would wait for them.
+ * While a tile computes a product, it prefetches into L2 the matrix elements that are needed after
+ * the product. The prefetches of the cache lines are spread evenly over the work of the product. If
+ * all prefetches came at once, they would wait for each other, and the work would wait for them.
  */
 #ifndef ATTNKIT_AHEAD_H
 #define ATTNKIT_AHEAD_H
@@ -10,20 +10,21 @@
 #include "kernels/kernels.h"
 
 enum {
-    PACE = 16, /* inputs that a register tile multiplies between two calls of prefetch_matrix; a
-                * multiple of 4 */
+    PACE = 16, /* inputs, or pairs of inputs, that a register tile multiplies between two calls of
+                * prefetch_matrix; a multiple of 4 */
     CACHE_LINE = 64,
     LINE_IS_DUE = 1 << 16,
 };
 
-/* Returns how many inputs of a matrix tile one cache line holds. */
+/* Returns how many inputs of a matrix tile one cache line holds. The scales of TYPE_Q8_0 do not
+ * count. */
 static inline int line_inputs(const enum type type)
 {
     return type == TYPE_F32 ? 1 : type == TYPE_Q8_0 ? 4 : 2;
 }
 
 /* The progress of prefetching: the tile and its next cache line. `due` is the amount to prefetch
- * now, in 1/65536 of a cache line. */
+ * now, in 1/65536 of a cache line. Each call of prefetch_matrix adds due_each_time to `due`. */
 struct requests {
     const char *tile, *line;
     ptrdiff_t tile_step;

@@ -81,8 +81,8 @@ static int64_t panels(const struct linear *l, int64_t panel)
     return (l->out_dim - 1) / panel + 1;
 }
 
-/* Returns the number of outputs of a panel for many rows. With integers it is larger, because a
- * matrix in words takes fewer bytes than in binary32. */
+/* Returns the number of outputs of a panel for many rows. With integers a panel is larger, because
+ * a matrix in words takes fewer bytes than in binary32. */
 static int64_t many_panel(const struct linear *l)
 {
     return l->integers ? FEW_PANEL : PANEL;
@@ -100,9 +100,9 @@ int64_t attnkit_linear_parts_of_change(const struct linear *l, const struct kern
     return has_few_rows(l, kernels) || l->rows <= BLOCK_ROWS ? 0 : GATHER_PARTS;
 }
 
-/* The scratch of a thread. x comes last, so that a read beyond x leaves the workspace, which tests
- * notice. With pairs, w and x have words in place of binary32. With integers, w has words and x has
- * rounded blocks. */
+/* The scratch of a thread. x comes last. So a read beyond x in the scratch of the last thread
+ * leaves the workspace, which tests notice. With pairs, w and x have words in place of binary32.
+ * With integers, w has words and x has rounded blocks. */
 struct scratch {
     float *w;         /* a cut of a panel, as binary32 */
     float *y;         /* [rows][SUMS]: sums, and y if y is not binary32 */
@@ -133,6 +133,7 @@ static int64_t scratch_rows(const struct linear *l)
     return group_lanes(rows < BLOCK_ROWS ? rows : BLOCK_ROWS);
 }
 
+/* Returns a number of floats, rounded up to whole cache lines. */
 static int64_t whole_lines(int64_t floats)
 {
     const int64_t line = 16;

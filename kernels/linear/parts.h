@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The parts of a linear map, for the loops in binary32 (linear.c) and in integers (integers.c). A
- * part is a panel of outputs for a block of rows. It is computed cut after cut of the inputs.
+ * part is a panel of outputs for a block of rows. A part of many rows is computed cut after cut of
+ * the inputs. A part of few rows is computed with all inputs at once.
  */
 #ifndef ATTNKIT_LINEAR_PARTS_H
 #define ATTNKIT_LINEAR_PARTS_H
@@ -30,6 +31,8 @@ static inline char *y_at(const struct linear *l, int64_t row, int64_t out)
     return l->y + row * l->y_stride + bytes_of(l->y_type, out);
 }
 
+/* Converts the outputs of a part from binary32 at `y` to the type of l->y, and writes them to l->y.
+ * Does nothing if l->y is binary32. */
 static inline void narrow_part(const struct linear *l, const struct kernels *kernels,
                                const struct part *part, const float *y)
 {
@@ -54,8 +57,9 @@ static inline int64_t cut_inputs(const struct linear *l, int64_t d)
     return l->in_dim - d < CUT ? l->in_dim - d : CUT;
 }
 
-/* Returns the cut that is needed after the cut that begins at input d. The next cut is in the same
- * panel or in the next panel. */
+/* Returns the cut that is needed after the cut that begins at input d of the panel of `part`. The
+ * next cut is in the same panel or in the next panel. After the last cut of the last panel, the
+ * result has no tiles. */
 static inline struct next_tiles next_cut(const struct linear *l, const struct part *part, int64_t d)
 {
     const int64_t next = d + CUT < l->in_dim ? d + CUT : 0;
@@ -75,8 +79,9 @@ static inline struct next_tiles next_cut(const struct linear *l, const struct pa
 void attnkit_round_x(const struct linear *l, const struct kernels *kernels, int64_t row, int rows,
                      char *x);
 
-/* Computes a part by step 18 of ../README.md. `x` has the rounded rows of the part's block. `w` has
- * room for the words of a cut of a panel, and y for [rows][SUMS] floats. */
+/* Computes a part by step 18 of ../README.md, with few_product if `few`, else with `product`. `x`
+ * has the rounded rows of the part's block. `w` has room for the words of a cut of a panel, and y
+ * for [rows][SUMS] floats. */
 void attnkit_run_integers(const struct linear *l, const struct kernels *kernels,
                           const struct part *part, bool few, const char *x, char *w, float *y);
 
