@@ -5,7 +5,7 @@
  *   (high1 ^ c1 ^ key0, low1, high0 ^ c3 ^ key1, low0).
  * high0 and low0 are the halves of the product of c0 and PHILOX_0, high1 and low1 the halves of the
  * product of c2 and PHILOX_1. Each round adds PHILOX_KEY_0 and PHILOX_KEY_1 to the halves of the
- * key. Tiles run the rounds on vectors of counters.
+ * key. Vector tiles run the rounds on vectors of counters.
  */
 #ifndef ATTNKIT_PHILOX_H
 #define ATTNKIT_PHILOX_H

@@ -16,7 +16,8 @@ struct scores {
 };
 
 /* Returns the place of the scale of the 4 elements from `at` on. For TYPE_I8 the place is the index
- * of the scale, for TYPE_Q8_0 the offset of the block in bytes. */
+ * of the scale, for TYPE_Q8_0 the offset of the block in bytes. For other types the place is 0 and
+ * is not used. */
 static inline int64_t scale_place(const enum type type, int64_t group, int64_t at)
 {
     if (type == TYPE_I8)
@@ -24,9 +25,8 @@ static inline int64_t scale_place(const enum type type, int64_t group, int64_t a
     return type == TYPE_Q8_0 ? bytes_of(type, at / Q8_BLOCK * Q8_BLOCK) : 0;
 }
 
-/* Returns n elements of the row of a key, 1 <= n <= 4, from element `at` on, times their scale. The
- * other lanes are 0.
- */
+/* Returns n elements of the row of a key as binary32, 1 <= n <= 4, from element `at` on, times
+ * their scale. The other lanes have no meaning, because 0 times the scale may be NaN. */
 static inline __attribute__((always_inline)) float32x4_t load_scaled(const enum type type,
                                                                      const struct key_rows *rows,
                                                                      int key, int64_t at, int n,
@@ -45,7 +45,8 @@ static inline __attribute__((always_inline)) float32x4_t load_scaled(const enum 
     return load_as_f32(type, row, at, n);
 }
 
-/* Stores the scaled scores of 4 keys, and -inf for keys that row r does not see. */
+/* Stores the scores s of 4 keys, from key `first` on, times scale_log2. A key that row r does not
+ * see gets -inf. */
 static inline void store_scores(const struct panel *panel, int r, int first, float32x4_t s,
                                 float scale_log2, struct scores *scores)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scores of decode: t[r][key] = scale_log2 * (chain over d of q[r][d] * k[key][d]), for K of
- * any type of struct key_rows. K is widened as it is loaded. decode.c calls decode_k. The type and
- * the number of rows are constants of the inlined functions.
+ * The scores of decode where K lies in rows: t[r][key] = scale_log2 * (chain over d of q[r][d] *
+ * k[key][d]). K may have any type of struct key_rows, and is widened as it is loaded. decode.c
+ * calls decode_k. The type and the number of rows are constants of the inlined functions.
  *
  * Lanes are keys. K is transposed in registers, 4 keys x 4 d at a time, so that a score stays one
  * chain over d. A tile has 16 keys for 1 or 2 rows, and 8 keys for more rows. Registers: at most 8
@@ -12,11 +12,11 @@
 #include "kernels/neon/decode.h"
 
 enum {
-    MAX_GROUPS = 4, /* groups of 4 keys in a tile */
+    MAX_GROUPS = 4, /* most groups of 4 keys in a tile */
 };
 
-/* Adds the products of elements d .. d + n - 1 of 4 * groups keys, from key `first` on, to the
- * sums. n is 4 or 1. */
+/* Adds the products of elements d .. d + n - 1 of q and K to the sums s, for 4 * groups keys from
+ * key `first` on. n is 4 or 1. */
 static inline __attribute__((always_inline)) void
 add_d(const enum type type, float32x4_t s[][MAX_GROUPS], const struct panel *panel, int first,
       int64_t d, const int n, const int groups, const int rows)

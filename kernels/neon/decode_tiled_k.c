@@ -5,10 +5,10 @@
  * inlined functions.
  *
  * Lanes are keys, in the order of memory. Element d of all keys of a tile is 4 vectors, which are
- * loaded and widened. Each vector then takes an fmla for each row. A load of q serves 4 elements. A
- * single row reads 2 tiles of binary32 at once, because 4 sums are too few to hide the latency of
- * fmla. For the other types, widening limits the speed. Registers: at most 16 sums, 4 vectors of q,
- * 4 of K and their scales take 28 of 32.
+ * loaded and widened. Each vector then takes an fmla for each row. A load of q serves 4 elements.
+ * For a single row and K of binary32, 2 tiles are read side by side, because 4 sums are too few to
+ * hide the latency of fmla. For the other types of K, widening limits the speed. Registers: at most
+ * 16 sums, 4 vectors of q, 4 of K and their scales take 28 of 32.
  */
 #include "kernels/neon/decode.h"
 #include "kernels/vectors/tile_reader.h"
@@ -17,16 +17,17 @@ enum {
     MAX_TILES = 2,
 };
 
-/* Makes the compiler finish these sums before it loads the next element of the tile's keys. Without
+/* Makes the compiler finish the sums s before it loads the next element of the tile's keys. Without
  * this empty asm statement, compilers load further elements early, and 16 sums leave no registers
- * for them. */
+ * for these elements. */
 static inline __attribute__((always_inline)) void add_first(struct tile_reader *tile,
                                                             float32x4_t s[TILE_VECTORS])
 {
     __asm__("" : "+r"(tile->data), "+w"(s[0]), "+w"(s[1]), "+w"(s[2]), "+w"(s[3]));
 }
 
-/* Adds the products of the next element. The element of query row r is lane `lane` of q_4[r]. */
+/* Adds the products of the next element of q and of K to the sums s. The element of query row r is
+ * lane `lane` of q_4[r]. */
 static inline __attribute__((always_inline)) void
 add_line(const enum type type, const float32x4_t q_4[], const int lane, struct tile_reader tile[],
          float32x4_t s[][MAX_TILES][TILE_VECTORS], const int tiles, const int rows)
@@ -43,8 +44,8 @@ add_line(const enum type type, const float32x4_t q_4[], const int lane, struct t
     }
 }
 
-/* Adds the products of n elements, 4 or 1, from d on. There is no loop over elements, because gcc
- * would not always unroll it. */
+/* Adds the products of n elements of q and K, 4 or 1, from element d on. The function has no loop
+ * over elements, because gcc would not always unroll such a loop. */
 static inline __attribute__((always_inline)) void add_d(const enum type type,
                                                         const struct panel *panel, int64_t d,
                                                         const int n, struct tile_reader tile[],

@@ -12,11 +12,11 @@
 #include "kernels/neon/decode.h"
 
 enum {
-    MAX_VECTORS = 8, /* vectors of value columns in a tile */
+    MAX_VECTORS = 8, /* most vectors of value columns in a tile */
 };
 
 /* Computes `vectors` vectors of value columns from column c on. Each vector has n elements. n is
- * less than 4 only for a single vector. A query row skips the keys that only other query rows see,
+ * less than 4 only if `vectors` is 1. A query row skips the keys that only other query rows see,
  * because 0 times V of these keys might be NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights, int64_t c,

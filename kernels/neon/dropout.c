@@ -12,7 +12,8 @@ enum {
     TOGETHER = 4,      /* vectors that are computed together, to hide the latency of products */
 };
 
-/* The low and high halves of the products of each element. */
+/* The products of the elements of a vector and a factor: the low and the high 32 bits of each
+ * product. */
 struct product_halves {
     uint32x4_t low, high;
 };

@@ -4,12 +4,12 @@
  * kernels/linear/linear.c calls `product` for up to 256 rows, 48 outputs and 512 inputs at a time.
  * Types, numbers of rows and numbers of tiles are constants of the inlined functions.
  *
- * A register tile has a group of 8 rows x 2 vectors. The 2 vectors are half a tile of the matrix.
- * 16 sums, 2 vectors of w and 2 of x take 20 of 32 registers. Each d takes 16 fmla, which limit the
- * speed, and 2 loads of two vectors each. A product of few rows has register tiles of up to 6 rows
- * x 4 vectors and reads the matrix once. For f16 and bytes, the conversions limit the speed of this
- * product. A single row reads 2 tiles of binary32 at once, because 4 sums are too few to hide the
- * latency of fmla.
+ * A register tile has a group of up to 8 rows x 2 vectors. The 2 vectors are half a tile of the
+ * matrix. A register tile of 8 rows takes 20 of 32 registers: 16 sums, 2 vectors of w and 2 of x.
+ * Each d then takes 16 fmla, which limit the speed, and 2 loads of two vectors each. A product of
+ * few rows has register tiles of up to 6 rows x 4 vectors and reads the matrix once. For f16 and
+ * bytes, the conversions limit the speed of this product. For a single row and a matrix of
+ * binary32, 2 tiles are read side by side, because 4 sums are too few to hide the latency of fmla.
  */
 #include "kernels/neon/neon.h"
 #include "kernels/vectors/tile_reader.h"
@@ -70,7 +70,7 @@ static __attribute__((cold, noinline)) void settle_tile(const struct product *p,
     attnkit_neon_settle(rows, WIDTH * VECTOR, y);
 }
 
-/* Adds the products of one input, for a group of rows. */
+/* Adds the products of one input to the sums, for a group of rows. */
 static inline __attribute__((always_inline)) void
 multiply(const float *x, const float *w, const int rows, float32x4_t sum[ROW_GROUP][WIDTH])
 {
@@ -187,8 +187,8 @@ void attnkit_neon_product(const struct product *p)
 
 /* -------------------------------------------------------------------------------- few rows */
 
-/* Makes the compiler finish these sums before it loads another element of x. Without the empty
- * statement, compilers load the elements of all rows early, and more than 16 sums leave no
+/* Makes the compiler finish the sums in `sum` before it loads another element of x. Without the
+ * empty statement, compilers load the elements of all rows early, and more than 16 sums leave no
  * registers for these elements. */
 static inline __attribute__((always_inline)) void add_first(int64_t *d,
                                                             float32x4_t sum[TILE_VECTORS])
@@ -196,7 +196,7 @@ static inline __attribute__((always_inline)) void add_first(int64_t *d,
     __asm__("" : "+r"(*d), "+w"(sum[0]), "+w"(sum[1]), "+w"(sum[2]), "+w"(sum[3]));
 }
 
-/* Adds the products of input d, for `rows` rows and a tile of the matrix. */
+/* Adds the products of input d to the sums, for `rows` rows and a tile of the matrix. */
 static inline __attribute__((always_inline)) void add_input(const float *const *x, int64_t d,
                                                             const float32x4_t w[TILE_VECTORS],
                                                             float32x4_t sum[][TILE_VECTORS],

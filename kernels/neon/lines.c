@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lines have one number for each key of a block. bias_line makes a line that is added to scores:
- * mask.c of kernels/attention calls it for a query row and a block. compact_line reduces a line to
- * some of the keys, and spread_line undoes this. `mean` computes the mean of several rows, and
- * fill_pointers makes pointers to rows. The number of instructions limits the speed: a vector of a
- * bias with a slope takes a dozen instructions.
+ * Lines have one number for each key of a block. bias_line makes a line that is added to scores.
+ * mask.c of kernels/attention calls bias_line for a query row and a block. compact_line reduces a
+ * line to some of the keys, and spread_line undoes this. `mean` computes the mean of several rows,
+ * and fill_pointers makes pointers to rows. The number of instructions limits the speed: a vector
+ * of a bias with a slope takes a dozen instructions.
  */
 #include "kernels/neon/neon.h"
 

@@ -3,13 +3,13 @@
  * Masks as bits, one bit for each key of a block. `nonzero` sets the bit if the byte of the key is
  * not 0. same_ids sets the bit if the id of the key is the id of the row. `unmasked` sets the bit
  * if the bias does not mask the key. mask.c of kernels/attention calls these functions for a query
- * row and a block of keys, if the call has a mask, segment ids or a bias. cells.c calls same_ids,
- * too, to find keys without a cell. Loads limit the speed.
+ * row and a block of keys, if the call has a mask of bytes, segment ids or a bias. cells.c calls
+ * same_ids, too, to find keys without a cell. Loads limit the speed.
  */
 #include "kernels/neon/neon.h"
 
-/* Returns a bit for each of 64 bytes that are 0 or all ones. Each byte keeps only the bit of its
- * place among eight, and sums of neighbours turn eight bytes into one. */
+/* Returns a bit for each of 64 bytes. Each byte is 0 or all ones. Each byte keeps only the bit of
+ * its place among eight, and sums of neighbours turn eight bytes into one. */
 static inline uint64_t bits_of(const uint8x16_t bytes[4])
 {
     static const unsigned char own_bits[16] = {1, 2, 4, 8, 16, 32, 64, 128,

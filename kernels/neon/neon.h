@@ -27,7 +27,7 @@ enum {
                         with a latency of 4 busy */
     DECODE_ROWS = 8,
     F32_DECODE_ROWS = 8,
-    MATRIX_ROWS = 6, /* rows of few_product: 24 sums with the 4 vectors of a tile */
+    MATRIX_ROWS = 6, /* most rows of few_product: 24 sums with the 4 vectors of a tile */
     F32_MATRIX_ROWS = MATRIX_ROWS,
 };
 
@@ -142,12 +142,12 @@ static inline float32x4_t shrunk_power_of_two(int32x4_t n)
     return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(n, vdupq_n_s32(127 - POWER_HEADROOM)), 23));
 }
 
-/* Sets x[i] to 2^x[i], or to +0 if x[i] rounds to less than LEAST_POWER. x[i] is <= 0 or NaN. NaN
- * stays NaN. The results have the bits of SLEEF's u10 exp2f in its FMA form. The polynomial in x -
- * round(x) is SLEEF's, times 2^POWER_HEADROOM. This factor changes only exponents. The function is
- * inline, because a call would spill the vectors of its caller. Each stage of the computation runs
- * on all n vectors before the next stage begins. If one vector after the other went through all
- * stages, the pipes would wait for results. */
+/* Sets x[i] to 2^x[i], or to +0 if x[i] rounds to less than LEAST_POWER. n is at most SIDE_BY_SIDE.
+ * x[i] is <= 0 or NaN. NaN stays NaN. The results have the bits of SLEEF's u10 exp2f in its FMA
+ * form. The polynomial in x - round(x) is SLEEF's, times 2^POWER_HEADROOM. This factor changes only
+ * exponents. The function is inline, because a call would spill the vectors of its caller. Each
+ * stage of the computation runs on all n vectors before the next stage begins. If one vector after
+ * the other went through all stages, the pipes would wait for results. */
 static inline __attribute__((always_inline)) void exp2_vectors(float32x4_t *x, const int n)
 {
     static const float coefficients[] = {0.1339262701e-2f, 0.9618384764e-2f, 0.5550347269e-1f,
@@ -194,8 +194,9 @@ static inline __attribute__((always_inline)) float32x4_t fma_lane(float32x4_t ac
     }
 }
 
-/* Returns *at in a register. The empty statement keeps clang from loading *at into all lanes of a
- * vector, which takes a pipe that fmla needs. fmla reads the number from the first lane. */
+/* Returns *at in the first lane of a register. The empty statement keeps clang from loading *at
+ * into all lanes of a vector, which takes a pipe that fmla needs. fmla reads the number from the
+ * first lane. */
 static inline float load_scalar(const float *at)
 {
     float x = *at;
@@ -220,8 +221,8 @@ static inline int panel_height(int64_t left, int vectors)
     return tile_height(left, FULL);
 }
 
-/* Returns the first n floats, n >= 1, with 0 in the other lanes. No byte after the n floats is
- * read. */
+/* Returns the first n floats, n >= 1, with 0 in the other lanes. If n is larger than VECTOR,
+ * returns the first VECTOR floats. No byte after the returned floats is read. */
 static inline __attribute__((always_inline)) float32x4_t load_first(const float *from, int64_t n)
 {
     if (n >= VECTOR)
@@ -234,7 +235,8 @@ static inline __attribute__((always_inline)) float32x4_t load_first(const float 
     return x;
 }
 
-/* Stores the first n lanes, n >= 1, and writes no byte after them. */
+/* Stores the first n lanes, n >= 1, or all lanes if n is larger than VECTOR. Writes no byte after
+ * the stored floats. */
 static inline void store_first(float *to, int64_t n, float32x4_t x)
 {
     if (n >= VECTOR) {

@@ -5,7 +5,8 @@
  * sum of weights, and o the weighted sum of V. A state or a total becomes the result: out = o / l +
  * 0 and lse = M ln 2 + log l. In panels the lanes are rows. In decode the elements of a row's o lie
  * side by side in memory. There are more registers than needed. Loads and stores limit the speed of
- * folding, and fdiv limits the speed of finishing.
+ * folding, and fdiv limits the speed of finishing a state. The quotients of a total take products
+ * and multiply-adds with 1 / l in place of fdiv.
  */
 #include "kernels/neon/neon.h"
 
@@ -44,7 +45,8 @@ static inline void store_wide(double *to, struct wide_vector x)
     vst1q_f64(to + HALF, x.high);
 }
 
-/* Loads or stores the first n numbers, 1 <= n <= 3, as load_first and store_first do for floats. */
+/* Loads the first n doubles, 1 <= n <= 3, as load_first loads floats. store_first_wide stores the
+ * first n doubles. */
 static inline struct wide_vector load_first_wide(const double *from, int64_t n)
 {
     struct wide_vector x = {vdupq_n_f64(0.0), vdupq_n_f64(0.0)};

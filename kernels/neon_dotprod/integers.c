@@ -12,7 +12,7 @@ enum { LIMBS = 16 };
 
 #include "kernels/neon/integers/limbs.h"
 
-/* bytes[2 i] and bytes[2 i + 1] have the block of key i. */
+/* Loads a block of each of FOUR keys. bytes[2 i] and bytes[2 i + 1] have the block of key i. */
 static inline __attribute__((always_inline)) void load_block(const char *const *row, int64_t at,
                                                              int8x16_t bytes[BLOCK_VECTORS])
 {
@@ -50,8 +50,8 @@ static inline __attribute__((always_inline)) int32x4_t dot_lane(int32x4_t sum, i
     }
 }
 
-/* sum[r][2 i] are the sums of the high limbs of row r for columns 4 i to 4 i + 3, and sum[r][2 i +
- * 1] the sums of the low limbs. */
+/* Adds the products of MANY keys. sum[r][2 i] has the sums of the high limbs of row r for columns 4
+ * i to 4 i + 3, and sum[r][2 i + 1] has the sums of the low limbs. */
 static inline __attribute__((always_inline)) void add_keys(const char *const *row, int64_t at,
                                                            const struct rounded_weights *w, int key,
                                                            int32x4_t sum[][MOST_SUMS],

@@ -149,7 +149,8 @@ static inline void quad_block(const char *const row[QUAD], float *words, float *
     }
 }
 
-/* If fewer than four keys are left, the words have zeros for the missing keys. */
+/* Makes the words of V. If fewer than four keys are left, the words have zeros for the missing
+ * keys. */
 static void pack_quads(const struct key_rows *v, int first, int count, float *words)
 {
     static const char zeros[Q8_BLOCK];
@@ -178,10 +179,10 @@ integer_weights(const struct scaled_keys *keys, int i, int lanes, int lane, floa
     return vcvtnq_s32_f32(scaled_weight(keys, i, lanes, lane, inverse));
 }
 
-/* Makes the words of weights. The keys of a block form groups of four. Each group in which at least
- * one key is among `keys` gets two words. Then words of zeros follow, up to a multiple of UNROLL
- * words. column_tile multiplies these zeros by the bytes at the next places of V's words. These
- * bytes may have any values. */
+/* Makes the words of weights. Returns the number of words of a lane. The keys of a block form
+ * groups of four. Each group in which at least one key is among `keys` gets two words. Then words
+ * of zeros follow, up to a multiple of UNROLL words. column_tile multiplies these zeros by the
+ * bytes at the next places of V's words. These bytes may have any values. */
 static inline __attribute__((always_inline)) int round_quads(const struct scaled_keys *keys,
                                                              const float32x4_t inverse[VECTORS],
                                                              float *parts, const int vectors)

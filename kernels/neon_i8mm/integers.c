@@ -5,8 +5,8 @@
  * limbs of a row of q or of weights. The rows of the other factor are two keys of K, or two columns
  * of V. No sum overflows.
  *
- * Scores: 32 elements of a key take 2 permutations. For each row they also take 2 SMMLA and an
- * instruction that joins limbs. Registers: 8 vectors of K, one of q and 2 sums.
+ * Scores: 32 elements of a key take 2 permutations, and for each row 2 SMMLA and an instruction
+ * that joins limbs. Registers: 8 vectors of K, one of q and 2 sums.
  * Weighted V: the bytes of 8 keys are interleaved. 8 keys and 8 columns take 8 loads and 12
  * permutations, and 4 SMMLA for each row. Registers: 16 sums, 4 vectors of V and one of weights.
  */
@@ -22,7 +22,8 @@ static inline void zip_halves(int8x16_t x, int8x16_t y, int8x16_t *first, int8x1
     *second = vreinterpretq_s8_s64(vzip2q_s64(a, b));
 }
 
-/* bytes[4 pair + i] has elements 8 i to 8 i + 7 of the block, of both keys of the pair. */
+/* Loads a block of each of FOUR keys, in pairs of keys. bytes[4 pair + i] has elements 8 i to 8 i +
+ * 7 of the block of both keys of the pair. */
 static inline __attribute__((always_inline)) void load_block(const char *const *row, int64_t at,
                                                              int8x16_t bytes[BLOCK_VECTORS])
 {

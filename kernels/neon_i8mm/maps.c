@@ -21,7 +21,8 @@ static inline void store_words(char *to, words_v w)
     vst1q_s8((int8_t *)to + 16, vreinterpretq_s8_s32(vzip2q_s32(low, high)));
 }
 
-/* Part i of the sums has outputs 2 i and 2 i + 1, and for each of them both rows. */
+/* Adds the products of stored words. Part i of the sums has outputs 2 i and 2 i + 1, and for each
+ * of them both rows. */
 static inline __attribute__((always_inline)) sums_v add_stored(sums_v sum, const char *w,
                                                                const int8_t *x)
 {

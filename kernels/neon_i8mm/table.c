@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tiles of NEON with the unit I8MM: the tiles of kernels/neon, and tiles for integers. Prefill
- * with integers has the tiles of kernels/neon_dotprod, because every CPU with I8MM has DotProd,
- * too.
+ * with integers has the tiles of kernels/neon_dotprod. The unit runs only on CPUs that have
+ * DotProd, too (dispatch/cpu/isa.c).
  */
 #include "kernels/neon/neon.h"
 

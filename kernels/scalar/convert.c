@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Converts rows of 16-bit types, of TYPE_I8 and of TYPE_Q8_0 to binary32 and back, an element at a
- * time. Rows of TYPE_F8_E4M3 are converted only to binary32. Tiles of K, too, are converted only
- * to binary32. The convert.c of every other folder must give the same bits. blocks.c has the other
- * types of blocks.
+ * time. Rows of TYPE_F8_E4M3 are converted only to binary32. Tiles of K, too, are converted only to
+ * binary32. The convert.c of every other instruction set must give the same bits. blocks.c has the
+ * other types of blocks.
  */
 #include "kernels/scalar/scalar.h"
 
@@ -133,8 +133,8 @@ static void narrow_bf16(const float *x, int64_t n, uint16_t *row)
         row[i] = bf16_from_float(x[i]);
 }
 
-/* Returns max |x| / 127. The bits of magnitudes, compared as integers, have the order of the
- * magnitudes, and NaN comes last. */
+/* Returns max |x| / 127, or 0x7fc00000 if an element is NaN. The bits of magnitudes, compared as
+ * integers, have the order of the magnitudes, and NaN comes last. */
 static float scale_of(const float *x, int64_t n)
 {
     uint32_t largest = 0;
@@ -146,7 +146,8 @@ static float scale_of(const float *x, int64_t n)
 }
 
 /* Divides by the scale and rounds. A scale of 0, infinity or NaN makes every element 0. A scale
- * that was rounded down can make a quotient larger than 127, so quotients are limited. */
+ * that was rounded down can make a quotient larger than 127, so rounded quotients are limited to
+ * -127 .. 127. */
 static void narrow_bytes(const float *x, int64_t n, float scale, int8_t *bytes)
 {
     const bool usable = scale > 0.0f && scale < INFINITY;

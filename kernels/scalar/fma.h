@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * a * b + c with one rounding. fmaf of the C library rounds once, except with mingw-w64: there fmaf
- * adds in long double, so it rounds twice. With mingw-w64 a function in plain C takes the place of
+ * adds in long double, and so rounds twice. With mingw-w64 a function in plain C takes the place of
  * fmaf.
  */
 #ifndef ATTNKIT_SCALAR_FMA_H

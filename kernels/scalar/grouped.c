@@ -70,7 +70,8 @@ static float largest_of(const float *p, int lanes, int keys)
     return largest < 1.0f ? largest : 1.0f;
 }
 
-/* Splits p, a weight divided by the largest weight, into parts. Returns the sum of the parts. */
+/* Splits p, a weight divided by the largest weight, into two parts. If is_short, makes only the
+ * high part. Returns the sum of the parts. */
 static float split_weight(float p, bool is_short, float *high, float *low)
 {
     p = p < LEAST_WEIGHT ? 0.0f : p;
@@ -81,7 +82,8 @@ static float split_weight(float p, bool is_short, float *high, float *low)
     return *high + *low;
 }
 
-/* Makes the parts of the weights p of all lanes. Updates row_sum. */
+/* Divides the weights p of each lane by the number that largest_of returns. Writes this number and
+ * the parts of the quotients into *to. Updates row_sum. */
 static void split_weights(const float *p, int lanes, int keys, bool is_short, const float *rescale,
                           float *row_sum, const struct weight_parts *to)
 {

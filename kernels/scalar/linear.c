@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tiles of linear maps in plain C, an element of y at a time. They run on a CPU for which no
- * other folder has kernels.
+ * other folder has kernels, or if exec.isa or ATTNKIT_ISA names scalar.
  */
 #include "kernels/integers.h"
 #include "kernels/scalar/scalar.h"

@@ -133,7 +133,8 @@ static int64_t column_of(const struct attention *a, int64_t key)
 }
 
 /* Returns whether a row sees a key of its sequence. Checks everything that may hide the key, one
- * thing after the other. Lengths are not checked: no key of the sequence lies beyond its length. */
+ * thing after the other. Lengths are not checked, because the caller asks only for keys within the
+ * length of the sequence. */
 static bool is_seen(const struct attention *a, struct place place, int64_t key)
 {
     const struct extras *const x = &a->extras;
@@ -364,7 +365,7 @@ static float dot(const struct attention *a, int64_t kv_head, struct place place,
     return s;
 }
 
-/* Returns the score of a key times log2 e, as the softmax takes it. */
+/* Returns the t_j of step 3 for a key. s is the s_j of step 2. */
 static float log2_score(const struct attention *a, struct place place, int64_t key, float s)
 {
     const struct extras *const x = &a->extras;
@@ -389,7 +390,7 @@ struct softmax {
 };
 
 /* Returns the factor by which sums are multiplied when the maximum changes from `max` to new_max.
- * Also returns a weight: then `max` is the t of a key. */
+ * If `max` is the t of a key, the result is the weight of this key. */
 static float factor_of(float max, float new_max)
 {
     return scalar_exp2(max - finite_max(new_max));
@@ -417,7 +418,7 @@ static int weigh_block(const struct attention *a, int64_t kv_head, struct place 
     return keys;
 }
 
-/* Returns l, or an element of o, of a chunk after a block has been added. `before` is its value
+/* Returns l, or an element of o, of a chunk after a block has been added. `before` is the value
  * before the block, and `sum` is the sum over the block. `largest` is the number by which the
  * block's weights were divided in step 17. */
 static float moved_sum(const struct attention *a, float before, float rescale, float sum,
@@ -460,7 +461,8 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Does steps 2 to 8 for the chunk that begins at key `first`. Returns l of the chunk. */
+/* Does steps 2 to 8 for the chunk that begins at key `first`. Returns l of the chunk, and sets
+ * *row_max to M and b->chunk to o of the chunk. */
 static float add_chunk(const struct attention *a, int64_t kv_head, struct place place,
                        int64_t first, int64_t end, struct buffers *b, float *row_max)
 {
@@ -550,7 +552,7 @@ static float result_of(const struct attention *a, double o, double sum)
     return plain_nan(quotient + 0.0f);
 }
 
-/* Returns one element of the weights that a call writes. */
+/* Returns one element of the weights or scores that a call writes as its weights. */
 static float weight_of(const struct attention *a, int64_t kv_head, struct place place, int64_t key,
                        struct softmax total, const struct buffers *b)
 {

@@ -12,7 +12,8 @@
 /* Computes all rows of the call, one by one, in the canonical order of kernels/README.md. */
 void attnkit_reference(const struct attention *a);
 
-/* Computes one row of the call. out has value_dim floats. lse may be NULL. */
+/* Computes one row of the call. out has value_dim floats. lse may be NULL. Also writes the weights
+ * of the row to a->extras.weights, unless a->extras.weights is NULL. */
 void attnkit_reference_row(const struct attention *a, int64_t batch, int64_t kv_head, int64_t row,
                            float *out, float *lse);
 

@@ -51,7 +51,7 @@ static struct rounded round_rows(const float *x, int64_t count)
     return r;
 }
 
-/* Writes an element of y. `row` is the row of w, of TYPE_Q8_0. */
+/* Writes element `out` of row i of y. `row` is row `out` of w, of TYPE_Q8_0. */
 static void write_integer_element(const struct linear *l, int64_t i, int64_t out,
                                   const struct rounded *x, const char *row)
 {

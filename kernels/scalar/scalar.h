@@ -3,7 +3,8 @@
  * exp2, log and tanh of the canonical order in portable C, the conversions of a number to and from
  * 16 bits, and the declarations of the scalar tiles. exp2 and log have the algorithms, coefficients
  * and order of roundings of SLEEF 3.5.1's xexp2f and xlogf_u1 in their FMA form, so they give the
- * bits of SLEEF. tests/kernels/elementary.c compares the bits.
+ * bits of SLEEF. Only if x rounds to less than LEAST_POWER, exp2 returns +0 instead.
+ * tests/kernels/elementary.c compares the bits.
  */
 #ifndef ATTNKIT_SCALAR_H
 #define ATTNKIT_SCALAR_H
@@ -31,8 +32,8 @@ static inline uint32_t bits_from_float(float f)
     return bits;
 }
 
-/* Replaces every NaN by the same NaN, because the sign and payload of a NaN depend on the order of
- * operands. */
+/* Returns x, or 0x7fc00000 if x is any NaN, because the sign and payload of a NaN depend on the
+ * order of operands. */
 static inline float plain_nan(float x)
 {
     return isnan(x) ? float_from_bits(0x7fc00000) : x;
@@ -45,7 +46,7 @@ static inline float power_of_two(int n)
 }
 
 /* Returns 2^x for x <= 0, within 1.0 ulp: 2^round(x) times a polynomial of degree 6 in x -
- * round(x). Returns +0 if round(x) is below LEAST_POWER. */
+ * round(x). Returns +0 if round(x) is below LEAST_POWER. NaN stays NaN. */
 static inline float scalar_exp2(float x)
 {
     const float n = rintf(x);

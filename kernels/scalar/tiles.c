@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The contract of kernels.h in plain C, entry by entry. These functions run on a CPU for which no
- * other folder has kernels. They are built without auto-vectorization, so that "scalar" in a
- * benchmark means scalar code. fma.h has the multiply-adds.
+ * Entries of struct kernels in plain C, and the table of the scalar tiles. The other files of this
+ * folder have the rest of the entries. These functions run on a CPU for which no other folder has
+ * kernels, or if exec.isa or ATTNKIT_ISA names scalar. They are built without auto-vectorization,
+ * so that "scalar" in a benchmark means scalar code. fma.h has the multiply-adds.
  */
 #include "kernels/integers.h"
 #include "kernels/scalar/scalar.h"
@@ -154,7 +155,7 @@ static void fold_row(double *o, const float *chunk, double a, double b, int64_t 
         o[i] = folded(o[i], chunk[i], a, b);
 }
 
-/* Returns a value of the result, and adds it to `sum`. */
+/* Returns quotient + 0, a value of the result, and adds this value to `sum`. */
 static inline float result(float quotient, float *sum)
 {
     const float x = quotient + 0.0f;
@@ -174,14 +175,14 @@ static __attribute__((cold, noinline)) bool settle_row(float *out, int64_t n)
 }
 
 /* Replaces NaNs as settle_row does, and returns whether a value of a row is not finite. `sum` is
- * the sum of the values: if it is finite, all values are finite, and the row has no NaN. */
+ * the sum of the values. If `sum` is finite, all values are finite, and the row has no NaN. */
 static inline bool is_not_finite(float sum, float *out, int64_t n)
 {
     return !(fabsf(sum) < INFINITY) && settle_row(out, n);
 }
 
-/* Computes a row of the result from every `stride`th value of o. All NaNs of the row are the same.
- * Returns whether a value is not finite. */
+/* Computes a row of the result from l, which is row_sum, and every `stride`th value of o. All NaNs
+ * of the row are the same. Returns whether a value is not finite. */
 static bool finish_row(const float *o, int64_t stride, float row_sum, int64_t value_dim, float *out)
 {
     const float divisor = row_sum == 0.0f ? 1.0f : row_sum;

@@ -2,19 +2,19 @@
  *
  * Turns scores into t, which struct adjust of kernels.h defines. careful.c and weights.c of
  * kernels/attention call `adjust` for all scores that they compute. prefill.c and the decode tile
- * call `adjust` only if there is a softcap, if something is added to scores, or if a bias of -inf
- * hides keys from some rows. The decode tile calls `adjust` once for each of its rows. The
- * adjust.c of an instruction set defines magnitude, with_sign_of, min_with_nan, power_of_two and
- * unless_masked, and then includes this file.
+ * call `adjust` only in three cases: the call has a softcap, something is added to scores, or a
+ * bias of -inf hides keys from some rows. The decode tile calls `adjust` once for each of its rows.
+ * The adjust.c of an instruction set defines magnitude, with_sign_of, min_with_nan, power_of_two
+ * and unless_masked, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_ADJUST_H
 #define ATTNKIT_VECTORS_ADJUST_H
 
 #include "kernels/kernels.h"
 
-/* Sets x[i] to tanh x[i]. The bits are the same as in scalar_tanh, whose comment explains the
- * method. As in exp2_vectors, each stage of the computation runs on all n vectors before the next
- * stage begins. */
+/* Sets x[i] to tanh x[i], for n vectors, at most SIDE_BY_SIDE. The bits are the same as in
+ * scalar_tanh, whose comment explains the method. As in exp2_vectors, each stage of the computation
+ * runs on all n vectors before the next stage begins. */
 static inline __attribute__((always_inline)) void tanh_vectors(floats *x, const int n)
 {
     static const float coefficients[] = {0.133888692f, 0.333329290f, 0.666661263f, 1.0f};
@@ -38,7 +38,8 @@ static inline __attribute__((always_inline)) void tanh_vectors(floats *x, const 
     }
 }
 
-/* Turns the scores in x into t. x has n vectors. bias is NULL or has n vectors. */
+/* Turns the scores in x into t. x has n vectors, at most SIDE_BY_SIDE. bias is NULL or has n
+ * vectors. */
 static inline __attribute__((always_inline)) void adjust_vectors(const struct adjust *how,
                                                                  floats *x, const floats *bias,
                                                                  const int n, const bool capped)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The declarations of the functions that the table of an instruction set lists or that several
- * files of the instruction set call. kernels.h has the contract of each function of the table. The
- * header of each instruction set except scalar defines KERNEL and KERNEL_TABLE, and then includes
- * this file. KERNEL(exp2) is, for example, attnkit_avx2_exp2, and KERNEL_TABLE is the name of the
- * table. A file that gets a function from a shared header has the full name of the function in a
- * comment above the #include, so that a search for attnkit_avx2_exp2 finds the file.
+ * Declarations of functions of an instruction set: functions that its table lists, and functions
+ * that one of its files defines and another file calls. kernels.h has the contract of each function
+ * of the table. The header of each instruction set except scalar defines KERNEL and KERNEL_TABLE,
+ * and then includes this file. KERNEL(exp2) is, for example, attnkit_avx2_exp2, and KERNEL_TABLE is
+ * the name of the table. A file that gets a function from a shared header has the full name of the
+ * function in a comment above the #include, so that a search for attnkit_avx2_exp2 finds the file.
  */
 #ifndef ATTNKIT_ENTRIES_H
 #define ATTNKIT_ENTRIES_H

@@ -71,9 +71,9 @@ static inline const float *row_at(struct rows rows, int i)
     return (const float *)(rows.first + i * rows.stride);
 }
 
-/* Prefetches element i of `n` rows, from row `first` on, into L2. The rows need not exist, because
- * a prefetch never faults. The function is always inlined, because gcc drops calls of a function
- * that does nothing but prefetch. */
+/* Prefetches element i of `n` rows, from row `first` on, into L2, if the rows have an element i.
+ * The rows need not exist, because a prefetch never faults. The function is always inlined, because
+ * gcc drops calls of a function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void prefetch(struct rows rows, int first, int64_t i,
                                                            const int n)
 {
@@ -90,7 +90,7 @@ static inline floats divisor(floats row_sum)
     return select_v(equal_v(row_sum, broadcast(0.0f)), broadcast(1.0f), row_sum);
 }
 
-/* Returns o / divisor. Adding +0 makes every zero a +0. */
+/* Returns o / divisor + 0. Adding +0 turns -0 into +0. */
 static inline floats result(floats o, floats divisor)
 {
     return o / divisor + broadcast(0.0f);

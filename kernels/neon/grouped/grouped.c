@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups of 32 products of bf16. A word is one element, as binary32. The loops are in
- * kernels/vectors/grouped/tiles.h.
+ * Groups of 32 products of bf16. A word is one element, as binary32. The loops are in tiles.h and,
+ * for few rows, few.h of kernels/vectors/grouped.
  *
- * A register tile has 4 keys or columns x 3 vectors. Each of these 12 sums has two accumulators,
- * one for even and one for odd words of a group. 24 accumulators, 3 vectors with a word of each
- * lane and 1 broadcast take 28 of 32 registers. One word of each of the 4 keys or columns takes 12
- * fmla, which limit the speed, and 7 loads.
+ * A register tile of tiles.h has 4 keys or columns x 3 vectors. Each of these 12 sums has two
+ * accumulators, one for even and one for odd words of a group. 24 accumulators, 3 vectors with a
+ * word of each lane and 1 broadcast take 28 of 32 registers. One word of each of the 4 keys or
+ * columns takes 12 fmla, which limit the speed, and 7 loads.
  */
 #include "kernels/neon/neon.h"
 

@@ -37,7 +37,8 @@ static inline float round_block(const float *x, int8_t *integers, int32_t *begin
     return s.scale;
 }
 
-/* Makes words of 4 inputs of all outputs: bytes 4 o to 4 o + 3 belong to output o. */
+/* Makes words of 4 inputs of the TILE_KEYS outputs of a tile: bytes 4 o to 4 o + 3 belong to output
+ * o. */
 static inline __attribute__((always_inline)) void interleave(const int8_t *bytes,
                                                              int8x16_t w[TILE_VECTORS])
 {

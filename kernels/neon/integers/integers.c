@@ -2,12 +2,13 @@
  *
  * The tiles of decode that multiply integers (step 16 of ../../README.md), for NEON.
  *
- * n[r] are 16-bit integers: for scores, the rounded elements of row r of q; for weighted V, for
- * each block of columns, the rounded products of the weights of row r and the scales of V.
- * Scores: s[r][key] = chain over the blocks of d of fma(sum of n[r][d] * k[key][d], scale of the
- * block of q * scale of the block of K, s[r][key]). The 32 products of a block of a key are added
- * up along the lanes. A block of a key takes 2 permutations and 4 widenings, and 8 smlal for each
- * row.
+ * n[r] are 16-bit integers. In scores, n[r] are the rounded elements of row r of q. In weighted V,
+ * each block of columns has its own n[r]: the rounded products of the weights of row r and the
+ * scales of V.
+ * Scores: s[r][key] = chain over the blocks of Q8_BLOCK elements d of fma(sum of n[r][d] *
+ * k[key][d], scale of the block of q * scale of the block of K, s[r][key]). The 32 products of a
+ * block of a key are added up along the lanes. A block of a key takes 2 permutations and 4
+ * widenings, and 8 smlal for each row.
  * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of n[r] * sum over keys of n[r][key] *
  * v[key][c]). Lanes are columns. A tile has 16 columns. A key takes 2 widenings, and 4 smlal for
  * each row.
@@ -35,7 +36,8 @@ static inline __attribute__((always_inline)) void load_block(const int8_t *bytes
     widen_bytes(vqtbl1q_s8(vld1q_s8(bytes + 16), order), k + 2);
 }
 
-/* Adds up the 32 products of a block in four sums, 8 products in each, and returns the sums. */
+/* Adds up the 32 products of a block of K and a block of q in four sums, 8 products in each, and
+ * returns the sums. */
 static inline __attribute__((always_inline)) int32x4_t block_products(const int16x8_t k[4],
                                                                       const int16_t *q)
 {
@@ -95,7 +97,8 @@ struct rounded_weights {
     float scale[PANEL_ROWS];
 };
 
-/* Returns the weights of a key times the scale of V, and 0 for rows that do not see the key. */
+/* Returns the weights of a key times the key's scale of V. A row that does not see the key gets 0.
+ */
 static inline float32x4_t scaled_weights(const struct panel *panel, const struct weights *weights,
                                          const float *scales, int key)
 {

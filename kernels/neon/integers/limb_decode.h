@@ -10,8 +10,9 @@
  *                  query rows
  *   column_sums    returns the sums of 4 columns of a tile
  *
- * n[r] are 16-bit integers: for scores, the rounded elements of row r of q; for weighted V, for
- * each block of columns, the rounded products of the weights of row r and the scales of V.
+ * n[r] are 16-bit integers. In scores, n[r] are the rounded elements of row r of q. In weighted V,
+ * each block of columns has its own n[r]: the rounded products of the weights of row r and the
+ * scales of V.
  * Scores: s[r][key] = chain over the blocks of Q8_BLOCK elements d of fma(sum of n[r][d] *
  * k[key][d], scale of the block of q * scale of the block of K, s[r][key]).
  * Weighted V: o[r][c] = fma(o[r][c], rescale[r], scale of n[r] * sum over keys of n[r][key] *
@@ -42,8 +43,8 @@ static inline __attribute__((always_inline)) void add_block(const struct panel *
     }
 }
 
-/* Continues the scores of FOUR keys by elements d to end - 1. Until the last element, the scores in
- * `scores` are not yet multiplied by scale_log2. */
+/* Continues the scores of FOUR keys, from key `key` on, by elements d to end - 1. The scores are
+ * multiplied by scale_log2 only after the last element of a row. */
 static inline __attribute__((always_inline)) void
 add_elements(const struct panel *panel, const struct limb_rows *limbs, int key, int64_t d,
              int64_t end, struct scores *scores, const int rows)
@@ -88,7 +89,7 @@ static inline void add_to_out(const struct panel *panel, const struct weights *w
     }
 }
 
-/* Computes `columns` columns from column c on. */
+/* Computes `columns` columns of weighted V, from column c on. */
 static inline __attribute__((always_inline)) void v_tile(const struct panel *panel,
                                                          const struct weights *weights,
                                                          const struct rounded_weights *w, int64_t c,

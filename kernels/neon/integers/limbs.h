@@ -25,8 +25,9 @@ static inline void store_limbs(int8_t *to, int16x8_t first, int16x8_t second)
     vst1q_s8(to + 16, vreinterpretq_s8_s64(vzip2q_s64(halves[0], halves[1])));
 }
 
-/* Returns sums of products of integers: 256 * high + low. `high` has the sums of the products of
- * the high limbs of the integers. `low` has the sums of the products of the low limbs. */
+/* Returns sums of products of 16-bit integers and bytes of K or V: 256 * high + low. `high` has the
+ * sums of the products of the high limbs and the bytes. `low` has the sums of the products of the
+ * low limbs and the same bytes. */
 static inline int32x4_t join_limbs(int32x4_t high, int32x4_t low)
 {
     return vaddq_s32(vshlq_n_s32(high, 8), low);
@@ -70,14 +71,15 @@ static inline __attribute__((always_inline)) void make_limbs(const struct panel 
 
 enum {
     FOUR = 4,                     /* keys of a tile of scores */
-    BLOCK_VECTORS = 8,            /* vectors of Q8_BLOCK elements of K for each of FOUR keys */
+    BLOCK_VECTORS = 8,            /* vectors that hold Q8_BLOCK elements of K of all FOUR keys */
     MANY = 16,                    /* keys whose weights become limbs in one step */
-    MOST_COLUMNS = 16,            /* columns of a tile of weighted V */
-    MOST_SUMS = MOST_COLUMNS / 2, /* vectors of sums of a row: for every 4 columns one of high limbs
-                                   * and one of low limbs */
+    MOST_COLUMNS = 16,            /* most columns of a tile of weighted V */
+    MOST_SUMS = MOST_COLUMNS / 2, /* most vectors of sums of a row: each column has a sum of high
+                                   * limbs and a sum of low limbs */
 };
 
-/* The weights of each row of a panel in a line, and 0 for keys that the row does not see. */
+/* The weights of a panel, a line for each row. In the line of row r, the numbers from key
+ * visible[r] on have no meaning. */
 struct weight_lines {
     float p[PANEL_ROWS][KEY_BLOCK];
 };

@@ -39,7 +39,7 @@ static inline int8x16_t broadcast_four(const int8_t *x)
     return vreinterpretq_s8_s32(vdupq_n_s32(four));
 }
 
-/* A sum of two products is at most 2 * 128 * 127, which fits 16 bits. */
+/* A sum of two products is at most 2 * 128 * 127 in magnitude, which fits 16 bits. */
 static inline __attribute__((always_inline)) sums_v add_products(sums_v sum, words_v w,
                                                                  const int8_t *x)
 {

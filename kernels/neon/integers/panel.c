@@ -2,7 +2,7 @@
  *
  * Prefill with integers, by SMLAL of NEON. The loops are in kernels/vectors/integers/panel.h.
  *
- * In each of four lanes a word is split into its two integers. Each integer is multiplied by an
+ * The word of each of four lanes is split into its two integers. Each integer is multiplied by an
  * integer of K or V. A register tile of scores has 4 keys x 3 vectors: 12 sums, 12 scores, 6 halves
  * of words and a word of K take 31 of 32 registers. Multiplying one word of each lane by one word
  * of each key takes 24 smlal, 6 instructions that split words, and 7 loads. smlal limits the speed.
@@ -87,8 +87,8 @@ static inline void store_pair(float *to, float32x4_t low, float32x4_t high)
     vst1q_f32(to, vreinterpretq_f32_s32(vsliq_n_s32(lower, upper, 16)));
 }
 
-/* A tile of scores is smaller than a tile of columns, because it holds a score beside each integer
- * sum. A tile of columns holds only integer sums. */
+/* A tile of scores is smaller than a tile of columns, because a tile of scores holds a score beside
+ * each integer sum. A tile of columns holds only integer sums. */
 static inline int score_height(int vectors)
 {
     (void)vectors;

@@ -51,7 +51,7 @@ static inline float32x4_t scales_of_tile(const struct key_rows *k, int key, int6
     return load_as_f32(TYPE_F16, k->row[key] + bytes_of(TYPE_Q8_0, d) * TILE_KEYS, 4 * i, 4);
 }
 
-/* Adds products to the sums of each row r: one element of the keys of a tile, times lane `lane` of
+/* Adds products to the sums of each row r: one element of each key of a tile, times lane `lane` of
  * n[r]. */
 static inline __attribute__((always_inline)) void add_element(const char *keys,
                                                               const int16x4_t n[PANEL_ROWS],

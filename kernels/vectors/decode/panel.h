@@ -12,12 +12,12 @@
 enum { PANEL_ROWS = 4 };
 
 /* The keys of a block that a panel computes in one turn, if several heads take turns. Such a panel
- * prefetches only the given pieces of memory. */
+ * prefetches only the pieces of memory at `ahead`. */
 struct turn {
     int begin, end; /* the keys begin .. end - 1 */
     float *sums; /* the weighted sums of V over the keys before `begin`, [rows][columns]; the tile
                   * chooses the order of the columns */
-    const char *const *ahead; /* pieces of memory */
+    const char *const *ahead; /* the addresses of `pieces` pieces of memory */
     int pieces;
     int64_t piece_bytes;
 };
@@ -37,8 +37,9 @@ struct panel {
 };
 
 /* The weights of a panel. `rescale` has the factor by which each row's weighted sum of V is
- * multiplied. The weights of all rows for a key lie next to each other. Row r has weights of 0 from
- * key visible[r] on. */
+ * multiplied. The weights of all rows for a key lie next to each other. Weights are written for
+ * whole vectors of keys, up to the vector of the last key that a row of the panel sees. Among these
+ * keys, row r has weights of 0 from key visible[r] on. */
 struct weights {
     _Alignas(sizeof(floats)) float p[KEY_BLOCK][PANEL_ROWS];
     float rescale[PANEL_ROWS];
@@ -50,7 +51,7 @@ static inline int computed_rows(const struct panel *panel)
     return panel->rows <= 2 ? panel->rows : PANEL_ROWS;
 }
 
-/* Returns the first key that a tile computes. */
+/* Returns the first key that the panel computes. */
 static inline int first_key(const struct panel *panel)
 {
     return panel->turn ? panel->turn->begin : 0;

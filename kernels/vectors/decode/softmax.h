@@ -10,7 +10,7 @@
 #include "kernels/vectors/decode/panel.h"
 
 /* Replaces each score by t = score * scale_log2, or by -inf if row r does not see the key. max[r]
- * becomes the maximum of t, lane by lane. */
+ * becomes the maximum of t, lane by lane, without NaN. */
 static inline __attribute__((always_inline)) void scale_scores(const struct panel *panel,
                                                                struct scores *scores,
                                                                floats max[PANEL_ROWS],

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One block of keys of several heads whose rows lie side by side, as in token-major caches. The
- * heads take turns: each head computes the scores of some tens of keys, then each head those of the
- * next keys, and so on. After the softmaxes of all heads, the heads add up V in turns. So K and V
- * are read nearly in the order of memory. On an Emerald Rapids, decoding 16384 keys takes 0.86
- * (f32) or 0.93 (f16, bf16) of the time that it takes with one head after the other.
+ * heads take turns: each head computes the scores of 32 to 128 keys, then each head computes the
+ * scores of the next keys, and so on. After the softmaxes of all heads, the heads add up V in
+ * turns. So K and V are read nearly in the order of memory. On an Emerald Rapids, decoding 16384
+ * keys takes 0.86 (f32) or 0.93 (f16, bf16) of the time that it takes with one head after the
+ * other.
  *
  * All sums are in the order of rows.h, so the bits are the same. The decode.c of an instruction set
  * includes rows.h, and then this file.
@@ -16,9 +17,9 @@
 
 _Static_assert((int)TOGETHER_ROWS <= (int)PANEL_ROWS, "a head has one panel");
 
-/* Returns the number of keys of a turn: 8 to 16 KiB of rows for each head, or the whole block if it
- * has less. With fewer keys, the tiles of K begin too often. With more keys, memory is read less in
- * order. */
+/* Returns the number of keys of a turn: 8 to 16 KiB of rows for each head, or the whole block if
+ * the block has less. With fewer keys, the tiles of K begin too often. With more keys, memory is
+ * read less in order. */
 static inline int turn_keys(const struct heads_block *b)
 {
     const int64_t bytes = bytes_of(b->type, b->dim);
@@ -39,14 +40,14 @@ static struct between *between_of(const struct heads_block *b, int head)
     return (struct between *)(void *)own;
 }
 
-/* Tokens to prefetch during a turn of all heads. */
+/* Tokens to prefetch while all heads take one turn. */
 struct tokens {
     struct side_rows rows;
     int count; /* at most KEY_BLOCK */
 };
 
-/* Sets up the panel of a head. `row` has the addresses of the rows of K or V. The panel points to
- * `block`, and `block` points to `row`. */
+/* Sets up the panel of a head. `row` has the addresses of the rows of K or V, or is NULL for the
+ * softmax. The panel points to `block`, and `block` points to `row`. */
 static void begin_head(const struct heads_block *b, int head, const char *const *row,
                        struct decode_block *block, struct panel *panel)
 {
@@ -56,10 +57,10 @@ static void begin_head(const struct heads_block *b, int head, const char *const 
     begin_panel(panel, block, 0, b->rows);
 }
 
-/* Prefetches a cache line from each page of memory in which the rows of the tokens lie. The
- * prefetches directly follow each other (prefetch_pages in kernels/attention/block.c says why). The
- * function is always inlined, because gcc drops calls of a function that does nothing but prefetch.
- */
+/* Prefetches a cache line at least every PAGE bytes of the rows of the tokens, to have nearly all
+ * of their pages of memory in the TLB. The prefetches directly follow each other (prefetch_pages in
+ * kernels/attention/block.c says why). The function is always inlined, because gcc drops calls of a
+ * function that does nothing but prefetch. */
 static inline __attribute__((always_inline)) void touch_pages(const struct heads_block *b,
                                                               const struct tokens *tokens)
 {
@@ -87,8 +88,9 @@ static void share_tokens(const struct heads_block *b, const struct tokens *token
     turn->piece_bytes = b->heads * bytes_of(b->type, b->dim);
 }
 
-/* Each head takes a turn at the keys from `first` on: computes scores if `rows` are K, else weighs
- * V. */
+/* Each head takes a turn at the keys from `first` on. If is_k, `rows` are rows of K, and the heads
+ * compute scores. Otherwise `rows` are rows of V, and the heads add up weighted V. Meanwhile the
+ * heads prefetch the tokens `next`. */
 static void take_turns(const struct heads_block *b, const struct side_rows *rows, int first,
                        const struct tokens *next, bool is_k)
 {
@@ -114,8 +116,8 @@ static void take_turns(const struct heads_block *b, const struct side_rows *rows
     }
 }
 
-/* Returns the tokens after the turn at key `first`: of the same rows, or the first ones of `then`.
- */
+/* Returns the tokens to prefetch during the turn at key `first`: the tokens of the next turn, or
+ * `then` if this turn is the last turn over `rows`. */
 static struct tokens tokens_after(const struct side_rows *rows, int first, int keys,
                                   struct tokens then)
 {
