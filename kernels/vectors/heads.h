@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tiles for many heads with few rows and keys. head_scores computes scores with heads in the lanes.
- * head_out computes the result of one head, out = (chain over keys of p * v) / divisor + 0, with
- * value columns in the lanes. p and divisor are fields of struct head_weights. heads.c of
- * kernels/attention calls both functions. The heads.c of an instruction set includes this file.
+ * Tiles for many heads with few query rows and few keys. head_scores computes scores with heads in
+ * the lanes. head_out computes the result of one head, out = (chain over keys of p * v) / divisor +
+ * 0, with value columns in the lanes. p and divisor are fields of struct head_weights, and v is an
+ * element of V. heads.c of kernels/attention calls both functions. The heads.c of an instruction
+ * set includes this file.
  */
 #ifndef ATTNKIT_VECTORS_HEADS_H
 #define ATTNKIT_VECTORS_HEADS_H
@@ -62,10 +63,10 @@ void KERNEL(head_scores)(const float *q_t, const float *k_t, int rows, int keys,
         head_score_rows(q_t, k_t, keys, head_dim, s, MAX_SIDE);
 }
 
-/* Computes `vectors` vectors of value columns from column c on. Every vector has `width` floats.
- * `width` is less than VECTOR only for the last columns. A query row skips the keys that only other
- * query rows see, because 0 times V of these keys might be NaN. If a value of out is not finite, a
- * lane of `spoilt` becomes infinite or NaN (see unspoilt in floats.h). */
+/* Computes `vectors` vectors of value columns of the result, from column c on. Every vector has
+ * `width` floats. `width` is less than VECTOR only for the last columns. A query row skips the keys
+ * that only other query rows see, because 0 times V of these keys might be NaN. If a value of out
+ * is not finite, a lane of `spoilt` becomes infinite or NaN (see unspoilt in floats.h). */
 static inline __attribute__((always_inline)) void
 head_out_tile(const struct head_weights *weights, struct rows v, int64_t c, int64_t width,
               float *const *out, const int vectors, const int rows, floats spoilt[2])

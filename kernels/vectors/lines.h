@@ -10,8 +10,8 @@
 
 #include "kernels/kernels.h"
 
-/* Returns the distances of VECTOR keys from the position of the row, converted to binary32. `near`
- * says that the distances fit 32 bits (has_near_keys). */
+/* Returns the distances of VECTOR keys from the position of the row, converted to binary32. The
+ * first of these keys is `key`. `near` says that the distances fit 32 bits (has_near_keys). */
 static inline floats distances(const struct bias_line *what, int key, const bool near)
 {
     if (near)

@@ -19,8 +19,9 @@ static inline __m256i quads(const char *from)
     return _mm256_and_si256(both, _mm256_set1_epi8(15));
 }
 
-/* Returns the 2-bit integers of a unit as bytes. Each byte becomes the lowest of four bytes, and
- * shifts bring the bits of the other elements to the other three bytes. */
+/* Returns the 2-bit integers of a unit as bytes. Each byte of the unit has four integers. The byte
+ * becomes the lowest of four bytes, and shifts bring its other three integers to the other three
+ * bytes. */
 static inline __m256i pairs(const char *from)
 {
     const __m256i four = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)from));

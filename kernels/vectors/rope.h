@@ -3,8 +3,8 @@
  * Rotation of pairs of elements. `pairs` is the number of rotated pairs of a row. The rope.c of an
  * instruction set defines rotate_interleaved, which rotates pairs of neighbours, and then includes
  * this file. In rotate_halves, the two elements of a pair are `pairs` elements apart. A step of
- * rotate_halves rotates as many pairs as a vector has lanes, with the first elements in one vector
- * and the second elements in another.
+ * rotate_halves rotates up to VECTOR pairs, with the first elements in one vector and the second
+ * elements in another.
  */
 #ifndef ATTNKIT_VECTORS_ROPE_H
 #define ATTNKIT_VECTORS_ROPE_H

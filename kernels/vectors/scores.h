@@ -2,9 +2,9 @@
  *
  * Scores of a panel: s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. This file chooses the
  * heights of the register tiles and their order. prefill.c calls `scores` with one panel and one
- * block of keys at a time. The scores.c of AVX2, of AVX-512 and of its unit for pairs of bf16
- * include scores_tile.h, which defines scores_tile, and then this file. NEON's scores.c chooses the
- * heights itself.
+ * block of keys at a time. The scores.c of AVX2, of AVX-512 and of the unit avx512+bf16 include
+ * scores_tile.h, which defines scores_tile, and then this file. NEON's scores.c chooses the heights
+ * itself.
  */
 #ifndef ATTNKIT_VECTORS_SCORES_H
 #define ATTNKIT_VECTORS_SCORES_H

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The register tile of scores for AVX2 and AVX-512: `height` keys x `vectors` vectors of query
- * rows, with K broadcast from memory. Each scores.c that includes this file says what limits the
- * speed of the tile. Before scores.c includes this file, it defines multiply_step(k, q, sum,
- * is_large), or includes a file that defines multiply_step. multiply_step returns sum + k * q. A
- * step multiplies a dimension, or a pair of dimensions.
+ * The register tile of scores for AVX2, AVX-512 and the unit avx512+bf16: `height` keys x `vectors`
+ * vectors of query rows, with K broadcast from memory. Each scores.c that includes this file says
+ * what limits the speed of the tile. Before that, scores.c defines multiply_step(k, q, sum,
+ * is_large), or includes a file that defines multiply_step. multiply_step returns sum + k * q.
+ * `is_large` says that the tile has at least LARGE_TILE accumulators. In this file a dimension is
+ * an element, or a word of two elements with avx512+bf16.
  */
 #ifndef ATTNKIT_VECTORS_SCORES_TILE_H
 #define ATTNKIT_VECTORS_SCORES_TILE_H
@@ -13,12 +14,12 @@
 
 enum {
     UNROLL = 4,      /* dimensions in a loop body, so that pointers and the loop test cost little */
-    AHEAD_DIMS = 64, /* dimensions of K that scores_tile multiplies between two prefetches of
-                      * columns of its argument `ahead` */
+    AHEAD_DIMS = 64, /* scores_tile prefetches columns of its argument `ahead` before it multiplies
+                      * the next AHEAD_DIMS dimensions of K */
 };
 
-/* Multiplies dimension d of all keys of the tile. `key` points into the row of the first key. Rows
- * are `stride` bytes apart. */
+/* Multiplies dimension d, counted from q_t and from `key`, of all keys of the tile. `key` points
+ * into the row of the first key. Rows are `stride` bytes apart. */
 static inline __attribute__((always_inline)) void multiply_dim(const float *q_t, const float *key,
                                                                ptrdiff_t stride, const int d,
                                                                floats acc[MAX_HEIGHT][VECTORS],

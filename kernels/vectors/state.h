@@ -32,8 +32,8 @@ struct fold_factors {
     struct wide_vector total, chunk;
 };
 
-/* Replaces M of the total by the larger of the two maxima. Returns the factors for the sums of the
- * total and of the chunk. */
+/* Replaces M of the total by the larger of M of the total and M of the chunk, in VECTOR lanes.
+ * Returns the factors for the sums of the total and of the chunk. */
 static inline struct fold_factors fold_max(float *row_max, const float *chunk_max)
 {
     const floats max = load_aligned(row_max), other = load_aligned(chunk_max);
@@ -256,8 +256,8 @@ uint64_t KERNEL(finish_total)(const struct total *total, const float *chunk_out,
     return finish(MIXED, &from, lanes, value_dim, rows, out, lse);
 }
 
-/* Stores a row of the result. Returns `spoilt`, in which a lane becomes NaN or infinite if a value
- * of this lane is NaN or infinite. */
+/* Computes and stores a row of the result. Returns `spoilt`, in which a lane becomes NaN or
+ * infinite if a value of this lane is NaN or infinite. */
 static inline floats finish_row(const float *o, floats divisor, int64_t n, float *out,
                                 floats spoilt)
 {

@@ -2,9 +2,11 @@
  *
  * The table of a unit, or of an instruction set other than scalar. The table.c of the instruction
  * set or unit includes this file. The table has the shapes of the tiles, which are constants in the
- * header of the instruction set, and functions that entries.h declares. KERNEL_INTEGERS names the
- * tiles for attention in integers, KERNEL_MATRIX_INTEGERS the tiles for linear maps in integers,
- * KERNEL_GROUPED the tiles for groups of products.
+ * header of the instruction set, and functions that entries.h declares. table.c defines the names
+ * of other tables: KERNEL_INTEGERS for attention in integers, KERNEL_MATRIX_INTEGERS for linear
+ * maps in integers, KERNEL_GROUPED for groups of products. KERNEL_PAIRS, KERNEL_BYTES and
+ * KERNEL_TOGETHER are the entries pairs, bytes and decode_together. If one of these three names is
+ * not defined, its entry is NULL.
  */
 #ifndef ATTNKIT_TABLE_H
 #define ATTNKIT_TABLE_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The register tile of weighted V for AVX2 and AVX-512: `height` value columns x `vectors` vectors
- * of query rows, with V broadcast from memory. The weighted_v.c of each folder says which
- * instructions limit the speed of the tile.
+ * of query rows, with V broadcast from memory. The weighted_v.c of each of the two instruction sets
+ * says which instructions limit the speed of the tile.
  */
 #ifndef ATTNKIT_VECTORS_WEIGHTED_TILE_H
 #define ATTNKIT_VECTORS_WEIGHTED_TILE_H
@@ -13,7 +13,8 @@ enum {
     UNROLL = 4, /* keys in a loop body, so that pointers and the loop test cost little */
 };
 
-/* Adds the products of one key. `line` points to the tile's columns in the key's row of V. */
+/* Adds the products of the weights and of the values of one key. `line` points to the tile's
+ * columns in the key's row of V. */
 static inline __attribute__((always_inline)) void multiply_key(const float *p, const char *line,
                                                                floats acc[MAX_HEIGHT][VECTORS],
                                                                const int height, const int vectors)
@@ -71,7 +72,8 @@ weighted_tile(const float *p, const float *rescale, const struct rows *v, int64_
             store_aligned(first + i * lanes + j * VECTOR, acc[i][j]);
 }
 
-/* Prefetches whole rows in the order of memory, so that the hardware prefetcher takes over. */
+/* Prefetches rows `first` .. end - 1, whole and in the order of memory, so that the hardware
+ * prefetcher takes over. */
 static inline __attribute__((always_inline)) void prefetch_rows(const struct rows *rows,
                                                                 int64_t first, int64_t end)
 {

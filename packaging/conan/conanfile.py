@@ -11,7 +11,7 @@ LIBRARY = ("CMakeLists.txt", "LICENSE", "meson.build", "sources.txt", "cmake/*",
 
 
 class Attnkit(ConanFile):
-    """The library alone. Options leave out parts of it."""
+    """The library alone. The options isas and parts leave out instruction sets and parts of the library."""
     name = "attnkit"
     version = "0.1.0"
     license = "Apache-2.0"
@@ -46,8 +46,8 @@ class Attnkit(ConanFile):
 
     def package(self):
         CMake(self).install()
-        # CMake installs a static and a shared library. A package keeps only the library that Conan describes to CMake
-        # and pkg-config.
+        # CMake installs a static and a shared library, of which the package keeps one. Conan describes this library to
+        # CMake and pkg-config by files of its own.
         libraries = os.path.join(self.package_folder, "lib")
         rm(self, "libattnkit.a" if self.options.shared else "libattnkit.so*", libraries)
         rmdir(self, os.path.join(libraries, "cmake"))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention for CPUs: the same bits with every instruction set and any number of threads.
 
-Functions on arrays: attention, scaled_dot_product_attention (with torch's signature), attention_varlen,
-merge and linear. Classes: KVCache, State, Layer and Matrix. An array is a NumPy array, which may have the type bfloat16
-of ml_dtypes, or a CPU array of any library that supports DLPack. Results are NumPy arrays. A call releases the global
-interpreter lock."""
+Functions on arrays: attention, scaled_dot_product_attention (with torch's signature), attention_varlen, merge and
+linear. Classes: KVCache, State, Layer and Matrix. An array is a NumPy array, which may have the type bfloat16 of
+ml_dtypes, or a CPU array of any library that supports DLPack. New arrays are NumPy arrays. A call releases the global
+interpreter lock while it computes."""
 
 from pathlib import Path
 
@@ -21,6 +21,6 @@ __version__: str = _core.__version__
 
 
 def get_include() -> str:
-    """Returns the folder of attnkit.h, for C code that is loaded into the same process. The functions are in the
-    module attnkit._core: C code finds them by dlsym, Python code by ctypes."""
+    """Returns the folder of attnkit.h, for C code that is loaded into the same process. The functions that attnkit.h
+    declares are in the library attnkit._core.__file__. C code finds these functions by dlsym, Python code by ctypes."""
     return str(Path(__file__).parent / "include")

@@ -19,9 +19,9 @@ class KVCache:
 
     type    of the stored elements: float32, float16, bfloat16, int8 (a scale for each row), or blocks of
             ggml: q8_0, q5_0, q4_0 (head_dim and value_dim are multiples of 32)
-    paged   number of keys in a page, or None. With pages, sequences take memory page by page as they grow
-    pages   number of pages, with paged; by default enough for all sequences at their capacity
-    tiled   store K in tiles of 16 keys: decoding reads tiles faster than rows. Pages are then multiples of 16 keys
+    paged   number of keys in a page, or None. With pages, a sequence takes pages one by one as it grows
+    pages   number of pages, if paged is given; by default enough for all sequences at their capacity
+    tiled   store K in tiles of 16 keys: decoding reads tiles faster than rows. paged is then a multiple of 16
 
     The bits of a result do not depend on paged and tiled. Raises ValueError for a wrong value."""
 
@@ -72,11 +72,11 @@ class KVCache:
 
     @property
     def nbytes(self) -> int:
-        """Returns the bytes of keys, values and scales."""
+        """Returns the number of bytes that keys, values and scales take."""
         return sum(array.nbytes for array in self._cache[-5:-1] if array is not None)
 
     def _make_room(self, more: numpy.ndarray) -> None:
-        """Takes pages for more keys of each sequence. If this raises an exception, nothing has changed."""
+        """Takes pages for more[b] new keys of each sequence b. After an exception nothing has changed."""
         wanted = self._lens + more
         for b in numpy.flatnonzero(wanted > self._capacity):
             raise ValueError(f"k has {more[b]} rows for sequence {b}, which has {self._lens[b]} keys: "
@@ -94,8 +94,8 @@ class KVCache:
 
     @contextmanager
     def _room(self, more: numpy.ndarray) -> Iterator[None]:
-        """Takes pages for a call that adds `more` keys to each sequence. If the call fails, these pages are
-        free again."""
+        """Takes pages for a call that adds more[b] keys to each sequence b. After the call `lens` counts these keys.
+        If the call fails, the pages are free again."""
         self._make_room(more)
         try:
             yield
@@ -125,7 +125,8 @@ class KVCache:
 
     def truncate(self, lens: Any) -> None:
         """Keeps only the first keys of each sequence. lens says how many: an int for each sequence, or one int for all.
-        Pages that hold no key any more are free again."""
+        Pages that hold no key any more are free again. Raises ValueError if lens is negative or more than the keys that
+        a sequence has."""
         wanted = numpy.broadcast_to(numpy.asarray(lens, numpy.int64), (self._batch,))
         if (wanted < 0).any() or (wanted > self._lens).any():
             raise ValueError(f"lens is {wanted.tolist()}: must be between 0 and the keys there "
@@ -146,9 +147,9 @@ class KVCache:
         return_lse, out and threads. A mask may have fewer columns than the capacity: keys after its last column are
         masked. A mask of one column is repeated for all keys.
 
-        integers=True multiplies the integers of keys and values. q and the weights are then rounded to integers of 16
-        bits, so the result has other bits. The cache must be of q8_0, or of int8 with head_dim and value_dim that are
-        multiples of 32; any other cache raises NotImplementedError."""
+        integers=True multiplies keys and values as integers. q and the weights are then rounded to integers of 16 bits,
+        so the result has other bits. The cache must be of q8_0, or of int8 with head_dim and value_dim that are
+        multiples of 32. Any other cache raises NotImplementedError."""
         if causal == "bottom-right" and options.get("q_offsets") is not None:
             causal = True
         return _core.attend_cache(q, self._cache, causal=causal, kv_lens=self._lens, integers=integers, **options)

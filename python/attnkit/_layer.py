@@ -25,7 +25,7 @@ ROPES = {"interleaved": 1, "half": 2}
 
 
 def _cut(joint: Any, kind: str, heads: List[int]) -> Dict[str, Any]:
-    """Cuts a matrix or bias that has the rows of q, k and v one after the other."""
+    """Cuts a matrix or bias that has the rows of q, k and v one after the other. `heads` has the numbers of rows."""
     ends = numpy.cumsum(heads).tolist()
     if joint.shape[0] != ends[-1]:
         raise ValueError(f"{kind}_qkv has {joint.shape[0]} rows: the heads have {ends[-1]}")
@@ -44,7 +44,7 @@ class Layer:
     rope      None, 'half' (Llama's) or 'interleaved': rotates q and k by their positions, with the base rope_base. Only
               the first rope_dim elements of a head are rotated; 0 means all elements
 
-    Raises KeyError for a matrix that is missing, ValueError for shapes that do not match."""
+    Raises KeyError for a matrix that is missing, ValueError for shapes that do not match and for other wrong values."""
 
     def __init__(self, weights: Mapping[str, Any], *, q_heads: int, kv_heads: Optional[int] = None,
                  head_dim: Optional[int] = None, value_dim: Optional[int] = None, prefix: str = "",
@@ -98,7 +98,7 @@ class Layer:
 
     @classmethod
     def from_safetensors(cls, path: Any, **settings: Any) -> "Layer":
-        """Makes a layer from a safetensors file. This needs the package safetensors. The settings are the arguments of
+        """Makes a layer from a safetensors file, by the package safetensors. The settings are the other arguments of
         Layer."""
         from safetensors import safe_open
         prefix = settings.get("prefix", "")
@@ -116,9 +116,9 @@ class Layer:
         """Runs the layer on x [batch, rows, d_model], of float32, float16 or bfloat16.
 
         For cross-attention, give key [batch, keys, d_key], and value [batch, keys, d_value] if it is not the same as
-        key. With a cache, the new keys and values are appended to it, and causal is 'bottom-right' by default, or True
-        with q_offsets. Options have the meaning that they have in attention(): mask, bias, causal, q_offsets, kv_lens
-        (not with a cache), window, softcap, sinks, alibi_slopes, scale, out and threads.
+        key. With a cache, the new keys and values are appended to the cache. causal is then 'bottom-right' by default,
+        or True with q_offsets. Options have the meaning that they have in attention(): mask, bias, causal, q_offsets,
+        kv_lens (not with a cache), window, softcap, sinks, alibi_slopes, scale, out and threads.
 
         Returns [batch, rows, d_out] in the type of x, or out. Raises the exceptions of attention(). After an exception
         the cache has the keys that it had before."""

@@ -18,7 +18,7 @@ def _rows(q: Any) -> Tuple[int, ...]:
 
 class State:
     """The softmax state of the rows of q over the keys so far. Each update adds the next part of the keys.
-    result() has the bits of one attention call over all keys. Every part but the last has a multiple of 512 keys.
+    result() returns the bits of one attention call over all keys. Every part but the last has a multiple of 512 keys.
     `arrays` and `from_arrays` pass a state to another process or machine."""
 
     def __init__(self) -> None:
@@ -40,7 +40,8 @@ class State:
 
     @classmethod
     def from_arrays(cls, arrays: Any, keys: int) -> "State":
-        """Makes a state from the arrays of another state. keys is the number of keys that the other state has seen."""
+        """Makes a state from copies of the arrays of another state. keys is the number of keys that the other state has
+        seen. Raises TypeError for other types, ValueError for shapes that do not match."""
         types = (numpy.float32, numpy.float64, numpy.float64)
         copies = tuple(numpy.array(array, order="C") for array in arrays)
         if len(copies) != 3 or any(array.dtype != type for array, type in zip(copies, types)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The types of stored elements by name: the number of each in attnkit.h, and the bytes of its rows."""
+"""The types of stored elements by name: the number of each type in attnkit.h, and the bytes of a row."""
 
 import numpy
 

@@ -21,8 +21,8 @@ struct numpy_names {
 };
 numpy_names numpy;
 
-// Returns the type that a format of the buffer protocol stands for. The format must be one letter,
-// in the byte order of this machine.
+// Returns the type that a format of the buffer protocol stands for, or OTHER. A known format is one
+// letter, perhaps after a sign for the byte order of this machine. No format stands for bytes.
 int32_t type_of_format(const char *format, int64_t item)
 {
     if (!format)
@@ -56,7 +56,8 @@ int32_t type_of_format(const char *format, int64_t item)
     }
 }
 
-// Returns the type that a DLPack type stands for, by the code and the bits of the DLPack type.
+// Returns the type that a DLPack type stands for, by the code and the bits of the DLPack type, or
+// OTHER.
 int32_t type_of_dlpack(nb::dlpack::dtype type)
 {
     using code = nb::dlpack::dtype_code;
@@ -114,7 +115,8 @@ bool is_multiple(int64_t bytes, int64_t item)
 }
 
 // Copies an array dimension by dimension. The last dimension is copied at once if its elements are
-// adjacent, and else element by element.
+// adjacent, and else element by element. If the copy has stride 0 in another dimension, only index
+// 0 of this dimension is copied.
 struct copier {
     const array &from;
     const int64_t *to_strides;
@@ -167,8 +169,8 @@ bool array::read_buffer(PyObject *object)
     return true;
 }
 
-// Reads bfloat16 and float8 of ml_dtypes. They have no format in the buffer protocol, so their bits
-// are read as integers.
+// Reads bfloat16 and float8 of ml_dtypes. These types have no format in the buffer protocol, so
+// their bits are read as integers. Returns false if the object is no such array.
 bool array::read_narrow(PyObject *object)
 {
     const std::string name = dtype_name(object);
@@ -182,7 +184,8 @@ bool array::read_narrow(PyObject *object)
     return true;
 }
 
-// Takes an array by DLPack. An output has to be writable; an input need not be.
+// Takes an array by DLPack, and returns whether the object gave one. Only an output is asked for
+// write access. `writable` says whether the object gave write access.
 bool array::take_dlpack(nb::handle object)
 {
     nb::ndarray<> written;
@@ -498,7 +501,7 @@ fresh new_array(const int64_t *shape, int ndim, int32_t type)
     if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_SIMPLE) != 0)
         throw raised{};
     char *const data = (char *)buffer.buf;
-    PyBuffer_Release(&buffer); // the memory of an array stays where it is
+    PyBuffer_Release(&buffer); // the memory stays where it is
     if (type == ATTNKIT_BF16)
         object = object.attr("view")(nb::handle(bfloat16()));
     return {std::move(object), data};

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores and weighted V in groups of 32 products for a panel of few rows, as in a decoding step.
- * With the code of tiles.h, most lanes would be spare. So in this file a lane is a key of the
- * scores, or a column of the weighted V. The results are transposed into the lanes of the panel.
- * tiles.h includes this file.
+ * Scores and weighted V in groups of 32 products for a panel of few query rows, as in a decoding
+ * step. In tiles.h a lane is a query row, so a panel of few rows would leave most lanes spare. In
+ * this file a lane is a key for scores, and a column of V for weighted V. The results are
+ * transposed, so that their lanes are query rows again. tiles.h includes this file.
  *
- * A register tile has ROWS_AT_ONCE rows x FEW_VECTORS vectors. With AVX2 and AVX-512 it takes 8
- * accumulators, 2 vectors of words and 1 broadcast: 11 of 16 ymm or of 32 zmm registers. The chains
- * over words of even index come first. The sums of these chains wait, in memory or in free
- * registers, until the chains over words of odd index are done. There are 6 loads for 8
- * multiply-adds, so the multiply-adds limit the speed.
+ * A register tile has ROWS_AT_ONCE rows x FEW_VECTORS vectors, or 1 x FEW_VECTORS for a panel of
+ * one row. The chains over words of even index come first. The sums of these chains wait, in memory
+ * or in free registers, until the chains over words of odd index are done. With AVX2 and AVX-512, a
+ * tile of ROWS_AT_ONCE rows takes 8 accumulators, 2 vectors of words and 1 broadcast: 11 of 16 ymm
+ * or of 32 zmm registers. Each word of a lane takes 6 loads and 8 multiply-adds. The multiply-adds
+ * limit the speed.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_FEW_H
 #define ATTNKIT_VECTORS_GROUPED_FEW_H
@@ -27,12 +28,12 @@ enum {
  * begin at first + w * by_word. */
 struct line_words {
     const float *first;
-    int64_t by_word;
-    int count; /* even, at most GROUP_WORDS */
+    int64_t by_word; /* floats */
+    int count;       /* words of a lane: even, at most GROUP_WORDS */
 };
 
-/* Computes half[row][vector] = the chain over every second word of a group. Word w of row i is at
- * row_words[w * lanes + i]. */
+/* Computes half[row][vector] = the chain over every second word of a group, from x->first and from
+ * row_words on. Word w of row i is at row_words[w * lanes + i]. */
 static inline __attribute__((always_inline)) void
 chain_of_rows(const float *row_words, int lanes, const struct line_words *x,
               floats half[ROWS_AT_ONCE][FEW_VECTORS], const int rows)
@@ -53,7 +54,7 @@ chain_of_rows(const float *row_words, int lanes, const struct line_words *x,
     }
 }
 
-/* Adds the sums of a group to sums[row][lane]. */
+/* Adds the sums of a group to sums[row][lane], for at most ROWS_AT_ONCE rows. */
 static inline __attribute__((always_inline)) void add_group_of_rows(const float *row_words,
                                                                     int lanes,
                                                                     const struct line_words *x,
@@ -84,8 +85,8 @@ static inline __attribute__((always_inline)) void add_group_of_few(const float *
         add_group_of_rows(row_words + row, lanes, x, sums + row * FEW_LANES, ROWS_AT_ONCE);
 }
 
-/* Loads vector j of the sums of all rows, and transposes these vectors: lane r of x[i] is lane i of
- * row r, or 0 if there is no row r. */
+/* Loads vector j of the sums of each row, and transposes these vectors: lane r of x[i] is lane i of
+ * the vector of row r, or 0 if there is no row r. */
 static inline __attribute__((always_inline)) void load_rows(const float *sums, int rows, int j,
                                                             floats x[VECTOR])
 {
@@ -159,8 +160,8 @@ static inline __attribute__((always_inline)) void add_sums_of_few(const float *s
     }
 }
 
-/* Copies the words of the last columns of V, which are fewer than FEW_LANES, from word `first` on.
- * Zeros take the place of the missing columns. */
+/* Copies `words` words, from word `first` on, of the columns of V from column c on. These columns
+ * are fewer than FEW_LANES. Zeros take the place of the missing columns. */
 static inline void copy_columns(const struct rows *v, int64_t c, int first, int words, float *copy)
 {
     for (int w = 0; w < words; w++) {

@@ -11,7 +11,8 @@
 
 enum { ELEMENTS = 1 };
 
-/* Puts 0 in place of elements whose magnitude is less than LEAST_FACTOR. A NaN stays NaN. */
+/* Returns x, with 0 in place of elements whose magnitude is less than LEAST_FACTOR. A NaN stays
+ * NaN. */
 static inline floats without_small(floats x)
 {
     const floats zero = broadcast(0.0f);

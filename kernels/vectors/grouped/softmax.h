@@ -3,9 +3,8 @@
  * The entry softmax of struct grouped_kernels: turns the scores of a block into weights, multiplies
  * the weights of each row by 1 / divisor, and splits each product into parts: one or two bf16. The
  * divisor is the largest weight of the row in the block (see peak_of). The grouped.c of an
- * instruction set or unit defines ELEMENTS and round_quad, or includes floats.h of this folder,
- * which defines both. Then it includes this file, directly or by tiles.h. exp2 and the rounding
- * limit the speed.
+ * instruction set or unit defines ELEMENTS and round_quad, or includes files that define them. Then
+ * it includes this file, directly or by tiles.h. exp2 and the rounding limit the speed.
  *
  * The divisor must be known before the first product. So the divisor is at first the weight of the
  * largest score, which is almost always the largest weight. But exp2 rounds, so a smaller score may
@@ -21,7 +20,7 @@ _Static_assert((int)QUAD_ELEMENTS <= (int)SIDE_BY_SIDE, "exp2_vectors takes a qu
 
 /* The scores of a vector of lanes, and the numbers that are the same for all of its keys. */
 struct scored {
-    const float *t; /* scores times log2 e: t of key i is at t + i * lanes */
+    const float *t; /* scores times log2 e, or -inf: t of key i is at t + i * lanes */
     int lanes, keys;
     floats subtrahend; /* a weight is 2^(t - subtrahend) */
     floats divisor;    /* of the weights */
@@ -30,7 +29,7 @@ struct scored {
 /* What a pass over the keys finds for a vector of lanes. */
 struct summed {
     floats most; /* the largest weight */
-    floats sum;  /* of the parts */
+    floats sum;  /* of the parts of all weights */
 };
 
 /* Returns the divisor for a largest weight: this weight, but at least LEAST_PEAK and at most 1. A
@@ -49,8 +48,9 @@ static inline bool are_equal(floats x, floats y)
     return !is_spoilt(select_v(equal_v(x, y), zero, broadcast(INFINITY)));
 }
 
-/* Makes the parts of the weights of a quad of keys, adds the parts to of->sum, and updates
- * of->most. Only the first `keys` keys of the quad exist. The others count as keys of weight 0. */
+/* Multiplies the weights of a quad of keys by `factor`, makes the parts of the products, adds the
+ * parts to of->sum, and updates of->most. Only the first `keys` keys of the quad exist. The other
+ * keys count as keys of weight 0. */
 static inline __attribute__((always_inline)) void split_quad(const struct scored *scored, int key,
                                                              floats factor, const int keys,
                                                              const bool is_short, float *high_words,
@@ -110,7 +110,8 @@ static __attribute__((noinline)) floats split_weights(struct scored *scored, flo
     }
 }
 
-/* Makes the parts for the vector of lanes that begins at `lane`. */
+/* Makes the parts of the weights for the vector of lanes that begins at `lane`. Updates the state,
+ * and sets rescale and to->largest, for these lanes. */
 static inline void softmax_lanes_in_groups(struct scored *scored, floats block_max,
                                            const struct state *st, int lane, bool is_short,
                                            float *rescale, const struct weight_parts *to)

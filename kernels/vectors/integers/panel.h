@@ -2,25 +2,30 @@
  *
  * Prefill with integers: the entries pack_q, pack_k and scores of struct integer_panel_kernels, and
  * the loops of weighted_v. A file of an instruction set or unit defines the names in the list
- * below, includes this header, and puts the entries into its table.
- *   MOST_HEIGHT                no score_height and no column_height is larger
- *   sums_v, lane_words, word   the integer sums of VECTOR lanes; a word of each of VECTOR lanes; a
- *                              word of K or V in all lanes
- *   no_sums, sums_as_floats
- *   load_words, load_word
- *   dot(sum, x, w, part)       adds the products of the words of each lane to the sum; `part` is
- *                              the number of the word modulo 2 in tiles that multiply even and odd
- *                              words in different ways, and means nothing in other tiles
- *   widen_block                makes the Q8_BLOCK / 2 words of a block of K
- *   half_as_float
- *   larger_bits                in each lane, the larger bits of two vectors, compared as unsigned
- *                              integers
- *   score_height, column_height    heights of the register tiles, which depend on their width
+ * below, includes this header, and puts the entries into a struct integer_panel_kernels.
+ *   MOST_HEIGHT            no score_height and no column_height is larger
+ *   sums_v                 the integer sums of VECTOR lanes
+ *   lane_words             a word of each of VECTOR lanes
+ *   word                   a word of K or V for all lanes
+ *   no_sums                returns sums of 0
+ *   sums_as_floats         converts sums to binary32
+ *   load_words, load_word  load lane_words or a word
+ *   dot(sum, x, w, part)   adds the products of the words of each lane to the sum, and returns the
+ *                          sum. `part` is the index of the word modulo 2, for tiles that multiply
+ *                          words of even and of odd index in different ways. Other tiles ignore
+ *                          `part`
+ *   widen_block            makes the Q8_BLOCK / 2 words of Q8_BLOCK elements of a row of K
+ *   half_as_float          converts a binary16 to binary32
+ *   larger_bits            returns, for each lane, the larger of two floats. Their bits are
+ *                          compared as unsigned integers
+ *   score_height           returns the height of a register tile of scores with `vectors` vectors
+ *   column_height          returns the height of a register tile of weighted V with `vectors`
+ *                          vectors
  *
- * A lane is a query row. The integers of a word of q or K are elements of a row. The integers of a
- * word of weights or V belong to several keys. If a word has two integers of 16 bits, panel_pairs.h
- * has the other entries. Words of K and V are made once, and all rows of an item share them. Words
- * of weights are made again for each Q8_BLOCK columns of V.
+ * A lane is a query row. A word of q or of K belongs to several elements of one row. A word of
+ * weights or of V belongs to several keys, and to one lane or one column. If a word has two
+ * integers of 16 bits, panel_pairs.h has the other entries. Words of K and V are made once, and all
+ * rows of an item share them. Words of weights are made again for each Q8_BLOCK columns of V.
  */
 #ifndef ATTNKIT_VECTORS_INTEGER_PANEL_H
 #define ATTNKIT_VECTORS_INTEGER_PANEL_H
@@ -28,12 +33,12 @@
 #include "kernels/integers.h"
 
 enum {
-    BLOCK_WORDS = Q8_BLOCK / 2, /* words of a block of q or K */
-    PAIRS = KEY_BLOCK / 2,      /* pairs of keys of a block */
+    BLOCK_WORDS = Q8_BLOCK / 2, /* words of Q8_BLOCK elements of a row of q or K */
+    PAIRS = KEY_BLOCK / 2,      /* pairs of keys of a block of KEY_BLOCK keys */
     UNROLL = 4, /* words in a loop body, so that pointers and the loop test cost little */
 };
 
-/* Returns the scale of the block at element d of row i. */
+/* Returns the scale of the Q8_BLOCK elements of row i that begin at element d. */
 static inline float scale_of(const struct key_rows *rows, int i, int64_t d)
 {
     uint16_t bits;
@@ -50,8 +55,8 @@ static inline void pack_q(const float *const *rounded, int lanes, int64_t dim, f
     KERNEL(pack_q)(rounded, lanes, rounded_row_floats(dim), q_t);
 }
 
-/* For each key, stores the scales of its blocks, the same number of unused floats, and then the
- * words. So the words lie where the integers lie in a row that round_row has written. */
+/* For each key, stores a scale for each Q8_BLOCK elements, the same number of unused floats, and
+ * then the words. So the words lie where the integers lie in a row that round_row has written. */
 static void pack_k(const struct key_rows *k, int first, int count, float *words)
 {
     const int64_t blocks = k->dim / Q8_BLOCK;
@@ -64,8 +69,9 @@ static void pack_k(const struct key_rows *k, int first, int count, float *words)
         }
 }
 
-/* Returns the address, in the words of V, of the scales of a block of columns: KEY_BLOCK scales,
- * and then their magnitudes. The words of all KEY_BLOCK keys come before all scales. */
+/* Returns the address, in the words of V, of the scales of the Q8_BLOCK columns from c on:
+ * KEY_BLOCK scales, and then the magnitudes of these scales. The words of all KEY_BLOCK keys come
+ * before all scales. */
 static inline float *scales_of_columns(float *v, int64_t dim, int64_t c)
 {
     return v + PAIRS * dim + c / Q8_BLOCK * (2 * KEY_BLOCK);
@@ -73,8 +79,9 @@ static inline float *scales_of_columns(float *v, int64_t dim, int64_t c)
 
 /* ------------------------------------------------------------------------------------ scores */
 
-/* Multiplies the word of each lane at x by a word of each key, or of each column of V, at w. Adds
- * the products to the sums. The word of the next key or column lies `stride` floats further on. */
+/* Multiplies the words of all lanes, from x on, by the words of `height` keys or columns of V, from
+ * w on. Adds the products to the sums. The word of the next key or column lies `stride` floats
+ * further on. */
 static inline __attribute__((always_inline)) void add_word(const float *x, const float *w,
                                                            int64_t stride, sums_v sum[][VECTORS],
                                                            const int height, const int vectors,
@@ -164,10 +171,11 @@ static void scores(const float *q_t, int lanes, const float *k, int keys, int64_
 
 /* ----------------------------------------------------------------------------------- weights */
 
-/* The weights of `count` keys from key `first` on, and the scales of a block of columns. */
+/* The weights of `count` keys from key `first` of the words of V on, and the scales of Q8_BLOCK
+ * columns. */
 struct scaled_keys {
     const float *p;      /* [count][lanes] */
-    const float *scales; /* of KEY_BLOCK keys, and then their magnitudes */
+    const float *scales; /* of KEY_BLOCK keys, and then the magnitudes of these scales */
     int first, count;
 };
 
@@ -198,7 +206,8 @@ static inline __attribute__((always_inline)) void find_scales(const struct scale
     }
 }
 
-/* Returns the products of a key's weights and scale, times inverse. Every product is rounded. */
+/* Returns weight * scale * inverse for key i and VECTOR lanes from `lane` on. Each of the two
+ * products is rounded. */
 static inline __attribute__((always_inline)) floats
 scaled_weight(const struct scaled_keys *keys, int i, int lanes, int lane, floats inverse)
 {
@@ -225,7 +234,7 @@ static inline __attribute__((always_inline)) void add_to_out(sums_v sum[][VECTOR
         }
 }
 
-/* Returns v + dim. The empty statement keeps gcc from using an index register for each column. */
+/* Returns v + dim. The empty assembly keeps gcc from using an index register for each column. */
 static inline __attribute__((always_inline)) const float *row_after(const float *v, int64_t dim)
 {
     v += dim;
@@ -233,7 +242,8 @@ static inline __attribute__((always_inline)) const float *row_after(const float 
     return v;
 }
 
-/* Sets `sum` to the sums of the products of weights and V, for `height` columns. */
+/* Sets `sum` to the sums of the products of weights and V, for `height` columns. `pairs` is the
+ * number of words of a lane. */
 static inline __attribute__((always_inline)) void column_tile(const float *parts, const float *v,
                                                               int64_t dim, int pairs,
                                                               sums_v sum[][VECTORS],
@@ -264,14 +274,14 @@ struct weighing {
     float *o, *parts;
 };
 
-/* Makes words of the weights of `keys`. A word may also belong to keys that are not among `keys`.
- * These have the weight 0. Returns the number of words of a lane: a multiple of UNROLL if `dot`
- * depends on `part`. */
+/* Rounds the weights of `keys` to integers, and writes their words to `parts`. A word may also
+ * belong to keys that are not among `keys`. Such keys get the weight 0. Returns the number of words
+ * of a lane: a multiple of UNROLL if `dot` depends on `part`. */
 typedef int rounding(const struct scaled_keys *keys, const floats inverse[VECTORS], float *parts,
                      const int vectors);
 
-/* In a lane, each group of `group` keys has group / 2 words. The index of the first key of a group
- * is a multiple of `group`. */
+/* Does the work of weighted_v for `vectors` vectors of lanes. In a lane, each group of `group` keys
+ * has group / 2 words. The index of the first key of a group is a multiple of `group`. */
 static inline __attribute__((always_inline)) void
 weigh_columns(const struct weighing *w, const int vectors, rounding *const round, const int group)
 {

@@ -3,10 +3,10 @@
  * The entries pack_v and weighted_v of struct integer_panel_kernels, for words of two integers of
  * 16 bits. panel.h has the other entries, and the loops of weighted_v. The two integers of a word
  * of q or K are elements of a row, in the order of round_row. The two integers of a word of weights
- * or V belong to two keys. A file of an instruction set defines pair_block, store_pair and the
- * names that panel.h lists, and then includes this header. pair_block makes the Q8_BLOCK words of a
- * block of columns of two keys. store_pair rounds the weights of two keys to integers, and stores
- * their words.
+ * or V belong to two keys. A file of an instruction set or unit defines pair_block, store_pair and
+ * the names that panel.h lists, and then includes this header. pair_block makes the words of
+ * Q8_BLOCK columns of two keys. store_pair rounds the scaled weights of two keys to integers, and
+ * stores the words of these integers.
  */
 #ifndef ATTNKIT_VECTORS_INTEGER_PANEL_PAIRS_H
 #define ATTNKIT_VECTORS_INTEGER_PANEL_PAIRS_H

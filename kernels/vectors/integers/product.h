@@ -4,7 +4,7 @@
  * sets share. A file of an instruction set or unit defines the shapes of the register tiles and
  * the names in the list below, and then includes this header.
  *   STEP             the number of inputs in a step
- *   input            the integer type of x in a block
+ *   input            the type of the integers to which x is rounded
  *   sums_v           the integer sums of VECTOR outputs, for ROWS_OF_SUMS rows
  *   words_v          the words of STEP inputs for VECTOR outputs
  *   round_block      rounds Q8_BLOCK inputs, sets the number with which the sums over these inputs
@@ -15,8 +15,8 @@
  *   store_words      stores words as add_stored reads them
  *   add_products     adds the products of words and STEP inputs of ROWS_OF_SUMS rows to sums
  *   add_stored       does the work of add_products for words in memory
- *   sums_as_floats   converts the sums of one of the ROWS_OF_SUMS rows to binary32; `packed` says
- *                    whether add_products or add_stored made the sums
+ *   sums_as_floats   converts the sums of one of the ROWS_OF_SUMS rows to binary32. If `packed`,
+ *                    add_products has made the sums, else add_stored
  *
  * A register tile for many rows has at most ROWS x WIDTH vectors. A register tile for few rows has
  * 1 x ONE_WIDTH or at most FEW_ROWS x FEW_WIDTH vectors. FEW_MOST is the largest number of rows
@@ -93,9 +93,9 @@ static void make_words(const void *tile, int64_t n, void *words)
 
 /* ------------------------------------------------------------------------ register tiles */
 
-/* The addresses from which a register tile reads. `scales` and `integers` are the scale and the
- * integers of the register tile's first row, in a block of the group of rows. `tile` has the
- * address of a block in each tile of the matrix that the register tile reads. */
+/* The addresses from which a register tile reads. `scales` and `integers` are the addresses of the
+ * scale and of the integers of the register tile's first row, in a block of the group of rows.
+ * `tile` has the address of a block in each tile of the matrix that the register tile reads. */
 struct reader {
     const char *scales, *integers;
     const char *tile[MOST_WIDTH];
@@ -112,7 +112,8 @@ static inline __attribute__((always_inline)) void load_tile_scales(const struct 
         load_line(packed ? TYPE_F16 : TYPE_F32, r->tile[j / TILE_VECTORS], scale + j);
 }
 
-/* Makes the words of a step from packed tiles, and prefetches what follows in these tiles. */
+/* Makes the words of a step from packed tiles. Prefetches the bytes that lie TILES_AHEAD bytes
+ * further on in these tiles. */
 static inline __attribute__((always_inline)) void
 make_steps(const struct reader *r, int s, words_v w[MOST_WIDTH], const int vectors)
 {
@@ -166,8 +167,8 @@ static inline __attribute__((always_inline)) void add_block(const struct reader 
         }
 }
 
-/* The place of a register tile: its first row in the product and in its group, and its first
- * output. */
+/* The place of a register tile. `first` is the index of its first row in the product, and `lane` is
+ * the index of the same row in the group of rows. `out` is its first output. */
 struct product_place {
     int first, lane;
     int64_t out;

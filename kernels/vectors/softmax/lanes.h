@@ -2,9 +2,9 @@
  *
  * The second pass of softmax over the scores of a panel. The first pass (scale.h, or the softmax.c
  * of NEON) has replaced each score s by t = s * scale_log2, or by -inf where the lane does not see
- * the key, and has taken the maximum of each lane. The second pass computes the weights of one
- * vector of lanes, some keys at a time, and updates the state. exp2 limits the speed of the second
- * pass.
+ * the key. The first pass has also taken the maximum of each lane. The second pass computes the
+ * weights of one vector of lanes, some keys at a time, and updates the state. exp2 limits the speed
+ * of the second pass.
  */
 #ifndef ATTNKIT_VECTORS_SOFTMAX_LANES_H
 #define ATTNKIT_VECTORS_SOFTMAX_LANES_H
@@ -38,8 +38,9 @@ static floats weights(float *s, int lanes, int keys, floats subtrahend)
     return sum;
 }
 
-/* Turns the scores t in s into weights, for the vector of lanes that begins at `lane`. s and
- * rescale point at this lane, while st points at lane 0. */
+/* Turns the scores t in s into weights, for the vector of lanes that begins at `lane`. Updates
+ * row_max and row_sum of these lanes, and sets their factors `rescale`. s and rescale point at this
+ * vector, while st points at lane 0. */
 static inline __attribute__((always_inline)) void softmax_lanes(float *s, int lanes, int keys,
                                                                 floats block_max,
                                                                 const struct state *st, int lane,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Turns the scores of a block into weights for AVX2 and AVX-512: s becomes 2^(t - M'), with t = s *
- * scale_log2 and M' = max(M, ceil(max t)), where M is row_max of the state. `softmax` sets row_max
- * to M', and also updates row_sum. A first pass multiplies the scores by scale_log2, masks them and
- * takes the maximum, for all vectors of lanes at once. A second pass, for one vector of lanes at a
- * time, computes the weights.
+ * Turns the scores of a block into weights for AVX2 and AVX-512. A score s becomes 2^(t - M'), with
+ * t = s * scale_log2, or -inf where the lane does not see the key. M' is max(M, ceil(max t)), where
+ * M is row_max of the state. `softmax` sets row_max to M', updates row_sum, and sets rescale to
+ * 2^(M - M'). A first pass multiplies the scores by scale_log2, masks them and takes the maximum,
+ * for all vectors of lanes at once. A second pass, for one vector of lanes at a time, computes the
+ * weights.
  */
 #ifndef ATTNKIT_VECTORS_SOFTMAX_PANEL_H
 #define ATTNKIT_VECTORS_SOFTMAX_PANEL_H

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Before a rank reads its keys, all ranks exchange a record of their call: its shapes, types and options, and how many
-keys they hold. If records differ in anything but the number of keys, or a rank has refused its arguments, every rank
-raises an error, and the group can be used again."""
+"""Before a rank reads its keys, the rank sends a record of its call to all ranks: shapes, types, options, and the
+number of its keys. If records differ in anything but the number of keys, every rank raises an error. If a rank has
+refused its arguments, every rank raises an error, too. After such an error the group can be used again."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ TAG = 1
 
 
 def array_of(x: Any) -> numpy.ndarray:
-    """Returns an array of NumPy, without a copy if x has memory on the CPU. The elements of torch's bfloat16, which
-    NumPy does not know, become integers."""
+    """Returns an array of NumPy, without a copy if x is an array in the memory of the CPU. The elements of torch's
+    bfloat16, which NumPy does not know, become integers of 16 bits with the same bits."""
     if hasattr(x, "element_size") and type_name(x) == "bfloat16":
         import torch  # can be imported, because x is a tensor of torch
 
@@ -33,7 +33,7 @@ def type_name(x: Any) -> str:
 
 
 def kind(x: Any, dims: slice = slice(None)) -> str:
-    """Describes the type, and the shape in the given dimensions."""
+    """Returns a text with the type of x, and with the shape of x in the given dimensions."""
     return f"{type_name(x)} {list(map(int, x.shape[dims]))}"
 
 
@@ -71,7 +71,8 @@ def _difference(first: Dict[str, str], other: Dict[str, str], rank: int) -> str:
 
 def agree(group: Group, facts: Dict[str, str], keys: int, error: Optional[BaseException]) -> List[int]:
     """Returns the number of keys of each rank. Raises this rank's own error if there is one. Otherwise raises
-    ValueError if another rank has an error or if facts differ. If one rank raises an error, all ranks do."""
+    ValueError if another rank has an error or if facts differ. If one rank raises such an error, every rank raises an
+    error."""
     records = group.all_gather(_record(facts, keys, error), TAG)
     if error:
         raise error

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention along a chain of ranks. Each rank adds its keys to the softmax state of a block of rows and passes the
-state to the next rank, while the previous rank works on the next block. All sums have the order of one process."""
+state to the next rank, while the previous rank works on the next block. All sums have the order that they have in one
+process."""
 
 from __future__ import annotations
 
@@ -63,9 +64,9 @@ class _Chain:
         return self.group.progress() if arriving or any(self.sends) else nullcontext()
 
     def _pass_on(self, i: int, before: Any, arriving: Optional[Pending]) -> None:
-        """Adds this rank's keys to the state of block i, and begins to send it."""
+        """Adds this rank's keys to the state of block i, and begins to send the new state."""
         if self.sends[i % 2]:
-            self.sends[i % 2].wait()  # its buffer still holds block i - 2
+            self.sends[i % 2].wait()  # the buffer still holds the state of block i - 2
         buffer = self._room(self.going, i)
         with self._moving(arriving):
             self.problem.attend(self.blocks[i], state_in=before, state_out=buffer.arrays)
@@ -102,7 +103,7 @@ def chain_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = 
                     block_rows: Optional[int] = None, **options: Any) -> Any:
     """Attention over the keys of all ranks, with the bits of attention() in one process over all keys.
 
-    All ranks make the call at the same time, with the same q and options. k and v are the rank's own keys: rank 0 has
+    All ranks make the call at the same time, with the same q and options. k and v hold the rank's own keys: rank 0 has
     the first keys. Every rank has a multiple of 512 keys, except the last rank that has keys.
 
     The options of attention() apply to the keys of all ranks: causal, q_offsets, kv_lens, window, softcap, sinks,
@@ -114,7 +115,8 @@ def chain_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = 
     block_rows     rows of a block, whose states are passed along together; by default about 8 blocks for each rank, of
                    at least 64 rows
 
-    Returns the result [..., q_heads, q_len, value_dim] in the type of q, or with return_lse a tuple.
+    Returns the result [..., q_heads, q_len, value_dim] in the type of q, or with return_lse a tuple of the result and
+    the log-sum-exp.
 
     Raises what attention() raises if this rank's arguments are bad, and ValueError if another rank's arguments are bad
     or if the ranks disagree. Raises PeerError if another rank has ended, or sends nothing within the time-out of the

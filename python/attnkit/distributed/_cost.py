@@ -27,9 +27,9 @@ class Link(NamedTuple):
 
 class Cost(NamedTuple):
     """blocks is the number of blocks of rows. hop_bytes is the size of the state of the largest block or, for
-    tree_attention, the size of a rank's result with its lse; it is 0 for one rank. messages and bytes are what all
-    ranks together send. seconds is the time of the call. fill is the part of this time in which the last rank waits for
-    its first block."""
+    tree_attention, the size of a rank's result with its lse. With a single rank, hop_bytes is 0. messages and bytes are
+    what all ranks together send. seconds is the time of the call. fill is the part of this time in which the last rank
+    waits for its first block."""
     blocks: int
     hop_bytes: int
     messages: int

@@ -10,7 +10,7 @@ from typing import Any, ContextManager, Dict, Iterator, List, Optional
 
 import numpy
 
-# Pending messages of broken groups. They are kept because a late message may still write to their memory.
+# Pending messages of broken groups. The list keeps their memory alive, because a late message may still write to it.
 _abandoned: List[Any] = []
 MOST_BYTES = 1 << 30  # of a message; a longer message is sent in pieces, because MPI counts bytes in 32 bits
 
@@ -20,7 +20,8 @@ class PeerError(RuntimeError):
 
 
 class Pending:
-    """A message that is on its way. This object keeps the message's memory alive until wait() has returned."""
+    """A message that is on its way. The group keeps this object, which holds the message's memory, until
+    wait() has returned."""
 
     def __init__(self, group: "Group", data: numpy.ndarray, pieces: List[Any], what: str) -> None:
         self._group, self._data, self._pieces, self._what = group, data, pieces, what
@@ -41,8 +42,8 @@ class Group:
     """The ranks of a call, over a transport: an object with `rank`, `size`, send(to, data, tag) and receive(source,
     data, tag). send and receive start a message, whose data is an array of bytes, and return an object with
     wait(seconds). wait returns when the message is complete, and raises an exception if the message fails or takes
-    longer than `seconds`. Messages with the same tag between two ranks arrive in order. If messages move only
-    inside calls of the transport, the transport also has progress(), a context in which they move by themselves.
+    longer than `seconds`. Messages with the same tag between two ranks arrive in order. If messages move only inside
+    calls of the transport, the transport also has progress(), a context in which messages move by themselves.
 
     timeout is in seconds. A wait that takes longer ends with PeerError. The timeout has to cover the longest time in
     which another rank computes before it sends. sent_messages and sent_bytes count what this rank has sent. A message
@@ -67,7 +68,7 @@ class Group:
         self._open.clear()
 
     def give_up(self, what: str, error: Exception, is_late: bool) -> None:
-        """Raises PeerError, now and in all later calls, because a message that is still on its way could otherwise be
+        """Raises PeerError. All later calls raise PeerError, too. Otherwise a message that is still on its way could be
         taken for a message of a later call."""
         why = f"nothing came or went within {self.timeout:g} s" if is_late else str(error).strip() or repr(error)
         text = f"rank {self.rank} {what}: {why}"
@@ -113,8 +114,8 @@ class Group:
         return move() if move else nullcontext()
 
     def all_gather(self, data: numpy.ndarray, tag: int) -> numpy.ndarray:
-        """Returns the data of all ranks, [size, bytes]. This takes log2(size) rounds, rounded up: in each round a rank
-        passes on all data that it has or, in the last round, the data that the receiver still needs."""
+        """Returns the data of all ranks, [size, bytes]. The function takes log2(size) rounds, rounded up. In each round
+        a rank passes on all data that it has or, in the last round, the data that the receiver still needs."""
         gathered = numpy.empty((self.size, data.nbytes), numpy.uint8)
         gathered[0] = data.reshape(-1).view(numpy.uint8)
         have = 1
@@ -125,7 +126,7 @@ class Group:
             receives.wait()
             sends.wait()
             have += count
-        return numpy.roll(gathered, self.rank, axis=0)  # the first row was this rank's
+        return numpy.roll(gathered, self.rank, axis=0)  # row 0 of `gathered` has this rank's data
 
     def broadcast(self, data: numpy.ndarray, root: int, tag: int) -> None:
         """Copies data of root to data of all ranks, along a binomial tree: log2(size) rounds, rounded up."""

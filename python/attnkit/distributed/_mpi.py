@@ -38,7 +38,7 @@ class _MPITransport:
         from mpi4py import MPI
 
         self._byte, self._may_thread = MPI.BYTE, MPI.Query_thread() == MPI.THREAD_MULTIPLE
-        self._comm = (MPI.COMM_WORLD if comm is None else comm).Dup()  # its messages are apart from the caller's
+        self._comm = (MPI.COMM_WORLD if comm is None else comm).Dup()  # keeps messages apart from the caller's messages
         self._comm.Set_errhandler(MPI.ERRORS_RETURN)
         self.rank, self.size = self._comm.Get_rank(), self._comm.Get_size()
 

@@ -38,7 +38,7 @@ class Block(NamedTuple):
 
 class Problem:
     """The call of one rank. The constructor checks all that a rank can check by itself, then compares the calls of all
-    ranks. It raises an error on every rank or on no rank."""
+    ranks. The constructor raises an error on every rank or on no rank."""
 
     def __init__(self, name: str, group: Group, arrays: Any, options: Dict[str, Any], more: Dict[str, Any]) -> None:
         self.group, self.options = group, {key: value for key, value in options.items() if value is not None}
@@ -142,7 +142,8 @@ class Problem:
                 raise ValueError(f"kv_lens[{index}] is {length}: must be between 0 and the keys of all ranks ({total})")
 
     def _place_rows(self) -> None:
-        """Sets _start to the position of row 0 of each batch entry, or to None if causal and q_offsets give none."""
+        """Sets _start to the position of row 0 of each batch entry, or to None if causal and q_offsets give no
+        position."""
         causal, self._start = self.options.get("causal"), self.options.get("q_offsets")
         if causal == "upper-left":
             self._start = numpy.int64(0)
@@ -151,7 +152,7 @@ class Problem:
         self._is_causal = causal is not None and causal is not False
 
     def _columns(self, entries: Optional[slice], rows: slice) -> Dict[str, Any]:
-        """Returns mask and bias of these batch entries and rows."""
+        """Returns mask and bias of some batch entries and some rows. The entries None are all batch entries."""
         parts = {}
         for name, x in self._masks():
             if len(x.shape) > 1 and (x.shape[-2] != 1 or rows.start == rows.stop):
@@ -186,7 +187,7 @@ class Problem:
         return len(self.q.shape) == 4
 
     def attend(self, block: Block, **more: Any) -> Any:
-        """Attention of the block over this rank's keys. `more` are states, sinks and outputs."""
+        """Attention of the block over this rank's keys. `more` has the states, sinks, outputs and return_lse."""
         q, k, v = self.q, self.k, self.v
         if self.cuts_batch:
             q, k, v = q[block.entries], k[block.entries], v[block.entries]

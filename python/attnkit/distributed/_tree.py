@@ -17,8 +17,9 @@ PART_TAG = 4
 
 def tree_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = False, **options: Any) -> Any:
     """Attention over the keys of all ranks. A call takes the time of attention over one rank's keys, and of some
-    messages. Every rank gets the same bits. They depend on how the keys are spread, and differ from the bits of one
-    process. tree_attention is for few rows, as in decoding, because each rank receives the parts of all other ranks.
+    messages. Every rank gets the same bits. These bits depend on how the keys are spread over the ranks, and differ
+    from the bits of one process. tree_attention is for few rows, as in decoding, because each rank receives the parts
+    of all other ranks.
 
     Arguments and exceptions are as in chain_attention, which also has the arguments `everywhere` and `block_rows`. The
     result is in the type of q. With return_lse the function returns a tuple of result and lse.
@@ -39,7 +40,7 @@ def _merged(problem: Problem) -> Any:
     part = numpy.empty(count * (problem.value_dim + 1), numpy.float32)
     out, lse = _views(part, problem)
     if count:
-        sinks = problem.options.get("sinks") if problem.group.rank == 0 else None  # one term for all ranks
+        sinks = problem.options.get("sinks") if problem.group.rank == 0 else None  # sinks count once
         lse[...] = problem.attend(problem.whole(), out=out, sinks=sinks, return_lse=True)[1]
     parts = problem.group.all_gather(part, PART_TAG).view(numpy.float32)
     views = [_views(row, problem) for row in parts]

@@ -38,8 +38,8 @@ def mask_options(attention_mask, rows, is_causal, with_gradients):
 
 
 def _in_rows(bias):
-    """Returns a bias whose rows have adjacent elements, as the op reads them. Some biases are returned unchanged: the
-    op copies them if it has to.
+    """Returns a bias whose rows have adjacent elements, as the op reads rows. A bias that needs gradients, an inference
+    tensor and a bias in a compiled graph are returned unchanged: the op copies such a bias if it has to.
 
     In the bias that T5 makes, the elements of a row are not adjacent. T5 passes this bias to all of its layers. The
     copy is kept with the bias, so that only the first layer has to copy the bias. In inference mode no copy is kept,
@@ -56,7 +56,7 @@ def _in_rows(bias):
 
 
 def _add_bias(options, position_bias):
-    """Returns options with the bias of relative positions, which T5 adds to the scores."""
+    """Returns options with a bias that a model adds to the scores: relative positions in T5, ALiBi in Bloom and MPT."""
     position_bias = _in_rows(position_bias)
     if "bias" in options:
         position_bias = position_bias + options["bias"]

@@ -113,7 +113,7 @@ def _with_check(theirs):
 
 def _with_error(theirs):
     """Returns a set_attn_implementation that raises an error if a model that bypasses the interface is to be set to
-    attnkit. The function of transformers would only log this."""
+    attnkit. The function of transformers would only log a message."""
     @functools.wraps(theirs)
     def set_attn_implementation(self, attn_implementation, *arguments, **keywords):
         if attn_implementation == NAME and not self._can_set_attn_implementation():

@@ -90,8 +90,8 @@ def _is_traced(attention_mask):
 def _padding(attention_mask, kv_length, kv_offset, last_key):
     """Returns which keys are no padding, as [batch, 1, 1, keys], or None if the padding hides no key from a row.
 
-    last_key is the index of the last key that any row sees. In a cache of fixed size there are keys after it. They are
-    hidden anyway, so the padding need not hide them."""
+    last_key is the index of the last key that a row would see without padding. In a cache of fixed size there are keys
+    after last_key. No row sees these keys, so the padding need not hide them."""
     if attention_mask is None:
         return None
     if attention_mask.shape[-1] > last_key and bool(attention_mask[:, kv_offset:].all()):
@@ -114,9 +114,9 @@ def make_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_fun
               attention_mask=None, device="cpu", local_size=None, allow_is_causal_skip=True, config=None, **more):
     """Is attnkit's function in transformers' AttentionMaskInterface.
 
-    Returns None if the call has one row, the mask would hide no key from it, and the model does not need a mask.
-    Returns a Mask if _pattern.py knows the mask function, the device is the CPU, and attention_mask is None or has
-    batch_size rows. In other cases, and while a model is traced, returns a plain bool tensor."""
+    Returns None if the call has one row, the mask would hide no key from this row, and the model does not need a mask.
+    Otherwise returns a Mask if the model is not traced, _pattern.py knows the mask function, the device is the CPU, and
+    attention_mask is None or has batch_size rows. In all other cases returns a plain bool tensor."""
     def make():
         options = dict(more, allow_is_causal_skip=False, allow_is_bidirectional_skip=False, config=config)
         return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
