@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An array that Python gave: its memory, shape, strides and type, whichever library made it.
-// Arrays with the buffer protocol, such as NumPy's, are read by this protocol. bfloat16 and float8
-// of ml_dtypes are read as integers of their width. All other arrays are read by DLPack. An array
-// is copied only if attnkit cannot read it where it lies.
+// An array that Python gave: its memory, shape, strides and type, whichever library made it. Arrays
+// with the buffer protocol, such as NumPy's, are read by this protocol. bfloat16 and float8 of
+// ml_dtypes are read as integers of their width. All other arrays are read by DLPack. Only
+// make_rows, make_heads, make_list and make_dense copy an array. The comment of each of these
+// functions says when it copies.
 #ifndef ATTNKIT_PYTHON_ARRAY_H
 #define ATTNKIT_PYTHON_ARRAY_H
 
@@ -30,9 +31,10 @@ class array
     array &operator=(const array &) = delete;
     ~array();
 
-    // Takes the array of this object; `name` is for errors.
+    // Takes the array of `object`. `name` names the array in errors, and must live as long as this
+    // object.
     void read(PyObject *object, const char *name);
-    // Takes an array that will be written; refuses a read-only array.
+    // Takes an array that the call writes. Refuses a read-only array.
     void read_output(PyObject *object, const char *name);
 
     bool is_given() const
@@ -44,7 +46,8 @@ class array
     std::string type_name() const;
     std::string shape_text() const;
 
-    // Repeats dimensions of length 1, as NumPy does; refuses a shape that cannot be broadcast.
+    // Gives the array the shape `shape`: dimensions of length 1 repeat, as in NumPy. Refuses an
+    // array that cannot be broadcast to this shape.
     void broadcast(const int64_t *shape, int ndim);
     // Copies the array if it is not aligned, if the elements of a row are not adjacent, or if a
     // stride is no whole number of elements.
@@ -53,11 +56,12 @@ class array
     // one dimension. If a single stride cannot describe this dimension, an input is copied, and an
     // output is refused.
     void make_heads();
-    // Turns any shape into [rows][elements].
+    // Turns any shape into [rows][elements]. If a single stride cannot describe the rows, an input
+    // is copied, and an output is refused.
     void make_list();
     // Copies the array if it is not aligned, or if its elements do not lie one after the other.
     void make_dense();
-    // Refuses an output that is not aligned, or whose rows have elements that are not adjacent.
+    // Refuses an output that make_rows would copy.
     void expect_rows() const;
     void expect_ndim(int ndim) const;
     // Refuses other types than float32, float16 and bfloat16.
@@ -92,14 +96,15 @@ class array
     std::unique_ptr<char[]> copy_;
 };
 
-// A new array of NumPy and its memory. The type is f32, f16, bf16, INT32 or UINT8.
+// A new array of NumPy and the address of its elements. Its type is f32, f16, bf16, INT32 or UINT8.
 struct fresh {
     nb::object object;
     char *data;
 };
 fresh new_array(const int64_t *shape, int ndim, int32_t type);
 
-// Returns the bytes that all calls have copied so far. Tests check that views are not copied.
+// Returns how many bytes of arrays this process has copied so far. Tests check that views are not
+// copied.
 int64_t copied_bytes();
 
 // Looks up the functions and types of NumPy that the module needs. Throws nanobind's python_error

@@ -172,8 +172,8 @@ nb::object attend_cache(PyObject *const *args, Py_ssize_t positional, PyObject *
     return finish(c, given.of);
 }
 
-// Computes attention with the meaning of torch's function: a mask has bools or numbers, is_causal
-// puts query row 0 at key 0, and without enable_gqa k has as many heads as q.
+// Computes attention as torch's function of the same name does. A mask has bools or numbers.
+// is_causal puts query row 0 at key 0. Without enable_gqa, key must have as many heads as query.
 nb::object scaled_dot_product_attention(PyObject *const *args, Py_ssize_t positional,
                                         PyObject *names)
 {

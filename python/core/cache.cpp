@@ -84,8 +84,9 @@ void call::read_storage(PyObject *object)
         d.pages = c.page_group();
 }
 
-// Takes the arrays (max, sum, out) of a State, which must be dense. max and sum have an element for
-// each of the batch * q_heads * q_len rows of the call, and out has value_dim elements for each.
+// Reads the arrays (max, sum, out) of a State, and returns their addresses. The arrays must be
+// dense and writable. A call has batch * q_heads * q_len rows. max and sum have one element for
+// each row, and out has value_dim elements for each row.
 attnkit_state call::state_of(PyObject *object, array *arrays, const char *name)
 {
     if (!PyTuple_Check(object) || PyTuple_Size(object) != 3)
@@ -144,7 +145,7 @@ void run_append(const attnkit_append_args &args, int64_t threads)
     expect_ok(status, message);
 }
 
-// Reads the rows of k or v that are appended to a cache.
+// Reads the rows of k or v that are appended to the cache `c`. A row must have `dim` elements.
 void read_rows(array &a, PyObject *object, const char *name, const cache &c, int64_t dim)
 {
     a.read(object, name);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The contents of a KVCache of Python, which passes them to each call as a tuple of numbers and
-// arrays.
+// The contents of a KVCache of Python. The KVCache passes its contents to each call as a tuple of
+// numbers and arrays.
 #ifndef ATTNKIT_PYTHON_CACHE_H
 #define ATTNKIT_PYTHON_CACHE_H
 
@@ -10,7 +10,7 @@
 namespace attnkit_python
 {
 
-// The numbers are the first elements of the tuple, in this order, and the arrays follow.
+// The tuple has the numbers first, and the arrays after them, in the order of these fields.
 struct cache {
     void read(PyObject *object);
 

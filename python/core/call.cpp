@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tensors of a call of attention, its outputs and its run. Shapes follow torch: [..., heads,
-// rows, elements], where all dimensions before the heads are the batch.
+// Reads the tensors of an attention call, takes or makes its outputs, and runs the call. Shapes
+// follow torch: [..., heads, rows, elements], where all dimensions before the heads are the batch.
+// Only packed sequences have another shape: [rows][heads][elements].
 #include "python/core/call.h"
 
 #include <cstring>

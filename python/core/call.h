@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // An attention as attnkit takes it: the structs of a call, filled from Python's arguments, and the
-// arrays that they point into. The plans of a thread's last calls are kept, so that a call with the
-// same description is not checked again.
+// arrays to which the structs point. The plans of a thread's last calls are kept, so that a call
+// with the same description is not planned again.
 #ifndef ATTNKIT_PYTHON_CALL_H
 #define ATTNKIT_PYTHON_CALL_H
 
@@ -32,8 +32,8 @@ struct description {
 // `pages`, and `visibility` to `window`. A pointer to a group that is not used becomes NULL.
 void link(description &d);
 
-// Integers of a call, from an array, a list or a single number. `own_` holds the numbers of a list,
-// or copies of the single number.
+// Integers of a call, from an array, a list, a tuple or a single number. `own_` holds the numbers
+// of a list or tuple, or copies of the single number.
 class integers
 {
   public:
@@ -64,20 +64,22 @@ class call
     void read_tensors(PyObject *const *values);
     // Reads packed q, k and v: [rows][heads][elements], with cu_seqlens.
     void read_packed(PyObject *const *values);
-    // Reads q, and k and v of a cache.
+    // Reads q, and the cache that has k and v.
     void read_cached(PyObject *const *values);
-    // Reads only k and v of a cache.
+    // Reads only the cache: k and v, their scales and their pages.
     void read_storage(PyObject *cache);
-    // Reads the options and the cache of a layer with the given shape.
+    // Reads the options of a layer with the given shape, and its cache if there is one.
     void read_layer(const layer_shape &shape, PyObject *const *values);
-    // Reads the other options: threads, scale, arithmetic, positions, lengths, window, mask, bias,
-    // score mods and states.
+    // Reads the options: threads, scale, arithmetic, positions, lengths, window, mask, bias,
+    // softcap, sinks, ALiBi, dropout and states.
     void read_options(PyObject *const *values);
-    // Reads out, or makes it if it is not given. Makes lse and weights if they are asked for.
+    // Takes the given `out`, or makes a new array. Makes lse and weights if the call asks for them.
+    // Does nothing if the call writes state_out.
     void read_outputs(PyObject *const *values);
     // Runs the call by a plan of this thread, without Python's lock.
     void run();
-    // Returns out, or a tuple of out and the other results that were asked for.
+    // Returns out, or a tuple of out and the other results that the call asks for. Returns None if
+    // the call writes state_out.
     nb::object result();
 
     description d = {};
@@ -108,12 +110,12 @@ class call
     bool is_packed_ = false;
 };
 
-// Runs the attention by a plan of this thread, which is made if no plan fits. Releases Python's
-// lock during the call.
+// Runs the attention by a plan of this thread. If this thread has no plan that fits, makes a plan.
+// Releases Python's lock during the run.
 void run_planned(description &d);
 
-// As run_planned, but without using Python's lock, which the caller may hold or not. Runs on the
-// threads of the caller's parallel-for. Throws `refused`.
+// As run_planned, but does not touch Python's lock. The caller may hold the lock or not. `threads`
+// is the caller's parallel-for, or NULL if d.threads is 1. Throws `refused`.
 using parallel_for_function = void(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
                                    void *arg);
 void run_without_lock(description &d, parallel_for_function *threads);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Errors of the module. Code throws `refused` with the type of a Python exception and its text, or
-// `raised` if Python has set an exception already. `guarded` turns both into the result that Python
+// `raised` if Python has set an exception already. `guarded` catches exceptions of these two types,
+// of nanobind and of the C++ library. It sets Python's exception and returns NULL, as Python
 // expects of a function that fails.
 #ifndef ATTNKIT_PYTHON_ERRORS_H
 #define ATTNKIT_PYTHON_ERRORS_H
@@ -34,8 +35,8 @@ struct raised {
 // Throws `refused` unless the status is ATTNKIT_OK. The text of the exception contains the message.
 void expect_ok(attnkit_status status, const char *message);
 
-// Returns an object that the caller owns. Throws `raised` if it is NULL, because Python has then
-// raised an exception.
+// Takes over a new reference to an object. Throws `raised` if the reference is NULL: Python has
+// then set an exception.
 inline nb::object owned(PyObject *object)
 {
     if (!object)

@@ -14,8 +14,8 @@ namespace
 
 constexpr int matrices = 4, biases = 4;
 
-// Makes a dense array of each matrix or bias that is given. All must have the same type. Returns
-// this type.
+// Reads each matrix or bias that is given, and makes it dense. All of them must have `ndim`
+// dimensions and the same type. Returns this type, or f32 if none is given.
 int32_t read_weights(PyObject *const *given, const char *const *names, array *arrays, int ndim)
 {
     int32_t type = ATTNKIT_F32;
@@ -73,7 +73,8 @@ attnkit_tensor rows_tensor(const array &a)
     return tensor;
 }
 
-// Reads [batch][rows][n]. n must be `elements`, the number of inputs of the packed matrix.
+// Reads x, key or value: [batch][rows][n]. n must be `elements`, the number of elements for which
+// the layer was packed.
 void read_rows(array &a, PyObject *object, const char *name, PyObject *elements)
 {
     a.read(object, name);
@@ -169,7 +170,7 @@ void call::read_layer(const layer_shape &shape, PyObject *const *values)
     if (values[CACHE])
         read_storage(values[CACHE]);
     read_options(values);
-    // Fields that a layer fills in itself have to be 0.
+    // attnkit_layer sets these fields itself, and refuses numbers other than 0.
     d.args.batch = d.args.q_heads = d.args.q_len = 0;
     d.args.kv_heads = d.args.value_dim = 0;
     link(d);

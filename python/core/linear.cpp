@@ -12,7 +12,8 @@ namespace attnkit_python
 namespace
 {
 
-// An array as a list of rows: all dimensions before the last one become one dimension.
+// An array as a list of rows: all dimensions before the last one become one dimension. `ndim` and
+// `shape` are the dimensions of the array as given.
 struct rows {
     array a;
     int ndim = 0;
@@ -90,8 +91,8 @@ nb::object pack(PyObject *const *args, Py_ssize_t positional, PyObject *names)
     return nb::int_(bytes);
 }
 
-// Returns a message of the library. If it begins with the name `y`, replaces this name by `out`,
-// which is the name in Python.
+// Returns a message of the library for Python. A message may begin with `y`, the library's name of
+// the result. Then `out`, the name in Python, replaces `y`.
 static std::string with_out(const std::string &message)
 {
     return message.rfind("y ", 0) == 0 ? "out" + message.substr(1) : message;
@@ -187,7 +188,8 @@ struct parts {
     }
 
     // Reads the list `outs` or the list `lses`, which has one array for each part. Makes the arrays
-    // dense, because they need the same strides. Returns their common description.
+    // dense, because attnkit_merge takes the same strides for all parts. Returns the description of
+    // each array, without an address.
     static attnkit_tensor read(PyObject *list, const char *name, std::vector<array> &arrays,
                                std::vector<const float *> &data)
     {

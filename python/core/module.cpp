@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The module attnkit._core: its functions with their signatures and doc strings, and facts about
-// the library. Functions get their arguments without a tuple or a dictionary, because making these
-// objects takes time.
+// The module attnkit._core: the list of its functions, and the functions that return facts about
+// the library. Python passes arguments to these functions without a tuple or a dictionary, because
+// making such an object takes time.
 #include "python/core/array.h"
 #include "python/core/call.h"
 #include "python/core/docs.h"

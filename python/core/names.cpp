@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Names of arguments are found by the addresses of their texts, because Python interns equal names.
-// Only if no address matches, names are compared letter by letter. Comparing addresses keeps small
-// calls cheap.
+// Finds the names of arguments by the addresses of their texts: Python interns names, so equal
+// names nearly always have the same address. Names are compared letter by letter only if no address
+// matches. Comparing addresses keeps small calls cheap.
 #include "python/core/names.h"
 
 #include <cstring>
@@ -40,6 +40,8 @@ const kept_names &keep(const name_list &list)
     return names;
 }
 
+// Returns the index of a name in a list, or -1. Begins the search at index `from`, where the caller
+// expects the name.
 int find(const kept_names &names, PyObject *text, int from)
 {
     for (int i = from; i < names.count; i++)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The names of arguments, and the value of each in a call. A function has a list of names; the
-// first arguments may be given by position. None means that an argument is not given.
+// The names of arguments, and the value of each argument in a call. Each function has a list of
+// names. The first arguments of a list may be given by position. None means that an argument is not
+// given.
 #ifndef ATTNKIT_PYTHON_NAMES_H
 #define ATTNKIT_PYTHON_NAMES_H
 

@@ -27,7 +27,8 @@ const float *read_heads(array &a, PyObject *object, const char *name, int64_t he
     return (const float *)a.data;
 }
 
-// Reads number i of a window: a bound, or keep_first. None becomes -1, which means no bound.
+// Reads number i of a window: a bound, or keep_first. None becomes -1, which as a bound means no
+// bound.
 int64_t bound(nb::handle window, int i, const char *name)
 {
     const nb::object value = window[nb::int_(i)];
@@ -86,7 +87,8 @@ attnkit_ints integers::ints() const
     return ints;
 }
 
-// Returns the shape to which masks and biases are broadcast.
+// Returns the shape to which masks and biases are broadcast: the shape of q with `columns` in place
+// of the elements.
 const int64_t *call::score_shape(int64_t columns)
 {
     memcpy(scores_, shape_, sizeof scores_);
@@ -94,7 +96,8 @@ const int64_t *call::score_shape(int64_t columns)
     return scores_;
 }
 
-// Broadcasts a mask or a bias to [..., heads, rows, columns].
+// Broadcasts a mask or a bias to [..., heads, rows, columns]. columns is kv_len. With a cache, a
+// mask or bias keeps its own number of columns, unless this number is 1.
 void call::shape_mask(array &a)
 {
     if (a.ndim == 0)

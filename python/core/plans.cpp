@@ -80,8 +80,8 @@ void hide(attnkit_state &s)
     hide(s.out);
 }
 
-// Returns the description with ATTNKIT_LATER in place of the addresses of q, k and v, and of every
-// other pointer that is not NULL. The plan of a call does not depend on where pointers point.
+// Returns the description with ATTNKIT_LATER as the addresses of q, k and v, and as every other
+// pointer that is not NULL. The plan of a call does not depend on where pointers point.
 description without_pointers(const description &d)
 {
     description key = d;

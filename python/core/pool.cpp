@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A job is a number of tasks that threads take one by one. The pool is made when a call first asks
-// for threads. It is never destroyed, because its threads still sleep when the process ends. A
-// forked child has no threads of its parent, and makes a new pool.
+// for several threads. The pool is never destroyed, because its threads still sleep when the
+// process ends. A forked child has no threads of its parent, and makes a new pool.
 #include "python/core/pool.h"
 
 #include <condition_variable>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The threads for calls that ask for several threads: one pool of the process, whose threads wait
-// for tasks. For a call of n tasks, the pool grows to n - 1 threads, if it has fewer: the calling
+// for tasks. For a call of n tasks, a pool of fewer than n - 1 threads grows to n - 1: the calling
 // thread works, too. Several calls may use the pool at once.
 #ifndef ATTNKIT_PYTHON_POOL_H
 #define ATTNKIT_PYTHON_POOL_H

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which inputs the operation accepts, and the type and shape of its result. OpenVINO's own
-// operation infers the shape, so that both operations always have the same shape.
+// operation infers the type and the shape, so that the results of both operations always have the
+// same type and shape.
 #include "python/openvino/attention.h"
 
 #include "python/openvino/run.h"

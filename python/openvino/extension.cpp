@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// core.add_extension() loads attnkit's operation and a reader. The reader makes this operation
-// where a file of OpenVINO has a ScaledDotProductAttention, so that unchanged models run on
-// attnkit.
+// core.add_extension() loads attnkit's operation and a reader. The reader replaces a
+// ScaledDotProductAttention of a file of OpenVINO by this operation, so that unchanged models run
+// on attnkit. replace.h says which attention is not replaced.
 #include "python/openvino/attention.h"
 #include "python/openvino/replace.h"
 

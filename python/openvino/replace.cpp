@@ -3,9 +3,9 @@
 // The pass replaces a ScaledDotProductAttention by attnkit's operation with the same inputs, name
 // and run-time information. If attnkit's operation does not accept the inputs, its constructor
 // throws, and the ScaledDotProductAttention stays as it is. Exported language models keep their KV
-// cache as a state, and read it by the indices of beams. Attention over such a cache also stays as
-// it is. OpenVINO appends to such a cache in place, inside its own
-// attention, and would copy it for any other operation.
+// cache as a state, and gather rows of this state by the indices of beams. Attention over such a
+// cache also stays as it is. OpenVINO appends to such a cache in place, inside its own attention.
+// For any other operation, OpenVINO would copy the cache.
 #include "python/openvino/replace.h"
 
 #include "python/openvino/attention.h"
@@ -33,9 +33,9 @@ namespace
 
 constexpr int most_steps = 10; // operations between a state and its attention
 
-// Returns whether `node`, whose result is K or V, takes rows from a state by the indices of beams.
-// New rows may follow these rows. Looks at most `steps` operations back. The result of a projection
-// is no cache, so the search ends at a MatMul.
+// Returns whether `node`, from whose result K or V is made, takes rows from a state by the indices
+// of beams. New rows may follow these rows. Looks at most `steps` operations back. The result of a
+// projection is no cache, so the search ends at a MatMul.
 bool is_beam_cache(const ov::Node *node, int steps)
 {
     if (ov::is_type<ov::op::util::GatherBase>(node) &&

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The pass that puts attnkit's operation in the place of each ScaledDotProductAttention of a model.
-// A program in C++ links the extension and runs the pass:
+// The pass that replaces the ScaledDotProductAttention operations of a model by attnkit's
+// operation. The comment of replace_attention names the exceptions. A program in C++ links the
+// extension and runs the pass:
 //
 //     ov::pass::Manager manager;
 //     manager.register_pass<attnkit_openvino::replace_attention>();

@@ -49,8 +49,8 @@ int64_t together(int64_t a, int64_t b)
     return a == 1 ? b : a;
 }
 
-// Describes a tensor for a call in which it has the sizes `wanted`: batch entries, heads and rows.
-// The last size is not used.
+// Describes a tensor for a call of the sizes `wanted`: batch entries, heads and rows. A dimension
+// of size 1 repeats. The last number of `wanted` is not used.
 attnkit_tensor described(const ov::Tensor &tensor, const dims &wanted)
 {
     const dims size = sizes(tensor);
@@ -70,7 +70,7 @@ attnkit_tensor described(const ov::Tensor &tensor, const dims &wanted)
     return made;
 }
 
-// The arguments of a call, and what they point to.
+// The arguments of a call, with the structs and the memory to which they point.
 struct request {
     attnkit_attention_args args = attnkit::make<attnkit_attention_args>();
     attnkit_visibility visibility = attnkit::make<attnkit_visibility>();
@@ -132,8 +132,8 @@ bool is_bool(const ov::Tensor &mask)
     return mask.get_element_type().size() == 1;
 }
 
-// Returns whether a mask is a single 0, which stands for no mask, so that a scale can be given
-// without a mask.
+// Returns whether a mask is a single 0, which stands for no mask. Models with a scale and without a
+// mask have such a mask, because the mask comes before the scale.
 bool is_none(const ov::Tensor &mask)
 {
     return mask.get_size() == 1 && !is_bool(mask) && number(mask) == 0;
@@ -161,8 +161,8 @@ void describe_mask(const ov::Tensor &given, request &made)
     }
 }
 
-// Sets the shape of the result. It has as many dimensions as the one of q, k and v that has the
-// most.
+// Sets the shape of the result. The result has as many dimensions as the tensor with the most
+// dimensions among q, k and v.
 void set_shape(ov::Tensor &out, const ov::TensorVector &inputs, const attnkit_attention_args &args)
 {
     const dims all{args.batch, args.q_heads, args.q_len, args.value_dim};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The op inside scaled_dot_product_attention. torch's own backward op reads the results of this op.
-// A call that attnkit does not compute goes to torch's own function with all its arguments.
+// attnkit's function for the op inside scaled_dot_product_attention. torch's own backward op reads
+// the results of this op. A call that attnkit does not compute goes to torch's own function with
+// all its arguments.
 #include "python/torch/mask.h"
 #include "python/torch/ops.h"
 #include "python/torch/run.h"
@@ -40,8 +41,8 @@ bool is_mask_for(const view &mask, const view &q, const view &k)
     return true;
 }
 
-// Returns whether attnkit computes this call: float32, float16 or bfloat16, without dropout, and
-// with shapes that torch's own function takes.
+// Returns whether attnkit computes this call. q, k and v must have the same type: float32, float16
+// or bfloat16. There must be no dropout, and torch's own function must take the shapes.
 bool is_ours(const word *stack)
 {
     view views[3];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of the module attnkit._core for attnkit.torch: they find torch, define the op, put
-// attnkit's function in the place of torch's, and put torch's function back.
+// The functions of the module attnkit._core for attnkit.torch. torch_load finds torch's functions
+// and defines attnkit's op. torch_override puts attnkit's function in the place of torch's
+// function, or puts torch's function back. torch_runs counts the calls that attnkit has computed.
 #include "python/core/functions.h"
 #include "python/torch/ops.h"
 #include "python/torch/run.h"

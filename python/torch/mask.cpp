@@ -2,7 +2,7 @@
 //
 // Turns the shape of a mask into [batch][heads][rows][keys]. A dimension of length 1 that stands
 // for several batch entries, heads, rows or keys gets a stride of 0. A mask is copied only if it
-// has one column for all keys, or if the elements of its rows are not adjacent.
+// has one column for several keys, or if the elements of its rows are not adjacent.
 #include "python/torch/mask.h"
 
 #include <cstring>
@@ -29,7 +29,7 @@ void mask::broadcast(const attnkit_attention_args &args, const char *name)
     view_ = wide;
 }
 
-// Copies the only number of each row to all columns.
+// Copies the mask to memory in which the only element of each row stands in all columns.
 void mask::repeat_columns(int64_t columns)
 {
     const int64_t *const n = view_.shape, row = columns * view_.item;

@@ -18,7 +18,7 @@ class mask
 {
   public:
     // Adds the tensor t to a call whose q, k and v are described. BOOLS are true where a row sees a
-    // key, NUMBERS are added to the scores.
+    // key, NUMBERS are added to the scores. This object must live until the call has run.
     void add(attnkit_python::description &d, tensor t, mask_kind kind, const char *name);
 
   private:

@@ -33,7 +33,8 @@ void run_tasks(int64_t begin, int64_t end, void *arg)
         work.task(work.arg, i);
 }
 
-// The status of torch's parallel_for in this thread's call. If it is not 0, tasks have not run.
+// The status of torch's parallel_for in this thread's call. If the status is not 0, some tasks may
+// not have run.
 thread_local int32_t tasks_status;
 
 // Is the parallel_for of attnkit_exec.

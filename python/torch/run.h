@@ -12,8 +12,8 @@ namespace attnkit_torch
 {
 
 // q, k and v of a call, and its results. q, k or v is a copy if attnkit cannot read the original.
-// If attnkit cannot write a result with the strides that torch expects, `given` has these strides,
-// and `out` is copied to it after the call.
+// If attnkit cannot write `out` with the strides that torch expects, the tensor `given` has these
+// strides. After the run, `result` copies `out` to `given`.
 struct tensors {
     tensor q, k, v, out, lse, given;
     bool has_rows_first = false; // out lies in memory as [batch][rows][heads][elements]
@@ -23,15 +23,15 @@ struct tensors {
 // torch's own op returns.
 enum lse_layout { HEADS_FIRST, ROWS_FIRST };
 
-// Describes q, k and v, and allocates out and lse. Throws if the shapes do not match. If
-// t.has_rows_first is false, the result lies in memory as torch.empty_like(q) does, but is
-// contiguous if rows of v and rows of q have different lengths.
+// Describes q, k and v, and allocates out and lse. Throws if the shapes do not match. Without
+// t.has_rows_first, the strides of the result depend on the lengths of the rows of q and v. If the
+// lengths are equal, the result has the strides of torch.empty_like(q). Otherwise it is contiguous.
 void describe_tensors(attnkit_python::description &d, tensors &t, lse_layout layout);
 
 // Runs the call. Python's lock may be held or not.
 void run(attnkit_python::description &d);
 
-// Returns the result of a call that has run.
+// Returns the result of a call that has run. Can be called once: moves the result out of t.
 tensor result(tensors &t);
 
 // Returns how many calls `run` has made in this process.

@@ -68,7 +68,7 @@ struct shim {
     int32_t (*implement)(library_handle, const char *op, kernel *, uint64_t version);
     int32_t (*delete_library)(library_handle);
 
-    // NULL in older versions of torch.
+    // These two functions are NULL in older versions of torch.
     const char *(*last_error)();
     int32_t (*delete_word)(word *);
 };

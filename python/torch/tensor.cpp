@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reads and makes tensors by torch's functions. Ops of torch are slower. To read or make a tensor,
-// this file calls an op only if the tensor has to be copied, or if a new tensor has to be like a
-// tensor that is not dense.
+// Reads and makes tensors by the functions of shim.h. Ops of torch are slower than these functions.
+// To read or make a tensor, this file calls an op only if the tensor has to be copied, or if a new
+// tensor has to be like a tensor that is not dense.
 #include "python/torch/tensor.h"
 
 #include <cstring>

@@ -168,7 +168,7 @@ static void append_keys(struct cache *c, struct cache *planned, const float *row
     run_append(&args, &data);
 }
 
-/* Appends values, rotated by angles that the call computes. append_keys rotates by tables. */
+/* Appends rows of V, rotated by angles that the call computes. append_keys rotates by tables. */
 static void append_values(struct cache *c, struct cache *planned, const float *rows)
 {
     const attnkit_rotation rotation = {.size = sizeof rotation, .kind = ATTNKIT_ROPE_INTERLEAVED};
@@ -242,7 +242,7 @@ static void run_attention(const attnkit_attention_args *args, const attnkit_atte
     free(plan);
 }
 
-/* The arrays of lengths, positions, segment ids, masks and score mods. */
+/* The arrays of lengths, positions, segment ids, masks, score mods, sinks and seeds. */
 struct options {
     int32_t kv_lens[BATCH], q_offsets[BATCH], q_ids[BATCH * ROWS], kv_ids[BATCH * KEYS];
     unsigned char mask[BATCH * HEADS * ROWS * KEYS], bits[BATCH * HEADS * ROWS * MASK_BYTES];

@@ -50,7 +50,7 @@ def difference(old, new):
 
 
 def in_struct(text, struct, old, new):
-    """Returns the description with a word replaced in one struct."""
+    """Returns the description `text` with `old` replaced by `new` in one struct."""
     before = re.search(rf"<class-decl name='{struct}'.*?</class-decl>", text, re.S)[0]
     return text.replace(before, before.replace(old, new))
 

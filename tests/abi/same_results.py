@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs builds of client.c on each instruction set that can run. The first build has the current headers and library. In
 the other builds, the headers or the library have another version, or the program has functions with SLEEF's names. All
-builds must print the output of the first build.
+builds must print the output of the first build. The results must also be the same on all instruction sets.
 
     tests/abi/same_results.py CLIENT...
 """
@@ -22,7 +22,7 @@ def run(client, isa):
 
 
 def results(text):
-    """Returns the output without the lines about instruction sets."""
+    """Returns the lines of an output without the lines about instruction sets."""
     return [line for line in text.splitlines() if not line.startswith("isa ")]
 
 

@@ -23,13 +23,15 @@ struct worst {
 
 struct worst worst_of(struct worst a, struct worst b);
 
-/* Returns |error| / unit. A ratio that is not finite counts as infinite. */
+/* Returns |error| / unit, or 0 if the error is 0. A ratio that is not finite counts as infinite. */
 double ratio(double error, double unit);
 
-/* Compares a row of a result with the oracle. */
+/* Compares a row of a result with the oracle. `truth` and `out` have `count` elements. Fails the
+ * test if the row sees no key and its lse is not -infinity. */
 struct worst judge(const struct oracle_row *row, const struct oracle_element *truth, int64_t count,
                    const float *out, float lse);
 
+/* Returns the call as the kernels take it. Fails the test if the library refuses the call. */
 struct attention problem_of(const attnkit_attention_args *args);
 
 /* Computes every row of a call by the scalar reference, and compares it with the oracle. */
@@ -38,8 +40,8 @@ struct worst judge_reference(const attnkit_attention_args *args);
 /* Makes the public call on an instruction set. If isa is NULL, the library chooses. */
 void run(const attnkit_attention_args *args, const char *isa);
 
-/* Computes every row of one head by the public call, and compares it with the oracle. out and lse
- * of args are dense. */
+/* Makes the public call, which must have one batch entry and one query head. Compares every row
+ * with the oracle. out and lse of args must be dense and of binary32. */
 struct worst judge_call(const attnkit_attention_args *args);
 
 #endif

@@ -3,12 +3,13 @@
  * The accuracy of ATTNKIT_INTEGERS on the distributions of settings.h, with K and V in Q8_0, in I8
  * with a scale for each 32 elements, and in I8 with a scale for each row. Every element must be
  * inside its derived bound, and attentions with coarser integers must be outside this bound. The
- * root mean square error of scores, of weighted sums and of out must be at most a fiftieth of the
- * error that rounding to bytes makes: rounding K for scores, V for weighted sums, and both K and V
- * for out. attnkit.h says so of out, for normally distributed numbers. An error of the arithmetic
- * is the difference between a result and the oracle. An error of the rounding to bytes is the
- * difference between two results of the oracle: one for the stored K and V, and one for K and V
- * before they were rounded.
+ * root mean square error of out must be at most a fiftieth of the error that rounding K and V to
+ * bytes makes. attnkit.h says so for normally distributed numbers. The only exception is I8 with an
+ * out that is small enough to become 0 (MOST_LOST). On normally distributed numbers, the same must
+ * hold for scores with the error that rounding K makes, and for weighted sums with the error that
+ * rounding V makes. An error of the arithmetic is the difference between a result and the oracle.
+ * An error of rounding to bytes is the difference between two results of the oracle: one for the
+ * stored K and V, and one for the K, V or both before the rounding.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +37,8 @@ static const double MOST_OF_STORAGE = 1.0 / 50.0;
 
 /* The weight of each key is multiplied by the scale of V for this key. If all these products of a
  * block of keys are below 2^-100, they become 0. An integer of V is at most 128 in magnitude, so an
- * element of out below MOST_LOST may become 0. Scales of Q8_0 are not that small. */
+ * element of out below MOST_LOST may become 0. A scale of Q8_0 is 0 or at least 2^-24, far above
+ * 2^-100. */
 static const double MOST_LOST = 128.0 * 0x1p-100;
 
 /* --- The bound -------------------------------------------------------------------------------- */
@@ -86,7 +88,8 @@ static double rms(const struct errors *e)
     return sqrt(e->squares / (double)e->count);
 }
 
-/* Gives each query row one key, and the call a scale of 1. The lse is then the score. */
+/* Makes each of the `pairs` query rows a batch entry with one key, and sets the scale to 1. The lse
+ * of a row is then its score. */
 static void take_single_keys(attnkit_attention_args *args, int64_t pairs)
 {
     args->flags |= ATTNKIT_SCALE_GIVEN;
@@ -133,14 +136,15 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* Errors of the elements of out. `f32` and `integers` are errors of the arithmetic, against the
- * true result of the stored K and V. */
+/* Errors of the elements of out. `f32` and `integers` are errors of calls without and with
+ * ATTNKIT_INTEGERS, against the true result of the stored K and V. */
 struct out_errors {
     struct errors f32, integers;
-    struct errors v, both; /* errors of rounding V alone to bytes, and of rounding K and V */
+    struct errors v, both; /* errors of rounding only V to bytes, and of rounding K and V */
     double largest;        /* the largest true |out| */
 };
 
+/* Returns the true out of all rows, [q_len][value_dim]. The caller frees the array. */
 static struct oracle_element *truth_of(const attnkit_attention_args *args)
 {
     const int64_t dim = args->value_dim;
@@ -151,7 +155,7 @@ static struct oracle_element *truth_of(const attnkit_attention_args *args)
     return truth;
 }
 
-/* Runs the call of args and adds the errors of its output to e. */
+/* Runs the call of args, and adds to e how far each element of out is from `truth`. */
 static void add_run(const attnkit_attention_args *args, const struct oracle_element *truth,
                     struct errors *e)
 {
@@ -161,7 +165,7 @@ static void add_run(const attnkit_attention_args *args, const struct oracle_elem
         add(e, (double)out[i] - truth[i].value);
 }
 
-/* Adds to e how far `truth` is from the true result of args. */
+/* Adds to e how far each element of `truth` is from the true result of args. */
 static void add_difference(const attnkit_attention_args *args, const struct oracle_element *truth,
                            struct errors *e)
 {
@@ -258,7 +262,7 @@ static void round_q(float *q, int64_t dim, double most)
     }
 }
 
-/* Computes exp(score - largest score) for each key of row 0. Returns the LSE. */
+/* Sets w to exp(score - largest score) of row 0 for each key. Returns the LSE. */
 static double weigh(const attnkit_attention_args *args, const float *q, double *w)
 {
     float *const k = floats(args->head_dim);
@@ -278,8 +282,9 @@ static double weigh(const attnkit_attention_args *args, const float *q, double *
     return max + log(sum);
 }
 
-/* Adds the products of the weights and V of a block of keys to the sums of the 32 columns from
- * `column` on. */
+/* Rounds the products of weights and scales of V to integers, at most `most` in magnitude, for the
+ * block of keys from `first` on and the 32 columns from `column` on. Adds the weighted sums of V to
+ * the sums `o` of these columns. */
 static void add_block(const attnkit_attention_args *args, int64_t first, int64_t column,
                       const double *w, double most, double *o)
 {
@@ -303,7 +308,7 @@ static void add_block(const attnkit_attention_args *args, int64_t first, int64_t
     }
 }
 
-/* Computes row 0. Returns its LSE. */
+/* Computes out of row 0. Returns the LSE of the row. */
 static float mutant_row(const struct mutant *m, const attnkit_attention_args *args, float *out)
 {
     enum { MOST_DIM = 128 };
@@ -325,7 +330,8 @@ static float mutant_row(const struct mutant *m, const attnkit_attention_args *ar
     return (float)lse;
 }
 
-/* Returns the worst |error| / bound of a mutant's first row over the distributions. */
+/* Returns the worst |error| / bound of a mutant's first row, in out or in the LSE, over the
+ * distributions. */
 static double judge_mutant(const struct mutant *m)
 {
     enum { VALUES = 64 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The error of a row does not grow with the number of its keys. The tests take up to 2^20 keys, or
- * 2^22 with ATTNKIT_TEST_LONG in the environment. On the twelve distributions of settings.h, with
- * few dimensions and K and V of F32, E is at most 4 (errors.h). With K and V of F16, BF16, I8 and
- * Q8_0, the error is at most 4 in units of oracle_element.unit. If all scores are equal and V is
- * constant, all roundings have the same sign. The error is then at most 1.25 times the error at 512
- * keys. The error would be larger if chunk states were added in binary32.
+ * The error of a row does not grow with the number of its keys. The tests take up to about 2^20
+ * keys, or 2^22 with ATTNKIT_TEST_LONG in the environment. On the twelve distributions of
+ * settings.h, with few dimensions and K and V of F32, E is at most 4 (errors.h). With K and V of
+ * F16, BF16, I8 and Q8_0, the error is at most 4 in units of oracle_element.unit. If all scores are
+ * equal and V is constant, all roundings have the same sign. The error is then at most 1.25 times
+ * the error at 512 keys. The error would be larger if chunk states were added in binary32.
  *
  * The scalar reference computes the rows whose K and V are binary32. The public call computes the
  * rows whose K and V have other types, on the instruction set that the library chooses. accuracy.c
@@ -60,8 +60,8 @@ static int64_t dim_of(const struct storage *as)
     return as->type == ATTNKIT_Q8_0 ? Q8_BLOCK : DIM;
 }
 
-/* The random numbers of all distributions and lengths, for rows of DIM and of Q8_BLOCK
- * dimensions. */
+/* The random numbers of all distributions and lengths. Rows of `draw` have DIM elements, and rows
+ * of `draw_of_blocks` have Q8_BLOCK elements. */
 static struct draw draw, draw_of_blocks;
 
 static int draw_rows(void **state)
@@ -110,7 +110,7 @@ static void judge_types(const struct distribution *d, int64_t dim, int64_t keys,
     setting_free(&s);
 }
 
-/* accuracy.c tests lengths of up to 16384 keys. */
+/* accuracy.c tests the same types with up to 16384 keys. */
 static void storage_is_accurate_at_any_length(void **state)
 {
     for (int64_t keys = 1 << 20; keys <= most_keys(); keys *= 4) {
@@ -145,7 +145,7 @@ static double error_of(float out, int constant)
 }
 
 /* Makes a setting in which all keys are equal. The scores of row 0 are 0. In every other row, all
- * scores are the same number. */
+ * scores are the same number. Column c of V is constants[c] for every key. */
 static struct setting equal_scores(int64_t keys)
 {
     static const struct distribution equal = {.equal_keys = true};
@@ -192,11 +192,11 @@ static double growth_from(const struct errors *shorter, const struct errors *lon
     return growth;
 }
 
-/* From 2^14 keys on, the error of each constant is compared with its own error at 512 keys. For
- * fewer keys than 2^14, only the largest error of all constants is compared with the largest error
- * at 512 keys. The reason is that some constants have nearly no error at 512 keys, but have an
- * error in a last chunk of fewer keys. With few keys in all, this chunk can hold a large part
- * of them. */
+/* From 2^14 keys on, the error of each row and constant is compared with the error of the same row
+ * and constant at 512 keys. For fewer keys than 2^14, only the largest error is compared with the
+ * largest error at 512 keys. The reason is that some constants have nearly no error at 512 keys,
+ * but have an error in a last chunk of fewer keys. In a short row, this chunk can hold a large part
+ * of all keys. */
 static void error_of_a_constant_v_does_not_grow(void **state)
 {
     (void)state;
@@ -218,8 +218,9 @@ static void error_of_a_constant_v_does_not_grow(void **state)
     assert_false(has_grown);
 }
 
-/* Computes out for scores of 0 in the order of kernels/README.md, except that chunk states are
- * added in binary32 if folds_in_binary32 is true. */
+/* Computes out of a row whose scores are 0 and whose elements of V are all v, in the order of
+ * kernels/README.md. The row has `chunks` full chunks. If folds_in_binary32 is true, the states of
+ * chunks are added in binary32, against this order. */
 static float attend_zeros(float v, int64_t chunks, bool folds_in_binary32)
 {
     float chunk_l = 0.0f, chunk_o = 0.0f;
@@ -255,7 +256,8 @@ static double bound_of_zeros(int64_t keys)
     return most;
 }
 
-/* The bound does not grow, because nearly all of it covers the roundings in a chunk of 512 keys. */
+/* From 512 keys to most_keys(), the bound grows by at most 2^-16 of itself, because nearly all of
+ * it covers the roundings in a chunk of 512 keys. */
 static void bound_does_not_grow(void **state)
 {
     (void)state;
@@ -271,8 +273,8 @@ static void bound_does_not_grow(void **state)
     assert_true(error > at_most);
 }
 
-/* Returns the largest ratio of the error at 2^20 keys, with scores of 0, to the error at 512
- * keys. */
+/* Returns the largest ratio, over the constants, of the error at 2^20 keys to the error at 512
+ * keys. The scores are 0. */
 static double growth_of_zeros(const struct errors *at_512, bool folds_in_binary32)
 {
     double error[CONSTANTS], growth = 0.0;

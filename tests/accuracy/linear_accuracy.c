@@ -2,8 +2,9 @@
  *
  * The error of y of a linear map. For some combinations of types, with every kind of numbers in
  * enum data, each element differs from the sum in binary64 by at most a bound. The bound is derived
- * from the order of the roundings. For sums that stay around 0, the error is at most 4 roundings,
- * as check_bound defines them. For sums that only grow, it is at most sqrt(in_dim) roundings.
+ * from the order of the roundings. check_bound defines the unit of an error, a rounding. With x, w
+ * and y of binary32, the error of sums that stay around 0 is at most 4 roundings, and the error of
+ * sums that only grow is at most sqrt(in_dim) roundings.
  *
  * Usage: linear_accuracy [ISA]
  */
@@ -41,7 +42,7 @@ struct types {
     attnkit_type x, w, y;
 };
 
-/* A dense linear map, and its operands widened to binary32. */
+/* A dense linear map, and its operands and y widened to binary32. */
 struct map {
     struct types types;
     int64_t rows, in_dim, out_dim;
@@ -129,6 +130,7 @@ static void run(struct map *m, const char *x, const void *packed, const char *is
     free(y);
 }
 
+/* Draws the numbers of a map, packs w and runs the map. The caller frees the map by free_map. */
 static struct map done_map(struct types types, int64_t rows, int64_t in_dim, int64_t out_dim,
                            enum data data, const char *isa)
 {
@@ -184,11 +186,11 @@ static struct truth truth_of(const struct map *m, int64_t row, int64_t out)
     return t;
 }
 
-/* Returns the bound of an element. A sum by n fused multiply-adds is off by n U / (1 - n U) times
- * the magnitudes, and by the underflow of each multiply-add. An underflow loses at most 2^-150,
- * half the smallest subnormal number. Later roundings can enlarge this loss, but it stays below
- * 2^-149. The sum with the bias cannot underflow, and is off by U times itself. The rounding to a
- * 16-bit result adds half a unit in the last place. */
+/* Returns the bound of an element. A sum by n fused multiply-adds is off by at most n U / (1 - n U)
+ * times the sum of the magnitudes, and by the underflow of each multiply-add. An underflow loses at
+ * most 2^-150, half the smallest subnormal number. Later roundings can enlarge this loss, but the
+ * loss stays below 2^-149. The addition of the bias cannot underflow, and is off by at most U times
+ * the sum. The rounding to a 16-bit result adds at most half a unit in the last place. */
 static double bound(const struct map *m, struct truth t)
 {
     const double n = (double)m->in_dim;

@@ -3,9 +3,10 @@
  * Linear maps with ATTNKIT_INTEGERS. On each instruction set and with each unit, y must have the
  * bits of the scalar reference. The shapes, types and layouts are drawn at random. No bit may
  * depend on the threads, on how the rows are cut into calls, or on the rounding mode of the caller.
- * Each element of the reference must be inside a bound that is derived from the roundings. Blocks
- * with strange scales and bytes, and groups of inputs that are small, huge or not finite, have the
- * results that include/attnkit/linear.h defines.
+ * If x, the row of w and the bias are below 10^6 in magnitude, an element of the reference must be
+ * inside a bound that is derived from the roundings. Blocks with strange scales and bytes, and
+ * groups of inputs that are small, huge or not finite, must have the bits of the reference, too.
+ * Some special numbers must have the results that include/attnkit/linear.h defines.
  *
  *   linear_integers [--isa NAME]
  */
@@ -29,13 +30,15 @@
 #include "tests/support/sample.h"
 #include "tests/support/units.h"
 
+/* x and y have one of the first TYPES types. A long run has LONGER times as many cases. A drawn
+ * shape takes at most CASE_COST multiply-adds. */
 enum { TYPES = 3, CASES = 400, LONGER = 10, MOST_NAMES = 12, CASE_COST = 200000 };
 
 #define COUNT(table) ((int64_t)(sizeof(table) / sizeof(table)[0]))
 
 static const double U = 0x1p-24; /* half the distance from 1 to the next float */
 
-/* The names of instruction sets and units that run here. */
+/* The names of the instruction sets and units that are tested. All of them run here. */
 static const char *names[MOST_NAMES];
 static int name_count;
 
@@ -126,7 +129,7 @@ static char *rows_alone(const struct linear_call *c, int64_t first, int64_t coun
     return linear_call_take(&part);
 }
 
-/* The rows are cut into parts. Each part has one row more than the part before it. */
+/* The rows are cut into calls. Each call has one row more than the call before it. */
 static void rows_have_the_bits_that_they_have_in_any_batch(void **state)
 {
     enum { ROWS = 120 };
@@ -181,16 +184,18 @@ struct row {
     attnkit_type y_type;
 };
 
-/* The true value of an element, and what its bound is made of. */
+/* The true value of an element, and two terms of its bound: the largest error by rounding x to
+ * integers, and the largest sum of magnitudes of the rounded terms. */
 struct truth {
     double y, of_rounding, magnitude;
 };
 
-/* Rounding x to integers: let L be the largest |x| of a group. The factor 127 / L is rounded to
- * binary32, and so is its product with x. Then the product is rounded to an integer n, which adds
- * an error of at most 1/2. The scale is L / 127 with two roundings. So n times the scale differs
- * from x by at most L / 254, plus the errors of four roundings of x. If L is below 2^-100, all n
- * are 0. */
+/* Returns the largest error by rounding x to an integer n. Let L be the largest |x| of the group,
+ * `largest`. The factor 127 / L is rounded to binary32, and the product of x and this factor is
+ * rounded to binary32. Then the product is rounded to n, which moves it by at most 1/2. The scale
+ * is L / 127 with two roundings. So n times the scale differs from x by at most L / 254 with two
+ * roundings, plus four roundings of x. The factors 1 + 4 U and 5 U also cover products of
+ * roundings. If L is below 2^-100, all n are 0. */
 static double rounding_of(double largest, double x)
 {
     if (largest < 0x1p-100)
@@ -223,10 +228,11 @@ static struct truth truth_of(const struct row *r)
     return t;
 }
 
-/* The sum takes n = in_dim / 32 multiply-adds. In a multiply-add, an integer, which is at most
- * 2^19, is multiplied by the product of both scales of a group. This product is off by at most U
- * times the product, or by 2^-150 if it is subnormal. The truth is a sum of in_dim terms, rounded
- * in binary64. A result of 16 bits is off by half a unit in its last place. */
+/* Returns the bound of the error of an element. The sum takes n = in_dim / 32 multiply-adds. In a
+ * multiply-add, an integer is multiplied by the product of both scales of a group. The integer is
+ * at most 2^19 in magnitude. The product of the scales is off by at most U times itself, or by
+ * 2^-150 if the product is subnormal. The truth is a sum of in_dim terms, rounded in binary64. A
+ * result of 16 bits is off by at most half a unit in its last place. */
 static double bound_of(const struct row *r, struct truth t)
 {
     const double n = (double)(r->in_dim / Q8_BLOCK);
@@ -260,7 +266,8 @@ static void widen_w(const struct linear_call *c, int64_t out, float *w)
     free(blocks);
 }
 
-/* Checks the elements of column `out` of y. Returns the largest error / bound. */
+/* Checks the elements of column `out` of y, but not elements that may overflow binary16. Returns
+ * the largest error / bound. `w` has room for a row of w. */
 static double check_column(const struct linear_call *c, int64_t out, const float *x, const char *y,
                            float *w)
 {
@@ -287,7 +294,8 @@ static double check_column(const struct linear_call *c, int64_t out, const float
     return worst;
 }
 
-/* Returns whether every number is finite and below 10^6 in magnitude, so that no sum overflows. */
+/* Returns whether every number is finite and below 10^6 in magnitude, so that no sum in binary32
+ * overflows. */
 static bool are_ordinary(const float *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -323,8 +331,8 @@ static void every_element_is_inside_the_bound(void **state)
     assert_true(worst > 0.2 && worst <= 1.0);
 }
 
-/* The error of y from rounding x is about as large as the error of y from rounding w to Q8_0. Both
- * roundings make integers of 8 bits with a scale for each 32 elements. */
+/* The root mean square error of y from rounding x is at most 1.1 times the error from rounding w to
+ * Q8_0. Both roundings make integers of 8 bits with a scale for each 32 elements. */
 static void error_of_rounding_x_is_about_the_error_of_rounding_w(void **state)
 {
     enum { ROWS = 20, DIM = 1024, OUTS = 100 };
@@ -418,8 +426,8 @@ static void strange_numbers_have_the_bits_of_the_reference(void **state)
     }
 }
 
-/* Computes y of a call with `beside` rows, all equal to `x`, and `beside` outputs, all with the
- * blocks `w`. Returns the last element of y. */
+/* Computes y of a call with `beside` rows of x, all equal to `x`, and `beside` rows of w, all with
+ * the blocks `w`. Returns the last element of y. */
 static float value(const float *x, const char *w, int64_t in_dim, int64_t beside, const char *name)
 {
     const struct linear_kind kind = {
@@ -444,7 +452,8 @@ static void put_block(char *block, uint16_t scale, int byte)
     memset(block + sizeof scale, byte, Q8_BLOCK);
 }
 
-/* Checks the value of y in a call of one row and in a call of many rows. */
+/* Checks the value of y in a call of one row and one output, and in a call of 40 rows and 40
+ * outputs. */
 static void expect_sum(const float *x, const char *w, int64_t in_dim, float expected)
 {
     for (int i = 0; i < name_count; i++)
@@ -466,8 +475,8 @@ static void results_are_those_of_the_header(void **state)
     for (int d = 0; d < 2 * Q8_BLOCK; d++)
         x[d] = 127.0f;
     /* Each integer of x is 127, and the scale of x is 1. The sum of the 32 products of the first
-     * group has the largest possible magnitude. One call has only the first group, the other call
-     * has both groups. */
+     * group has the largest possible magnitude. The first check has only the first group, the
+     * second check has both groups. */
     expect_sum(x, w, Q8_BLOCK, -127.0f * 128.0f * 32.0f);
     expect_sum(x, w, 2 * Q8_BLOCK, -127.0f * 32.0f);
     /* Ties go to the even integer: 126.5 becomes 126, and 0.5 becomes 0. */
@@ -484,7 +493,7 @@ static void results_are_those_of_the_header(void **state)
     expect_sum(x, w, Q8_BLOCK, NAN);
     x[0] = 1.0f;
     expect_sum(x, w, Q8_BLOCK, INFINITY);
-    /* A NaN or an infinity in x makes its row of y NaN, even if it is multiplied by 0. */
+    /* A NaN or an infinity in x makes its row of y NaN, also where w is 0. */
     put_block(w, ONE, 0);
     x[0] = INFINITY;
     expect_sum(x, w, Q8_BLOCK, NAN);

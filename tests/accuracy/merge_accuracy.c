@@ -10,11 +10,11 @@
  * binary64 of at most 2^-53. There are n parts, none of them absent, with |lse_i| < 2^23. A is as
  * in merge.h.
  *
- * Weights. t^ is off by 2^-52 |t|. The difference t - M is within [-1, 0] and is off by u / 2 more.
- * exp2 is off by 1 ulp of a result in [1/2, 1], at most 2 u. So l^_i = l_i (1 + a_i) with |a_i| <=
- * 2 u + ln 2 (u / 2 + 2^-52 |t_i|) < 2.38 u. The error a_i is the same in l and in o. So the
- * weights w_i are multiplied by 1 + a_i before they are divided by their sum. This changes the
- * result by less than 2 * 2.38 u A.
+ * Weights. t^ is off by at most 2^-52 |t|. The difference t - M is within [-1, 0], and its rounding
+ * to binary32 adds at most u / 2. exp2 is off by 1 ulp of a result in [1/2, 1], at most 2 u. So
+ * l^_i = l_i (1 + a_i) with |a_i| <= 2 u + ln 2 (u / 2 + 2^-52 |t_i|) < 2.38 u. The error a_i is
+ * the same in l and in o. So the weights w_i are multiplied by 1 + a_i before they are divided by
+ * their sum. This changes the result by less than 2 * 2.38 u A.
  *
  * Roundings. out_i l^_i and its product with a power of 2 are exact in binary64. In binary64, each
  * of n folds has one rounding in l and one in o, and the quotient has one. The rounding of the
@@ -62,8 +62,7 @@ typedef long double real;
 
 static const real U = 0x1p-24L;
 
-/* --- The true merge ----------------------------------------------------------------------------
- */
+/* --- The true merge --------------------------------------------------------------------------- */
 
 /* The parts of one row. */
 struct row {
@@ -71,8 +70,8 @@ struct row {
     const float *out, *lse; /* [parts][dim], [parts] */
 };
 
-/* Returns the LSE of all parts together, given the LSE of each part. Sets `weights` to the weights
- * of the parts. */
+/* Returns the LSE of all parts together, given the LSE of each part. At least one part must not be
+ * absent. Sets `weights` to the weights of the parts. */
 static real merged_lse(const real *lse, int64_t parts, real *weights)
 {
     real top = -INFINITY, sum = 0;
@@ -85,7 +84,7 @@ static real merged_lse(const real *lse, int64_t parts, real *weights)
     return top + logl(sum);
 }
 
-/* The true merge of given parts, and the error bound of a computed merge. */
+/* The true merge of given parts in one column, and the error bound of a computed merge. */
 struct truth {
     real value, magnitude, bound; /* magnitude: A */
 };
@@ -145,8 +144,7 @@ static struct worst worst_of(struct worst a, struct worst b)
     return (struct worst){fmax(a.out, b.out), fmax(a.lse, b.lse)};
 }
 
-/* --- Random parts ------------------------------------------------------------------------------
- */
+/* --- Random parts ----------------------------------------------------------------------------- */
 
 /* With random numbers r in [-1, 1): lse = centre + spread * r, out = (offset + r) * magnitude. */
 static const struct distribution {
@@ -288,9 +286,7 @@ static void one_part_is_returned_exactly(void **state)
     }
 }
 
-/* --- Parts that attention has computed
- * ------------------------------------------------------------------
- */
+/* --- Parts that attention has computed -------------------------------------------------------- */
 
 enum {
     BATCH = 2,
@@ -314,7 +310,8 @@ static void fill(float *x, int count, float magnitude, uint64_t seed)
         x[i] = random_uniform(&seed) * magnitude;
 }
 
-/* Returns a tensor over some rows of a dense tensor that has `rows` rows in each head. */
+/* Returns a tensor over some rows of a dense tensor that has `rows` rows in each head. `data` is
+ * the first of the chosen rows of the first head. */
 static attnkit_tensor strided(const float *data, int64_t heads, int64_t rows, int64_t dim)
 {
     const int64_t row = dim * (int64_t)sizeof(float);
@@ -354,8 +351,8 @@ static void attend(const attnkit_attention_args *args)
     free(exec.workspace);
 }
 
-/* Draws the limits of the ranges of keys, in ascending order from 0 to KV_LEN. Range `empty`,
- * unless it is NONE, has no keys. */
+/* Draws the limits of the ranges of keys, in ascending order from 0 to KV_LEN. If `empty` is not
+ * NONE, range `empty` has no keys. */
 static void draw_cuts(uint64_t *random, int64_t ranges, int64_t empty,
                       int64_t cuts[MOST_RANGES + 1])
 {
@@ -376,8 +373,8 @@ struct oracle {
     struct oracle_element whole_out[VALUE_DIM], out[MOST_RANGES][VALUE_DIM];
 };
 
-/* Returns the errors of a merged row divided by their bounds. The bounds include the errors of the
- * parts. An absent part has an LSE of -infinity and no error. */
+/* Returns the worst |error| / bound of a merged row. The bounds include the errors of the parts. An
+ * absent part has an LSE of -infinity and no error. */
 static struct worst judge_against_oracle(const struct oracle *o, const struct row *row,
                                          const float *out, float lse)
 {
@@ -487,8 +484,7 @@ static void ranges_of_keys_merge_to_attention_over_all(void **state)
     }
 }
 
-/* --- Wrong merges, which the bound must refuse ---------------------------------------------------
- */
+/* --- Wrong merges, which the bound must refuse ------------------------------------------------ */
 
 enum mutant { SOUND, PART_LOST, EXPONENT_IN_BINARY32, WEIGHTS_IN_BF16, EQUAL_WEIGHTS, MUTANTS };
 

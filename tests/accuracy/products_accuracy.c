@@ -2,11 +2,12 @@
  *
  * The accuracy of ATTNKIT_BF16_PRODUCTS, on the distributions of settings.h with q, K and V in
  * bf16. A weight is the sum of two bf16, or one bf16 (a short weight). Every element must be inside
- * its derived bound. With short weights, the largest error must be outside the bound for weights of
- * two bf16, and the root mean square of the errors must be at least 100 times as large as with two
- * bf16. The root mean square with short weights must not be larger than if the weights were rounded
- * to bf16 in PyTorch's way. Errors are differences from the oracle. In the comparison with
- * PyTorch's rounding, errors are differences from sums in binary64.
+ * its derived bound. On normally distributed numbers, short weights must make an error outside the
+ * bound for weights of two bf16. There, the root mean square of the errors with short weights must
+ * be at least 100 times as large as with two bf16. With short weights, the root mean square must
+ * not be larger than if the weights were rounded to bf16 in PyTorch's way. Errors are differences
+ * from the oracle. In the comparison with PyTorch's rounding, errors are differences from sums in
+ * binary64.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -140,8 +141,8 @@ static double from_bf16(const void *data, int64_t i)
 
 /* Computes row i in binary64, twice. The second time, each weight exp(x - max x), for scores x, is
  * rounded to the nearest bf16. The sum of the weights takes the weights before this rounding.
- * PyTorch rounds its weights in this way. Adds the squared errors of this second row to
- * *rounded, and the squared errors of out to *own. */
+ * PyTorch rounds its weights in this way. The first result is the truth. Adds the squared errors of
+ * the second result to *rounded, and the squared errors of out to *own. */
 static void add_squares(const struct products *p, int64_t i, double *rounded, double *own)
 {
     const int64_t dim = p->args.head_dim, keys = p->args.kv_len;

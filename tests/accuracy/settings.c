@@ -48,14 +48,15 @@ static double middle_1000(int64_t key, int64_t kv_len)
     return key == kv_len / 2 ? 1000.0 : 0.0;
 }
 
-/* In row 0, the first key has most of the weight, as in trained models. */
+/* In row 0, the first key has far more weight than any other key, as in trained models. */
 static double first_12(int64_t key, int64_t kv_len)
 {
     (void)kv_len;
     return key == 0 ? 12.0 : 0.0;
 }
 
-/* The scores of row 0 rise, so that most blocks have a new maximum. */
+/* The scores of row 0 rise by some 30 from the first key to the last, so that the maximum grows
+ * again and again. */
 static double rising_30(int64_t key, int64_t kv_len)
 {
     return 30.0 * (double)key / (double)kv_len;
