@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The data on which accuracy is measured: one head with a few query rows, drawn from twelve
- * distributions that are hard for attention in different ways. K and V can also be stored in other
- * types.
+ * The data on which accuracy is measured: one head with a few query rows, drawn from one of twelve
+ * distributions. Most of these distributions are hard for attention, each in its own way. K and V
+ * can also be stored in other types.
  */
 #ifndef ATTNKIT_TEST_SETTINGS_H
 #define ATTNKIT_TEST_SETTINGS_H
@@ -48,14 +48,15 @@ struct draw {
 struct draw draw_new(const struct shape *shape, int64_t rows, uint64_t seed);
 void draw_free(struct draw *d);
 
-/* setting_new makes a setting with its own numbers. setting_of copies the first rows and keys of a
- * draw. */
+/* setting_new draws the numbers of a setting. setting_of copies numbers from a draw of the same
+ * dims: the first `rows` rows of q, and the first shape->kv_len keys. */
 struct setting setting_new(const struct distribution *d, const struct shape *shape, int64_t rows,
                            uint64_t seed);
 struct setting setting_of(const struct distribution *d, const struct shape *shape, int64_t rows,
                           const struct draw *draw);
 void setting_free(struct setting *s);
 
+/* Allocates memory for `count` floats. The caller frees the memory. */
 float *floats(int64_t count);
 
 /* A type of K and V. */
@@ -64,14 +65,15 @@ struct storage {
     attnkit_type type;
     int64_t group; /* number of elements that share a scale; a row with fewer elements has one
                       scale; 0 without scales */
-    uint64_t seed; /* seed of the data; with this seed the error E of accuracy.c is at most 4, with
-                      most other seeds it is larger (storage_is_accurate says why) */
+    uint64_t seed; /* first seed of the data: accuracy.c adds a number for each length; E is at most
+                      4 with this seed, and larger with most others (storage_is_accurate says
+                      why) */
 };
 
 extern const struct storage storages[STORAGES];
 
-/* The args of a setting, but with K and V in a stored type. q, out and lse are the tensors of the
- * setting. */
+/* The args of a setting, but with K and V in the type of a storage. q, out and lse are the tensors
+ * of the setting. */
 struct stored {
     attnkit_attention_args args;
     attnkit_kv_storage storage; /* args points to this struct */

@@ -46,7 +46,7 @@ enum {
 struct call {
     attnkit_attention_args args;
     attnkit_exec exec;
-    attnkit_visibility visibility; /* the call points to it in some tests */
+    attnkit_visibility visibility; /* in some tests, args.visibility points here */
     int64_t kv_lens[BATCH], q_offsets[BATCH];
     float q[ROOM], k[ROOM], v[ROOM], out[ROOM], lse[ROOM];
 };
@@ -114,7 +114,7 @@ static void give_kv_lens(struct call *c, const int64_t *kv_lens)
     c->args.visibility = &c->visibility;
 }
 
-/* Indices of the tensors of a call. Loops over all tensors use them. */
+/* Indices of the tensors of a call, for loops over all tensors. */
 enum { OUT, LSE, Q, K, V, TENSORS };
 
 static const char *const tensor_names[TENSORS] = {"out", "lse", "q", "k", "v"};
@@ -190,7 +190,7 @@ static void expect_query(const struct call *c)
     fail_unless(status == ATTNKIT_OK && message[0] == '\0', "query", "", status, message);
 }
 
-/* Compares each row, at the address that the strides give, with the reference. */
+/* Compares each row of out and lse, at the address that the strides give, with the reference. */
 static void expect_reference_rows(const attnkit_attention_args *args)
 {
     struct attention problem;
@@ -555,8 +555,9 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
     expect_shape_refusals(table, COUNT(table), ATTNKIT_OVERFLOW);
 }
 
-/* Gives all rows of a tensor the same address, by strides of 0. A tensor of a huge shape then spans
- * little memory, so the library does not refuse the shape for the size of its tensors. */
+/* Gives all rows of a tensor the same address, by strides of 0. A tensor with a huge number of rows
+ * then spans the bytes of one row. Therefore the library does not refuse this number of rows for
+ * the size of the tensor. */
 static void repeat(attnkit_tensor *t)
 {
     t->layout = ATTNKIT_STRIDED;
@@ -685,7 +686,7 @@ static void strides_without_their_flag_are_refused(void **state)
         }
 }
 
-/* Sets each stride in turn to the value, and expects a refusal. */
+/* Sets each stride of each tensor in turn to `stride`, and expects a refusal. */
 static void expect_stride_refusals(int64_t stride, attnkit_status expected)
 {
     for (int t = 0; t < TENSORS; t++)
@@ -830,8 +831,8 @@ static void null_tensors_are_refused(void **state)
     expect_call_refusals(table, COUNT(table), ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Makes a call with 2^40 batch entries. Its arrays, if it has any, lie in unmapped memory, so that
- * reading them faults. */
+/* Makes a call with 2^40 batch entries. With has_arrays, q_offsets and kv_lens lie in unmapped
+ * memory, where a read faults. */
 static struct call *huge_call(bool has_arrays)
 {
     struct call *c = good_call();
@@ -844,8 +845,8 @@ static struct call *huge_call(bool has_arrays)
     return c;
 }
 
-/* The call must be refused before any loop over the batch entries: such a loop would take an
- * hour. */
+/* The call must be refused before any loop over the batch entries: 2^40 turns of a loop take
+ * minutes at least. */
 static void null_tensors_of_a_huge_batch_are_refused_at_once(void **state)
 {
     (void)state;
@@ -1186,7 +1187,7 @@ static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
             struct call *c = good_call();
             c->exec.isa = isas[i].name;
             c->exec.threads = threads[t / 2];
-            if (t % 2) /* threads share the chunks of these keys */
+            if (t % 2) /* several chunks, which threads can share */
                 c->args.kv_len = 5000;
             size_t before = 0;
             for (c->args.q_len = 1; c->args.q_len < 1200; c->args.q_len++) {
@@ -1210,7 +1211,7 @@ static void the_workspace_does_not_shrink_as_kv_len_grows(void **state)
             c->exec.threads = threads[n / 4];
             c->args.q_len = n % 2 ? 1 : 100;
             c->args.batch =
-                n / 2 % 2 ? 1 : 50; /* with 50 entries there are enough heads to share vectors */
+                n / 2 % 2 ? 1 : 50; /* 50 entries have enough heads for a vector of heads */
             size_t before = 0;
             for (c->args.kv_len = 0; c->args.kv_len < 3000;
                  c->args.kv_len += c->args.kv_len < 20 ? 1 : 97) {
@@ -1222,8 +1223,8 @@ static void the_workspace_does_not_shrink_as_kv_len_grows(void **state)
         }
 }
 
-/* The workspace does not shrink even for lengths at which the number of row blocks times the number
- * of chunks exceeds 63 bits. */
+/* The workspace must not shrink as lengths grow. For the largest lengths of this test, the number
+ * of items times the number of chunks exceeds 63 bits. */
 static void the_workspace_does_not_shrink_as_lengths_grow_huge(void **state)
 {
     (void)state;
@@ -1688,7 +1689,7 @@ static void instruction_sets_that_cannot_run_here_are_refused(void **state)
             expect_isa_refusal(isas[i].name, isas[i].name);
 }
 
-/* The last two of the 5 rows of K, and of V, lie on an unmapped page. */
+/* The last two of the 5 rows of K, and of V, lie on a page that no thread may access. */
 static void keys_that_no_row_sees_may_be_unmapped(void **state)
 {
     (void)state;
@@ -1713,8 +1714,8 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
 
 /* --- Sizes beyond 32 bits ---------------------------------------------------------------- */
 
-/* Reserves address space. Each page gets memory, filled with zeros, only when the page is first
- * touched. */
+/* Reserves address space, or skips the test if there is too little of it. Each page gets memory,
+ * filled with zeros, only when the page is first touched. */
 static char *sparse(size_t bytes)
 {
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
@@ -1752,8 +1753,8 @@ static void heads_may_lie_gigabytes_apart(void **state)
     munmap(memory, bytes);
 }
 
-/* Expects the right result with dense K and V that have room for `room` keys in each of the 2 heads
- * of 3 batch entries. At most 7 keys are in use. */
+/* Expects the right result with dense K and V of 3 batch entries with 2 heads. K and V have room
+ * for `room` keys of each head, but at most 7 of these keys are in use. */
 static void expect_result_in_room(int64_t room)
 {
     enum { DIM = 64, HEADS = 2 };

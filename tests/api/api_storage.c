@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call of attention with bad and odd storage of its tensors: types, scales, pages and
- * cells. The library refuses a call that it cannot compute. It then writes nothing, and returns the
- * documented status and a message that names the argument and its value. A call that only looks odd
- * has the reference's result. Tests of all other arguments are in api.c and masks_api.c.
+ * The public call of attention with bad and odd storage of its tensors: types, scales, pages, cells
+ * and tiles. The library refuses a call that it cannot compute. It then writes nothing, and returns
+ * the documented status and a message that names the argument and its value. A call that only looks
+ * odd has the reference's result. Most tests of other arguments are in api.c and masks_api.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,8 +66,8 @@ static void fill(char *memory, uint64_t seed)
         memory[i] = (char)(random_bits(&seed) & 0x3b);
 }
 
-/* Makes the valid call, which is dense and binary32. The next call of this function overwrites
- * it. */
+/* Makes the valid call, which is dense and binary32. When this function is called again, it
+ * overwrites the call. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -233,7 +233,7 @@ static void make_strided(struct call *c)
     const bool tiled = a->k.layout & ATTNKIT_TILED, paged = c->groups.pages.block_table;
     const int64_t rows = paged ? c->groups.pages.page_size : KV_LEN;
     const int64_t k_rows = tiled ? 1 : rows,
-                  keys = tiled ? TILE_KEYS : 1; /* number of keys in one row stride of K:
+                  keys = tiled ? TILE_KEYS : 1; /* keys that strides[2] of K steps over:
                                                    1, or the 16 keys of a tile */
     set_strides(&a->q, Q_HEADS, Q_LEN, bytes_of((enum type)a->q.type, HEAD_DIM));
     set_strides(&a->k, KV_HEADS, k_rows, keys * bytes_of((enum type)a->k.type, HEAD_DIM));
@@ -300,7 +300,7 @@ static size_t workspace_needed(const struct call *c)
     return bytes;
 }
 
-/* Compares each row, at the address that the strides give, with the reference. */
+/* Compares each row of out and lse, at the address that the strides give, with the reference. */
 static void expect_reference_rows(const attnkit_attention_args *args)
 {
     struct attention problem;
@@ -473,7 +473,7 @@ static void integers_need_bytes_and_no_weights(void **state)
          {SET(args.v.type, ATTNKIT_F32)}},
         {"flags has ATTNKIT_INTEGERS, but v.type is 7: must be ATTNKIT_I8 (3) or ATTNKIT_Q8_0 (4)",
          {SET(args.v.type, ATTNKIT_Q5_0)}},
-        {"flags has ATTNKIT_INTEGERS, but v.type is 1", /* also if there is nothing to do */
+        {"flags has ATTNKIT_INTEGERS, but v.type is 1", /* a bad call with nothing to do */
          {SET(args.v.type, ATTNKIT_F16), SET(args.q_len, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_integers, ATTNKIT_UNSUPPORTED);
@@ -500,7 +500,7 @@ static void integers_need_scales_of_32_elements(void **state)
         {"flags has ATTNKIT_INTEGERS and v_scale_group is 0, but value_dim is 80: must be a "
          "multiple of 32",
          {SET(args.value_dim, 80)}},
-        {"flags has ATTNKIT_INTEGERS, but v_scale_group is 16", /* also if there is nothing to do */
+        {"flags has ATTNKIT_INTEGERS, but v_scale_group is 16", /* a bad call without keys */
          {SET(groups.storage.v_scale_group, 16), SET(args.kv_len, 0)}},
     };
     expect_shape_refusals(table, COUNT(table), make_integer_bytes, ATTNKIT_UNSUPPORTED);
@@ -524,7 +524,7 @@ static void products_need_rows_of_bf16_and_no_weights_or_dropout(void **state)
          {SET(args.v.type, ATTNKIT_F32)}},
         {"flags has ATTNKIT_BF16_PRODUCTS, but k.layout has ATTNKIT_TILED: K must lie in rows",
          {SET(args.k.layout, ATTNKIT_TILED)}},
-        {"flags has ATTNKIT_BF16_PRODUCTS, but q.type is 1", /* even if there is nothing to do */
+        {"flags has ATTNKIT_BF16_PRODUCTS, but q.type is 1", /* a bad call with nothing to do */
          {SET(args.q.type, ATTNKIT_F16), SET(args.q_len, 0)}},
     };
     const struct refusal flags[] = {
@@ -678,7 +678,7 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
 
 /* --- Addresses and strides --------------------------------------------------------------- */
 
-/* Indices of the tensors of a call. Loops over all tensors use them. */
+/* Indices of the tensors of a call, for loops over all tensors. */
 enum { OUT, LSE, Q, K, V, K_SCALES, V_SCALES, TENSORS };
 
 static const char *const tensor_names[TENSORS] = {"out", "lse",      "q",       "k",
@@ -722,7 +722,7 @@ static const struct {
                   {ATTNKIT_Q8_0, 2}, {ATTNKIT_Q4_0, 2},  {ATTNKIT_Q4_1, 2}, {ATTNKIT_Q5_0, 2},
                   {ATTNKIT_Q5_1, 2}, {ATTNKIT_IQ4_NL, 2}};
 
-/* Makes a call that has the type in every tensor that may have it. */
+/* Makes a call with this type in K and V. q and out also get the type, if they may have it. */
 static struct call *call_of_type(attnkit_type type)
 {
     struct call *c = made_call(type == ATTNKIT_I8 ? make_bytes : NULL);
@@ -906,7 +906,8 @@ static void bad_page_numbers_are_refused(void **state)
     expect_call_refusals(table, COUNT(table), make_paged_bytes, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* The 5 keys of the first batch entry take two pages. The second entry has no keys and no page. */
+/* At first, the 5 keys of the first batch entry take two pages, and the second entry has no
+ * keys. */
 static void only_table_entries_of_keys_that_exist_are_read(void **state)
 {
     (void)state;
@@ -1296,7 +1297,7 @@ static void elements_of_a_tile_without_a_key_change_no_bit(void **state)
     expect_result(c);
 }
 
-/* The whole last tile counts as part of K, although it has fewer keys than a tile holds. */
+/* The whole last tile counts as part of K, although this tile is not full. */
 static void outputs_and_workspaces_that_overlap_tiles_are_refused(void **state)
 {
     (void)state;
@@ -1425,8 +1426,9 @@ static void run_in_order(void *pool, int64_t n, void (*task)(void *arg, int64_t 
         task(arg, i);
 }
 
-/* Returns the bound that attnkit.h gives for the workspace of `threads` threads, in bytes, without
- * what masks, weights, key_index and ATTNKIT_BF16_PRODUCTS add. */
+/* Returns the bound that attnkit.h gives for the workspace of `threads` threads, in bytes. The
+ * result has the terms of types, pages, tiles and several threads, but no other term that depends
+ * on a condition. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim, int64_t threads)
 {
     const int64_t rows = 290 * head_dim + 780 * value_dim + 10000,
@@ -1527,8 +1529,8 @@ static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
         }
 }
 
-/* Puts a NaN into the last row of V, or into its scale. In pages, this is the last row of the page
- * that all block table entries share. */
+/* Fills V with zeros, and puts a NaN into the last row of V or into the scale of this row. With
+ * pages, V is one page, which all entries of the block table name. */
 static void make_last_value_nan(struct call *c, char *v)
 {
     const enum type type = (enum type)c->args.v.type;

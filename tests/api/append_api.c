@@ -247,7 +247,7 @@ static void apply(struct call *c, const struct change *change)
 
 typedef void (*maker)(struct call *c);
 
-/* Returns the valid call, changed first by `make` unless `make` is NULL, and then by the changes of
+/* Makes the valid call, and changes it: first by `make`, which may be NULL, then by the changes of
  * the refusal. */
 static struct call *changed_call(const struct refusal *r, maker make)
 {
@@ -261,8 +261,8 @@ static struct call *changed_call(const struct refusal *r, maker make)
 
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
-/* Checks that the call and the workspace query refuse each fault of the table. Neither needs to
- * read a tensor or an array to see these faults. */
+/* Checks that the call and the workspace query refuse each fault of the table. The library finds
+ * these faults without reading a tensor or an array. */
 static void expect_shape_refusals(const struct refusal *table, size_t count, maker make,
                                   attnkit_status expected)
 {
@@ -334,7 +334,7 @@ static void only_table_entries_of_written_pages_are_read(void **state)
     (void)state;
     struct call *c = good_call();
     make_paged(c);
-    c->block_table[0] = -1; /* the entry of rows 0 .. 3; the call appends rows 5 .. 8 */
+    c->block_table[0] = -1; /* page of rows 0 .. 3; batch entry 0 gets rows 5 .. 8 */
     c->block_table[PAGES_EACH] = INT32_MAX;
     expect_ok(c);
 }
@@ -747,7 +747,7 @@ static void missing_and_misaligned_tensors_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "block_table is 0x");
 }
 
-/* Only the length of the first batch entry is in mapped memory, so that reading any other length
+/* Only the length of the first batch entry is in mapped memory, so that reading the second length
  * faults. */
 static void a_missing_tensor_is_refused_before_entries_are_read(void **state)
 {

@@ -38,9 +38,8 @@ enum {
 
 #define COUNT(table) ((int64_t)(sizeof(table) / sizeof(table)[0]))
 
-/* A call, a run of its plan, and all their memory except the workspace. A refused call may change
- * none of this memory.
- */
+/* A call, a run of its plan, and all their memory except the workspace. A refused plan or run may
+ * change none of this memory. */
 struct memory_of_call {
     attnkit_append_args args;
     attnkit_pages pages;
@@ -61,7 +60,7 @@ static void expect_ok(attnkit_status status, const char *message)
         fail_msg("%s: %s", attnkit_status_string(status), message);
 }
 
-/* The features of a case, as bits. A case without features appends rows of floats. */
+/* The features of a call, as bits. A call without features appends rows of floats. */
 enum { ROTATED = 1, PAGED = 2, QUANTISED = 4, TILED = 8, STRIDED = 16, ALL = 31 };
 
 /* Gives src the layout [batch][row][head], with a gap after every row. */
@@ -112,7 +111,7 @@ static void set_call(struct memory_of_call *c, int options)
         stride_src(&c->args.src);
 }
 
-/* Copies the addresses of the call to the data of a run. */
+/* Copies the lengths and addresses of the call to the data of a run. */
 static void set_data(struct memory_of_call *c)
 {
     const attnkit_append_args *const args = &c->args;
@@ -183,8 +182,9 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
         task(arg, n);
 }
 
-/* Runs the plan in a workspace of exactly the bytes that it asks for. The plan lies in a page that
- * cannot be written. */
+/* Runs the plan in a workspace of exactly the bytes that the plan asks for. The plan lies in a page
+ * that cannot be written. In a parallel-for, the tasks run backwards. Without a parallel-for, the
+ * test makes one run for each thread, one after the other. */
 static void run_plan(struct memory_of_call *c, int64_t threads, bool by_parallel_for)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -205,8 +205,8 @@ static void run_plan(struct memory_of_call *c, int64_t threads, bool by_parallel
     munmap(plan, PLAN_BYTES);
 }
 
-/* Makes the single call with the entries and rows of the run. Its tensors have the strides of the
- * planned tensors. */
+/* Makes the single call with the numbers of batch entries and rows of the run. The tensors of the
+ * call have the strides of the planned tensors. */
 static void run_single(struct memory_of_call *c, int options, const char *isa)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests the faults that a run of an attention plan refuses. A run refuses wrong addresses, lengths,
- * arrays and workspaces with the messages of a call. A run also refuses a pointer that was not
- * planned, and names the pointer in its message. It refuses memory that holds no plan, or a plan of
- * another function. Planning refuses wrong shapes, types, strides and options with the messages of
- * a call. The tests run on every instruction set, or on the instruction set that the first argument
- * names.
+ * Tests the faults that a run of an attention plan refuses. A run refuses wrong addresses, arrays,
+ * workspaces and thread numbers with the messages of a call. It also refuses lengths, threads and
+ * instruction sets beyond the plan. A run refuses a missing pointer that was planned, and a pointer
+ * that was not planned. The message names the pointer. A run refuses memory that holds no plan, or
+ * a plan of another function. Planning refuses wrong shapes, types, strides and options with the
+ * messages of a call. The tests run on every instruction set that can run here, or on the
+ * instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +50,7 @@ static void end_ready(struct ready *r)
 }
 
 /* Checks that a run of the plan is refused with this status, and with a message that contains
- * `words`. The run must change nothing. */
+ * `words`. The run must not change an output. */
 static void refuse_plan(const struct ready *r, const void *plan, attnkit_status expected,
                         const char *words)
 {
@@ -70,7 +71,7 @@ static void refuse_run(const struct ready *r, attnkit_status expected, const cha
         name, offsetof(struct brought, field)                                                      \
     }
 
-/* Every pointer that a run may pass. */
+/* Every pointer to a tensor or an array that a run may pass. */
 static const struct pointer {
     const char *name; /* name in messages */
     size_t offset;    /* offset in struct brought */
@@ -251,7 +252,7 @@ static void memory_without_a_plan_is_refused(void **state)
     refuse_plan(&r, memory, ATTNKIT_BAD_ARGUMENT, words);
     plan_linear_map(memory, other.size);
     refuse_plan(&r, memory, ATTNKIT_BAD_ARGUMENT, words);
-    /* This address of the plan lacks the alignment of plans. */
+    /* A copy of the plan at an address that is not aligned to 16 bytes is no plan. */
     const size_t room = (other.size / PLAN_ALIGNMENT + 2) * PLAN_ALIGNMENT;
     char *const shifted = aligned_alloc(PLAN_ALIGNMENT, room);
     memcpy(shifted + 8, r.plan.memory, other.size);
@@ -288,7 +289,7 @@ static void memory_that_is_too_small_for_a_plan_is_refused(void **state)
 /* --- The checks of the call ------------------------------------------------------------------- */
 
 /* A fault that a call and a run refuse with the same message. `words` is a part of the message.
- * `commit` puts the fault into a call. */
+ * `commit` puts the fault into a call or its exec. */
 struct fault {
     const char *words;
     void (*commit)(struct call *c, attnkit_exec *exec);

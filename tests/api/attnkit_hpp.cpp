@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// attnkit.hpp, included before any other header, compiles without a warning. Its functions return
-// the results of the C functions, and throw an exception if the C function refuses the arguments.
+// attnkit.hpp, included before any other header, compiles without a warning. Its functions have the
+// results of the C functions, and throw an exception if the C function refuses the arguments.
 #include <attnkit.hpp>
 
 #include <cstdio>
@@ -25,7 +25,7 @@ void expect(bool is_so, const char *what)
     std::exit(1);
 }
 
-// Calls a function that must throw.
+// Calls a function that must throw an attnkit::error with this status and these words.
 template <class Function>
 void expect_error(attnkit_status status, const char *words, Function refused)
 {
@@ -138,8 +138,8 @@ void test_plan()
                  [&] { plan.run(data, attnkit::make<attnkit_exec>()); });
 }
 
-// Appends two rows to a cache [heads][4][dim], where they become rows 1 and 2. The starts are
-// 32-bit or 64-bit integers.
+// Appends two rows of each head to a cache [heads][4][dim], as rows 1 and 2 of the head. The starts
+// are 32-bit or 64-bit integers.
 template <class Int> void test_append()
 {
     const Int starts[] = {1};

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The choice of the instruction set: the best that can run, or the set that is named. A process
- * that has made the automatic choice keeps it, and reads ATTNKIT_ISA again only after
- * attnkit_enable has enabled a unit. So the tests make each automatic choice in a child process, a
- * fork of the first process. The first process must make no automatic choice, because its children
- * would inherit the choice. The tests cannot start processes by exec: exec limits a variable to
- * 128 KiB, and emulators of other CPUs do not follow exec into the new program.
+ * Tests the choice of the instruction set and its unit: the best that can run, or the instruction
+ * set or unit that is named. Also tests the lists of instruction sets and units, and the kernel
+ * tables. A process that has made the automatic choice keeps this choice. The process reads
+ * ATTNKIT_ISA again only after attnkit_enable has enabled a unit. Therefore the tests make each
+ * automatic choice in a child process, a fork of the first process. The first process must make no
+ * automatic choice, because its children would inherit the choice. The tests cannot start processes
+ * by exec: exec limits a variable to 128 KiB, and emulators of other CPUs do not follow exec into
+ * the new program.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -172,7 +174,8 @@ static void a_named_instruction_set_is_chosen_if_it_can_run(void **state)
     }
 }
 
-/* Checks that the message ends with the list of the instruction sets that can run. */
+/* Checks that the message ends with a list. The list must name each instruction set that can run,
+ * and no other instruction set. */
 static void expect_possible_names(const char *message)
 {
     const char *possible = strstr(message, "possible here: ");
@@ -245,8 +248,8 @@ static void make_report(const char *isa, struct report *r)
     }
 }
 
-/* Runs make_report in a process where ATTNKIT_ISA is `variable`, or is not set if `variable` is
- * NULL. */
+/* Runs make_report in a child process, and returns the report. ATTNKIT_ISA is `variable` there, or
+ * is not set if `variable` is NULL. */
 static struct report report_with(const char *variable, const char *isa)
 {
     struct report r = {.choose = ATTNKIT_OK};
@@ -479,8 +482,9 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         const bool has_words_of_two = table.pairs || units[u].needs_leave;
         assert_true(table.pairs || table.integers != without->integers);
         /* If the unit has instructions for integers, its table has `integers->add` and
-         * `matrix_integers->add`, or it has `bytes->dot`. With these functions the library checks
-         * the bits of the instructions. Tables of other units have none of these functions. */
+         * `matrix_integers->add`, or the table has `bytes->dot`. With these functions the library
+         * checks the bits of the instructions. Tables of other units have none of these
+         * functions. */
         const bool has_bytes = table.bytes && table.bytes->dot;
         assert_int_equal(table.integers != without->integers, table.integers->add || has_bytes);
         const struct matrix_integer_kernels *const maps = table.matrix_integers;
@@ -493,8 +497,8 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         table.decode_together = without->decode_together;
         table.pairs = NULL;
         table.integers = without->integers;
-        /* Grouped products use words of two elements if and only if the unit has an instruction for
-         * such words: the instruction for tiles of AMX, or the instruction of `pairs`. */
+        /* Groups of products use words of two elements if and only if the unit has an instruction
+         * for such words: the instruction for tiles of AMX, or the instruction of `pairs`. */
         assert_int_equal(table.grouped->elements, has_words_of_two ? 2 : 1);
         assert_true(table.grouped->elements == 2 || table.grouped == without->grouped);
         table.grouped = without->grouped;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Token embeddings. For all types and layouts, each row of out must be, byte for byte, a row of the
- * table converted element by element, or zeros. No byte outside the rows may be written. The
- * library refuses a call that it cannot carry out: its message names the argument and its value,
- * and nothing is written.
+ * Tests token embeddings. For all types and layouts, each row of out must be a row of the table,
+ * converted element by element, or zeros. The tests compare all bytes. No byte outside the rows may
+ * be written. The library refuses a call that it cannot carry out. A refused call writes nothing
+ * but a message, which names the argument and its value.
  *
  * Usage: embed [ISA]
  */
@@ -62,7 +62,8 @@ static void set_id(struct lookup *l, int64_t i, int64_t id)
         memcpy(l->ids.data + 4 * i, &narrow, sizeof narrow);
 }
 
-/* Draws ids. Some ids are the padding id, which may be any number. */
+/* Draws ids, and in half of the calls a padding id, which may lie outside the table. In a call with
+ * a padding id, about a quarter of the ids are the padding id. */
 static void draw_ids(struct lookup *l, uint64_t *random)
 {
     static const int64_t paddings[] = {0, -1, 1, INT32_MIN, INT32_MAX, -100};
@@ -223,7 +224,7 @@ static void the_row_of_the_padding_is_not_read(void **state)
     memory_unguard(&l.ids);
 }
 
-/* A padding id beyond 32 bits must not equal a 32-bit id. */
+/* A padding id of 2^32 must not equal an id of 0. */
 static void ids_are_compared_in_64_bits(void **state)
 {
     const int64_t far = INT64_C(1) << 32, ids[] = {far, 0, far, 1};

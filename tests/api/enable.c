@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of attnkit_enable. They check which names and machines it refuses, for which reasons, and
- * what later calls choose. A process cannot disable AMX again, so every test that enables AMX runs
- * in a child process. If AMX cannot be enabled, these tests are left out. On an x86-64 CPU without
- * AMX, tests/run.py also runs this program in an emulator with AMX.
+ * Tests of attnkit_enable. They check which names and machines attnkit_enable refuses, and for
+ * which reasons. They also check what later calls choose. A process cannot disable AMX again, so
+ * every test that enables AMX runs in a child process. If AMX cannot be enabled, the program leaves
+ * out these tests, and checks the reason instead. On an x86-64 CPU without AMX, tests/run.py also
+ * runs this program in an emulator with AMX, if the emulator is available.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,7 +65,7 @@ static bool has_tiles(void)
 #endif
 }
 
-/* Returns whether a process may enable tiles. The function tries it in a child process. */
+/* Returns whether a process can enable AMX here. The function tries this in a child process. */
 static bool can_enable(void)
 {
     const pid_t child = fork();
@@ -180,8 +181,8 @@ static int a_unit_is_used_after_the_call(void)
 }
 
 /* attnkit_enable computes sums by TDPBF16PS to check the bits of this instruction. Some of these
- * sums overflow on purpose. The caller's rounding and exception modes must not matter, and must
- * stay as they were. */
+ * sums overflow on purpose. The rounding and exception modes of the caller must not matter, and
+ * must stay as they were. The call must raise no exception flag. */
 static int modes_of_the_caller_do_not_matter(void)
 {
     const int modes = feenableexcept(FE_OVERFLOW | FE_INVALID | FE_DIVBYZERO);
@@ -213,7 +214,8 @@ static int the_variable_still_names_another_one(void)
     return 0;
 }
 
-/* Makes every later arch_prctl of this process fail with `error`. */
+/* Makes every later arch_prctl of this process fail with `error`. Returns false if Linux does not
+ * allow this. */
 static bool forbid_arch_prctl(int error)
 {
     struct sock_filter code[] = {

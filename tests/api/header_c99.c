@@ -2,7 +2,7 @@
  *
  * The public header, included first and alone, compiles in C99 without a warning. The program uses
  * every type and function of the public headers. tests/repository/symbols.py checks that the
- * program names them.
+ * program names each type and function.
  */
 #include <attnkit.h>
 
@@ -126,8 +126,8 @@ static int call_parts(const attnkit_exec *exec, char *message)
 }
 
 /* Asks for the packed sizes of a matrix and of a layer whose matrices have one element. The library
- * refuses to pack them without memory, and refuses a layer without arguments.
- */
+ * refuses to pack the matrix or the layer without memory, and refuses a layer call without packed
+ * weights. */
 static int call_layer(const attnkit_exec *exec, char *message)
 {
     static const float one = 1.0f;
@@ -155,7 +155,8 @@ static int call_layer(const attnkit_exec *exec, char *message)
            attnkit_layer(&layer, exec, message) != ATTNKIT_OK;
 }
 
-/* Plans without memory, and runs a NULL plan. The library refuses both. */
+/* Plans without memory for the plan, and passes NULL as a plan. The library refuses each of these
+ * calls. */
 static int plan_nothing(const attnkit_exec *exec, char *message)
 {
     attnkit_attention_args attention;
@@ -196,8 +197,8 @@ static int plan_nothing(const attnkit_exec *exec, char *message)
            attnkit_layer_run(NULL, &layer_data, exec, message);
 }
 
-/* Enables the last unit of the list. attnkit_unit_get must then say that the unit can run if and
- * only if attnkit_enable has succeeded. */
+/* Tries to enable the last unit of the list. attnkit_unit_get must then say that the unit can run
+ * if and only if attnkit_enable has succeeded. */
 static int enable_unit(char *message)
 {
     attnkit_unit_info unit;

@@ -2,8 +2,8 @@
  *
  * Tests the public calls of a layer with bad and odd arguments. The library refuses a call that it
  * cannot carry out: it returns the documented status and a message that names the argument and its
- * value. A refused call writes nothing to out, weights, lse and the cache, no matter which part of
- * the layer refuses it. The tests change a small valid call.
+ * value. A refused call writes nothing to its outputs and to the cache, no matter which part of the
+ * layer refuses the call. The tests change a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,8 +18,8 @@
 #include "tests/support/layer/small.h"
 #include "tests/support/random.h"
 
-/* Makes the call and writes its message to `message`. Fails the test if the call returns another
- * status than `status`, or if a refused call has changed memory. */
+/* Makes a call that the library must refuse, and writes its message to `message`. Fails the test if
+ * the call returns another status than `status`, or has changed the memory of c. */
 static void expect_status(struct small_layer *c, attnkit_status status, char *message)
 {
     static struct small_layer before;
@@ -95,8 +95,8 @@ static void structs_are_checked(void **state)
     expect_refusal(c, ATTNKIT_BAD_ISA, "avx9000");
 }
 
-/* ATTNKIT_INTEGERS is refused without a cache, with a cache of binary32, and with a cache of Q8_0,
- * which an attention call can multiply as integers. */
+/* A layer refuses ATTNKIT_INTEGERS without a cache, with a cache of binary32, and with a cache of
+ * Q8_0. An attention call can multiply Q8_0 as integers. */
 static void integers_are_unsupported(void **state)
 {
     (void)state;
@@ -301,8 +301,8 @@ static void packed_weights_are_checked(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "is not what attnkit_layer_pack wrote");
 }
 
-/* If the description of the packed weights is damaged, a call must be refused, or stay inside its
- * memory. */
+/* If the description of the packed weights is damaged, the library must refuse a call, or the call
+ * must stay inside its memory. */
 static void broken_descriptions_do_no_harm(void **state)
 {
     (void)state;
@@ -517,8 +517,8 @@ static void overlaps_are_refused(void **state)
 }
 
 /* A layer writes its attention weights before the output projection reads the packed matrices. If
- * the attention weights lay in the matrices, the projection would read them as a matrix. The test
- * also moves the attention weights into x, key and value. */
+ * the attention weights lay in the matrices, the projection would read attention weights as a
+ * matrix. The test also moves the attention weights into x, key and value. */
 static void weights_that_overlap_are_refused(void **state)
 {
     (void)state;

@@ -3,9 +3,9 @@
  * Tests planned layers. The result and the cache of a run have the bits of a single call. A run may
  * have fewer batch entries, rows, keys and threads than planned. A plan may be copied to another
  * address. Several threads may run one plan at once. A refused run writes nothing, and its message
- * names the argument. Planning reads no tensor and no array. It reads the description of the packed
- * weights, but not the weights themselves. The tests run on every instruction set that can run
- * here, or on the instruction set that the first argument names.
+ * names the argument. Planning reads no tensor and no array. Planning reads the description of the
+ * packed weights, but not the weights themselves. The tests run on every instruction set that can
+ * run here, or on the instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,8 +24,8 @@
 
 enum {
     BATCH = 3,
-    LEN = 20,  /* most rows of a run */
-    ROOM = 64, /* rows of a cache */
+    LEN = 20,  /* most rows of a batch entry */
+    ROOM = 64, /* rows of a cache for each head */
     MODEL = 32,
     Q_HEADS = 4,
     KV_HEADS = 2,
@@ -39,7 +39,7 @@ enum {
 
 /* --- The layer -------------------------------------------------------------------------------- */
 
-/* The inputs of all calls below, and the outputs of most of them. */
+/* The inputs of all calls below, and the outputs of most of these calls. */
 static struct {
     float x[BATCH * LEN * MODEL], w[MODEL * MODEL], bias[MODEL];
     float cos[ROOM * HEAD_DIM / 2], sin[ROOM * HEAD_DIM / 2];
@@ -85,8 +85,8 @@ static void make_memory(void)
         abort();
 }
 
-/* A call; the arguments of a plan for the largest shape, without addresses except `packed`; and the
- * data of a run of this plan. The run must give the results of the call. */
+/* A call, the arguments of a plan, and the data of a run. The plan is for the largest shape, and
+ * has no address except `packed`. The run of the plan must give the results of the call. */
 struct pair {
     attnkit_layer_args call, plan;
     attnkit_layer_data run;
@@ -114,8 +114,8 @@ static attnkit_rotation new_rotation(const float *cos, const float *sin, const v
                               .positions = {positions, ATTNKIT_INT32, 0}};
 }
 
-/* Makes p->call, a call of the layer with `len` rows. The call is causal, except for the kind
- * OF_OTHER_KEYS. The kind CACHED has a cache with room for ROOM keys. */
+/* Makes p->call, a call of the layer with `len` rows in each batch entry. The call is causal,
+ * except for the kind OF_OTHER_KEYS. The kind CACHED has a cache with room for ROOM keys. */
 static void make_call(struct pair *p, enum kind kind, int64_t batch, int64_t len)
 {
     attnkit_layer_args *const a = &p->call;
@@ -174,8 +174,9 @@ static const void *later(const void *data)
     return data ? ATTNKIT_LATER : NULL;
 }
 
-/* Makes the arguments of a plan for the largest numbers of entries and rows. They have no address
- * except `packed`: planning reads the description at the beginning of the packed weights. */
+/* Makes the arguments of a plan for the largest numbers of batch entries and rows. The arguments
+ * have no address except `packed`: planning reads the description at the beginning of the packed
+ * weights. */
 static void forget_all(struct pair *p)
 {
     attnkit_layer_args *const a = &p->plan;
@@ -234,7 +235,7 @@ static void backwards(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
         task(arg, n);
 }
 
-/* Runs the plan in a workspace of exactly the bytes that it asks for. */
+/* Runs the plan in a workspace of exactly the bytes that the plan asks for. */
 static void run_plan(const void *plan, const attnkit_layer_data *data, int64_t threads)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -646,7 +647,7 @@ static void pointers_that_differ_from_the_plan_are_refused_by_name(void **state)
         in_none += planned[i] == 0;
     }
     assert_int_equal(in_all, IN_ALL);   /* planned in every kind: packed, x and out */
-    assert_int_equal(in_none, IN_NONE); /* planned in no kind: value, the mean, q and lse */
+    assert_int_equal(in_none, IN_NONE); /* planned in no kind: value, mean_weights, q, lse */
 }
 
 int main(int argc, char **argv)

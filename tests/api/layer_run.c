@@ -263,7 +263,7 @@ static void lengths_of_the_attention_are_refused(void **state)
     end(&r);
 }
 
-/* A run of a layer without cache and options needs no attention data. */
+/* A run needs no attention data if the attention of the plan has no pointer. */
 static void the_attention_may_be_left_out(void **state)
 {
     (void)state;
@@ -518,7 +518,8 @@ static void join(struct member *m, struct ready *r, bool planned, int thread,
 }
 
 /* Only thread 0 checks the arrays, but all threads report a fault in an array, and no thread writes
- * a result. The test starts thread 0 last, when the other threads are at the barrier. */
+ * a result. If the fault is in an array, the test starts thread 0 only when the other threads are
+ * at the barrier. Each thread finds out for itself that x is NULL, before the barrier. */
 static void all_threads_report_the_same_fault(void **state)
 {
     (void)state;

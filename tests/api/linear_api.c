@@ -136,7 +136,7 @@ static void expect_ok(const struct call *c, caller call)
         fail_msg("%s, \"%s\"", attnkit_status_string(status), message);
 }
 
-/* A field of the call, its new value, and a part of the message. */
+/* A field of the call, its new value, the expected status, and a part of the message. */
 struct refusal {
     const char *text;
     size_t field, size;
@@ -238,8 +238,8 @@ static void packed_size_counts_whole_tiles(void **state)
 /* A value of the argument `types` of bytes_for. It stands for a call with ATTNKIT_INTEGERS. */
 enum { INTEGERS = 27 };
 
-/* Returns the workspace of a call. `types` is INTEGERS, or has the types of x, w and y as digits to
- * the base 3. */
+/* Returns the bytes of workspace that a call needs. `types` is INTEGERS, or the type of x + 3 * the
+ * type of w + 9 * the type of y. */
 static size_t bytes_for(int64_t rows, int64_t in_dim, int64_t out_dim, int types, int64_t threads)
 {
     const attnkit_linear_args args = {.size = sizeof args,
@@ -440,7 +440,7 @@ static void blocks_are_whole(void **state)
     expect_refusal(c, linear_workspace, bad, "in_dim is 48: must be a multiple of 32");
 }
 
-/* The flag ATTNKIT_INTEGERS is for matrices of ATTNKIT_Q8_0. */
+/* The flag ATTNKIT_INTEGERS is only for matrices of ATTNKIT_Q8_0. */
 static void integers_need_blocks(void **state)
 {
     (void)state;

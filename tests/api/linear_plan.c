@@ -21,7 +21,7 @@
 #include "tests/support/linear_call.h"
 
 enum {
-    ROUNDED_TYPES = 3, /* types of x and y */
+    ROUNDED_TYPES = 3, /* number of types that x and y can have */
     MOST_ROWS = 300,
     PLAN_BYTES = 4096, /* room for a plan: one page */
 };
@@ -36,7 +36,8 @@ static void expect_ok(attnkit_status status, const char *message)
 
 /* --- Bits ------------------------------------------------------------------------------------- */
 
-/* Makes a plan without addresses for `rows` rows, in its own page, which then cannot be written. */
+/* Makes a plan without addresses for `rows` rows. The plan lies in a page of its own, which nobody
+ * can write to after planning. */
 static void *new_plan(const struct linear_call *c, int64_t rows, struct runner runner)
 {
     char message[ATTNKIT_MESSAGE_SIZE] = "nothing";
@@ -76,7 +77,7 @@ static void twice_and_backwards(void *pool, int64_t n, void (*task)(void *arg, i
         task(arg, i % n);
 }
 
-/* Runs the plan in a workspace of exactly the bytes that it asks for. 2 threads run in a
+/* Runs the plan in a workspace of exactly the bytes that the plan asks for. 2 threads run in a
  * parallel-for. For any other number of threads, the test makes one run for each thread, one after
  * the other. */
 static void run_plan(const struct linear_call *c, const void *plan, int64_t threads)
@@ -147,9 +148,9 @@ static void check_fewer_rows(attnkit_type packed_type, struct runner runner)
     linear_call_free(c);
 }
 
-/* One plan serves runs of 1 to 34 rows, and of several larger numbers of rows. few_product
- * takes up to some number of rows. This number is at most 16, and depends on the instruction set
- * and on whether the matrix is f32. */
+/* One plan serves runs of 1 to 34 rows, and of several larger numbers of rows. few_product takes up
+ * to a limit of rows. The limit is at most 16, and depends on the instruction set and on whether
+ * the matrix is f32. */
 static void rows_may_be_fewer(void **state)
 {
     const struct runner runner = {.isa = *state, .threads = 3};
@@ -194,7 +195,7 @@ static void a_plan_may_be_copied(void **state)
 
 enum { RUNS = 200, RUN_ROWS = 3, RUN_IN = 48, RUN_OUT = 80 };
 
-/* A thread that runs the plan on its own data. */
+/* A thread that runs the plan on its own x and y. */
 struct runner_thread {
     pthread_t thread;
     const void *plan;
@@ -259,8 +260,8 @@ static void threads_run_one_plan_at_the_same_time(void **state)
 
 enum { ROWS = 5, IN_DIM = 64, OUT_DIM = 20, ROOM = 4096, MARGIN = 1024 };
 
-/* A plan, the data of a run, and all their memory except the workspace. A refused run may change
- * none of this memory. */
+/* A plan, the data of a run, and all their memory except the workspace. A refused plan or run may
+ * change none of this memory. */
 struct memory_of_call {
     attnkit_linear_args args;
     attnkit_linear_data data;

@@ -3,7 +3,7 @@
  * The public call of attention with bad and odd masks, score mods, dropout and weights. The library
  * refuses a call that it cannot compute. It then writes nothing, and returns the documented status
  * and a message that names the argument and its value. A call that only looks odd is accepted as it
- * is. Tests of all other arguments are in api.c and api_storage.c.
+ * is. Most tests of other arguments are in api.c and api_storage.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,8 +37,8 @@ enum {
     PATTERN = 0xa5,
 };
 
-/* Indices of the tensors that a call may have besides q, k and v. Loops over these tensors use the
- * indices. Outputs come first. */
+/* Indices of the tensors that the tests give to a call besides q, k and v. The indices are for
+ * loops over these tensors. Outputs come first. */
 enum {
     OUT,
     LSE,
@@ -139,7 +139,7 @@ static void give(struct call *c, int tensor)
     set_data(c, tensor, memory_of(c, tensor));
 }
 
-/* Makes a plain valid call. The next call of this function overwrites it. */
+/* Makes a plain valid call. When this function is called again, it overwrites the call. */
 static struct call *good_call(void)
 {
     static struct call c;
@@ -247,6 +247,8 @@ static const maker makers[] = {make_window,  make_segments,    make_mask,    mak
                                make_bias,    make_bias_scales, make_softcap, make_slopes,
                                make_dropout, make_sinks,       make_weights};
 
+/* The walk over the keys needs the options of the first IN_WALK makers. Sinks and weights come
+ * after the walk. */
 enum { MAKERS = sizeof makers / sizeof makers[0], IN_WALK = MAKERS - 2 };
 
 static void make_all(struct call *c)
@@ -468,7 +470,7 @@ static void each_option_is_accepted_alone_and_with_all_others(void **state)
     assert_true(accepted(made_call(make_strided))->any);
 }
 
-/* The workspace query only compares pointers with NULL. Here they point to no memory. */
+/* The workspace query only compares pointers with NULL. Here the pointers point to no memory. */
 static void the_query_reads_nothing_through_pointers(void **state)
 {
     (void)state;
@@ -598,7 +600,7 @@ static void the_largest_bound_is_still_a_bound(void **state)
         c->args.q_offsets.data = c->q_offsets;
         c->args.flags = bounded ? 0 : ATTNKIT_CAUSAL;
         c->q_offsets[0] = bounded ? INT64_MIN + 3 : 2;
-        c->q_offsets[1] = bounded ? INT64_MIN : -1; /* the first row sees no key */
+        c->q_offsets[1] = bounded ? INT64_MIN : -1; /* row 0 of this entry sees no key */
         if (bounded)
             groups_set_window(&c->args, &c->groups, -1, INT64_MAX, 0);
         attend(c);
@@ -623,8 +625,8 @@ static void options_that_use_positions_need_an_align(void **state)
     expect_shape_refusals(&dropout, 1, make_dropout, ATTNKIT_BAD_ARGUMENT);
 }
 
-/* Any offset is accepted unless a row's position overflows. Overflows are refused even if the call
- * is not causal. */
+/* The library accepts an offset if offset + q_len is below 2^63, and if offset - first_key is at
+ * least -2^63. These bounds also hold for calls that are not causal. */
 static void positions_that_do_not_overflow_are_accepted(void **state)
 {
     (void)state;
@@ -813,8 +815,8 @@ static void dense_rows_of_masks_have_mask_columns_elements(void **state)
     }
 }
 
-/* Masks and arrays of packed rows have no batch dimension: the rows of all entries are one
- * tensor. */
+/* Masks and arrays of packed sequences have no batch dimension: the rows, or the keys, of all
+ * entries are one tensor. */
 static void packed_masks_and_arrays_have_no_batch(void **state)
 {
     (void)state;
@@ -1119,8 +1121,8 @@ static void a_workspace_may_overlap_masks_of_other_calls(void **state)
 
 /* --- Sizes ------------------------------------------------------------------------------- */
 
-/* Makes the call have INT64_MAX / 2 keys. Their rows have strides of 0, so that any number of keys
- * is valid. */
+/* Gives the call INT64_MAX / 2 keys. The rows of K and V have strides of 0, so that any number of
+ * keys is valid. */
 static void make_endless(struct call *c)
 {
     groups_set_strided(&c->args, &c->groups);

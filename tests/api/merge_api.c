@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit_merge with bad and odd arguments. The library refuses bad arguments: it returns the
- * documented status and a message that names the argument and its value, and writes nothing. The
- * tests change a small valid call.
+ * Tests attnkit_merge with bad and odd arguments. The library refuses bad arguments. A refused call
+ * returns the documented status, and writes nothing but a message, which names the argument and its
+ * value. The tests change a small valid call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,8 +101,8 @@ static void expect_refusal(struct call *c, attnkit_status expected, const char *
     assert_memory_equal(&before, c, sizeof before);
 }
 
-/* If the good call were wrong, the calls below could be refused for its fault instead of their
- * own. */
+/* If a good call had a fault, the library could refuse the calls below for this fault instead of
+ * their own. */
 static void the_good_calls_are_right(void **state)
 {
     (void)state;
@@ -232,7 +232,7 @@ static void structs_of_no_version_are_refused(void **state)
     assert_non_null(strstr(message, "attnkit_merge_args.size is 4096 and byte "));
 }
 
-/* Indices of the tensors of a call. Loops over all tensors use them. */
+/* Indices of the tensors of a call, for loops over all tensors. */
 enum { OUT, LSE, PART_OUT, PART_LSE, TENSORS };
 
 static const char *const strides_names[TENSORS] = {"out.strides", "lse.strides", "part_out.strides",
@@ -309,8 +309,9 @@ static void misaligned_tensors_are_refused(void **state)
     }
 }
 
-/* Moves a part or an output so that two tensors overlap. The two tensors do not begin at the same
- * address, except where part_lses[0] begins at out, which is not allowed either. */
+/* Moves a part or an output so that two tensors overlap. The two tensors begin at different
+ * addresses, with one exception: part_lses[0] begins at out. The library refuses this overlap,
+ * too. */
 static void outputs_that_overlap_are_refused(void **state)
 {
     (void)state;
@@ -334,7 +335,7 @@ static void outputs_that_overlap_are_refused(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "overlaps part_outs[0] (");
 }
 
-/* An output at the address of a part is allowed only if it has the strides of the part. */
+/* An output at the address of a part is allowed only if the output has the strides of the part. */
 static void in_place_with_other_strides_is_refused(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The overlap checks of dispatch/common/overlap.c. The test draws small layouts of every kind, and
- * marks their bytes in a map one by one. The checks must agree with the map. The addresses are only
- * numbers: no memory belongs to them.
+ * Tests the overlap checks of dispatch/common/overlap.c. The first tests draw small layouts, and
+ * mark the bytes of each layout in a map. The checks must agree with the map. The addresses are
+ * only numbers: no memory belongs to them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,14 +22,14 @@ enum {
     PAIRS = 20000,
 };
 
-/* A tensor as a caller describes it. */
+/* A tensor as a caller describes it. Row 0 of the tensor begins at byte `first` of the map. */
 struct tensor {
     int64_t first, count[3], stride[3], row_bytes;
 };
 
 typedef unsigned char byte_map[MAP_BYTES];
 
-/* Marks every byte of every row. Returns true if a byte was marked twice. */
+/* Clears the map, and marks every byte of every row. Returns true if a byte was marked twice. */
 static bool mark(const struct tensor *t, byte_map map)
 {
     bool twice = false;
@@ -274,8 +274,8 @@ static void rows_without_bytes_overlap_nothing(void **state)
     assert_false(attnkit_layouts_overlap(&whole, &empty));
 }
 
-/* A tensor lies in the gaps of a tensor of a million rows. The search must not compare all pairs of
- * rows. */
+/* A tensor of a million rows lies in the gaps of another such tensor. The check must not compare
+ * all pairs of rows. */
 static void interleaved_tensors_cost_a_step_for_each_row(void **state)
 {
     (void)state;
