@@ -28,7 +28,7 @@ enum {
     PATTERN = 0xa5,
 };
 
-/* Every public struct with a `size` field, in valid calls of one query row and one key. */
+/* Every public struct with a `size` field, set for small valid calls. */
 struct fixture {
     attnkit_exec exec;
     attnkit_attention_args attention;
@@ -55,7 +55,7 @@ struct fixture {
     attnkit_unit_info unit;
 };
 
-/* The memory to which the pointers of the fixture point. */
+/* The tensors, tables and arrays to which the structs of the fixture point. */
 static struct {
     _Alignas(64) char packed[4096], packed_layer[8192];
     float row[DIM], matrix[DIM * DIM], k[ROOM * DIM], v[ROOM * DIM], out[DIM], lse[1], table[ROOM];
@@ -501,8 +501,9 @@ static attnkit_status isa_choice(struct fixture *f, const void *theirs, char *me
 
 /* --- The structs ---------------------------------------------------------------------------- */
 
-/* A struct of the fixture in a call. `first` is the number of bytes up to the end of the last field
- * in the first version that had the struct. `known` is the size in this version. */
+/* A struct of the fixture, and a call that takes this struct. `at` is the offset of the struct in
+ * the fixture. `first` is the smallest size that the library accepts: the bytes up to the end of
+ * the last field of the first version that had the struct. `known` is the size in this version. */
 struct row {
     const char *type, *call;
     user use;
@@ -574,8 +575,8 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 
 /* --- Tests ---------------------------------------------------------------------------------- */
 
-/* Makes the call with a copy of the struct whose size field is `size`. Zeros follow the copy. If
- * `set` is not 0, byte `set` is 1. */
+/* Makes the call with a copy of the struct. The size field of the copy is `size`, and zeros follow
+ * the copy. If `set` is not 0, the byte at offset `set` from the start of the copy is 1. */
 static attnkit_status use_with(const struct row *r, size_t size, size_t set, char *message)
 {
     static struct fixture f;

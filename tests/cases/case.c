@@ -383,7 +383,7 @@ void setting_make(struct setting *s, const struct test_case *c, enum layout_kind
 }
 
 /* Returns whether all bytes are the pattern. memcmp compares the memory with itself, shifted by one
- * byte. On CPUs and in emulators, this is faster than a loop over the bytes. */
+ * byte. On CPUs and in emulators, memcmp is faster than a loop over the bytes. */
 static bool all_pattern(const char *memory, size_t size)
 {
     return size == 0 || ((unsigned char)memory[0] == OUTPUT_PATTERN &&

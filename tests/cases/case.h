@@ -22,7 +22,7 @@ enum layout_kind {
     DENSE,        /* [batch][head][row] */
     TOKEN_MAJOR,  /* [batch][row][head] */
     PADDED,       /* gaps of a few elements after every row and head, and before the first row */
-    REVERSED,     /* negative strides */
+    REVERSED,     /* as PADDED, but all strides are negative */
     BROADCAST,    /* k and v have strides of 0 over batch and heads */
     BEFORE_GUARD, /* each row ends at an unmapped page */
     AFTER_GUARD,  /* each row begins after an unmapped page */
@@ -33,7 +33,7 @@ enum mask_kind {
     MASK_NONE,
     MASK_UPPER_LEFT,
     MASK_BOTTOM_RIGHT,
-    MASK_OFFSET_IN,       /* the offset is somewhere inside the keys */
+    MASK_OFFSET_IN,       /* the offset is 0 .. kv_len */
     MASK_OFFSET_NEGATIVE, /* the first rows see no key */
     MASK_OFFSET_BEYOND,   /* every row sees every key */
     MASK_KINDS,
@@ -43,8 +43,8 @@ enum data_kind {
     DATA_UNIFORM,  /* in [-1, 1) */
     DATA_PEAKED,   /* large q: few keys have nearly all the weight, and later keys raise maxima */
     DATA_TINY,     /* v is subnormal, and products underflow */
-    DATA_SPECIAL,  /* NaN, infinities and signed zeros here and there */
-    DATA_INTEGERS, /* many scores are equal, and sums are exact */
+    DATA_SPECIAL,  /* here and there NaN, an infinity, a zero, 3e38, -3e38 or 1e-45 */
+    DATA_INTEGERS, /* small integers: dot products are exact, and many scores are equal */
     DATA_KINDS,    /* number of kinds that drawn cases have */
     DATA_HUGE,     /* v reaches the largest number, so that sums overflow; not in drawn cases */
 };
@@ -122,13 +122,14 @@ void result_free(struct result *r);
 /* Computes the result of the scalar reference. */
 void result_from_reference(struct result *r, const attnkit_attention_args *args);
 
-/* Compares the bits of two results. NaN must have the same bits, too. */
+/* Returns whether two arrays of `count` floats have the same bits. NaN must have the same bits,
+ * too. */
 bool same_bits(const float *a, const float *b, size_t count);
 
-/* Compares the bits of two results, except that any NaN equals any NaN. */
+/* As same_bits, except that any NaN equals any NaN. */
 bool same_numbers(const float *a, const float *b, size_t count);
 
-/* Prints the first difference for a failing test. */
+/* Prints the first difference in out and the first difference in lse, as TAP comments. */
 void result_print_difference(const struct result *expected, const struct result *got);
 
 uint64_t result_hash(const struct result *r);
@@ -147,10 +148,11 @@ struct runner {
 /* Runs attention. Ends the program on any status but ATTNKIT_OK. */
 void run_attention(const attnkit_attention_args *args, struct runner runner);
 
-/* check_layout lays out and runs a case, and compares the result with `expected`. If `expected` is
- * NULL, check_layout compares the hash of the result with `hash`. If the result is right, and
- * `then` is not NULL, check_layout calls `then` for further checks of the setting and the result.
- * check_layout and `then` return NULL, or a message that describes the fault. */
+/* check_layout lays out and runs a case. The call must not write bytes outside the rows of the
+ * outputs. check_layout compares the result with `expected`. If `expected` is NULL, check_layout
+ * compares the hash of the result with `hash`. If the result is right, and `then` is not NULL,
+ * check_layout calls `then` for further checks of the setting and the result. check_layout and
+ * `then` return NULL, or a message that describes the fault. */
 typedef const char *(*further_check)(const struct setting *s, const struct result *got,
                                      const struct test_case *c, struct runner runner);
 

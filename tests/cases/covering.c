@@ -83,8 +83,9 @@ static struct test_case to_case(const struct pairs *p, const struct draw *d, uin
 }
 
 /* Draws an index for every axis whose index in `fixed` is negative. The other axes have the indices
- * in `fixed`. Draws again, towards smaller values, until the cost is within the limit and the rows
- * fit into the slots, or until the values cannot become smaller. */
+ * in `fixed`. If the cost is above the limit, or the rows do not fit into the slots, the function
+ * draws again, with smaller sizes. If the sizes cannot become smaller, the function returns the
+ * last draw. */
 static struct draw draw_within(const struct pairs *p, const struct draw *fixed, double cost_limit,
                                uint64_t *random)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A covering array: cases drawn from a seed. Every value of each axis, and every pair of values of
- * any two axes, occurs in at least one case (Cohen, Dalal, Fredman, Patton 1997).
+ * Cases drawn from a seed. covering_cases makes a covering array: every pair of values of any two
+ * axes occurs in at least one case (Cohen, Dalal, Fredman, Patton 1997). sampled_cases makes a
+ * given number of cases, which need not have every pair.
  */
 #ifndef ATTNKIT_TEST_COVERING_H
 #define ATTNKIT_TEST_COVERING_H
@@ -13,7 +14,8 @@ struct cases {
     int count;
 };
 
-/* The axes of drawn cases, and the values of each axis. All other axes have the value 0. */
+/* The axes of drawn cases, and the values of each axis. The axes from `count` on have the value
+ * 0. */
 struct axes {
     int count; /* the axes 0 .. count - 1 of enum axis */
     int counts[AXES];
@@ -23,17 +25,17 @@ struct axes {
 /* Returns all axes with all their values. */
 struct axes all_axes(void);
 
-/* Draws at least `least` cases that cover every pair. If a case that is drawn to cover a pair has a
- * case_cost above `cost_limit`, its other axes are drawn again, towards smaller values. So such a
- * case seldom costs more than `cost_limit`. Cases that are added to reach `least` may cost 4 times
- * as much. */
+/* Draws at least `least` cases that cover every pair. Each of the first cases is drawn to cover a
+ * pair of values of two axes. If its case_cost is above `cost_limit`, the other axes are drawn
+ * again, towards smaller values. So such a case seldom costs more than `cost_limit`. Cases that are
+ * added to reach `least` may cost 4 times as much. */
 struct cases covering_cases(uint64_t seed, int least, double cost_limit);
 
 /* Draws `count` cases that take the values of every axis in turn (1,742 cases contain all values of
- * head_dim). The golden hashes of f32 belong to these cases: any change to the drawing would change
- * the hashes. Hardly any case costs more than its limit, which keeps runs in emulators short. The
- * limit of every sixteenth case, which has 65 rows over 1,000 keys, is 16 times `cost_limit`. The
- * limit of the other cases is `cost_limit`. */
+ * head_dim). The golden hashes of f32 belong to cases of this function: any change to the drawing
+ * would change the hashes. Hardly any case costs more than its limit, which keeps runs in emulators
+ * short. The limit of every sixteenth case, which has 65 rows over 1,000 keys, is 16 times
+ * `cost_limit`. The limit of the other cases is `cost_limit`. */
 struct cases sampled_cases(const struct axes *axes, uint64_t seed, int count, double cost_limit);
 
 /* Returns the number of pairs of values that occur in no case. */

@@ -187,7 +187,8 @@ static bool can_have_cells(const struct drawn *c)
 }
 
 /* Draws the index of the key in each cell of a batch entry, as a ring or in random order. The
- * indices begin at `first`, and are -1 for empty cells. */
+ * indices begin at `first`. In some calls, only every third index occurs. The index of an empty
+ * cell is -1. */
 static void draw_order(int64_t cells, int64_t first, uint64_t *random, int64_t *index)
 {
     const int64_t turn = random_below(random, cells), empty = random_below(random, 4);
@@ -284,8 +285,8 @@ static int64_t draw_columns(struct drawn *c)
     return one_in(c, 4) && kv_len > 1 ? 1 + below(c, kv_len - 1) : kv_len;
 }
 
-/* Allocates and draws the bytes of a mask. In some regions all bytes are true, in other regions all
- * are false or mixed. */
+/* Allocates and draws the bytes of a mask, region by region. In a region, all bytes are 0, all
+ * bytes are 0xff, or the bytes are mixed. */
 static void *draw_bytes(struct drawn *c, size_t size)
 {
     unsigned char *const bytes = take(c, size);

@@ -17,9 +17,9 @@
 #include "tests/support/memory.h"
 
 enum {
-    DRAWN_BATCH = 3,  /* batch entries, at most */
-    DRAWN_HEADS = 24, /* query heads, at most */
-    DRAWN_PIECES = 20,
+    DRAWN_BATCH = 3,   /* batch entries, at most */
+    DRAWN_HEADS = 24,  /* query heads, at most */
+    DRAWN_PIECES = 20, /* pieces of memory, at most */
 };
 
 /* A call and its memory. */
@@ -38,7 +38,7 @@ struct drawn {
     float slopes[DRAWN_HEADS], sinks[DRAWN_HEADS], bias_scales[DRAWN_HEADS];
     bool slots;  /* each row of K and V ends at an unmapped page of its own */
     bool tokens; /* K and V are [batch][key][head] */
-    bool huge;   /* V reaches the largest number, so that sums overflow */
+    bool huge;   /* numbers of V have magnitudes up to 3e38, so that sums may overflow */
     int pieces;
     struct guarded piece[DRAWN_PIECES];
 };
@@ -59,14 +59,16 @@ struct drawn *drawn_with_integers(int number);
  * these calls have cells. */
 struct drawn *drawn_with_bf16_products(int number);
 
-/* Replaces each array of 64-bit integers of the call by 32-bit integers, if all its numbers fit 32
- * bits. Returns false if no array was replaced. */
+/* Replaces the lengths, offsets, running sums and key indices of the call by arrays of 32-bit
+ * integers. An array stays as it is if one of its numbers does not fit 32 bits. Returns false if no
+ * array was replaced. */
 bool drawn_narrow(struct drawn *c);
 
 /* Fills the outputs with a pattern. */
 void drawn_clear(const struct drawn *c);
 
-/* Both functions print the call on one line, as a TAP comment. */
+/* drawn_print prints the call of drawn_new(number), and drawn_print_call prints the call c. Both
+ * functions print one line, a TAP comment. */
 void drawn_print(int number);
 void drawn_print_call(const struct drawn *c);
 

@@ -103,12 +103,13 @@ static struct call *new_bare_call(int64_t rows)
     return c;
 }
 
-/* Makes a call with keys in cells. The order of the keys differs from sequence to sequence. */
+/* Makes a call with keys in cells. The order of the keys differs from batch entry to batch entry.
+ * Each key has exactly one cell, because the prime 7 does not divide FULL_KEYS. */
 static struct call *new_call_of_cells(int64_t rows)
 {
     struct call *const c = new_call(rows);
     int32_t *const index = call_memory(c, 2 * FULL_KEYS * sizeof *index);
-    for (int i = 0; i < 2 * FULL_KEYS; i++) /* 7 does not divide FULL_KEYS */
+    for (int i = 0; i < 2 * FULL_KEYS; i++)
         index[i] = (i * 7 + i / FULL_KEYS) % FULL_KEYS;
     c->groups.storage.key_index = (attnkit_ints){.data = index, .type = ATTNKIT_INT32};
     c->groups.storage.key_index_stride = FULL_KEYS;

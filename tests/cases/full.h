@@ -20,10 +20,12 @@ struct call *full_call_new(int64_t rows);
  * keys in cells. */
 extern struct call *(*const full_calls[FULL_CALLS])(int64_t rows);
 
-/* Makes a copy of the call, with outputs of its own. */
+/* Makes a copy of the call, with outputs of its own. The copy has the inputs of c, so c must
+ * outlive it. */
 struct call *full_beside(const struct call *c);
 
-/* full_clear fills all outputs with a pattern. full_same compares all outputs. */
+/* full_clear fills all outputs with a pattern. full_same returns whether all outputs of c and d
+ * have the same bits. */
 void full_clear(const struct call *c);
 bool full_same(const struct call *c, const struct call *d);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every kind of mask. A kind has a function that adds the mask to a call, and a function that
- * tells, without the library, whether a row sees a key. Two kinds can be combined unless they use
- * the same field of the arguments.
+ * Kinds of visibility: causal, windows, lengths, segment ids, masks, and biases that are -infinity
+ * for hidden keys. A kind has a function that adds the kind to a call, and a function that tells,
+ * without the library, whether a row sees a key. Two kinds can be combined unless they use the same
+ * field of the arguments.
  */
 #ifndef ATTNKIT_TEST_KINDS_H
 #define ATTNKIT_TEST_KINDS_H

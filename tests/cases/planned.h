@@ -14,7 +14,7 @@ enum { PLAN_ALIGNMENT = 16 /* bytes */ };
 /* The pointers and lengths that a run takes. */
 struct brought {
     attnkit_attention_data data;
-    attnkit_attention_group_data groups; /* data.groups points to this */
+    attnkit_attention_group_data groups; /* data.groups points to these groups */
 };
 
 /* Copies all pointers and lengths of a call into b. */
@@ -42,7 +42,8 @@ void plan_free(const struct plan *p);
 /* Returns the size in bytes of the workspace that a run needs. */
 size_t plan_workspace(const void *plan);
 
-/* Runs a plan, with its tasks in reverse order. Fails the test on any status but ATTNKIT_OK. */
+/* Runs a plan. With several threads, the tasks of parallel_for run one after the other, in reverse
+ * order. Fails the test on any status but ATTNKIT_OK. */
 void plan_run(const void *plan, const attnkit_attention_data *data, int64_t threads);
 
 #endif

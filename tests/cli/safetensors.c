@@ -22,7 +22,8 @@ enum { MAX_HEADER = 4096 };
 /* The memory of the headers. Each header ends at the end of this memory. */
 static struct guarded page;
 
-/* Parses a header. Returns NULL, or a message that describes the fault of the header. */
+/* Parses a header that `data` bytes follow in the file. Returns NULL, or a message that describes
+ * the fault of the header. */
 static const char *parse(const char *header, size_t size, uint64_t data, struct safetensors *file)
 {
     static char why[SAFETENSORS_WHY];
@@ -247,8 +248,8 @@ static void assert_places(const char *why, uint64_t data, size_t count, const ui
     assert_refused(header, data, why);
 }
 
-/* The message names the tensors that overlap, even if there are gaps before or around them, or if a
- * tensor ends beyond the file. */
+/* The message names the tensors that overlap. Gaps between tensors and tensors beyond the end of
+ * the file do not change the message. */
 static void tensors_that_overlap_are_named(void **state)
 {
     (void)state;
@@ -324,8 +325,8 @@ static void a_long_name_is_cut(void **state)
 /* -------------------------------------------------------------------------------------- strings
  */
 
-/* Checks that the reader reads the tensor name `written` as `name`, or refuses it if `name` is
- * NULL. */
+/* Checks that the reader reads the tensor name `written` as `name`. If `name` is NULL, the reader
+ * must refuse the header. */
 static void assert_name(const char *written, const char *name)
 {
     static const char tensor[] = "\":{\"dtype\":\"U8\",\"shape\":[],\"data_offsets\":[0,1]}}";

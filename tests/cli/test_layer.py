@@ -47,7 +47,7 @@ def stored(array, dtype):
 
 def safetensors(tensors, dtype="F32", pad=0):
     """Returns the bytes of a safetensors file with these arrays one after the other. dtype is one type for all arrays,
-    or a dict of types by name."""
+    or a dict of types by name. `pad` spaces follow the header."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, array in tensors.items():
         kind = dtype if isinstance(dtype, str) else dtype.get(name, "F32")
@@ -205,8 +205,8 @@ class Weights(LayerTest):
             self.check(("--kv-heads", KV_HEADS))
 
     def test_separate_matrices_of_multihead_attention(self):
-        """If the rows of keys are not as wide as the rows of queries, PyTorch's MultiheadAttention has three matrices,
-        but only one bias."""
+        """If the rows of the context are not as wide as the rows of x, PyTorch's MultiheadAttention has three matrices
+        for q, k and v, but one bias for all three."""
         weights = make_weights(d_key=24, kv_heads=HEADS)
         saved = fused({**weights, **{f"{n}_proj.weight": np.zeros((1, 1)) for n in "qkv"}})
         del saved["in_proj_weight"]
@@ -784,7 +784,7 @@ class Files(LayerTest):
         self.refuse_file(self.whole + b"\0", "bytes after the last tensor")
 
     def refuse_places(self, places, pattern, size=64):
-        """Checks that a file is refused if its tensors lie at these places. The rest of the file is valid."""
+        """Checks that a file with `size` bytes of data is refused if its tensors lie at these places."""
         header = {name: {"dtype": "U8", "shape": [end - begin], "data_offsets": [begin, end]}
                   for name, (begin, end) in places.items()}
         text = json.dumps(header).encode()

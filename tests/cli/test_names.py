@@ -146,7 +146,8 @@ class OneFile(ToolTest):
                     self.refuse_pair(first, second, {first: "some.npy", second: "some.npy"})
 
     def test_spellings_and_links(self):
-        """Two names lead to one file. The test gives them to two options, to --q and -o also the other way round."""
+        """Two names lead to one file. The test gives these names to two options. To --q and -o, the test also gives
+        them in the other order."""
         (self.folder / "symbolic.npy").symlink_to("q.npy")
         (self.folder / "twice.npy").symlink_to("symbolic.npy")
         os.link(self.folder / "q.npy", self.folder / "hard.npy")

@@ -476,14 +476,14 @@ def to_bf16(array):
 
 
 def to_bytes(array, group, scale_type):
-    """Rounds to 8-bit integers with a scale for each group."""
+    """Rounds to 8-bit integers with a scale for each group. Returns integers times scales."""
     groups = array.reshape(*array.shape[:-1], -1, group)
     scale = (np.abs(groups).max(axis=-1, keepdims=True) / 127).astype(scale_type).astype(np.float32)
     return (np.rint(groups / scale) * scale).reshape(array.shape)
 
 
 def to_packed(array, zero):
-    """Rounds to the integers of blocks of 32 elements. The integer `zero` stands for 0."""
+    """Rounds to the integers of blocks of 32 elements. The integer `zero` stands for 0. Returns the rounded numbers."""
     blocks = array.reshape(*array.shape[:-1], -1, 32)
     largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=-1, keepdims=True), axis=-1)
     scale = largest / np.float32(-zero)

@@ -331,7 +331,8 @@ class Reading(ToolTest):
         self.refuse(r"out\.npy: no memory")
 
     def test_a_huge_batch_without_elements(self):
-        """The results have no elements, but a few numbers for each entry would fill the memory."""
+        """The results have no elements, but some options need a number for each batch entry. The command refuses these
+        options in a batch of more than 2^26 entries."""
         for batch in (2 ** 27, 2 ** 40, 2 ** 63 - 1):
             for name in "qkv":
                 (self.folder / f"{name}.npy").write_bytes(

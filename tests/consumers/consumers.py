@@ -52,7 +52,8 @@ def output_of(*command, **more):
 
 
 def copy_changed(source, target):
-    """Copies a tree. Unchanged files keep their times, so that they are not compiled again."""
+    """Makes `target` a copy of the folder `source`. Of ROOT, only the files in LIBRARY are copied. Unchanged files keep
+    their times, so that they are not compiled again."""
     wanted = {}
     for name in LIBRARY if source == ROOT else [path.name for path in source.iterdir()]:
         paths = [source / name] if (source / name).is_file() else (source / name).rglob("*")

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The program of a project that uses attnkit. It makes one call on each instruction set that can
- * run here, prints the hash of the results, and fails if the results differ. It is valid C99, C11
- * and C++17.
+ * The program of a project that uses attnkit. The program makes one call on each instruction set
+ * that can run here, and prints the hash of the result. It fails if a call fails, or if the results
+ * differ. The program is valid C99, C11 and C++17.
  */
 #include <attnkit.h>
 #include <stdio.h>

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the size of the stripped shared library with some instruction sets, parts and types left out. A library with
 an instruction set also has the units of this set. No library may be more than 2 % larger than the table of
-docs/embedding.md says, and at least one library with AVX2 has to be smaller than 300 KB. Each library is linked from
-the objects of a build. Objects that depend on the choice of parts are compiled again. For libraries that lack types or
-are optimised for size, all objects are compiled again.
+docs/embedding.md says. At least one library whose only instruction sets are AVX2 and scalar must be smaller than
+300 KB. Each library is linked from the objects of a build. Objects that depend on the choice of parts are compiled
+again. For libraries that lack types or are optimised for size, all objects are compiled again.
 
     tests/consumers/sizes.py BUILD_FOLDER [--write]
 
@@ -45,7 +45,7 @@ def skip(why):
 
 
 def objects_of(build):
-    """Returns a dict of the shared library's sources: path in the tree -> (command, object)."""
+    """Returns a dict of the library's sources: path in the tree -> (command, object)."""
     found = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         if re.search(r"/libattnkit(_\w+)?\.(a|so[\d.]*)\.p/", entry.get("output", "")):

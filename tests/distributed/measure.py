@@ -7,8 +7,8 @@ of the same calls by the cost model. Prints the table of docs/distributed.md.
 Without an argument this program starts the ranks. With an argument it runs as one rank. Between two calls of all ranks,
 rank 0 alone calls attention() over all keys, so that the time of all ranks and the time of rank 0 alone are measured in
 the same minutes. Ranks of one machine share its cores and its memory. So if more ranks compute at the same time than
-there are cores, the time of one process is multiplied by ranks / cores for the model. In a chain of one block, only one
-rank computes at any time."""
+there are cores, the model takes the time of rank 0 alone, multiplied by ranks / cores. In a chain of one block, only
+one rank computes at any time."""
 
 import json
 import os

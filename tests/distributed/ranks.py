@@ -47,7 +47,7 @@ def task_bits(transport):
 
 
 def task_costs(transport):
-    """Compares the messages and bytes of all ranks with the numbers of the cost model."""
+    """Compares the numbers of messages and bytes that all ranks send with the numbers of the cost model."""
     group, sums = begin(transport), []
     for function, name in ((chain_attention, "prefill of a prompt"), (chain_attention, "decode"),
                            (tree_attention, "decode")):

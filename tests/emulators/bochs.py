@@ -21,8 +21,8 @@ from debian_sources import NotAvailable, alone, cache_folder, download, must_run
 NOT_AVAILABLE = 98
 SOURCE = "pool/main/b/bochs/bochs_3.0+dfsg.orig.tar.xz"
 SHA256 = "78f6c73d4a6472d5130a87ab9dc306d02c7c71ed8e25b3a8ef642e2a7acd282b"
-# Without --disable-show-ips, a timer's signal handler writes to the log. This deadlocks if Bochs itself is writing a
-# message to the log at that time.
+# Without --disable-show-ips, a timer's signal handler writes to the log. The handler waits for ever if Bochs itself is
+# writing a message to the log at that time.
 OPTIONS = ("--enable-cpu-level=6 --enable-x86-64 --enable-avx --enable-evex --enable-amx "
            "--enable-all-optimizations --disable-plugins --disable-docbook --disable-show-ips --with-nogui").split()
 FLAGS = "-O2 -w"
