@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests which instruction set and unit the library chooses on this CPU, and whether its results
- * have the right bits.
+ * Tests which instruction set and unit the library chooses on this CPU, and whether the library's
+ * results have the right bits.
  *
  *     cpu_model_probe [EXPECTED]
  *
- * EXPECTED names an instruction set ("neon": whatever the unit), a unit ("neon+dotprod"), or an
- * instruction set for which no unit is chosen ("neon+none"). The program prints the choice, runs a
- * small prefill and a decoding step on the chosen instruction set, and compares the hash of the
- * results with the hash of the scalar reference. The exit status is 0 if the hash is right and the
- * choice is as expected, else 1. The program is meant for CPU models of emulators. Its own code
- * uses only baseline instructions, so an instruction that the model lacks can only come from a
- * wrong choice.
+ * EXPECTED names an instruction set with or without a unit ("neon"), a unit ("neon+dotprod"), or an
+ * instruction set without a unit ("neon+none"). The program prints the choice, runs a small prefill
+ * and a decoding step on the chosen instruction set, and compares the hash of the results with the
+ * hash of the scalar reference. The exit status is 0 if the hash and the choice are right, else 1.
+ * A right choice is EXPECTED, for prefill and for decode. Without EXPECTED, every choice is right.
+ * The program is meant for CPU models of emulators. The program's own code uses only baseline
+ * instructions, so an instruction that the model lacks can only come from a wrong choice.
  */
 #include <attnkit.h>
 

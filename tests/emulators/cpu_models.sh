@@ -66,8 +66,8 @@ explain() {
     esac
 }
 
-# Prints the TAP line of one model. If the probe failed, also prints the whole output, with qemu's warnings about
-# features that qemu lacks: the probe may have failed because of such a feature.
+# Prints the TAP line of one model. If the probe failed, also prints the meaning of its exit status, and its whole
+# output. The output has qemu's warnings about features that qemu lacks. Such a feature may be why the probe failed.
 check_model() { # RUNNER PROBE MODEL ISA
     local status=0 output
     output=$("$1" "$3" "$2" "$4" 2>&1 </dev/null) || status=$?

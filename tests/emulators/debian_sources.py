@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gets sources of Debian that are built once for tests. The built programs are kept in the user's cache, which is
-~/.cache/attnkit or lies under $XDG_CACHE_HOME. The sources come from the pool of a mirror, and their hashes are
-checked."""
+"""Downloads source packages of Debian, which tests build once. The built programs are kept in the user's cache:
+$XDG_CACHE_HOME/attnkit, or ~/.cache/attnkit if XDG_CACHE_HOME is not set. The sources come from the pool of a mirror,
+and their hashes are checked."""
 
 import contextlib
 import fcntl
@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 DEBIAN = "http://deb.debian.org/debian/"
-# The archive keeps a version of a package even after the mirrors have replaced it by the next version.
+# The archive has the packages of 1 August 2025, also if the mirrors have replaced them by newer versions.
 ARCHIVE = "http://snapshot.debian.org/archive/debian/20250801T000000Z/"
 APT_HELPER = "/usr/lib/apt/apt-helper"
 
@@ -34,15 +34,15 @@ def must_run(command, folder):
 
 
 def mirrors():
-    """Returns the system's own mirrors of Debian, then the public mirrors."""
+    """Returns the addresses of the system's own mirrors of Debian, then the public mirror and the archive."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Origin: Debian"]
     own = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     return list(dict.fromkeys([*own, DEBIAN, ARCHIVE]))
 
 
 def download(source, sha256, target):
-    """Downloads a file of the pool by apt's helper, which uses the system's proxies and refuses a file with another
-    hash."""
+    """Downloads a file of the pool from the first mirror that has it. apt's helper downloads the file. The helper uses
+    the system's proxies, and refuses a file with another hash."""
     if not os.access(APT_HELPER, os.X_OK):
         raise NotAvailable(f"no {APT_HELPER} (package apt) to get {source}")
     said = []

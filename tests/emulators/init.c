@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The init process of the machine that avx512_machine boots. It runs one program on the serial line
- * and reports how the program ended. avx512_machine writes the command to /machine, in three files
- * of NUL-terminated strings: `mark` (one string), `argv` and `envp`.
+ * The init process of the machine that avx512_machine boots. The process runs one program on the
+ * serial line and reports how the program ended. avx512_machine puts three files of NUL-terminated
+ * strings into /machine: `mark` (one string), `argv` and `envp`.
  *
  * This process writes MARK "begin\n" on the serial line before the output of the program, and MARK
- * "end STATUS\n" after the output. The mark is random, so that no output of the program can look
- * like the report of its end. avx512_machine stops the machine once it has read the end.
+ * "end STATUS\n" after the output. If this process fails, it writes MARK "broken\n". The mark is
+ * random, so that no output of the program can look like these reports. avx512_machine stops the
+ * machine once it has read MARK "end STATUS\n".
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -73,8 +74,8 @@ static void open_serial_line(void)
     }
 }
 
-/* Checks that the processor has AVX-512 and that the kernel has enabled it in XCR0, so that no
- * program silently runs code for a lesser instruction set. */
+/* Checks that the processor has AVX-512 and that the kernel has enabled AVX-512 in XCR0. Without
+ * this check, a program could silently run code for another instruction set. */
 static void check_avx512(void)
 {
     __builtin_cpu_init();
@@ -103,7 +104,7 @@ static void grant_tiles(void)
         give_up("a filter of system calls");
 }
 
-/* Runs the program. Returns its exit status, or 128 + the signal that ended it. */
+/* Runs the program. Returns the program's exit status, or 128 + N if signal N ended the program. */
 static int run(char **argv, char **envp)
 {
     pid_t child = fork();

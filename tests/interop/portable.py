@@ -16,8 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-HEADER = 72  # bytes
-BYTE_ORDER, VERSION, LIBRARY = 8, 12, 16  # offsets in the header
+HEADER = 72  # size of the header in bytes
+BYTE_ORDER, VERSION, LIBRARY = 8, 12, 16  # offsets in the header, in bytes
 
 
 def run(command, isa, *arguments):
@@ -35,8 +35,8 @@ def isas(command):
 
 
 def crossings(writer, reader, folder):
-    """Yields (instruction sets of writer and reader, hash of the reader's result, all output). The hash is not a string
-    if the writer or reader failed."""
+    """Yields (instruction sets of writer and reader, hash of the reader's result, output of the program that ran last).
+    If the writer or reader failed, the hash is None or False."""
     for written in isas(writer):
         file = folder / "state"
         status, output = run(writer, written, "write", file)
@@ -50,7 +50,7 @@ def crossings(writer, reader, folder):
 
 
 def refusals(command, folder):
-    """Yields (the fault of a file, whether the program refuses the file with the right message, all output)."""
+    """Yields (the fault of a file, whether the program refuses the file with the right message, the output)."""
     good = folder / "good"
     isa = isas(command)[0]
     run(command, isa, "write", good)

@@ -3,8 +3,9 @@
 // Computes graphs with attention and other ops by attnkit's backend for ggml. A stock ggml loads
 // the backend. ggml must not split such a graph, unless the backend leaves ops to the CPU backend.
 // The result must be close to the result of the CPU backend, with plain weights and with repacked
-// weights, and have the same bits with 1, 2 and 3 threads. Further tests: graphs that fail or are
-// aborted, and two backends in two threads.
+// weights. The result must have the same bits with 1, 2 and 3 threads. Further tests: ops that the
+// backend leaves to the CPU backend, graphs that fail or are aborted, two backends in two threads,
+// and a program with a GPU.
 //
 //     graphs LIBRARY     prints TAP
 #include <ggml-alloc.h>
@@ -27,7 +28,7 @@ namespace
 constexpr int64_t size = 512, head = 64, heads = 8, kv_heads = 2, rows = 3, keys = 700;
 constexpr int layers = 3;
 
-ggml_backend_dev_t device, cpu_device; // devices of the backend, and of ggml's CPU backend
+ggml_backend_dev_t device, cpu_device; // devices of attnkit's backend and of the CPU backend
 
 void fill(ggml_tensor *t, unsigned seed)
 {
@@ -45,7 +46,8 @@ void fill(ggml_tensor *t, unsigned seed)
     ggml_backend_tensor_set(t, bytes.data(), 0, bytes.size());
 }
 
-// A graph of layers. A layer is a product with a weight, attention, a sum and a norm.
+// A graph of layers. A layer is a product with a weight matrix, attention, a sum and a norm. All
+// layers have the same weight matrix, K and V.
 struct model {
     model(ggml_type weight_type, ggml_type k_type, ggml_backend_buffer_type_t weight_buffer)
         : weights(ggml_init({1 << 16, nullptr, true})), context(ggml_init({1 << 20, nullptr, true}))
@@ -83,14 +85,14 @@ struct model {
         return ggml_mul(context, ggml_rms_norm(context, x, 1e-5f), scale);
     }
 
-    // Gives the tensors memory.
+    // Gives memory to all tensors but the weight, which has memory already.
     void allocate()
     {
         buffers[1] =
             ggml_backend_alloc_ctx_tensors_from_buft(context, ggml_backend_cpu_buffer_type());
     }
 
-    // Gives the tensors memory, and fills the weight and the inputs with numbers.
+    // Gives memory to the tensors, and fills the weight and the inputs with numbers.
     void set()
     {
         allocate();
@@ -118,7 +120,7 @@ template <typename F> F function_of(ggml_backend_dev_t of, const char *name)
         ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(of), name));
 }
 
-// A backend that runs on some threads.
+// A backend that runs on a given number of threads.
 struct backend {
     backend(ggml_backend_dev_t of, int threads) : made(ggml_backend_dev_init(of, nullptr))
     {
@@ -179,8 +181,8 @@ bool right_result(ggml_type weight_type, ggml_backend_buffer_type_t buffer)
     return ok && !std::memcmp(before.data(), after.data(), before.size() * sizeof before[0]);
 }
 
-// Returns the number of parts into which ggml splits the graph of a model, for the backend and a
-// CPU backend.
+// Returns the number of parts into which ggml splits the graph of a model for attnkit's backend and
+// the CPU backend. Gives memory to the model's tensors.
 int splits(model &m)
 {
     m.allocate();
@@ -205,7 +207,7 @@ bool leaves_other_attention()
     return splits(m) == 2 * layers + 1;
 }
 
-// Tests that the backend does not take a fused op, which the CPU backend takes. llama.cpp does not
+// Tests that the backend does not take a fused op that the CPU backend takes. llama.cpp does not
 // use a fused op if the op and its layer belong to different devices.
 bool leaves_fused_ops()
 {
@@ -238,7 +240,8 @@ bool right_with_repacked_weights()
     return found && ok;
 }
 
-// Tests an op with a type that attnkit lacks. ggml itself never gives this op to the backend.
+// Tests attention whose K has a type that attnkit lacks. ggml's scheduler never gives this
+// attention to the backend. The computation of the graph must end with the status of a failure.
 bool reports_failure()
 {
     model m(GGML_TYPE_F32, GGML_TYPE_I32, ggml_backend_cpu_buffer_type());
@@ -289,7 +292,8 @@ bool has_right_result()
     return right_result(GGML_TYPE_F32, ggml_backend_cpu_buffer_type());
 }
 
-// Adds a device that calls itself a GPU and does nothing. The device cannot be removed afterwards.
+// Adds a device that calls itself a GPU and does nothing. The device cannot be removed, so this
+// test must be the last.
 bool takes_attention_alone_beside_a_gpu()
 {
     static ggml_backend_device gpu = {};

@@ -7,9 +7,10 @@
 //
 //     model ARCH TEXT OUT TOKENS THREADS UBATCH FLASH KV_TYPE [cells-go-round]
 //
-// The tokens are the first bytes of TEXT. FLASH is 0 or 1: whether llama.cpp uses flash attention.
-// With cells-go-round, layers with a sliding window get a ring cache (swa_full is off). Writes the
-// logits to OUT as f32 [TOKENS][256].
+// The tokens are the first TOKENS bytes of the file TEXT. UBATCH is llama.cpp's n_ubatch. FLASH is
+// 0 or 1: whether llama.cpp uses flash attention. KV_TYPE is the type of the cache by its name in
+// ggml, such as f16. With cells-go-round, layers with a sliding window get a ring cache (swa_full
+// is off). The program writes the logits to OUT as f32 [TOKENS][256].
 #include "tools/llamacpp/random_model.h"
 
 #include <algorithm>
@@ -52,8 +53,8 @@ llama_context *make_context(llama_model *model, char **arguments, bool cells_go_
     return context;
 }
 
-// Returns the logits of all tokens of a text. The tokens are computed in batches, at consecutive
-// positions.
+// Returns the logits of all tokens of a text as [token][256]. The tokens are computed in batches of
+// up to 512, at consecutive positions from 0 on.
 std::vector<float> logits_of(llama_context *context, std::vector<llama_token> &tokens)
 {
     std::vector<float> logits;

@@ -21,7 +21,8 @@ API = "#define GGML_BACKEND_API_VERSION "
 
 
 def other_ggml(build, name, file, old, new):
-    """Builds the backend with changed headers of the pinned ggml, which then look like another version."""
+    """Builds the backend with changed headers of the pinned ggml. The headers then look like the headers of another
+    version. Returns the path of the backend."""
     source, made = builds.llamacpp.source() / "ggml", build / "llamacpp" / name
     shutil.rmtree(made, ignore_errors=True)
     (made / "src").mkdir(parents=True)
@@ -35,7 +36,8 @@ def other_ggml(build, name, file, old, new):
 
 
 def check_log(number, name, library, *wanted):
-    """Checks the log that test-backend-ops prints when it loads the backend. The backend must compute no op."""
+    """Checks that the log of test-backend-ops has the wanted words. ggml must refuse the backend, so test-backend-ops
+    must list no attention op for the backend."""
     _, out, log = builds.output(builds.test_backend_ops(), "support", "-o", "FLASH_ATTN_EXT", "-b", "ATTNKIT",
                                 GGML_BACKEND_PATH=str(library))
     ok = all(words in log for words in wanted) and "FLASH_ATTN_EXT(" not in out

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Runs odd FLASH_ATTN_EXT ops, which llama.cpp's own test does not have, in a stock ggml that loads
-// attnkit's backend. If this backend computes an op, the result must be close to the result of the
-// CPU backend, and have the same bits on 1, 2 and 3 threads. Otherwise attnkit's backend must leave
-// the op to the CPU backend. The log then has one line for each reason, no matter how often the
-// program asks whether attnkit's backend supports the op.
+// attnkit's backend. If attnkit's backend computes an op, the result must be close to the result of
+// the CPU backend, and have the same bits on 1, 2 and 3 threads. Otherwise attnkit's backend must
+// leave the op to the CPU backend. The log then has one line for each reason, no matter how often
+// the program asks whether attnkit's backend supports the op.
 //
 //     odd_ops LIBRARY     prints TAP
 #include <ggml-alloc.h>
@@ -41,7 +41,7 @@ int count(const std::string &text, const std::string &word)
 struct odd {
     const char *name;
     std::vector<int64_t> q, k, v, mask;
-    const char *left = nullptr; // words that the log must have; NULL if the backend takes the op
+    const char *left = nullptr; // words of the reason in the log; NULL if the backend takes the op
     bool permuted_k = false;
     bool strided_mask = false;
     bool sinks = false;
@@ -209,8 +209,8 @@ float random_number()
     return static_cast<float>(seed >> 8) / (1 << 23) - 1;
 }
 
-// Returns element i of a tensor. In a mask, the first row sees no key, and in the other rows a
-// quarter of the keys is masked.
+// Draws element i of a tensor. In a mask, the first row of the tensor hides all keys, and every
+// other row hides about a quarter of the keys.
 float element(const ggml_tensor *t, bool is_mask, int64_t i)
 {
     if (!is_mask)
@@ -233,7 +233,8 @@ void fill(ggml_tensor *t, bool is_mask)
     ggml_backend_tensor_set(t, bytes.data(), 0, bytes.size());
 }
 
-// Sets all bits of the result, then computes the result.
+// Sets all bits of the result, then computes the result. Returns an empty array if the backend
+// fails.
 std::vector<float> compute(ggml_backend_t backend, ggml_cgraph *graph, ggml_tensor *op, int threads)
 {
     auto set_threads =
@@ -284,8 +285,9 @@ bool right_result(ggml_context *context, ggml_backend_t ours, ggml_backend_t cpu
     return ok;
 }
 
-// Returns whether the log is right: it has one reason if the op is left to the CPU backend for a
-// reason that no earlier op had, else none. The backend logs each reason only once in a process.
+// Returns whether the log is right. If the op is left to the CPU backend for a reason that no
+// earlier op had, the log must have this reason once. Otherwise the log must have no reason. The
+// backend logs each reason only once in a process.
 bool right_log(const odd &c)
 {
     static std::vector<std::string> said;

@@ -8,8 +8,8 @@ every case of FLASH_ATTN_EXT, and pass it.
 llama.cpp's test does not count cases that a backend does not support. This script counts them. The first run fetches
 llama.cpp's sources from PyPI and builds ggml, into the user's cache folder. Prints TAP. With --part the script runs
 only a part of the cases: N cases, and a few more. Each pair of types of K and V has about the same number of the N
-cases. The script takes the cases of a pair from the half with fewer multiply-adds. If no case of the N has some value
-of a parameter, the case with this value that has the fewest multiply-adds is added.
+cases. The script takes the cases of a pair from the half with fewer multiply-adds. For each value of a parameter that
+none of the N cases has, the script adds the case of this value with the fewest multiply-adds.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def test(library, *options):
 
 
 def cases_in(table):
-    """Returns the cases of the table that llama.cpp's test prints, in the form of all_cases."""
+    """Returns the cases of the table that llama.cpp's test prints, in the form that all_cases returns."""
     rows = csv.DictReader(io.StringIO(table))
     return [(row["op_params"], row["supported"] == "1") for row in rows if row["op_name"] == OP]
 
@@ -53,7 +53,7 @@ def value(case, name):
 
 
 def values(case):
-    """Returns the set of all (name, value) of a case."""
+    """Returns the set of the pairs (name, value) of a case's parameters."""
     return set(re.findall(r"(\w+)=(\[[^\]]*\]|[^,]*)", case))
 
 
@@ -66,9 +66,9 @@ def cost(case):
 
 
 def part_of(cases, count, dearest=math.inf):
-    """Chooses `count` cases, by taking a case of each pair of types in turn. If none of these cases has some
-    value of a parameter, then adds a case with this value, unless every case with this value has more than `dearest`
-    multiply-adds. The choice is the same in every run."""
+    """Chooses `count` cases, by taking a case of each pair of types in turn. Then adds a case for each value of a
+    parameter that none of these cases has. An added case has at most `dearest` multiply-adds. The choice is the same in
+    every run."""
     groups = {}
     for case, supported in sorted(cases, key=lambda c: (cost(c[0]), c[0])):
         groups.setdefault((value(case, "type_K"), value(case, "type_V")), []).append((case, supported))

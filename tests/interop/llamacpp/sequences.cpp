@@ -2,8 +2,8 @@
 //
 // Runs several sequences in one context of llama.cpp, and each sequence alone, and compares the
 // bits of their logits. The sequences have separate streams, or share one cache. The program also
-// computes the attention over the shared cache by key_index, which gives the order of the keys of a
-// sequence. ggml's op cannot express this order.
+// computes the attention of the last step over the shared cache by attnkit's key_index, which gives
+// the order of the keys of a sequence. ggml's op cannot express this order.
 //
 //     sequences     prints TAP; sequences.py runs it with the backend
 #include "tools/llamacpp/random_model.h"
@@ -42,8 +42,8 @@ template <class T> std::vector<T> rows_of(const ggml_tensor *t)
 }
 
 // llama.cpp first calls this function with `asks` true for each tensor. The answer says whether
-// this program wants to see the tensor. If so, llama.cpp calls the function again with `asks`
-// false, once the tensor is computed.
+// this program wants to see the tensor. If the answer is true, llama.cpp computes the tensor and
+// calls the function again with `asks` false. The function then copies the attention to `to`.
 bool see(ggml_tensor *t, bool asks, void *to)
 {
     const bool wanted =

@@ -93,7 +93,7 @@ def completion(folder, model, options, **environment):
 
 def difference(answer, other):
     """Returns the largest difference of log probabilities for the first token, over the candidate tokens that both
-    answers list."""
+    answers list. Returns infinity if there are fewer than 10 such tokens."""
     first, second = ({row["id"]: row["logprob"] for row in a["completion_probabilities"][0]["top_logprobs"]}
                      for a in (answer, other))
     both = first.keys() & second.keys()

@@ -7,7 +7,8 @@
  *     onnx_attention CASE OUT ISA
  *
  * CASE is a folder with node.pb and with input_0.pb, input_1.pb and so on, in the operator's order.
- * The program writes the outputs to output_0.pb and so on in the folder OUT.
+ * An input that the node lacks has no file. The program writes the outputs to output_0.pb and so on
+ * in the folder OUT. ISA is the name of an instruction set.
  */
 #include <attnkit.h>
 
@@ -122,7 +123,7 @@ static void run_append(const attnkit_append_args *args, const char *isa)
 }
 
 /* Converts the rows of src to the type of dst, and appends them to dst. In each batch entry of dst,
- * they follow the first `filled` rows. */
+ * the new rows follow the first `filled` rows. `from` is the view of src. */
 static void append(const struct call *call, const struct tensor *src, struct view from,
                    struct tensor *dst, int64_t filled)
 {
@@ -246,9 +247,9 @@ static void set_positions(struct call *call)
     call->visibility.window = &call->window;
 }
 
-/* Returns a mask as a tensor. The dimensions of the mask are the last dimensions of
- * [batch][q_heads][q_len][keys]. Batch, heads and rows repeat if their size is 1. If the mask
- * has fewer columns than there are keys, the other keys are masked. */
+/* Returns the mask or bias of the call as a tensor, and sets *columns to the number of its columns.
+ * The dimensions of the mask are the last dimensions of [batch][q_heads][q_len][keys]. Batch, heads
+ * and rows repeat if their size is 1. Keys after the last column are masked. */
 static attnkit_tensor mask_tensor(const struct call *call, attnkit_type type, int64_t *columns)
 {
     const struct tensor *const mask = &call->in[IN_MASK];
@@ -326,7 +327,7 @@ static void run_attention(const struct call *call)
     free(exec.workspace);
 }
 
-/* Converts scores or weights to the type of Q, as the operator returns them. */
+/* Converts attnkit's scores or weights to the type of Q, which is the type of OUT_QK. */
 static void convert_weights(struct call *call)
 {
     const struct tensor *const w = &call->weights;

@@ -56,7 +56,8 @@ def read_output(path):
 
 
 def why_wrong(build, case, isa):
-    """Returns a description of the fault of a case on an instruction set, or "" if there is none."""
+    """Runs a case on an instruction set. Returns a description of the fault, or "" if the outputs are right. For a case
+    that attnkit cannot express, runs nothing and returns the reason."""
     if case.cannot:
         return case.cannot
     out = build.cases / case.name / isa

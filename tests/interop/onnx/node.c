@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NodeProto has the names of inputs and outputs in order. An input or output that is left out has
- * an empty name, or no name if all later ones are left out too. The attributes are AttributeProto
- * messages with a name and a value.
+ * NodeProto has the names of inputs and outputs in order. An input that is left out has an empty
+ * name, or no name if all later inputs are left out, too. Outputs follow the same rule. The
+ * attributes are AttributeProto messages with a name and a value.
  */
 #include "tests/interop/onnx/node.h"
 
@@ -100,8 +100,8 @@ static const char *take_attribute(struct node *node, const struct field *field)
                                                                     : "an attribute not known";
 }
 
-/* Sets has[*count] to whether the name in the field is not empty, and increments *count. It is an
- * error if *count is `most` already. */
+/* Sets has[*count] to whether the name in the field is not empty, and increments *count. Returns
+ * NULL, or an error message, such as if *count is `most` already. */
 static const char *take_name(const struct field *field, bool *has, int *count, int most)
 {
     if (field->wire != WIRE_BYTES)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A node of ONNX's Attention operator, opsets 23 to 25: which inputs and outputs it has, and its
- * attributes. node_parse reads it from a NodeProto message of onnx.proto.
+ * attributes. node_parse reads a node from a NodeProto message of onnx.proto.
  */
 #ifndef ATTNKIT_TEST_ONNX_NODE_H
 #define ATTNKIT_TEST_ONNX_NODE_H

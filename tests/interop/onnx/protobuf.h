@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the fields of a protobuf message one after the other. The bytes need not be trusted. The
+ * Reads the fields of a protobuf message one after the other. The message need not be trusted. The
  * functions read only bytes of the message, and report bytes that are not a field.
  */
 #ifndef ATTNKIT_TEST_PROTOBUF_H
@@ -35,11 +35,12 @@ enum next {
     NEXT_BROKEN,
 };
 
-/* Reads the next field of the message. */
+/* Reads the next field of the message, and moves message->at behind this field. Returns NEXT_END at
+ * the end of the message, and NEXT_BROKEN if the bytes are not a whole field. */
 enum next protobuf_next(struct bytes *message, struct field *field);
 
-/* Reads a number of the given wire type, such as an element of a packed field. Returns false if
- * there is no number. */
+/* Reads a number of the given wire type, such as an element of a packed field, and moves
+ * message->at behind the number. Returns false if there is no whole number of this type. */
 bool protobuf_number(struct bytes *message, enum wire wire, uint64_t *value);
 
 /* Returns whether the field holds exactly this text. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of the reader of ONNX's tensors and nodes. The messages store elements in every form. Some
- * messages are cut off or too long, or have a changed byte. Each message ends at an unmapped page.
+ * Tests of the reader of ONNX's tensors and nodes. The tests make protobuf messages of nodes and of
+ * tensors. The tensors have elements in every form. Some messages are cut off, have more elements
+ * than the dimensions say, or have a changed byte. An unmapped page follows the last byte of a
+ * message.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -53,7 +55,7 @@ static void add_float(struct builder *b, unsigned field, float value)
     b->size += sizeof value;
 }
 
-/* Begins a tensor of the given dimensions, without elements. */
+/* Returns a message that holds a tensor of the given dimensions, without elements. */
 static struct builder begin_tensor(enum tensor_type type, int64_t rows, int64_t columns)
 {
     struct builder b = {.size = 0};
@@ -63,7 +65,7 @@ static struct builder begin_tensor(enum tensor_type type, int64_t rows, int64_t 
     return b;
 }
 
-/* The memory of the messages. Each message ends at the end of this memory. */
+/* The memory of the messages. Each message is copied to the end of this memory. */
 static struct guarded page;
 
 static struct bytes at_the_end(const uint8_t *data, size_t size)
@@ -199,7 +201,8 @@ static void a_message_cut_off_anywhere_is_refused(void **state)
     }
 }
 
-/* Whatever a byte is changed to, the message is refused, or is a tensor whose sizes agree. */
+/* Changes each byte of a message to each value. The reader must refuse the message, or return a
+ * tensor that takes no more bytes than `floats` and whose dimensions agree with its count. */
 static void a_changed_byte_is_refused_or_harmless(void **state)
 {
     (void)state;

@@ -2,8 +2,8 @@
  *
  * Reads TensorProto in two passes. The first pass finds the type and the dimensions, which may come
  * after the elements. The second pass reads the elements. The reader trusts no size in a message.
- * It refuses dimensions that ask for more elements than the message has bytes, because an element
- * takes at least one byte. This bounds the allocation.
+ * An element takes at least one byte of the message, so the reader refuses dimensions that ask for
+ * more elements than the message has bytes. This check bounds the memory of the tensor.
  */
 #include "tests/interop/onnx/tensor.h"
 
@@ -120,7 +120,7 @@ static const char *take_properties(struct bytes message, struct tensor *tensor)
 
 /* ------------------------------------------------------------------------------------ elements */
 
-/* Sets the sizes that follow from type and dimensions. */
+/* Sets the element size and the count, which follow from the type and the dimensions. */
 static const char *set_sizes(struct tensor *tensor)
 {
     size_t bytes = 0;
@@ -144,7 +144,7 @@ static const char *allocate(struct tensor *tensor)
     return NULL;
 }
 
-/* Adds an element to the tensor. *filled is the number of elements so far. */
+/* Adds an element to the tensor. *filled is the number of elements that the tensor has already. */
 static const char *add_element(struct tensor *tensor, size_t *filled, uint64_t value)
 {
     if (*filled == tensor->count)

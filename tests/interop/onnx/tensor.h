@@ -37,21 +37,21 @@ struct tensor {
  * the caller frees the tensor by tensor_free. */
 const char *tensor_parse(struct bytes message, struct tensor *tensor);
 
-/* Reads a file and parses it like tensor_parse. */
+/* Reads a file and parses its bytes like tensor_parse. */
 const char *tensor_read(const char *path, struct tensor *tensor);
 
 /* Makes a tensor filled with bytes 0xff, so that floating-point elements are NaN until they are
- * written. */
+ * written. Returns NULL, or an error message. The caller frees the tensor by tensor_free. */
 const char *tensor_make(enum tensor_type type, int rank, const int64_t *dims,
                         struct tensor *tensor);
 
-/* Writes the tensor to a file as a message with raw bytes. */
+/* Writes the tensor to a file as a message with raw bytes. Returns NULL, or an error message. */
 const char *tensor_write(const char *path, const struct tensor *tensor);
 
 void tensor_free(struct tensor *tensor);
 
-/* Reads a whole file. Returns NULL, or an error message. If file_read returns NULL, the caller
- * frees *data. */
+/* Reads a whole file into new memory *data. *bytes is the range of the file's bytes in *data.
+ * Returns NULL, or an error message. If file_read returns NULL, the caller frees *data. */
 const char *file_read(const char *path, uint8_t **data, struct bytes *bytes);
 
 #endif

@@ -25,7 +25,8 @@ def heads_of(rows, weight, heads):
 
 
 def repeated(x, heads):
-    """Repeats KV heads for query heads that share them, as converters of models do."""
+    """Repeats each KV head for all query heads that share it, as converters of models do. `heads` is the number of KV
+    heads."""
     wide = op.unsqueeze(x, op.constant(2))
     wide = op.broadcast(wide, op.constant(np.array([1, 1, HEADS // heads, 1, 1])), broadcast_spec="BIDIRECTIONAL")
     return op.reshape(wide, op.constant(np.array([0, HEADS, -1, DIM])), True)
@@ -33,7 +34,7 @@ def repeated(x, heads):
 
 def stack(layers, kv_heads, attend, extra):
     """Returns a model of attention layers with residual connections. `attend` returns the node that computes the
-    attention of q, k and v."""
+    attention of q, k and v. `extra` has the inputs of the model besides x."""
     x = op.parameter([-1, -1, WIDTH], np.float32, "x")
     rows = x
     for layer in layers:
@@ -63,8 +64,8 @@ def decoder():
 
 
 def state(name, rows, beams):
-    """Adds new rows to a state, a tensor that the model keeps between calls. Returns all rows, and the node that stores
-    them."""
+    """Adds new rows to a state, a tensor that the model keeps between calls. With `beams`, the model first gathers the
+    old rows by these indices of batch entries. Returns all rows, and the node that stores all rows."""
     start = op.broadcast(op.constant(np.float32(0)), op.constant(np.array([1, HEADS, 0, DIM])))
     info = openvino.op.util.VariableInfo()
     info.variable_id, info.data_type = name, openvino.Type.f32
@@ -89,7 +90,7 @@ def cached(with_beams):
 
 
 def oracle(layers, kv_heads, x, seen, scale):
-    """Computes a stack in float64. `seen` says which keys a row sees."""
+    """Computes the model of `stack` in float64 for the input x. `seen` says which keys a row sees."""
     rows = x.astype(np.float64)
     for layer in layers:
         q, k, v = ((rows @ layer[name].astype(np.float64)).reshape(*x.shape[:2], -1, DIM).swapaxes(1, 2)

@@ -21,7 +21,7 @@ SIZES = (1, 1024), (3, 5), (128, 128), (512, 512), (2048, 2048)  # rows and keys
 
 
 def model(causal, masked):
-    """Returns a model of one attention in which lengths are dynamic."""
+    """Returns a model of one attention with any numbers of rows and keys."""
     inputs = [op.parameter([1, HEADS, -1, DIM], np.float32, name) for name in "qkv"]
     masks = [op.parameter([1, 1, 1, -1], bool, "mask")] if masked else []
     return openvino.Model([op.scaled_dot_product_attention(*inputs, *masks, causal=causal)], [*inputs, *masks], "one")

@@ -26,7 +26,7 @@ WHERE = "from openvino.utils import get_cmake_path; print(get_cmake_path())"
 
 
 def set_up(tap):
-    """Makes the environment, unless it has the packages of requirements.txt already."""
+    """Makes the environment, unless it has the packages of requirements.txt already. Returns False on an error."""
     stamp, wanted = FOLDER / "venv" / "installed.txt", (HERE / "requirements.txt").read_text()
     if stamp.exists() and stamp.read_text() == wanted and PYTHON.exists():
         return True

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests models with the extension for OpenVINO. attnkit must compute every attention that it supports, and leave every
-other attention to OpenVINO. The results must agree with float64 and with OpenVINO. ATTNKIT_OPENVINO_EXTENSION is the
-path of the extension."""
+"""Tests models with the extension for OpenVINO. The extension must compute every attention that it supports, and leave
+every other attention to OpenVINO. The results must agree with OpenVINO, and the results of the encoder and the decoder
+also with float64. ATTNKIT_OPENVINO_EXTENSION is the path of the extension."""
 
 import os
 import re

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls attnkit on NumPy arrays. `attention` finds the sizes in the shapes of q, k and v, and makes the outputs. The
-other fields of attnkit_attention_args and of its groups are keyword arguments of `attention`. Tensors, fields of type
-attnkit_ints and pointers are given as arrays, other fields as numbers.
+"""Calls attnkit_attention on NumPy arrays. The function `attention` takes the sizes of the call from the shapes of q, k
+and v, and makes the arrays of the outputs. Its keyword arguments are the other fields of attnkit_attention_args, and
+the fields of the groups of options. A field that is a tensor, an attnkit_ints or a pointer is given as an array. Every
+other field is given as a number. mask_fields makes the fields of a mask or bias.
 """
 
 import ctypes
@@ -20,7 +21,7 @@ Result = namedtuple("Result", "out lse weights")
 
 def mask_fields(name, array, kind=None, columns=None):
     """Returns the fields of a mask or bias whose first three axes broadcast to [batch, q_heads, q_len]: axes of size 1
-    repeat."""
+    repeat. `name` is mask, mask_bits or bias. A mask of bits needs `columns`, its number of bits in a row."""
     array = array.reshape((1,) * (4 - array.ndim) + array.shape)
     strides = [0 if n == 1 else stride for n, stride in zip(array.shape[:3], array.strides[:3])]
     type = {"mask": BOOL, "mask_bits": BITS}.get(name)
@@ -42,7 +43,7 @@ def describe(q, k, v, fields):
 
 def attention(library, isa, q, k, v, out_type="float32", weights=False, **fields):
     """Returns out (bfloat16 as float32), lse and, if `weights` is true, the weights after the softmax. If attnkit
-    refuses the call, raises an exception with its message."""
+    refuses the call, raises an exception with attnkit's message."""
     q, k, v = (np.ascontiguousarray(array) for array in (q, k, v))
     rows = q.shape[:3]
     out = np.empty((*rows, v.shape[3]), dtype=STORED[out_type])

@@ -26,7 +26,7 @@ class Case:
     seen       which keys a row sees, an array [batch, q_heads, q_len, kv_len]
     bias       the sum that is added to the scores, in the shape of seen
     size       the sum of the magnitudes of bias's terms, in the same shape
-    sinks      a sink for each head, or None
+    sinks      a sink for each query head, or None
     softcap    the cap, or 0
     torch      the options of scaled_dot_product_attention, or None if reference.py makes a mask or score mod"""
 
@@ -141,7 +141,7 @@ class Case:
         return rounded(numbers, self.one_of(("float32", "float16", "bfloat16")))
 
     def add_bias(self, bias):
-        """Adds a bias to the scores. Keys with an element of -infinity or without a column are masked."""
+        """Adds a bias to the scores. A key is masked if its element of the bias is -infinity or missing."""
         self.fields |= call.mask_fields("bias", bias)
         numbers = call.widened(bias).astype(np.float64)
         seen = numbers != UNSEEN
@@ -162,12 +162,13 @@ class Case:
     # ------------------------- options for which PyTorch needs a dense mask or a score mod
 
     def distance(self, offsets):
-        """Returns key index minus position as an array [batch, 1, q_len, kv_len]."""
+        """Returns key index minus position as an array [batch, 1, q_len, kv_len]. `offsets` has the position of row 0
+        of each sequence."""
         position = np.asarray(offsets)[:, None] + np.arange(self.q_len)
         return (np.arange(self.kv_len) - position[:, :, None])[:, None]
 
     def draw_lengths(self):
-        """Draws kv_lens for some cases, and the position of row 0 of each sequence."""
+        """Draws kv_lens for some cases, and align with its offsets. Returns the position of row 0 of each sequence."""
         lens = np.full(self.batch, self.kv_len, dtype=np.int64)
         if self.one_in(2):
             lens = self.random.integers(self.kv_len + 1, size=self.batch, dtype=np.int64)
@@ -182,7 +183,7 @@ class Case:
         return np.zeros(self.batch) if align == call.UPPER_LEFT else lens - self.q_len
 
     def draw_positional(self):
-        """Draws the options that depend on positions: causal, windows and slopes."""
+        """Draws the lengths, the positions, and the options that depend on positions: causal, windows and slopes."""
         distance = self.distance(self.draw_lengths())
         if self.one_in(2):
             self.set_flags(call.CAUSAL)
@@ -207,7 +208,8 @@ class Case:
         self.seen = self.seen & (q_docs[:, :, None] == kv_docs[:, None])[:, None]
 
     def draw_short_mask(self, name):
-        """Draws a mask that may have fewer columns than keys. The mask hides the keys after its last column."""
+        """Draws a mask or bias that may have fewer columns than there are keys. The keys after its last column are
+        masked."""
         columns = self.kv_len if self.one_in(2) else 1 + self.below(self.kv_len)
         shape = (*self.broadcast_shape()[:-1], columns)
         if name == "bias":
@@ -229,8 +231,8 @@ class Case:
             self.fields["sinks"] = self.sinks
 
     def draw_flex(self):
-        """Draws options that attnkit and flex_attention can express. Among them is a softcap, which is applied before
-        anything is added."""
+        """Draws options that attnkit and flex_attention can express. Every case has a softcap. Both libraries apply the
+        softcap before they add the slopes."""
         self.draw_positional()
         if self.one_in(3):
             self.draw_documents()

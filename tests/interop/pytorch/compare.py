@@ -6,8 +6,9 @@ recipes must give PyTorch's behaviour.
 
     tests/interop/pytorch/compare.py [BUILD] [--seed N] [--case NUMBER] [--isa NAME] ...
 
-The first run makes a virtual environment with PyTorch in the user's cache folder, as tools/peers.py does. This
-downloads 2.6 GB and takes 4.3 GB on the disk. ATTNKIT_TEST_PYTORCH may name a Python that has the packages. Prints TAP.
+The first run makes a virtual environment with PyTorch in the user's cache folder, as tools/peers.py does. The first run
+downloads 2.6 GB. The environment takes 4.3 GB on the disk. ATTNKIT_TEST_PYTORCH may name a Python that has the
+packages. Prints TAP.
 """
 
 import os

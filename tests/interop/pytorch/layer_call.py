@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls attnkit's multi-head attention layer on NumPy arrays. Weights are packed once, when a Layer is made. A
-call takes some fields of attnkit_layer_args, any fields of its attention, and `rotation`, a dict of the fields of its
-rotation.
+"""Calls attnkit's multi-head attention layer on NumPy arrays. Weights are packed once, when a Layer is made. A call of
+a Layer takes some fields of attnkit_layer_args, any fields of the layer's attention, and `rotation`, a dict of the
+fields of attnkit_rotation.
 """
 
 import ctypes
@@ -50,9 +50,9 @@ class Layer:
                   ctypes.c_size_t(bytes.value), self.exec)
 
     def call(self, name, *arguments):
-        """Calls a function. Structs are passed by reference. If the function computes a size, the last argument is also
-        passed by reference, and receives the size. If attnkit refuses the call, raises an exception with its
-        message."""
+        """Calls attnkit's function `name`, which is given without the prefix attnkit_. Structs are passed by reference.
+        If the function computes a size, the last argument is also passed by reference, and receives the size. If
+        attnkit refuses the call, raises an exception with attnkit's message."""
         message = ctypes.create_string_buffer(MESSAGE_SIZE)
         answered = name.endswith(("_size", "_workspace"))
         last = len(arguments) - 1
@@ -64,8 +64,8 @@ class Layer:
     def __call__(self, x, key=None, value=None, out_type="float32", weights=False, flags=0, cached=None,
                  attention_flags=0, rotation=None, **fields):
         """Inputs are arrays [batch, rows, dim]. If x is a view whose rows are outermost in memory, out has the same
-        order. `rotation` is a dict of the fields of the rotation. Other fields belong to the attention. `weights` asks
-        for the weights of each head, and for their mean."""
+        order. `rotation` is a dict of the fields of the rotation. `fields` are the fields of the attention. `weights`
+        asks for the weights of each query head, and for their mean over the query heads."""
         batch, q_len = x.shape[:2]
         out = nan(batch, q_len, self.d_out, type=out_type)
         if not x.flags.c_contiguous:

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the cases of layers.py. attnkit's layer must agree with PyTorch's result within the bound of layer_reference.py.
-This bound is a hundred to ten thousand times as large as real errors, so a result must also be close by a second
-measure, for which no bound is proved. With u = 2^-24:
+This bound is a hundred to ten thousand times as large as real errors. So a result must also be close by a second
+measure E, for which no bound is proved. With u = 2^-24:
 
     E = |error| / (u (|result of attention| |W_O|ᵀ + |b_o|))
 
-The seeds of the cases are fixed. With these seeds, the largest E of a case was between 3.2 and 5.8, except in a case
-with its own limit `close`. The limit of all other cases is 4 times 5.8. If q, k or v were rounded to binary16, E would
-be 150 to 1300. E does not count the last rounding of a 16-bit out.
+The seeds of the cases are fixed. With these seeds, the largest E of a case was between 3.2 and 5.8. A case with its own
+limit `close` may have a larger E. The limit of all other cases is 4 times 5.8. If q, k or v were rounded to binary16, E
+would be 150 to 1300. E does not count the last rounding of a 16-bit out.
 """
 
 from collections import namedtuple
@@ -19,19 +19,19 @@ from layer_call import Layer
 from layer_reference import expected
 from reference import ROUNDING, UNIT
 
-SAME = 1e-11  # largest relative difference of PyTorch and layer_reference.py in float64
-CLOSE = 4 * 5.8  # largest E
+SAME = 1e-11  # largest allowed difference of PyTorch and layer_reference.py in float64, relative to the largest element
+CLOSE = 4 * 5.8  # largest allowed E of a case without its own limit
 
 Figures = namedtuple("Figures", "part close relative")
 
 
 def largest(array):
-    """Returns the largest element. NaN is larger than all numbers."""
+    """Returns the largest element, but at least 0. NaN counts as infinity."""
     return float(np.nan_to_num(array, nan=np.inf).max(initial=0))
 
 
 def part_of(got, wanted, bound):
-    """Returns the largest quotient of an error and its bound."""
+    """Returns the largest quotient of an error and its bound. The quotient of an error of 0 is 0."""
     error = abs(got.astype(np.float64) - wanted)
     with np.errstate(invalid="ignore"):
         return largest(np.where(error == 0, 0, error / bound))
@@ -57,8 +57,8 @@ def figures(case, wanted, got):
 
 
 def compare(library, isa, case, wanted):
-    """Runs the case with weights and without weights. The two runs must give the same bits. Returns the figures of the
-    errors."""
+    """Runs the case twice. Only the first run asks for the weights of the softmax. out and lse must have the same bits
+    in the two runs. Returns the figures of the errors of the first run."""
     layer = Layer(library, isa, **case.given)
     got = layer(case.x, weights=True, **case.arguments())
     without = layer(case.x, **case.arguments())

@@ -13,7 +13,7 @@ from recipes import near, same_bits
 
 
 def mask_that_hides_a_row(case):
-    """Returns a mask of Booleans [rows, keys]. Row 2 sees no key."""
+    """Returns a mask of Booleans [rows, keys]. Row 2 sees no key, and every other row sees all keys."""
     seen = np.ones((case.q_len, case.keys), dtype=bool)
     seen[2] = False
     return seen
@@ -62,7 +62,7 @@ def sequence_first_is_strides(layer):
 
 
 def add_zero_attn_is_a_sink_of_0(layer):
-    """PyTorch adds a key and a value of zeros. With a sink of 0 in place of this key, the other keys have the same
+    """PyTorch adds a key and a value of zeros. If a sink of 0 takes the place of this key, the other keys have the same
     weights."""
     case = Case(34, batch=2, q_len=5, kv_len=7, d_model=32, q_heads=4)
     theirs = case.make_module(add_zero_attn=True)
@@ -73,7 +73,8 @@ def add_zero_attn_is_a_sink_of_0(layer):
 
 
 def add_bias_kv_is_a_key_in_the_cache(layer):
-    """After the projections, PyTorch appends one learned key and one learned value."""
+    """After the projections, PyTorch appends one learned key and one learned value. For attnkit, the learned key and
+    value come first in the cache."""
     case = Case(37, batch=2, q_len=5, kv_len=7, d_model=32, q_heads=4)
     theirs = case.make_module(add_bias_kv=True)
     rows = [case.numbers(4, 8) for _ in range(2)]  # [heads][head_dim]

@@ -14,7 +14,7 @@ Below, u is 2^-24, |.| is taken element by element, and e is the error bound of 
   mean             the mean m of the bounds, and (heads + 2) u (mean of the weights + m)
 
 No result that is rounded in the order of kernels/README.md can be outside this bound. But the bound assumes that all
-errors of a sum have the same sign, in every step. So it is much larger than real errors, which layer_compare.py
+errors of a sum have the same sign, in every step. So the bound is much larger than real errors, which layer_compare.py
 measures."""
 
 from collections import namedtuple
@@ -65,8 +65,8 @@ def pairs_of(rope_dim, rope):
 
 
 def rotate(x, rope, positions):
-    """Rotates x [batch, heads, rows, dim] by the rotation `rope`, if the call has one. positions holds the position of
-    row 0 of each entry."""
+    """Rotates x [batch, heads, rows, dim] by the rotation `rope`. If `rope` is None, returns x. positions holds the
+    position of row 0 of each batch entry."""
     if rope is None:
         return x
     rope_dim, base = rope["dim"] or x.value.shape[3], rope["base"]
@@ -86,8 +86,9 @@ def rotate(x, rope, positions):
 
 
 def behind(cached, old, new):
-    """Returns the keys or values of the cache `old` [batch, heads, room, dim] after `new` was appended: in entry b, the
-    rows of `new` begin at key cached[b]. The error includes the rounding of these rows to the type of the cache."""
+    """Returns the keys or values of the cache `old` [batch, heads, room, dim] after `new` was appended. In batch entry
+    b, the rows of `new` begin at key cached[b]. The error of these rows includes the rounding to the type of the
+    cache."""
     relative, least = reference.ROUNDING[str(old.dtype)]
     value, error = doubles(old), torch.zeros(old.shape, dtype=torch.float64)
     rows = new.value.shape[2]

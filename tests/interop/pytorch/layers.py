@@ -15,7 +15,7 @@ from tensors import rounded
 
 
 class Case:
-    """A layer and a call of it. Besides the arguments of the constructor, a case has
+    """A layer and one call of this layer. Besides the arguments of the constructor, a case has
 
     given      the weights and dims of attnkit's layer
     fields     the further arguments of attnkit's call
@@ -55,7 +55,7 @@ class Case:
         return rounded(values, self.type)
 
     def draw_weights(self, bias):
-        """Draws weights of such a size that q, k and v are about 1."""
+        """Draws matrices and biases of such a size that the elements of q, k and v are about 1."""
         shapes = {"q": (self.q_heads * self.head_dim, self.d_model),
                   "k": (self.kv_heads * self.head_dim, self.d_key),
                   "v": (self.kv_heads * self.value_dim, self.d_value),
@@ -81,7 +81,8 @@ class Case:
                 self.given[name + "_qkv"] = np.concatenate(three)
 
     def mask(self, name, seen):
-        """Adds a mask. seen broadcasts to [batch, q_heads, q_len, keys]. attnkit gets it as a mask of kind IGNORE."""
+        """Adds a mask of kind IGNORE, which hides keys where seen is false. seen broadcasts to [batch, q_heads, q_len,
+        keys]."""
         ignored = ~seen
         array = call.packed_bits(ignored) if name == "mask_bits" else ignored.view(np.uint8)
         self.fields |= call.mask_fields(name, array, call.IGNORE, columns=self.keys)
@@ -94,7 +95,7 @@ class Case:
         self.seen, self.bias = self.seen & seen, self.bias + np.where(seen, bias, 0)
 
     def causal(self):
-        """Makes the call causal. The position of a row is the index of its key."""
+        """Makes the call causal. The position of a row is the index of the key of the same token."""
         self.fields |= {"attention_flags": call.CAUSAL, "align": call.BOTTOM_RIGHT}
         rows = self.positions[:, None] + np.arange(self.q_len)
         self.seen = self.seen & (np.arange(self.keys) <= rows[:, :, None])[:, None]

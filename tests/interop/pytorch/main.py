@@ -24,8 +24,8 @@ from layer_call import Layer  # noqa: E402
 from libraries import with_attnkit  # noqa: E402
 from reference import expected  # noqa: E402
 
-# Without this setting, PyTorch compiles flex_attention anew for each shape. With it, PyTorch computes the plain formula
-# in float64.
+# Without this setting, PyTorch compiles flex_attention anew for each shape. With this setting, PyTorch computes the
+# plain formula in float64.
 flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True
 
 REPORTED = 5  # how many failing cases are described, at most, for each instruction set
@@ -60,7 +60,7 @@ def used(error, bound):
 
 
 def difference(got, wanted):
-    """Returns the differences of the elements. The difference of equal infinities is 0."""
+    """Returns the magnitudes of the elements' differences. The difference of equal infinities is 0."""
     with np.errstate(invalid="ignore"):
         return np.where(got == wanted, 0, abs(got.astype(np.float64) - wanted))
 
@@ -73,7 +73,8 @@ class Figures:
 
     def add(self, case, wanted, got):
         """Adds the quotients of a case's errors and bounds. A 16-bit out does not count in `worst`, because its last
-        rounding uses nearly the whole bound."""
+        rounding uses nearly the whole bound. Returns the largest quotient of each result as a dict: out, lse, weights.
+        """
         self.cases[case.kind] += 1
         parts = {"out": used(difference(got.out, wanted.out), wanted.out_bound),
                  "lse": used(difference(got.lse, wanted.lse), wanted.lse_bound)}

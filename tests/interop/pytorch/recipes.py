@@ -2,7 +2,7 @@
 """The intended differences between attnkit and PyTorch. Each recipe shows both behaviours, and the fields with which
 attnkit gives PyTorch's result. docs/semantics.md has a table of these differences. The argument of a recipe is
 call.attention, bound to one instruction set. The tensors are small and float32. PyTorch also computes in float32,
-because some recipes depend on it, such as the recipe with a bias of -1e9."""
+because some recipes depend on the roundings of float32, such as the recipe with a bias of -1e9."""
 
 import numpy as np
 import torch
@@ -89,7 +89,7 @@ def causal_and_a_mask_go_together(attention):
 
 def causal_goes_with_any_scale(attention):
     """PyTorch's is_causal on CPUs masks before it multiplies by the scale, so that a scale of 0 or less gives NaN.
-    Masks of PyTorch do not give NaN with these scales."""
+    PyTorch's attn_mask does not give NaN with these scales."""
     q, k, v = tensors()
     seen = np.tri(Q_LEN, KV_LEN, dtype=bool)
     for scale in (-0.3, 0.0):
@@ -240,8 +240,8 @@ def a_scale_of_0_is_one_that_is_given(attention):
 
 
 def dropout_is_drawn_from_a_seed_and_not_from_a_state(attention):
-    """The random numbers differ from PyTorch's, but the mean is the same, because weights that are kept are divided by
-    1 - rate."""
+    """attnkit's random numbers differ from PyTorch's. The mean is the same, because both libraries divide the weights
+    that they keep by 1 - rate."""
     q, k, _ = tensors(kv_len=4000)
     ones = np.ones((BATCH, KV_HEADS, 4000, 1), dtype=np.float32)
     seeds = np.array([1, 2], dtype=np.uint64)

@@ -12,7 +12,7 @@ enters the softmax for key j. In units of u, the errors are:
             maximum is an integer below max x / ln 2 + 1, so the rounding of the difference adds max x - x_j + ln 2.
             exp2 is off by 1 ulp, which is 2 units. Together:
                                                              eta_j = (D + 6) S_j + max x - x_j + 3
-  sums      h roundings: 128 in a block, 4 to add the blocks of its chunk, 1 for each chunk, 1 for a sink
+  sums      h roundings: 128 in a block, 4 to add the blocks of a chunk, 1 for each chunk, 1 for a sink
   quotient  1
 
 With w = softmax(x), A = sum w_j |v_j| and H = sum w_j eta_j + h, an element o of out has
@@ -25,8 +25,8 @@ are two more roundings:
     |error| <= u (H + 4 |log l| + 2 |lse| + 1),  |log l| <= log(2 n),                 for lse.
 
 A factor of exp(2 u (max eta + h)) covers products of errors. A last term covers losses by subnormal numbers, and
-weights that count as 0. A weight that counts as 0 is at most 2^-100.5, and some other weight is over 1/2. The errors of
-float64 are negligible. A 16-bit result is rounded once more."""
+weights that count as 0. A weight that counts as 0 is at most 2^-100.5, and some other weight is over 1/2. PyTorch's own
+errors in float64 are negligible. A 16-bit result is rounded once more."""
 
 from collections import namedtuple
 
@@ -105,7 +105,7 @@ def softmax(x):
 
 
 def bounds(case, out, x, size, v):
-    """Returns the bounds of out, lse and weights."""
+    """Returns the bounds of out, lse and weights. `size` has the sums S of the scores x, and `v` has |v|."""
     weights, lse, empty = softmax(x)
     unseen, keys = x == -torch.inf, x.shape[-1]
     roundings = case.head_dim + (10 if case.softcap else 6)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a model in float64. The code of transformers converts to float32 in norms, rotations and softmax, even if the
-model is of float64. Inside `with Float64()`, a conversion to float32 gives float64."""
+"""Runs a model in float64. The code of transformers converts numbers to float32 in norms, rotations and softmax, also
+in a model of float64. Inside `with Float64()`, a conversion to float32 gives float64."""
 
 import torch
 from torch.overrides import TorchFunctionMode
