@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A product of a linear map prefetches the cache lines of the next tiles in order, and spreads the
- * prefetches evenly over its work. Only the last cache line may be left out, and no cache line
- * after the tiles is prefetched. These rules hold for all sizes of the product and of the tiles.
+ * With AVX2 and AVX-512, a product of a linear map prefetches the cache lines of the next tiles in
+ * order, and spreads the prefetches evenly over its work. Only the last cache line may be left out.
+ * No cache line after the tiles is prefetched. These rules hold for all sizes of the product and of
+ * the tiles.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,8 +59,8 @@ static void nothing_is_prefetched_without_tiles_or_work(void **state)
     assert_ptr_equal(without_work.line, matrix);
 }
 
-/* Makes the calls of prefetch_matrix that products make: one call for every PACE inputs of each
- * register tile. A register tile has up to 4 rows and up to 24 outputs. */
+/* Makes the calls of prefetch_matrix that the products of AVX2 make: one call for every PACE inputs
+ * of each register tile. A register tile of AVX2 has up to 4 rows and up to 24 outputs. */
 static void a_product_has_prefetched_all_lines_at_its_end(void **state)
 {
     (void)state;

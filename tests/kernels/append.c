@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests attnkit_append. After an append, all the memory that dst lies in must equal the result of a
- * plain loop: on every instruction set, for every type, rotation and layout, in rows and in tiles.
- * The cos and sin of the rotation are compared with functions of long double. The result must be
- * the same however a call is split, threaded or laid out.
+ * Tests attnkit_append. After an append, all the memory of dst and of its scales must equal the
+ * result of a plain loop. The tests cover every instruction set, every type, rotation and layout,
+ * rows and tiles. The cos and sin of the rotation are compared with functions of long double. The
+ * result must be the same however a call is split, threaded or laid out.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -639,7 +639,7 @@ static void cos_and_sin_are_right(void **state)
         }
 }
 
-/* cos and sin are finite at the largest position, even with the largest base. */
+/* Tests the largest position with the largest base. */
 static void angles_of_far_positions_are_finite(void **state)
 {
     (void)state;
@@ -698,7 +698,7 @@ static void rotation_in_place_may_be_strided(void **state)
     assert_memory_equal(x, expected, sizeof x);
 }
 
-/* Appends row i of every batch entry in one call. */
+/* Appends row i of every batch entry that has this row, in one call. */
 static void append_one_row(const struct call *whole, int64_t i, const char *isa)
 {
     int64_t starts[MAX_BATCH], lens[MAX_BATCH], positions[MAX_BATCH];

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversions to binary32 from blocks with less than a byte per element, and from 8-bit floating
- * point. For types that the library writes, conversions from binary32 are also tested. The tests
- * run on every instruction set, or on the instruction set that the first argument names. The
- * results are compared with the definitions of the formats (tests/support/blocks.h), with the bytes
- * and numbers of ggml's reference, and with the results of the scalar conversions.
+ * point. For types that is_unpacked accepts, conversions to TYPE_Q8_0 are also tested. For types
+ * that the library writes, conversions from binary32 are also tested. The tests run on every
+ * instruction set, or on the instruction set that the first argument names. The results are
+ * compared with the definitions of the formats (tests/support/blocks.h), with the bytes and numbers
+ * of ggml's reference, and with the results of the scalar conversions.
  *
  * Usage: blocks [ISA]
  */
@@ -35,7 +36,7 @@ enum {
     MAX_ROW = 512,
     MAX_ISAS = 8,
     PATTERN = 0xa5, /* a byte of memory that nobody has written to */
-    FARTHEST = 64,  /* a row lies fewer bytes than this from an end of its slot */
+    FARTHEST = 64,  /* a row lies fewer than FARTHEST bytes from an end of its slot */
 };
 
 static const enum type written[] = {TYPE_Q4_0, TYPE_Q5_0};
@@ -61,7 +62,7 @@ static void draw_block(const struct block_format *f, uint16_t scale, uint64_t *r
 }
 
 /* Widens blocks with every bit pattern of a scale (in a sampled run, with every 17th pattern). The
- * integers are random, and a minimum follows from the scale. */
+ * integers are random. The minimum of a block, if its type has one, is made from the scale. */
 static void every_scale_of_a_block_widens(const struct kernels *kernels)
 {
     uint64_t random = 1;

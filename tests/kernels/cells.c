@@ -124,6 +124,7 @@ enum { ORDERS = sizeof orders / sizeof orders[0] };
 /* --- The dense cache ---------------------------------------------------------------------------
  */
 
+/* Makes the dense call of case k of CASES, with `rows` query rows of each query head. */
 static struct call *new_call(int k, int64_t rows)
 {
     static const float slopes[HEADS] = {0.01f, -0.02f, 0.05f, 0.001f};

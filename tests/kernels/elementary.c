@@ -95,8 +95,8 @@ static struct walk around_the_least_exponent(void)
     return (struct walk){bits_of(least_exponent) - 9999, bits_of(least_exponent) + 10000, 1};
 }
 
-/* Returns a range with all usual denominators of a softmax. A denominator is over 1/2, because its
- * largest term is over 1/2. */
+/* Returns a range with all usual denominators of a softmax. A denominator is at least 1/2, because
+ * its largest term is at least 1/2. */
 static struct walk denominators(void)
 {
     return (struct walk){bits_of(0.25f), bits_of(0x1p40f), default_stride()};
@@ -118,7 +118,7 @@ static struct walk negative_numbers(void)
     return (struct walk){bits_of(-0.0f), bits_of(-INFINITY) + 1, default_stride()};
 }
 
-/* Returns a walk over the range of w with fewer arguments. Two checks of tanh use it. */
+/* Returns a walk over the range of w with fewer arguments, for two checks of tanh. */
 static struct walk sparse(struct walk w)
 {
     w.stride = w.stride == 1 ? 13 : 997;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes ggml_blocks.h: some numbers, the blocks into which ggml's reference converts them, and the numbers to
-which it converts these blocks back.
+"""Writes ggml_blocks.h: some numbers, the blocks into which ggml's reference converts the numbers, and the numbers
+into which the reference converts these blocks back.
 
     echo 'int ggml_abort, ggml_row_size, ggml_type_name, ggml_type_size;' > absent.c
     gcc -O1 -ffp-contract=off -fPIC -shared -I. -I../include ggml-quants.c absent.c -o libquants.so -lm

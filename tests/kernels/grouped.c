@@ -5,12 +5,13 @@
  * must have the bits of the scalar reference, with one thread and with several. Some calls are
  * repeated in a different rounding mode of the caller, which must change no bit. Every third call
  * is also compared with the oracle if it has no cells: each element of the reference's results must
- * be inside the bound that tests/oracle/oracle.c derives, unless V is so large that a sum may
- * overflow (LARGEST_MEAN). Strange numbers are infinities, NaN and numbers that count as 0. Calls
- * with strange numbers are compared in the same two ways. Scores are also compared with C functions
- * that imitate the instructions for bf16 (tests/units/models.h). If a program has to enable a unit,
- * the library tries the unit's tiles before it uses the unit (dispatch/cpu/probe_groups.c). The
- * tests check that this trial finds a single wrong bit.
+ * be inside the bound that tests/oracle/oracle.c derives. An element of out is left out if its
+ * column of V is so large that the weighted sum may overflow (LARGEST_MEAN). Strange numbers are
+ * infinities, NaN and numbers that count as 0. Calls with strange numbers are compared in the same
+ * two ways. Scores are also compared with C functions that imitate the instructions for bf16
+ * (tests/units/models.h). If a program has to enable a unit, the library tries the unit's tiles
+ * before it uses the unit (dispatch/cpu/probe_groups.c). The tests check that this trial finds a
+ * single wrong bit.
  *
  *   grouped [--isa NAME [--every N]]
  *

@@ -4,7 +4,7 @@
  * instruction set and with each unit, out and lse must have the bits of the scalar reference, with
  * one thread and with several. Some calls are repeated in a different rounding mode of the caller,
  * which must change no bit. Every third call is also compared with the oracle if it has no cells
- * and V is not huge: each element of the reference must be inside the bound that
+ * and V is not huge. Each element of the reference's results must then be inside the bound that
  * tests/oracle/oracle.c derives. Calls with strange numbers are compared with the reference and
  * with the oracle. In these calls, scales may be NaN, infinite, 0 or negative, and groups of q may
  * be so small that they become 0.
@@ -538,7 +538,7 @@ static void parts_of_the_keys_have_the_bits_of_one_call(void **state)
 
 enum { PANEL_CASES = 200, MOST_BLOCKS = 4, MOST_DIM = MOST_BLOCKS * Q8_BLOCK, MOST_ODD = 3 };
 
-/* K or V of a block of keys, and a part of its keys. */
+/* K or V of a block of keys. The tiles multiply only some of the packed rows. */
 struct panel_keys {
     char bytes[KEY_BLOCK][MOST_BLOCKS * Q8_BLOCK_BYTES];
     float own_scales[KEY_BLOCK][MOST_BLOCKS];
@@ -546,7 +546,7 @@ struct panel_keys {
     const float *scales[KEY_BLOCK]; /* scales of rows of TYPE_I8 */
     struct key_rows rows;
     int count;       /* rows that are packed */
-    int first, keys; /* the part that is multiplied */
+    int first, keys; /* the tiles multiply `keys` rows, from row `first` on */
 };
 
 static void draw_panel_keys(struct panel_keys *k, uint64_t *random)
@@ -629,7 +629,7 @@ static float *take_floats(struct guarded *memory, int64_t count)
     return (float *)(void *)memory->data;
 }
 
-/* Packs rows in parts, as the loops do. */
+/* Packs up to 8 rows in each call of `pack`, as the loops do. */
 static void pack_panel_keys(const struct panel_keys *k,
                             void (*pack)(const struct key_rows *, int, int, float *), float *words)
 {

@@ -205,7 +205,8 @@ static void bits_are_the_numbers_above_minus_infinity(void **state)
 
 /* --- Lines of a bias -------------------------------------------------------------------------- */
 
-/* Computes b_j of step 3 of the canonical order in kernels/README.md. */
+/* Returns b_j of step 3 of the canonical order in kernels/README.md, for key i of the block.
+ * Returns -inf if the key is not seen. */
 static float model_bias(const struct bias_line *what, const float *numbers, int i)
 {
     float b = 0.0f;
@@ -346,7 +347,8 @@ static void factors_are_kept_by_seed_head_position_and_key(void **state)
                                          UINT64_C(0x123456789abc),
                                          (UINT64_C(1) << 48) - 1,
                                          UINT64_C(1) << 48};
-    /* from key 2^34 on, j / 4 exceeds 32 bits; from key 2^50 on, it exceeds 48 bits */
+    /* Philox takes key / 4. From key 2^34 on, this quotient exceeds 32 bits. From key 2^50 on, it
+     * exceeds 48 bits. */
     static const uint64_t keys[] = {0,
                                     KEY_BLOCK,
                                     (UINT64_C(1) << 34) - KEY_BLOCK,

@@ -79,10 +79,10 @@ static void draw_bytes(uint64_t *random, int key, int n, char *bytes)
     }
 }
 
-/* Returns the scale of a key. Some keys whose bytes are negative have the tested scale. If this
- * scale is +infinity, row 0 gets scores of -inf. If this scale is -infinity, row 1 gets scores of
- * -inf. All other rows become NaN. For the other keys of TYPE_I8, the product of the scale and
- * scale->factor is 2^-17. */
+/* Returns the bits of the scale of a key. Some keys whose bytes are negative have the tested scale.
+ * If the tested scale is +infinity, row 0 gets scores of -inf, and all other rows become NaN. If
+ * the tested scale is -infinity, row 1 gets scores of -inf, and all other rows become NaN. For keys
+ * of TYPE_I8 without the tested scale, the product of the scale and scale->factor is 2^-17. */
 static uint32_t scale_of(enum type type, const struct scale *scale, int key)
 {
     const float ordinary = 0x1p-17f / scale->factor;

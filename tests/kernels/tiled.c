@@ -87,8 +87,8 @@ static int64_t keys_of(const struct drawn *c, int64_t b)
 
 /* --- Drawing a case --------------------------------------------------------------------------- */
 
-/* Draws a dim. Sets *group to the number of elements that share a scale, or leaves *group 0 if the
- * whole row shares a scale. */
+/* Draws a dim. Sets *group to the number of elements that share a scale. Leaves *group 0 if the
+ * whole row shares a scale, or if the type has no separate scales. */
 static int64_t draw_dim(struct drawn *c, attnkit_type type, int64_t *group)
 {
     static const int64_t groups[] = {1, 3, 8, 16, 20, 32, 64};
@@ -109,7 +109,7 @@ static double cost(const attnkit_attention_args *a)
            (double)(a->head_dim + a->value_dim + 16);
 }
 
-/* Draws lengths, from a decoding step to a prefill of more than one block of rows. */
+/* Draws lengths, from a decoding step to a prefill of 300 query rows of each query head. */
 static void draw_lengths(struct drawn *c)
 {
     attnkit_attention_args *a = &c->args;
@@ -234,7 +234,7 @@ static void place(struct drawn *c, enum tensor_index t)
     memset(p->memory.data, NOT_WRITTEN, there);
 }
 
-/* Appends the values to tensor `to` and its scales. */
+/* Appends the rows of src to tensor `to` and, if its type is I8, their scales to `scales`. */
 static void append(const struct drawn *c, enum tensor_index to, enum tensor_index scales,
                    const float *src)
 {
@@ -471,7 +471,8 @@ static void forget(struct result *r)
     memset(r->lse, NOT_WRITTEN, r->lse_count * sizeof *r->lse);
 }
 
-/* Compares the case's result with the expected result. */
+/* Compares the case's result with the expected result. Returns 1 if they differ, else 0. Overwrites
+ * the case's result. */
 static int compare(struct drawn *c, int number, const struct result *expected, const char *what,
                    const char *isa)
 {
@@ -536,7 +537,7 @@ static void tiles_have_the_bits_of_rows(void **state)
     assert_int_equal(differing, 0);
 }
 
-/* The tile has numbers that are easy to read: element d of key i is 100 i + d. */
+/* The tiles have numbers that are easy to read: element d of key i is 100 i + d. */
 static void a_tile_has_element_d_of_key_i_at_16_d_plus_i(void **state)
 {
     (void)state;

@@ -56,7 +56,7 @@ struct round {
 /* --- Scratch: aligned blocks with canaries before and after ----------------------------------- */
 
 enum {
-    CANARY = 16, /* floats in a canary: a cache line, the alignment of scratch */
+    CANARY = 16, /* fewest floats of a canary: a cache line, the alignment of scratch */
     MAX_BLOCKS = 16,
     POOL_FLOATS = 6 * MAX_LANES * (MAX_DIM + 8),
 };
@@ -430,10 +430,10 @@ static struct total draw_total(struct round *w)
 /* --- Comparing -------------------------------------------------------------------------------- */
 
 /* The ways to compare numbers. With ANY_ZEROS, the sign of a zero does not count. Maxima are
- * compared with ANY_ZEROS. So is the o of a state, because `finish` drops the sign of a zero in o.
- * Only check_decode uses EXACT_ZEROS for o, if the row sees a key. out and the lse are compared
- * with EXACT_BITS: every bit counts, even of a NaN. With EXACT_ZEROS and ANY_ZEROS, any NaN equals
- * any NaN. */
+ * compared with ANY_ZEROS. The o of a state is also compared with ANY_ZEROS, because `finish` drops
+ * the sign of a zero in o. check_decode is the exception: it compares o of rows that see a key with
+ * EXACT_ZEROS. out and the lse are compared with EXACT_BITS: every bit counts, even of a NaN. With
+ * EXACT_ZEROS and ANY_ZEROS, any NaN equals any NaN. */
 enum zeros { EXACT_ZEROS, ANY_ZEROS, EXACT_BITS };
 
 static void expect(struct round *w, const char *what, const float *got, const float *expected,
@@ -454,7 +454,7 @@ static void expect(struct round *w, const char *what, const float *got, const fl
     }
 }
 
-/* Compares numbers of a total. Any NaN equals any NaN. */
+/* Compares numbers of a total, with the signs of zeros. Any NaN equals any NaN. */
 static void expect_doubles(struct round *w, const char *what, const double *got,
                            const double *expected, size_t count)
 {
@@ -909,8 +909,8 @@ static bool divide_again(const double *o, int64_t step, double divisor, int64_t 
     return found;
 }
 
-/* Draws o of a chunk in binary32, which finish_total reads instead of the total's o. Sets the
- * total's o to NaN. */
+/* Draws o of a chunk, which finish_total reads instead of the total's o. Sets the total's o to NaN.
+ * Stores the drawn o in model_out as binary64, and returns it as binary32. */
 static const float *draw_chunk_out(struct round *w, const struct total *total, double *model_out)
 {
     struct states s = take_panel_states(w);
@@ -1605,7 +1605,8 @@ static int whole_blocks(int dim)
 /* Draws the shape of a round. The dims go through all values. In decode, head_dim and value_dim
  * both cost time. So only one of the two dims goes through all values, and the other dim is small.
  * In a quarter of the rounds of decode, both dims are whole blocks, so that TYPE_Q8_0 is possible.
- * For a matrix, head_dim is the number of inputs and value_dim the number of outputs. */
+ * For a matrix, head_dim is the number of inputs. value_dim is the number of outputs, and does not
+ * go through all values. */
 static void draw_shape(struct round *w, const struct entry *entry)
 {
     const int *dims;

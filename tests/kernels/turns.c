@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Heads whose rows of 16-bit types lie side by side take turns at the blocks of long caches: all
- * heads work on a block before any head works on the next. Each head prefetches a part of the next
- * block for all heads. Together the parts cover the next block once, in the order of memory. The
- * results have the bits of the same heads computed one after the other. Before the multiplication,
- * some instruction sets copy rows of binary32 that do not lie together, and transpose rows of
- * 16-bit types. Some instruction sets compute a block of all heads in one call. None of this
- * changes the bits.
+ * heads work on a block before any head works on the next block. If the two blocks have the same
+ * number of keys, each head prefetches a part of the next block for all heads. Together these parts
+ * cover the next block once, in the order of memory. The results have the bits of the same heads
+ * computed one after the other. Before the multiplication, some instruction sets copy rows of
+ * binary32 that do not lie together, and transpose rows of 16-bit types. Some instruction sets
+ * compute a block of all heads in one call. Copying, transposing and computing in one call change
+ * no bit.
  *
  * Usage: turns [ISA]
  */
@@ -148,8 +149,8 @@ struct heads {
     float max[MAX_HEADS][MAX_DECODE_ROWS], sum[MAX_HEADS][MAX_DECODE_ROWS];
 };
 
-/* Draws the rows of all heads for all tokens. Tokens have up to 80 bytes between them, and may lie
- * in reverse order. */
+/* Draws the rows of all heads for all tokens, in *memory, which the caller frees. Tokens have up to
+ * 80 bytes between them, and may lie in reverse order. */
 static struct side_rows draw_tokens(const struct heads *h, struct guarded *memory, uint64_t *random)
 {
     const struct kernels *const plain = plain_c();
@@ -202,7 +203,7 @@ static void draw_queries(struct heads *h, uint64_t *random)
     }
 }
 
-/* Draws operands, the same for the same number. */
+/* Draws the operands of decode_together. The same number gives the same operands. */
 static void draw_heads(struct heads *h, const struct kernels *kernels, int number)
 {
     static const enum type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
@@ -293,7 +294,7 @@ static void together_has_the_bits_of_each_head(void **state)
 struct call {
     attnkit_attention_args args;
     char *tokens[2], *heads[2];
-    int64_t row;
+    int64_t row; /* bytes from a token to the next token in `tokens` */
 };
 
 static void *must_have(size_t bytes)
@@ -381,8 +382,8 @@ static void run(const struct call *c, const char *isa, int64_t threads, float *o
     memory_unguard(&workspace);
 }
 
-/* Compares the results of both copies. There are so many keys that the library takes K and V of a
- * head to be larger than L2. */
+/* Compares the results of both copies. There are so many keys that the library expects K and V of a
+ * head to be outside L2. */
 static void check_group(const char *isa, int group, int heads, int dim, int64_t q_len, int gap,
                         attnkit_type type)
 {
@@ -468,9 +469,9 @@ static void transposed_rows_have_the_bits_of_other_rows(void **state)
     check_bits(isa, 8, 112, 2, 256, ATTNKIT_F16);
 }
 
-/* In all calls but the last, a KV head has up to 4 query rows. decode_together then computes the
- * blocks in which each of these rows sees all 128 keys. In the last call a head has 5 rows, which
- * are too many. */
+/* In all calls but the last, a KV head has up to 4 query rows. An instruction set that has
+ * decode_together can then compute by it the blocks in which each of these rows sees all 128 keys.
+ * In the last call a KV head has 5 query rows, which are too many for decode_together. */
 static void heads_together_have_the_bits_of_heads_one_by_one(void **state)
 {
     const char *const isa = *state;

@@ -261,7 +261,7 @@ static bool is_special(struct source from)
     return from.data == SPECIAL && random_below(from.random, from.one_in) == 0;
 }
 
-/* Draws a number of magnitude below 2^-shift, or a special number. */
+/* Draws a number of magnitude at most 2^-shift, or a special number. */
 static float draw_float(struct source from, int shift)
 {
     static const uint32_t specials[] = {0x7fc00000, 0xffa00001, 0x7f800000, 0xff800000,
@@ -278,7 +278,8 @@ static uint16_t draw_half(struct source from, const struct format *f, int shift)
 {
     const uint16_t bits = (uint16_t)random_bits(from.random);
     const uint16_t sign = bits & 0x8000, fraction = bits & ((1 << f->fraction_bits) - 1);
-    if (is_special(from)) { /* NaN, infinity, the largest and the smallest positive number, -0 */
+    if (is_special(from)) {
+        /* NaN, infinity, the largest or the smallest number above 0, with either sign; or -0 */
         const uint16_t specials[] = {f->infinity | fraction | 1, f->infinity, f->infinity - 1, 1,
                                      0x8000};
         return sign | specials[random_below(from.random, 5)];
@@ -294,7 +295,7 @@ static void draw_bytes(struct source from, char *bytes, int64_t n)
         bytes[i] = (char)random_bits(from.random);
 }
 
-/* Draws bytes of 8-bit floating point. Few of them are NaN. */
+/* Draws bytes of 8-bit floating point. Only in SPECIAL data, a few may be NaN. */
 static void draw_e4m3(struct source from, char *bytes, int64_t n)
 {
     draw_bytes(from, bytes, n);

@@ -6,13 +6,14 @@ process, on one thread. A figure with an x is the time of the other implementati
 the median over the turns. The last figure of a line is the time of the whole model with attnkit in milliseconds, the
 shortest of the turns.
 
-    speed.py [FAMILY ...] [--turns N] [--type float32|bfloat16]     prints a line for each family and length
+    speed.py [FAMILY ...] [--turns N] [--type float32|bfloat16] [--lengths N ...]
+                                                prints a line for each family and length
     speed.py --store FAMILY ...                 also puts each result into bench/results/transformers.json
-    speed.py --write                            writes a table of that file into docs/transformers.md
+    speed.py --write                            writes a table of these results into docs/transformers.md
 
-"Attention" is the attention function that a model gets from transformers, with the arguments that it has in a run of
-the model. Falcon, Bloom and MPT do not use this function. For them "attention" is their whole attention module, with
-its projections.
+Only decoders have a figure for one more token. "Attention" is the attention function that a model gets from
+transformers, with the arguments that the model passes to the function in a run. Falcon, Bloom and MPT do not use this
+function. For these families "attention" is the whole attention module, with its projections.
 """
 
 import argparse
@@ -81,7 +82,8 @@ class Recorder:
 
 
 def quotients(theirs, ours, turns):
-    """Returns the median quotient of the times of theirs and ours, and the shortest time of each in milliseconds."""
+    """Calls both functions in each turn. Returns the median over the turns of the time of theirs divided by the time of
+    ours, and the shortest time of each function in milliseconds."""
     times = {theirs: [], ours: []}
     for turn in range(turns + 1):
         for function in (theirs, ours) if turn % 2 else (ours, theirs):

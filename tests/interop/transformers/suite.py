@@ -5,8 +5,8 @@ families, with random weights. Prints TAP, the errors of each family, and with -
 
     tests/interop/transformers/suite.py [--speed]
 
-PyTorch is in the virtual environment of tests/interop/pytorch/compare.py. transformers and the package are kept in
-build-transformers/ of the tree. Nothing downloads a model.
+PyTorch comes from the Python that tests/interop/pytorch/compare.py uses. transformers and the package of attnkit are
+kept in build-transformers/ of the tree. Nothing downloads a model.
 """
 
 import os

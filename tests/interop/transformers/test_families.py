@@ -23,7 +23,8 @@ def errors(logits, exact):
 
 
 def by_chunks(model, inputs):
-    """Returns the logits of a decoder that takes its tokens in parts: prefill, continued prefill and decoding."""
+    """Returns the logits of a decoder that takes its tokens in parts: prefill, continued prefill and decoding. Leaves
+    out the logits of padding."""
     cache, kept, parts, start = None, inputs.get("attention_mask"), [], 0
     with torch.no_grad():
         for length in CHUNKS:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests decoding over 64 steps in float32: greedy for every family that generates text, and by beams for three
-families. attnkit must give the same tokens as eager attention."""
+families. Decoders also run with left padding, and most decoders with a cache of fixed size. attnkit must give the same
+tokens as eager attention."""
 
 import unittest
 
@@ -35,7 +36,7 @@ class Generate(unittest.TestCase):
         attnkit.transformers.restore()
 
     def compare(self, family, what, **options):
-        """Checks the tokens. Returns the smallest difference of the two best logits of a step, and the largest
+        """Checks the tokens. Returns the smallest difference between the two best logits of a step, and the largest
         difference between a logit of eager attention and the same logit of attnkit."""
         theirs, logits = generate(family, "eager", **options)
         before = attnkit.torch.calls()

@@ -123,8 +123,8 @@ class Served(Registered):
                     self.assertLessEqual(error, 4 * allowed + 1e-6 * right.norm(), family)
 
     def test_results_are_not_copied(self):
-        """The result has the strides that the next layer reads, without a copy. This holds even if q has the strides of
-        [batch, heads, rows, elements], as in Whisper, or if rows of v are shorter than rows of q, as in DeepSeek."""
+        """The result has the strides that the next layer reads, without a copy. q has the strides of [batch, heads,
+        rows, elements], as in Whisper. In the second turn, rows of v are shorter than rows of q, as in DeepSeek."""
         for width in (16, 8):
             q, k, v = torch.randn(2, 4, 6, 16), torch.randn(2, 4, 9, 16), torch.randn(2, 4, 9, width)
             with torch.no_grad(), Ops() as ops:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the mask that attnkit makes for transformers. The options that Mask.options() returns for
-attnkit.torch.attention must mean the same, element by element, as transformers' own mask. Any other code that reads the
-mask must get the elements of transformers' own mask."""
+attnkit.torch.attention must mean the same, element by element, as transformers' own mask. Other code that reads the
+mask must get the elements of transformers' own mask. Arithmetic with the mask must be an error."""
 
 import random
 import unittest
