@@ -61,8 +61,10 @@ struct query query_of(const attnkit_attention_args *args, int64_t batch, int64_t
 
 /* --- Rows as they are stored ------------------------------------------------------------------ */
 
-/* Returns the address of index {outer, head, row} of a tensor. The tensor is dense unless it is
- * ATTNKIT_STRIDED. */
+/* Returns the address of a row, or of a tile, in a tensor. The place is given by `index`: {outer,
+ * head, row or tile}. outer is a batch entry or a page, or 0 for packed rows. Unless the tensor is
+ * ATTNKIT_STRIDED, it is dense: count[0] heads for each outer, count[1] rows or tiles for each
+ * head. */
 static const char *element_at(const attnkit_tensor *tensor, const int64_t count[2],
                               int64_t row_bytes, const int64_t index[3])
 {
@@ -110,7 +112,7 @@ static struct stored stored_v(const struct query *q)
                            .group = storage->v_scale_group ? storage->v_scale_group : q->value_dim};
 }
 
-/* Copies row `at` of a tile: its elements and, for TYPE_I8, its scales. */
+/* Copies row `at` of a tile of K to `row`. For TYPE_I8, copies the row's scales to `scales`. */
 static void take_out_of_tile(const struct stored *s, const char *tile, const float *tile_scales,
                              int64_t at, char *row, float *scales)
 {
@@ -129,8 +131,8 @@ static void take_out_of_tile(const struct stored *s, const char *tile, const flo
     }
 }
 
-/* Finds the indices {outer, head, row} of a key's row. The keys may be in pages, packed, or
- * dense. */
+/* Finds the place {outer, head, row} of a key's row in K and V (element_at). The keys may be in
+ * pages, packed, or dense. */
 static void locate(const struct query *q, int64_t key, int64_t index[3])
 {
     const attnkit_pages *const pages = &q->groups.pages;
@@ -149,8 +151,9 @@ static void locate(const struct query *q, int64_t key, int64_t index[3])
     }
 }
 
-/* Sets count[0] to the number of KV heads, and count[1] to the number of tiles or rows that a head
- * has in a batch entry or in a page. `lines` is the number of keys in a tile, or 1 for rows. */
+/* Sets count[0] to the number of KV heads. Sets count[1] to the number of tiles, or of rows, that a
+ * head has in a batch entry or in a page. `lines` is the number of keys in a tile. If K or V lies
+ * in rows, `lines` is 1. */
 static void count_lines(const struct query *q, int64_t lines, int64_t count[2])
 {
     const int64_t keys = q->groups.pages.block_table ? q->groups.pages.page_size : q->args->kv_len;
@@ -158,8 +161,8 @@ static void count_lines(const struct query *q, int64_t lines, int64_t count[2])
     count[1] = (keys + lines - 1) / lines;
 }
 
-/* A row of K or V, and its scales if the type has scales. Rows that lie in tiles are copied to
- * `own`. */
+/* A row of K or V, and its scales if the type has scales. A row that lies in a tile is copied to
+ * `own`, and its scales to `own_scales`. */
 struct found {
     const char *row;
     const float *scales;

@@ -5,29 +5,32 @@
  * in [1/(1+u), 1+u] with u = 2^-24, so n roundings multiply it by a factor in [exp(-nu), exp(nu)].
  * A subnormal result also loses at most e = 2^-150.
  *
- * Scores. The product s of q and k_j is a sum of D fused multiply-adds with one rounding each: |s^
- * - s| <= (exp(Du) - 1) sum_d |q_d k_jd| + D e exp(Du). The factor c, scale / ln 2, has a relative
- * error of u, and of a few 2^-53 from binary64. The product s c is off by |s^ - s| |c^| + |s| |c^ -
- * c|, and is rounded once. With a softcap, c is scale / cap, and this product is y. Then z = tanh y
- * has two errors. The error of y moves z at most to tanh(|y| +- |y^ - y|), because tanh is
- * increasing. tanh itself is off by TANH_ULPS ulp, each of which is at most a factor of 1 +- 2 u,
- * or 2 e. z is multiplied by the constant cap / ln 2, which has the same error as c. A bias is
- * multiplied by a constant, 1 / ln 2 times the factor of the head. This constant has a relative
- * error of u, and is infinite beyond binary32. Its product with the bias is rounded once. A product
- * below -2^126 / ln 2 is replaced by this number, which also has a relative error of u. The choice
- * between the two adds no further error. ALiBi's slope is rounded once. The distance is rounded
- * once if it is beyond 2^24, and the product of slope and distance once. If there are a bias and a
- * slope, their sum is rounded once. A fused multiply-add adds this sum to the product of score and
- * factor, so the product has no rounding of its own. t_j is the score of key j after all these
- * steps, divided by ln 2. dt_j is the largest error of t_j.
+ * Scores. The product s of q and k_j is a sum of D fused multiply-adds, where D is head_dim. Each
+ * of them rounds once: |s^ - s| <= (exp(Du) - 1) sum_d |q_d k_jd| + D e exp(Du). The factor c,
+ * scale / ln 2, has a relative error of u, and of a few 2^-53 from binary64. The product s c is off
+ * by |s^ - s| |c^| + |s| |c^ - c|, and is rounded once. With a softcap, c is scale / cap, and this
+ * product is y. Then z = tanh y has two errors. The error of y moves z at most to tanh(|y| +- |y^ -
+ * y|), because tanh is increasing. tanh itself is off by TANH_ULPS ulp, each of which is at most a
+ * factor of 1 +- 2 u, or 2 e. z is multiplied by the constant cap / ln 2, which has the same error
+ * as c. A bias is multiplied by a constant, 1 / ln 2 times the factor of the head. This constant
+ * has a relative error of u. If it is beyond binary32, it is infinite. The product of the constant
+ * and the bias is rounded once. A product below -2^126 / ln 2 is replaced by this number, which
+ * also has a relative error of u. The choice between the product and this number adds no further
+ * error. ALiBi's slope is rounded once. The distance is rounded once if it is beyond 2^24, and the
+ * product of slope and distance is rounded once. If there are a bias and a slope, the sum of these
+ * two products is rounded once. A fused multiply-add adds the sum, or the only one of the two
+ * products, to the product of score and factor. So the product of score and factor has no rounding
+ * of its own. t_j is the score of key j after all these steps, divided by ln 2. dt_j is the largest
+ * error of t^_j.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
- * dt_j). No earlier maximum is larger. So for each maximum M', t^_j - M' is off by at most u (top +
- * 1 - t_j + dt_j). exp2 is off by 1 ulp, a factor of 1 +- 2u. Let W_j = 2^(t_j - M). A weight is
- * then W_j times a factor 1 + a_j in [exp(-H_j), exp(H_j)],
+ * dt_j). No earlier maximum is larger. So for each maximum M', the rounding of t^_j - M' is off by
+ * at most u (top + 1 - t_j + dt_j). exp2 is off by at most 1 ulp, a factor of 1 +- 2u. Let W_j =
+ * 2^(t_j - M). A weight other than 0 is then W_j times a factor 1 + a_j in [exp(-H_j), exp(H_j)],
+ * where
  *     H_j = ln 2 (dt_j + u (top + 1 - t_j + dt_j)) + 2u + O(u^2),
- * or it is 0, if the argument of exp2 was below -100.5, or if a rescale was 0. A rescale of 2^-101
- * or less counts as 0, and the weight before the rescale is at most 1 + 2u. So a weight that
+ * A weight is 0 if the argument of exp2 was below -100.5, or if a rescale was 0. A rescale of
+ * 2^-101 or less counts as 0, and the weight before the rescale is at most 1 + 2u. So a weight that
  * becomes 0 loses at most 2^-100.5 (1 + 2u). The sink is one of the weights. Its t has a relative
  * error of u from the rounding to binary32, and of a few 2^-53 from binary64. Its v is 0.
  *
@@ -49,9 +52,10 @@
  * sink is added.
  *
  * If an element of a chunk's o is not finite although the chunk's l is finite, the element is l P /
- * W. P and W are sums in binary64, by step 9 of the canonical order. They take the same weights as
- * l, so the element has the h_l roundings of l, and fewer than 4 * 512 roundings of 2^-53. h_o also
- * counts a rounding for the product with v, which covers these smaller roundings.
+ * W. P and W are sums in binary64, by step 9 of the canonical order. P and W take the same weights
+ * as l, but P takes them after dropout. So the element has the h_l roundings of l, and fewer than 4
+ * * 512 roundings of 2^-53. h_o also counts a rounding for the product with v, which covers these
+ * smaller roundings.
  *
  * Dropout. On its way into o, a weight is multiplied by a factor, which is at least 1 and has a
  * relative error of u. The product is rounded. The effect is the same as if v were multiplied by
@@ -64,8 +68,9 @@
  * because sum_j w_j (v_j - o) = 0. The divisor is l^ / W >= exp(-h_l u) sum_j w_j exp(-H_j) -
  * lost_l. Here h_l and h_o include the roundings of binary64. The sum above, divided by this
  * divisor, is the error of o^ / l^. The quotient o^ / l^ is rounded to binary64 and then to
- * binary32. lost_o and lost_l are the losses from above, times exp(h_o u), over W. W >= 2^(t_b -
- * top - 1) sum_j exp(x_j - x_b), where b is the key with the largest score x_b.
+ * binary32. lost_o and lost_l are the losses from above, times the larger one of exp(h_o u) and
+ * exp(h_l u), over W. W >= 2^(t_b - top - 1) sum_j 2^(t_j - t_b), where b is the key with the
+ * largest t_b.
  *
  * Groups of integers. ATTNKIT_INTEGERS rounds the numbers x of a group to integers n with a common
  * scale S^. Let L be the largest |x|, and S = L / 32512. S^ has two roundings, one of them in the
@@ -74,7 +79,7 @@
  * so |y| <= S / 2 = L / 65024. Then n S^ is the sum of x with at most 4 roundings and y with at
  * most 2 roundings. If the product with the inverse is subnormal, y grows by e S, which is far less
  * than one rounding of y. No n is beyond 32512, because the roundings of 32512 do not reach
- * 32512.5. If L < 2^-100, every n is 0, and each number loses |x|.
+ * 32512.5. If L < 2^-100, every n is 0, and each x is lost.
  *
  * Scores of integers. The scale of a block of K is S_k, and n_k are its integers. The sum of n n_k
  * over a block is exact, and is then rounded to binary32. The product S^ S_k is rounded, and can be
@@ -88,39 +93,43 @@
  *
  * Weighted sums of integers. For a block of keys and 32 columns of v, x_j is the weight of a seen
  * key times the scale d_j of its v, rounded. n_jc is the integer of its v in column c. If x_j is
- * subnormal, the loss e is so far below S that OWN_ERROR covers it. The sum over the keys is
- * rounded once, and its product with S^ once. Neither of them is subnormal. Together with the 4
- * roundings above, h_o thus counts 7 roundings instead of the additions within a block and the
- * product with v. For ATTNKIT_I8, h_o counts one more: the oracle rounds the product of d_j and a
- * byte to v_jc, but the attention does not. The y_j add at most exp(h_o u) L / 65024 sum_j |n_jc|
- * to lost_o, over the keys with an x_j other than 0. If L < 2^-100, at most 2^-100 sum_j |n_jc| is
- * lost. Here L is in units of 2^M', where M' is the maximum that the weights of the block are
- * computed with. In units of 2^M with the last maximum M, L and the loss are the same or smaller.
- * So nothing is lost if L in units of 2^M is at least 2^-100. A d_j that is NaN or infinite makes
- * its 32 columns NaN, even if the weight is 0. For ATTNKIT_Q8_0 no o overflows, even with dropout,
- * because |v_jc| is at most 2^23. For ATTNKIT_I8 an o that overflows makes its element infinite or
- * NaN, and has no bound.
+ * subnormal, the loss e is so far below S that OWN_ERROR covers it. The sum of the products n_j
+ * n_jc over the keys is rounded once, and its product with S^ is rounded once. Neither the sum nor
+ * this product is subnormal. Together with the 4 roundings above, h_o thus counts 7 roundings
+ * instead of the additions within a block and the product with v. For ATTNKIT_I8, h_o counts one
+ * more rounding: the oracle rounds the product of d_j and a byte to v_jc, but the attention does
+ * not. The y_j add at most exp(h_o u) L / 65024 sum_j |n_jc| to lost_o. This sum is over the keys
+ * with an x_j other than 0. If L < 2^-100, at most 2^-100 sum_j |n_jc| is lost. Here L is in units
+ * of 2^M', where M' is the maximum that the weights of the block are computed with. In units of 2^M
+ * with the last maximum M, L and the loss are the same or smaller. So nothing is lost if L in units
+ * of 2^M is at least 2^-100. A d_j that is NaN or infinite makes its 32 columns NaN, even if the
+ * weight is 0. For ATTNKIT_Q8_0 no o overflows, even with dropout, because |v_jc| is at most 2^23.
+ * For ATTNKIT_I8 an o that overflows makes its element infinite or NaN, and has no bound.
  *
  * Groups of products of bf16. ATTNKIT_BF16_PRODUCTS adds products in groups of 32. In a group, the
  * products of even index and of odd index are two chains of at most 16 fused multiply-adds. A
- * product of q and k_j thus has at most 16 roundings, one more in the sum of the two chains, and
- * one for each group but the first, which adds to 0: h = 16 + D / 32, rounded up. Elements below
- * 2^-56 count as 0, and their products are lost. All other products and sums are multiples of
- * 2^-126, so that no sum loses e. An element that counts as 0, times an infinity, is NaN.
+ * product q_d k_jd thus has at most 16 roundings in its chain, one more in the sum of the two
+ * chains, and one for each group but the first, which adds to 0. So h is 16 plus D / 32, rounded
+ * up. Elements with a magnitude below 2^-56 count as 0, and their products are lost. All other
+ * products and sums are multiples of 2^-126, so that no sum loses e. An element that counts as 0,
+ * times an infinity, is NaN.
  *
- * Parts of weights. The weights of a block are divided by the largest of them, L: this multiplies
- * them by f32(1 / L), with two roundings. A quotient p becomes p', the sum of one or two bf16. The
- * nearest bf16 is off by at most 2^-8 p, and the nearest bf16 of the rest by at most 2^-8 of the
- * rest: p' is a factor of 1 +- 2^-8 or 1 +- 2^-16 from p. These factors are a part of a_j, because
- * o and l take the same p'. p' is a number of binary32, so that the sum of the parts in l has no
- * rounding. A p below 2^-40 becomes 0. One fused multiply-add multiplies a sum of a block by L and
- * adds it to o or l. It also rounds in the first block of a chunk, because L is no power of 2. So
- * h_l counts each block. The product of o or l and its rescale factor may lose e. On its way into
- * o, a product of a part and v has 16 roundings in its group, because the first product of a chain
- * is exact. It has one more for each sum of a group of its block but the first, and one for each
- * block of its chunk. A block has up to 4 groups for the first part of its weights, and as many for
- * the second part if there is one. The sum of the magnitudes of the two parts is at most p' (1 +
- * 2^-6). The products with elements of v below 2^-56 are lost.
+ * Parts of weights. L is the largest weight of a block, but at least 2^-100 and at most 1. The
+ * weights of the block are divided by L: they are multiplied by f32(1 / L), with two roundings. A
+ * quotient p becomes p', the sum of one or two bf16. The first bf16 is the nearest to p, and is off
+ * by at most 2^-8 p. The second bf16 is the nearest to the difference of p and the first bf16, and
+ * is off by at most 2^-8 of the difference. So p' is p times a factor of 1 +- 2^-8 with one bf16,
+ * or of 1 +- 2^-16 with two. These factors are a part of a_j, because o and l take the same p'. p'
+ * is a number of binary32, so that the sum of the parts in l has no rounding. A p below 2^-40
+ * becomes 0. One fused multiply-add multiplies a sum of a block by L, and adds the product to o or
+ * l. This fused multiply-add also rounds in the first block of a chunk, because L is no power of 2.
+ * So h_l counts each block. The product of o or l and its rescale factor may lose e. On its way
+ * into o, a product of a part and v has at most 16 roundings in its group, because the first
+ * product of a chain is exact. The product has one more rounding for each sum of a group of its
+ * block but the first, and one for each block of its chunk. A block has up to 4 groups for the
+ * first part of its weights, and as many for the second part if there is one. The sum of the
+ * magnitudes of the two parts is at most p' (1 + 2^-6). The products with elements of v of a
+ * magnitude below 2^-56 are lost.
  *
  * Logarithm. If l^ is a sum in binary64, it is first rounded to binary32. ln l^ has the error of
  * l^, and 1 ulp of its own. Two fused multiply-adds, each with a rounding, add M ln 2 as M LN2_HI
@@ -202,8 +211,8 @@ static struct value tanh_of(struct value y)
 struct scoring {
     struct query query;
     real scale, cap;  /* cap: 0 without a softcap */
-    real chain, loss; /* exp(hu) - 1 and h e exp(hu); h is D, or 6 + D / 32 for integers, or 16 + D
-                       * / 32 for groups */
+    real chain, loss; /* exp(hu) - 1 and h e exp(hu); h is D, or 6 + D / 32 for integers, or for
+                       * groups of products 16 plus D / 32, rounded up */
     float *q, *k;     /* the query row, and room for a key; both binary32 */
 };
 
@@ -221,7 +230,7 @@ static bool has_groups(const struct query *q)
 }
 
 /* Returns the product of two elements. If one of the elements counts as 0, adds the magnitude of
- * the product to *lost. */
+ * the product to *lost, or returns NaN if the other element is infinite. */
 static real product_of(const struct scoring *s, float q, float k, real *lost)
 {
     const real product = (real)q * k;
@@ -233,7 +242,8 @@ static real product_of(const struct scoring *s, float q, float k, real *lost)
     return product;
 }
 
-/* Returns the largest magnitude of a group of q. Returns infinity if a number is not finite. */
+/* Returns the largest magnitude of a group of q. Returns infinity if a number of the group is not
+ * finite. */
 static float largest_of(const float *group)
 {
     float largest = 0.0f;
@@ -242,8 +252,8 @@ static float largest_of(const float *group)
     return largest;
 }
 
-/* Returns the dot product of a group of q and a block of K, if the product of their scales is
- * infinite. The integers of q then decide between the infinities and NaN. */
+/* Returns the dot product of a group of q and a block of K whose scales have an infinite product.
+ * The sign of the sum of integers then decides between the infinities. A sum of 0 makes NaN. */
 static real infinite_product(const float *group, float largest, const struct integer_block *k)
 {
     const float inverse = (float)MOST_INTEGER / largest;
@@ -306,8 +316,8 @@ static struct value dot(const struct scoring *s, int64_t key, real *magnitude)
     return (struct value){x, isfinite(x) ? s->chain * p + s->loss + lost : 0};
 }
 
-/* Computes the bias times the factor of its head. If in_log2 is true, divides the result by ln
- * 2. */
+/* Computes the bias of a key times the factor of the query head. A product below LEAST_BIAS becomes
+ * LEAST_BIAS. If in_log2 is true, divides the result by ln 2. */
 static struct value given_bias(const struct query *q, int64_t key, bool in_log2)
 {
     const float *const scales = q->groups.scores.bias_scales;
@@ -342,7 +352,8 @@ static struct value bias_of(const struct query *q, int64_t key, bool in_log2)
     return rounded(sum(given_bias(q, key, in_log2), alibi(q, key, in_log2)));
 }
 
-/* Computes the score of a key after a step. If in_log2 is true, divides the score by ln 2. */
+/* Computes the score of a key after the step `step`. If in_log2 is true, divides the score by ln
+ * 2. */
 static struct value score(const struct scoring *s, struct value dot_product, int64_t key,
                           enum step step, bool in_log2)
 {
@@ -409,13 +420,13 @@ struct row {
     float *scales; /* [terms][value_dim / Q8_BLOCK], scales of V's blocks; NULL without integers */
     bool rounds_v; /* the elements of v are rounded products of scales and integers */
     int64_t value_dim;
-    int parts;        /* parts of a weight; 0 without groups */
+    int parts;        /* bf16 in a weight; 0 without groups of products */
     real weight_loss; /* a W_j that becomes 0 is at most this */
     bool drops;
     real score_magnitude;
-    real best_x, best_dt, top; /* best_x = max_j x_j; top as above */
+    real best_x, best_dt, top; /* best_x = max_j x_j; top = max_j (t_j + dt_j) */
     real log_sum;              /* ln sum_j exp(x_j - best_x) */
-    real f, g;                 /* exp(h_o u) - 1, exp(h_l u) - 1 */
+    real f, g;                 /* at least exp(h_o u) - 1, exp(h_l u) - 1 */
     real lost_by_sums;         /* the largest loss of the sum l or o, not yet divided by W */
     bool is_folded; /* whether l is a sum in binary64: of more than one chunk, or of a chunk and a
                        sink */
@@ -510,16 +521,16 @@ static struct row see_keys(const struct scoring *s)
     return r;
 }
 
-/* Computes expl with a relative error of 2^-52. In the range of binary64 it takes a tenth of the
- * time of expl. */
+/* Computes exp(x) with a relative error of 2^-52. If exp(x) is in the range of binary64, exp_of
+ * takes a tenth of the time of expl. */
 static real exp_of(real x)
 {
     const double nearest = (double)x;
     return fabs(nearest) < 700.0 ? exp(nearest) * (1 + (x - nearest)) : expl(x);
 }
 
-/* Sets `low` to at most w exp(-h), and `high` to at least w exp(h). For h up to 1, exp(h) < 1 + h +
- * h^2. */
+/* Sets `low` to at most w exp(-h), and `high` to at least w exp(h). log_weight is ln w. For h up to
+ * 1, exp(h) < 1 + h + h^2. */
 static void widen_weight(struct key *key, real log_weight, real h)
 {
     const real factor = 1 + h + h * h;
@@ -527,8 +538,9 @@ static void widen_weight(struct key *key, real log_weight, real h)
     key->high = h < 1 ? key->weight * factor : expl(log_weight + h);
 }
 
-/* Returns the error of a weight that is divided by L and rounded to one or two bf16, as an
- * exponent: the weight is off by at most the factor e^error. Returns 0 without groups. */
+/* Returns the error of a weight that is divided by L and rounded to one or two bf16. The error is
+ * an exponent: the weight is off by at most a factor of exp(error). Returns 0 without groups of
+ * products. */
 static real split_error(const struct row *r)
 {
     const real unit = r->parts == 1 ? 0x1p-8L : 0x1p-16L;
@@ -565,8 +577,8 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Computes the largest numbers of roundings of a weight, from the blocks and chunks that have
- * keys. */
+/* Bounds the roundings of a weight on its way into l and into o. Only blocks and chunks with keys
+ * that the row sees count. Sets r->f, r->g, r->lost_by_sums and r->is_folded. */
 static void count_roundings(struct row *r)
 {
     int64_t blocks = 0, chunks = 0, in_block = 0, in_chunk = 0, most_keys = 1, most_blocks = 1;
@@ -602,8 +614,8 @@ static real larger_growth(const struct row *r)
     return fmaxl(r->f, r->g);
 }
 
-/* Returns the largest loss of a weight: the whole weight if it may be so small that it counts as 0,
- * else 0. */
+/* Returns the largest loss of a weight. A weight that may be so small that it counts as 0 can be
+ * lost as a whole. Other weights lose nothing. */
 static real lost_weight(const struct row *r, const struct key *key)
 {
     const real limit = r->loss_unit * r->weight_loss;
@@ -643,7 +655,9 @@ static struct oracle_element exactly(double value)
 }
 
 /* The sums of a column. o is the sum of w_j v_j. `magnitude` is the sum of w_j |v_j|. `scores` is
- * the sum of w_j |v_j| times the magnitude of x_j. */
+ * the sum of w_j |v_j| times the magnitude of x_j. `error` is the largest error of o without
+ * losses. `lost` is the loss by weights, and by elements of V, that count as 0. In all sums v_j is
+ * multiplied by the factor of dropout. */
 struct column {
     double v_sum; /* the sum of |v_j|; NaN or infinite if an element of V is NaN or infinite */
     real o, magnitude, scores;
@@ -659,8 +673,8 @@ static double clamped(real x)
     return x < (real)DBL_MAX ? (double)x : DBL_MAX;
 }
 
-/* Adds the terms of the keys from `first` to `end` to the sums of all columns. V is multiplied by
- * the factors of dropout. */
+/* Adds the terms of the keys from `first` to `end` to the sums of all columns. `sums` is scratch
+ * memory for 4 numbers of each column. */
 static void add_means(const struct row *r, int64_t first, int64_t end, double *sums,
                       struct column *columns)
 {
@@ -689,7 +703,8 @@ static void add_means(const struct row *r, int64_t first, int64_t end, double *s
     }
 }
 
-/* Adds the errors of the keys from `first` to `end`. The sums o must be complete. */
+/* Adds to all columns the errors of the keys from `first` to `end`. The sums o of the columns must
+ * be complete. `sums` is scratch memory for 3 numbers of each column. */
 static void add_errors(const struct row *r, int64_t first, int64_t end, double *sums,
                        struct column *columns)
 {
@@ -718,11 +733,12 @@ static void add_errors(const struct row *r, int64_t first, int64_t end, double *
     }
 }
 
-/* The weights of a block of keys, times the scales of 32 columns. */
+/* A group of integers: the weights of a block of keys, times the scales of these keys for 32
+ * columns of V. */
 struct group {
     real low, high;           /* limits of the largest weight times scale, in units of W */
-    real integers[Q8_BLOCK];  /* sums of the magnitudes of V's integers */
-    real magnitude[Q8_BLOCK]; /* at least the sums of w_j |v_j| */
+    real integers[Q8_BLOCK];  /* for each column: sum of the magnitudes of V's integers */
+    real magnitude[Q8_BLOCK]; /* for each column: at least the sum of w_j |v_j| */
 };
 
 static struct group group_of(const struct row *r, int64_t first, int64_t end, int64_t block)
@@ -745,8 +761,9 @@ static struct group group_of(const struct row *r, int64_t first, int64_t end, in
     return group;
 }
 
-/* Adds to 32 columns the errors that arise because weights are rounded to integers. The keys from
- * `first` to `end` are the seen keys of one block. */
+/* Adds errors to the 32 columns of V's blocks number `block`. The errors arise because weights are
+ * rounded to integers. The keys from `first` to `end` are the seen keys of one block of 128
+ * keys. */
 static void add_group(const struct row *r, int64_t first, int64_t end, int64_t block,
                       struct column *columns)
 {
@@ -784,8 +801,9 @@ static void sum_columns(const struct row *r, struct column *columns)
     free(sums);
 }
 
-/* Computes the element of a column. An infinity in V makes the element infinite, or possibly NaN if
- * there is another infinity or if its weight is lost. */
+/* Computes the element of a column. If V has an infinity in the column, the result may be either
+ * infinity, or NaN: another infinity, or a weight that counts as 0, can make NaN. So the bound is
+ * infinite. */
 static struct oracle_element element_of(const struct row *r, const struct column *column)
 {
     if (r->is_nan || isnan(column->v_sum))
@@ -804,7 +822,8 @@ static struct oracle_element element_of(const struct row *r, const struct column
     return e;
 }
 
-/* Returns the largest relative error of the rounding of l^ from binary64 to binary32. */
+/* Returns the largest relative error of the rounding of l^ from binary64 to binary32. Returns 0 if
+ * l^ is a sum in binary32. */
 static real narrowing(const struct row *r)
 {
     return r->is_folded ? U : 0;
@@ -920,7 +939,8 @@ double oracle_unit(const struct oracle_row *row, const struct oracle_element *el
            (double)(row->keys + 4) * 0x1p-149;
 }
 
-/* The error of the last rounding, to the type of the result. */
+/* The error of the last rounding, to the type of the result: `unit` is relative, `loss` is the
+ * error of a subnormal result. */
 struct last_rounding {
     double unit, loss;
     double overflow; /* a magnitude from here on rounds to infinity */

@@ -2,9 +2,9 @@
  *
  * The oracle: attention by the textbook (maximum, exp, sum) in extended precision, with every mask
  * and score mod. The oracle reads the public arguments with its own code (inputs.h), and shares no
- * arithmetic with the library. For every element of a row it gives the true value, the magnitude of
- * its terms, and the largest error that a result in the canonical order of kernels/README.md can
- * have.
+ * arithmetic with the library. For every element of a row, the oracle gives the true value and the
+ * sum of the magnitudes of its terms. The oracle also gives the largest error that a result in the
+ * canonical order of kernels/README.md can have.
  *
  * Inputs may be anything as long as no score of finite inputs leaves the range of binary32. A value
  * that is NaN or infinite has a bound of 0. Infinite elements of out are the exception: the result
@@ -30,9 +30,9 @@ struct oracle_row {
 };
 
 /* Computes row `row` of query head `head` of batch entry `batch`. `out` has value_dim elements, not
- * yet rounded to the type of out. `weights` is NULL or has kv_len elements, of the kind that args
- * ask for. Each key takes 0.2 us plus 4 ns for each element of head_dim and value_dim. Each key
- * also takes 160 bytes of memory, plus 4 bytes for each element of value_dim. */
+ * yet rounded to the type of args->out. `weights` is NULL or has kv_len elements, of the kind that
+ * args ask for. Each key takes 0.2 us plus 4 ns for each element of head_dim and value_dim. Each
+ * key also takes 160 bytes of memory, plus 4 bytes for each element of value_dim. */
 struct oracle_row oracle_row(const attnkit_attention_args *args, int64_t batch, int64_t head,
                              int64_t row, struct oracle_element *out,
                              struct oracle_element *weights);

@@ -30,7 +30,7 @@ static void drop(const struct worker_memory *memory, void *block)
 }
 
 /* A block that a point's set-up allocates. `has_salt` means that the content of the block differs
- * from one set-up to the next. */
+ * from one set-up to the next. The set-up itself frees a block that `is_temporary`. */
 struct wanted {
     size_t bytes;
     char fill;
@@ -84,7 +84,8 @@ static void alike_is_together(void **state)
 static void blocks_that_differ_have_separate_addresses(void **state)
 {
     (void)state;
-    /* Only the last blocks of the two sides are equal. The others differ in size or content. */
+    /* Only the last blocks of the two sides are equal. All other blocks differ in size or
+     * content. */
     const struct wanted base_wants[] = {
         {64, 1, false, false}, {64, 2, false, false}, {64, 3, false, false}};
     const struct wanted head_wants[] = {{65, 1, false, false},
@@ -159,7 +160,8 @@ static void temporary_blocks_disturb_nobody(void **state)
     assert_int_equal(base[1][5], 2);
 }
 
-/* At the recording, a point has one copy of K and V. At the measurement it has many copies. */
+/* At the recording, a point has one copy of K and V. At the measurement, a point may have many
+ * copies. */
 static void blocks_may_be_larger_than_recorded(void **state)
 {
     (void)state;

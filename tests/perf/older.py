@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `attnkit compare` between an old revision and a build. The revision has no worker, and its structs and its
 source tree differ from the current structs and source tree. The command builds the revision with the current worker.
-The test passes if every point is compared, whatever the times are.
+The test passes if both sides can make the call of every point, and have the same result. The times do not matter.
 
     tests/perf/older.py BUILD
 
@@ -26,7 +26,7 @@ TIMED = ("same", "slower", "faster", "unclear")  # both sides can make the call,
 
 
 def points(build):
-    """Runs the comparison. Returns the exit status, the output, and a dict of the points by name."""
+    """Runs the comparison. Returns the exit status, the standard error, and a dict of the points by name."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "compare.json"
         done = subprocess.run([build / "tools" / "attnkit", "compare", REVISION, build, "--repository", ROOT,

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times a change, even on a machine that runs other programs at the same time. The script compares a build with the
-commit that the build is based on, by `attnkit compare`, and checks the floors of the benches.
+"""Times a change. The machine may run other programs at the same time. The script compares a build with the base commit
+(tools/base_revision.py), by `attnkit compare`, and checks the floors of the benches.
 
     tests/perf/speed.py BUILD [--limit SECONDS]
 
 The script runs `attnkit compare` and tools/floors.py, and prints the results of both programs. A measured time never
 makes the test fail (docs/ci.md). The test fails if a program could not do its work. It also fails if a point crashes,
 if HEAD cannot make the call of a point of the base, or if the results of the two sides differ. A commit since the base
-can allow other results by the trailer `Bits-change: REASON`. Prints TAP. `# SKIP` means that there is no commit to
-compare with, that the benches are not built, or that the time was up, as on a busy machine."""
+can allow results with other bits, but close values, by the trailer `Bits-change: REASON`. Prints TAP. `# SKIP` means
+that there is no commit to compare with, that the benches are not built, or that the time was up, as on a busy
+machine."""
 
 import argparse
 import json
@@ -35,7 +36,7 @@ FLOORS = {0: "all floors hold", 1: "a floor is broken", 2: "some rows could not 
 
 
 class Report:
-    """Prints TAP. The output of a program becomes comments before its test line."""
+    """Prints TAP. The output of a program becomes comments before the program's test lines."""
 
     def __init__(self):
         self.count, self.failed = 0, 0
@@ -52,7 +53,8 @@ class Report:
 
 
 def stop(process):
-    """Stops a process as Ctrl-C does, so that it removes its files and its children end."""
+    """Stops a process as Ctrl-C does, so that the process removes its files and its children end. Kills a process that
+    takes longer than CLEAN_UP. Returns the standard output of the process."""
     os.killpg(process.pid, signal.SIGINT)
     try:
         return process.communicate(timeout=CLEAN_UP)[0]
@@ -62,8 +64,8 @@ def stop(process):
 
 
 def run(report, limit, *command):
-    """Runs a program. Returns its exit status or LATE. Shows stderr, which has the progress, only if the
-    program fails."""
+    """Runs a program and shows its standard output. Returns its exit status, or LATE if its time is up. Shows the
+    standard error, which has the progress, only if the exit status is not 0, 1 or 2."""
     process = subprocess.Popen([str(word) for word in command], cwd=ROOT, text=True, errors="replace",
                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, start_new_session=True)

@@ -61,14 +61,14 @@ static void few_ratios_are_counted(void **state)
     const struct estimate estimate = estimate_ratio(ratios, 10, &random);
     (void)state;
     assert_true(estimate.ratio == 1.03);
-    is_about(estimate.p, 2.0 * 10.0 / 512.0); /* one ratio of nine is below 1 */
+    is_about(estimate.p, 2.0 * 10.0 / 512.0); /* nine ratios are not 1, one of them is below 1 */
     assert_true(estimate.low <= 1.01 && estimate.low >= 0.99);
     assert_true(estimate.high >= 1.05 && estimate.high <= 1.08);
 }
 
 /* 95 % of the intervals should contain the true median. For 2000 intervals, five standard
- * deviations are 2.5 %. One ratio in twenty is far off, as if another program had run at the same
- * time. */
+ * deviations are 2.5 % of the intervals. One ratio in twenty is far off, as if another program had
+ * run at the same time. */
 static void intervals_hold_the_median(void **state)
 {
     enum { TRIALS = 2000, COUNT = 101 };

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the gates that docs/ci.md gives to other projects: tools/gate, the shell recipe and the GitHub workflow. The
-gates run unchanged in a git project, with stand-ins for attnkit, meson, ninja and some tools. The stand-in for attnkit
-accepts the options of the real command. The file also tests tests/perf/speed.py and tools/base_revision.py.
+gates run unchanged in a git project, with stand-ins for attnkit, meson, ninja, tools/report.py and tools/floors.py. The
+stand-in for attnkit accepts only the options of the real command. The file also tests tests/perf/speed.py and
+tools/base_revision.py.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/perf/test_ci.py
 
-The test of the workflow is skipped without PyYAML, and all tests without git."""
+The tests of the workflow are skipped without PyYAML, and all tests without git."""
 
 import json
 import os
@@ -30,8 +31,9 @@ PLACE = "third_party/attnkit"  # attnkit's folder in the project, as in the reci
 
 # Environment variables control the stand-ins. FAKE_COMPARE names a file of exit statuses, one for each call of `attnkit
 # compare`. Calls after the last status get the last status, too. FAKE_VERDICT is the verdict on the point. FAKE_FLOORS
-# is the exit status of floors.py, or "busy". FAKE_LOG names the file in which the stand-ins for attnkit, meson and
-# ninja log every call.
+# is the exit status of floors.py, or "busy" if floors.py takes a minute. FAKE_LOG names the file in which the stand-ins
+# for attnkit, meson and ninja log every call. FAKE_OPTIONS has the options of the real commands, as JSON. FAKE_ATTNKIT
+# names the stand-in for attnkit, which the stand-in for meson copies into the build.
 MESON = """#!/bin/sh
 echo "meson $*" >> "$FAKE_LOG"
 [ ! -e "$3/broken" ] || { echo 'a broken source'; exit 1; }
@@ -139,7 +141,7 @@ class ProjectTest(unittest.TestCase):
         self.git("commit", "-q", "--allow-empty", "-m", message)
 
     def run_there(self, *command, status, compare="0", **environment):
-        """Runs a command in the root of the project. Returns its output."""
+        """Runs a command in the root of the project. Checks its exit status. Returns its output."""
         (self.folder / "statuses").write_text(compare)
         done = subprocess.run([str(word) for word in command], cwd=self.project, text=True,
                               env={**self.environment, **environment}, stdout=subprocess.PIPE,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of the command attnkit compare as a user runs it. A side of a comparison is a build of attnkit, a small
-library, or a git revision of such a library. Many of the small libraries have a fault. These libraries and their
+library, or a git revision of such a library. Many of the small libraries have a fault. All small libraries and their
 workers are compiled from compare/. Where a test is about time, one side takes several times as long as the other, or
 both sides take equally long.
 
@@ -233,7 +233,8 @@ class Verdicts(CompareTest):
 
 
 class TwoApis(CompareTest):
-    """Compares two sides whose APIs differ. They have the same version of the worker, but little else in common."""
+    """Compares sides that agree only in the interface of their workers. The structs, the versions or the data of the
+    sides may differ."""
 
     def compared(self, base, head):
         code, results, done = self.results(base, head, *ONE)
@@ -255,7 +256,7 @@ class TwoApis(CompareTest):
         self.compared(self.library(), self.library("SCALE=2.0f"))
 
     def test_data_with_an_address_of_its_library(self):
-        """Each copy of a library must have data of its own."""
+        """Such data differs from copy to copy of a library, so each copy must have data of its own."""
         self.compared(self.library("ADDRESS"), self.library("ADDRESS"))
 
 
@@ -354,7 +355,7 @@ class Refusals(CompareTest):
         self.refuse(SYSTEM, "cannot be pinned to processor 1023", base, base, "--core", "1023")
 
     def test_a_program_that_does_not_exist(self):
-        """If the command cannot start attnkit-compare, its exit status is not a verdict."""
+        """If the command cannot start attnkit-compare, the exit status of the command is not a verdict."""
         shutil.copy(COMMAND, self.folder / "attnkit")
         environment = dict(self.environment, LD_LIBRARY_PATH=str(BUILD / "dispatch"))
         done = subprocess.run([self.folder / "attnkit", "compare", "a", "b"], env=environment,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/detection.py. They check error messages. They also run the tool with a stand-in for `attnkit compare`
+"""Tests of tools/detection.py. The tests check error messages. They run the tool with a stand-in for `attnkit compare`
 whose verdicts are known, and check the numbers that the tool counts. The points that tools/detection.py chooses must
 exist.
 
@@ -41,9 +41,9 @@ compile) ;;
 esac
 """
 
-# A stand-in for `attnkit`. `runs` has a list of runs for each percentage, as in RUNS. Each call returns the next run
-# for the percentage in HEAD. A run is the verdict on the whole comparison and the verdicts on the points. The run
-# "hang" does not end, and the run "crash" fails.
+# A stand-in for `attnkit`. `runs` has a list of runs for each percentage, as in RUNS. Each call writes the next run for
+# the percentage in the file HEAD. A run is the verdict on the whole comparison and the verdicts on the points. The run
+# "hang" does not end, and the run "crash" fails. The exit status of the run "wrong" is the status of another verdict.
 COMMAND = """#!{python}
 import json, pathlib, sys, time
 base, head, words = sys.argv[2], sys.argv[3], sys.argv[4:]

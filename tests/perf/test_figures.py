@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/static/counts.py and tools/static/loops.py. They check which made-up figures pass the gates,
-and the messages about files that have no figures. They also check which totals are read from the dumps of a stand-in
-for valgrind, and which files tools/figures stores.
+"""Tests of tools/static/counts.py and tools/static/loops.py. The tests check which made-up figures pass the gates,
+which loops are found in made-up code, and the messages about files that have no figures. They also check which totals
+are read from the dumps of a stand-in for valgrind, and which files tools/figures stores.
 
     python3 tests/perf/test_figures.py
 """
@@ -135,7 +135,8 @@ class Loops(unittest.TestCase):
             self.assertTrue(loops.stored_figures(isa))
 
 
-# A loop from 10 to 44, in hexadecimal. The jump at 1c leads around the block at 30. Padding lies between them.
+# A loop from 10 to 44, in hexadecimal. The jump at 1c leads around the instructions at 30 and 36. The padding at 1e
+# lies between this jump and these instructions.
 PADDED = """
  0 xor %eax,%eax
  10 vfmadd231ps (%rsi),%ymm1,%ymm2
@@ -153,7 +154,7 @@ PADDED = """
 
 
 class InnerLoops(unittest.TestCase):
-    """Which loops are found in made-up code."""
+    """Checks which loops are found in made-up code."""
 
     def found(self, text):
         lines = [line.split(maxsplit=1) for line in text.strip().splitlines()]
@@ -252,7 +253,7 @@ class Callgrind(unittest.TestCase):
         return DUMP.replace("NUMBER", str(number)).replace("NAME", name).replace("TOTAL", str(total))
 
     def test_each_row_gets_its_total(self):
-        rows = [(f"row{n}", 100 + n) for n in range(1, 13)]  # 10 comes after 9, not after 1
+        rows = [(f"row{n}", 100 + n) for n in range(1, 13)]  # dump 10 comes after dump 9, not after dump 1
         lines, found = self.count([self.dump(n, *row) for n, row in enumerate(rows, 1)])
         self.assertEqual(found, {f"{name}/avx2": total for name, total in rows})
         self.assertEqual(lines, ["glibc made-up"])

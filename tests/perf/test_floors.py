@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/floors.py on made-up results with known percentages. They check verdicts and exit statuses, which rows
-are measured again, which floors are raised, and the floors of CPU families. floors.py --base must report a floor that a
-commit has lowered or removed.
+"""Tests of tools/floors.py on made-up results with known percentages. The tests check the verdicts, the exit statuses,
+the rows that are measured again, the floors that are raised, and the floors of CPU families. floors.py --base must
+report a floor that is lower than at a revision, or gone. The last test checks bench/floors with measurements in
+bench/results/.
 
     python3 tests/perf/test_floors.py
 """
@@ -24,9 +25,9 @@ sys.path.insert(0, str(ROOT / "tools" / "report"))
 
 import cpus  # noqa: E402
 
-# A stand-in for `attnkit`. Its rows are the rows in calls.json; --list also prints fma/avx2, a row without a floor.
-# calls.json has the measurements of each row for each call. Calls after the last call in
-# calls.json get the measurements of that last call.
+# A stand-in for `attnkit`. Its rows are the rows in calls.json. --list also prints fma/avx2, a row without a floor.
+# calls.json has the measurements of each row for each call. Calls after the last call in calls.json get the
+# measurements of that last call.
 MADE_UP = """#!{python}
 import json, pathlib, re, sys
 option = dict(zip(sys.argv[2:], sys.argv[3:]))
@@ -130,7 +131,7 @@ class Floors(FloorsTest):
     def test_a_floor_without_a_row(self):
         self.made_up({FIRST: [[entry(FIRST, 99)] * 5]})
         self.assertIn(f"attnkit bench has no row {SECOND}", self.floors(self.folder / "build", code=3))
-        # A floor on an instruction set that cannot run here is no error. Its row counts as not measured.
+        # A floor for a row of an instruction set that cannot run here is no error. The row counts as not measured.
         self.write(f"{FIRST} 70\n{SECOND.replace('avx2', 'neon')} 80\n")
         self.assertIn("1 rows were not measured", self.floors(self.folder / "build", code=0))
 
@@ -206,7 +207,7 @@ class Families(FloorsTest):
         self.assertRegex(said, rf"{SECOND} +80.0 % +85.0 % +holds\n{FIRST} +50.0 % +60.0 % +holds\n")
         said = self.floors("--results", emerald, code=1)
         self.assertRegex(said, rf"{SECOND} +90.0 % +85.0 % +BELOW\n{FIRST} +50.0 % +60.0 % +holds\n")
-        # Of several machines, the machine furthest below its own floor decides.
+        # Of several machines, the machine with the smallest ratio of its result to its floor decides.
         said = self.floors("--results", unknown, zen4, emerald, code=1)
         self.assertRegex(said, rf"{FIRST} +70.0 % .* BELOW\n{SECOND} +90.0 % .* BELOW\n")
 
@@ -226,7 +227,7 @@ class Families(FloorsTest):
         emerald = self.results("e", {FIRST: 80, SECOND: 80}, cpu_model=EMERALD_RAPIDS)
         slow = self.results("s", {FIRST: 80, SECOND: 40}, cpu_model=ZEN4)
         unknown = self.results("u", {FIRST: 80, SECOND: 80})
-        # Results of a single family raise only the column of this family, because they say nothing about other
+        # Results of a single family raise only the column of this family, because these results say nothing about other
         # families.
         self.write(before)
         self.assertEqual(self.raised(zen4), before.replace("zen4=60.0\n", "zen4=81.0\n")

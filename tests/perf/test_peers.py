@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/peers.py as a user runs it, but without network or virtual environment. They run some workloads with
-attnkit and NumPy, and check what happens if libraries are missing or crash, and if Ctrl-C interrupts the script. Other
-tests check its oracles and tensors.
+"""Tests of tools/peers.py as a user runs it, but without network or virtual environment. Some tests run workloads with
+attnkit and NumPy. Other tests check what happens if libraries are missing or crash, or if Ctrl-C interrupts the script.
+Further tests check the oracles and tensors of the script.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_peers.py
 
@@ -134,7 +134,7 @@ class Runs(PeersTest):
         self.assertNotIn("WRONG", done.stdout)
 
     def test_modes(self):
-        """Each of attnkit's modes, which are flags of its calls (columns.py), has a column. The column is empty for
+        """Each mode of attnkit has a column. A mode is one or two flags of a call (columns.py). The column is empty for
         workloads without the mode."""
         names = ["NARROW_decode_bf16", "NARROW_decode_q8_0", "NARROW_linear_1_bf16", "NARROW_linear_1_q8_0"]
         done = self.peers("--only", "attnkit,numpy", "--workloads", ",".join(names), "--rounds", "1",
@@ -282,8 +282,8 @@ class Parts(unittest.TestCase):
             self.assertEqual(added.shape, (1, 1, 7, 20))
 
     def test_the_oracle_takes_masks_and_orders(self):
-        """With a mask, and with token-major tensors, the oracle's result is attention over only the keys that a row
-        sees."""
+        """With a mask, the oracle's result is attention over only the keys that a row sees. Token-major tensors give
+        the same result."""
         workload = workloads.Workload("test", 1, 4, 2, 7, 20, 8, mask="cells")
         ours, oracle = tensors.Tensors(workload), tensors.Oracle(workload)
         (k, v), = ours.kv

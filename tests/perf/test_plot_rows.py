@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of tools/plot_rows.py: its results on made-up rows with known times and, if the benches are built, on real rows
-of `attnkit bench`. If matplotlib is installed, they also test the plot.
+of `attnkit bench`. If matplotlib is installed, the plot is also tested.
 
     ATTNKIT_BUILD=build python3 tests/perf/test_plot_rows.py
 """
@@ -66,7 +66,7 @@ class PlotRows(unittest.TestCase):
         self.assertIn("[12/12] few/f16/avx2/shape", self.progress.getvalue())
 
     def test_bounds(self):
-        # At the roofs, reading K and V once takes half of 4 us, and the multiply-adds take half of n + 3 us.
+        # At the roofs, reading K and V once takes half of 4 us. The multiply-adds of n > 1 rows take half of n + 3 us.
         bounds = plot_rows.bounds(self.make_up())
         for n, bound in enumerate(bounds, 1):
             self.assertAlmostEqual(bound * n, 0.5e-6 * max(4, n + 3 if n > 1 else 0))

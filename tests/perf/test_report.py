@@ -112,8 +112,8 @@ class Changes(unittest.TestCase):
         self.assertGreaterEqual(found, 54)
 
     def test_noise_has_no_steps(self):
-        """By design, one of a hundred series of pure noise shows a step. The probability that more than 10 of the 400
-        series show a step is 0.3 %."""
+        """By design, a series of pure noise shows a step with a probability of at most 1 %. The probability that more
+        than 10 of the 400 series show a step is then at most 0.3 %."""
         lots = random.Random(6)
         false = sum(bool(changes.find([lots.gauss(80, 0.8) for _ in range(40)])) for _ in range(400))
         self.assertLessEqual(false, 10)
@@ -221,8 +221,8 @@ class Page(WithFolder):
         content = self.make()
         for cpu, model in CPUS.items():
             self.assertTrue(f"<h2>{cpu}, {model}</h2><h3>" in content)
-        # The older machine reaches 20 % less than the other machine. If the page mixed their runs, it would show more
-        # changes.
+        # The older machine reaches 20 % less than the other machine. If the page mixed the runs of both machines, the
+        # page would show more changes.
         self.assertEqual(Text(content).text.count(" open "), 1)
 
     def test_one_run(self):
@@ -268,8 +268,7 @@ class Page(WithFolder):
         self.assertTrue("<b>&amp;\" & Sons" in page.text)
 
     def mutations(self, content, *places):
-        """Yields copies of the content, each with one value of the dictionaries at these places removed or made
-        invalid."""
+        """Yields copies of the content, each with one value of the dictionaries at these places removed or replaced."""
         for place in places:
             for key in place(content):
                 for wrong in (None, "x", "", -1, float("nan"), [], {}):

@@ -96,7 +96,8 @@ static void without_a_good_control_the_verdict_is_inconclusive(void **state)
     }
 }
 
-/* A wrong result is red, whatever the times are. A call that HEAD cannot make is red, too. */
+/* A wrong result is red, whatever the times are. A crash, or a call that only BASE can make, is
+ * red, too. */
 static void wrong_is_red(void **state)
 {
     static const enum outcome wrong[] = {DIFFERENT, CRASHED, ONLY_IN_BASE};

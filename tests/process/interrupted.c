@@ -23,7 +23,7 @@
 #include "tests/support/sample.h"
 
 enum {
-    INTERRUPTIONS = 60, /* calls that the handler makes for each shape and instruction set */
+    INTERRUPTIONS = 60, /* a shape is done after this many calls of the handler */
     FORKS = 20,
     TASKS = 3,
 };
@@ -93,7 +93,7 @@ static struct {
     atomic_bool in_call;      /* the thread is in the call that is to be interrupted */
     atomic_bool sent;         /* a signal was sent and is not handled yet */
     atomic_bool stop;
-    atomic_int calls, wrong; /* calls that the handler has made; calls with wrong bits */
+    atomic_int calls, wrong; /* calls that the handler has made; of these, calls with wrong bits */
     pthread_t target;
 } signals;
 
@@ -214,7 +214,8 @@ static void a_child_may_call_though_another_thread_was_in_a_call(void **state)
     ready_free(&ours);
 }
 
-/* A parallel-for that forks before the second task. Both processes finish the call. */
+/* A parallel-for that forks before the second task, and sets *pool to what fork returns. Both
+ * processes finish the call. */
 static void fork_between_tasks(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg)
 {
     for (int64_t i = 0; i < n; i++) {

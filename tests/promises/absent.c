@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Masked means absent, for each kind of mask: K and V of a key that a row does not see change no
- * bit of the row's result. A key that no row sees may lie in unmapped memory. The tests run on
- * every instruction set, or on the instruction set that the first argument names. The calls have
- * few rows or many, K in rows or in tiles, and caches with and without pages.
+ * bit of the row's result. A key that no row sees may lie in unmapped memory. NaN in K or V of a
+ * key makes NaN in exactly the rows that see the key. The tests run on every instruction set, or on
+ * the instruction set that the first argument names. The calls have few rows or many, K in rows or
+ * in tiles, and caches with and without pages.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -124,7 +125,7 @@ static void what_a_masked_key_holds_changes_no_bit(void **state)
 
 /* --- Keys that no row sees -------------------------------------------------------------------- */
 
-/* Returns whether any row sees one of `count` keys of a KV head. */
+/* Returns whether any row of a KV head sees one of the `count` keys from `first` on. */
 static bool any_sees(const struct call *c, const struct kind *kind, int64_t b, int64_t kv_head,
                      int64_t first, int64_t count)
 {
@@ -188,8 +189,8 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
     memory_end();
 }
 
-/* Stores K or V as bytes with scales. In `clean` the rows are dense; in c each row lies in a slot,
- * and some slots are unmapped. */
+/* Stores K or V as bytes with scales. In `clean` the rows are dense. In c each row lies in a slot,
+ * and the slots of keys that no query row sees are unmapped. */
 static void set_bytes(struct call *clean, struct call *c, const struct kind *kind, bool is_k)
 {
     const int dim = is_k ? DIM : VALUES, group = is_k ? 3 : 1, count = 2 * 2 * KEYS;
@@ -225,8 +226,8 @@ static void set_bytes(struct call *clean, struct call *c, const struct kind *kin
     }
 }
 
-/* No tile can read scale groups of these lengths, so the library first widens the rows to
- * floats. */
+/* No tile can read scales of groups of 3 elements or of 1 element, so the library first widens the
+ * rows to floats. */
 static void rows_of_bytes_that_no_row_sees_may_be_unmapped(void **state)
 {
     for (int k = 0; k < KINDS; k++)

@@ -211,8 +211,8 @@ static void parts_of_the_keys_make_the_whole(void **state)
 
 /* --- Pages of one key ------------------------------------------------------------------------- */
 
-/* Makes buffers for K and V of the call, with `room` rows for each entry and head, and fills them
- * with NaN. A page holds one row of each head of an entry. */
+/* Makes buffers for K and V of the call, with `room` rows for each entry and KV head. Fills the
+ * buffers with NaN. A page holds one row of each KV head of an entry. */
 static void set_buffers(struct call *c, int64_t room, int32_t *table)
 {
     attnkit_attention_args *const a = &c->args;
@@ -238,13 +238,13 @@ static int32_t page_of(int64_t b, int64_t room, int64_t row)
     return (int32_t)(b * KV_HEADS * room + row);
 }
 
-/* Returns a writable pointer to a head's row in a page. */
+/* Returns a writable pointer to a KV head's row in a page. */
 static char *row_of_page(const attnkit_tensor *t, int32_t page, int64_t head)
 {
     return (char *)(uintptr_t)t->data + page * t->strides[0] + head * t->strides[1];
 }
 
-/* Puts a key of the call `from` into a page. */
+/* Copies a key's rows of K and V from the call `from` into a page. */
 static void put_key(struct call *c, int32_t page, const struct call *from, struct at at)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -283,7 +283,7 @@ static void left_padded_sequence_has_the_bits_of_the_sequence_alone(void **state
         }
 }
 
-/* Makes a call with a window of 22 keys and a mask of the given kind. */
+/* Makes the call of case `kind`, but with a window of 22 keys. */
 static struct call *new_windowed_call(int kind, int64_t rows)
 {
     struct call *const c = new_call(kind, 1, rows);
@@ -322,11 +322,11 @@ static void rolling_cache_has_the_bits_of_a_full_cache(void **state)
 
 enum { NODES = 8 };
 
-/* The parent of each draft, or -1 if it follows the prefix. */
+/* The parent of each draft, or -1 if the draft directly follows the prefix. */
 static const int parents[NODES] = {-1, 0, 0, 1, 1, 2, 5, -1};
 
-/* Lists the drafts on the path from the root to a node, including both. Returns how many there
- * are. */
+/* Lists in `path` the drafts on the path from the prefix to a node. The node is the last of them.
+ * Returns how many drafts the path has. */
 static int path_to(int node, int *path)
 {
     int reversed[NODES], count = 0;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests which weights dropout drops, that it changes neither lse nor the returned weights, and that
- * a NaN in a dropped V is not lost. The tests run on every instruction set, or on the instruction
- * set that the first argument names. They compare with the Philox4x32-10 of tests/support. In most
- * tests every score is 0 and V is the unit matrix. There the result of a row that sees n keys is
- * 1 / (1 - rate) / n in the column of each key that is kept, and 0 in all other columns.
+ * Tests which weights dropout drops, that dropout changes neither lse nor the returned weights, and
+ * that a NaN in a dropped V is not lost. The tests run on every instruction set, or on the
+ * instruction set that the first argument names. They compare with the Philox4x32-10 of
+ * tests/support. In most tests every score is 0 and V is the unit matrix. In these tests the result
+ * of a row that sees n keys is 1 / (1 - rate) / n in the column of each key that is kept, and 0 in
+ * all other columns.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,8 +87,8 @@ static struct call *new_call(struct shape shape, double rate)
     return c;
 }
 
-/* Checks in every row that exactly the keys whose random_word is below the rate are dropped.
- * Returns how many keys all rows together keep. */
+/* Checks in every row that exactly the keys whose random_word is below the rate times 2^32 are
+ * dropped. Returns how many keys all rows together keep. */
 static int64_t check(const struct call *c)
 {
     const attnkit_attention_args *const a = &c->args;
@@ -286,8 +287,8 @@ static void dropout_does_not_change_lse_and_weights_out(void **state)
     }
 }
 
-/* V of one key has a NaN. About nine rows in ten drop this key. These rows still see the key, so
- * their weight of 0 times the NaN makes the result NaN. */
+/* V of one key has a NaN in column 7. About nine rows in ten drop this key. These rows still see
+ * the key, so their weight of 0 times the NaN makes column 7 of the result NaN. */
 static void nan_in_a_dropped_v_is_not_lost(void **state)
 {
     for (int n = 0; n < ROW_COUNTS; n++) {

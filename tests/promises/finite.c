@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finite values give a finite result, however large they are. Only calls with dropout, integers or
- * products of bf16 are exceptions. If sums of a row overflow binary32, the row is computed again,
- * with these sums in binary64. This holds for prefill (many rows), decode (few rows) and calls of
- * few keys. Results whose sums do not overflow keep their bits. The tests run on every instruction
- * set, or on the instruction set that the first argument names.
+ * If neither a score nor a sink makes a row NaN, finite elements of V give a finite result, however
+ * large these elements are. Only calls with dropout, integers or products of bf16 are exceptions.
+ * If sums of a row overflow binary32, the row is computed again, with these sums in binary64. This
+ * holds for prefill (many rows), decode (few rows) and calls of few keys. Results whose sums do not
+ * overflow keep their bits. The tests run on every instruction set, or on the instruction set that
+ * the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -140,7 +141,8 @@ static void visible_nan_and_infinity_stay(void **state)
     }
 }
 
-/* The masked key is the last key, which no row sees, because the call is causal. */
+/* The masked key is the last key. No row sees this key, because the call is causal and the last row
+ * is at the position before this key. */
 static void what_a_masked_key_holds_is_absent(void **state)
 {
     const float garbage[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, NAN};

@@ -374,9 +374,9 @@ enum { IN_DIM = 70, OUT_DIM = 33, LINEAR_VALUES = MOST_ROWS * OUT_DIM };
 
 _Static_assert((int)LINEAR_VALUES <= (int)ALL_ROWS * (int)VALUE_DIM, "there is room");
 
-/* Packs a matrix, runs a linear map, and looks up rows of an embedding. The products, sums and
- * conversions are rounded or subnormal. Writes y to r->out, and the rows of the embedding to
- * r->lse.
+/* Packs a matrix, runs a linear map, and looks up rows of an embedding. Some of the products, sums
+ * and conversions are rounded, and some are subnormal. Writes y to r->out, and the rows of the
+ * embedding to r->lse.
  */
 static attnkit_status map_in_mode(int mode, int64_t rows, const char *isa, struct result *r)
 {
@@ -476,7 +476,8 @@ static void refused_calls_leave_the_modes_alone(void **state)
     }
 }
 
-/* Rounded to nearest, 2.4e38 * log2 e is beyond binary32. Rounded towards zero, it is not. */
+/* Rounded to nearest, 2.4e38 * log2 e is infinite in binary32. Rounded towards zero, this product
+ * is the largest finite number. */
 static void the_same_scales_are_refused_in_every_mode(void **state)
 {
     (void)state;
@@ -570,8 +571,8 @@ static void a_caller_that_traps_on_inexact_results_is_not_stopped(void **state)
     }
 }
 
-/* The checks of a layer compute the scale of its attention, 1 / sqrt(5), which is inexact, before
- * any part runs. */
+/* The checks of a layer compute the scale of its attention before any kernel runs. This scale, 1 /
+ * sqrt(5), is inexact. */
 static void a_layer_of_a_caller_that_traps_is_not_stopped(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small library for tests. A compiler option, such as -DCRASH or -DWRONG, gives it a fault.
- * tests/perf/test_compare.py builds it, with the worker in worker.c.
+ * A small library for tests. A compiler option, such as -DCRASH or -DWRONG, gives the library a
+ * fault. tests/perf/test_compare.py builds the library, and the worker in worker.c.
  */
 #include "tests/perf/compare/toy.h"
 
@@ -34,7 +34,7 @@ void toy_set_up(struct toy_cache *cache)
 #endif
 }
 
-/* Multiplies and adds WORK times. No compiler can optimize this away. */
+/* Multiplies and adds WORK times. No compiler can remove the loop, because `sum` is volatile. */
 static float work(void)
 {
     volatile float sum = 0.0f;
@@ -49,7 +49,7 @@ static float work(void)
 static int is_first_timed(const struct toy_args *args)
 {
     const unsigned char *const out = (const unsigned char *)args->out;
-    static const char *const name = "TOY_IS_TIMED"; /* for all copies of this library */
+    static const char *const name = "TOY_IS_TIMED"; /* all copies of this library see it */
     if ((out[0] == 0xa5 && out[1] == 0xa5) || getenv(name))
         return 0;
     return setenv(name, "1", 1) == 0;

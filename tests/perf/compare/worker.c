@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The worker of library.c. It can make every point whose name begins with prefill/f32/scalar/.
- * -DWORKER=7 makes a worker of version 7.
+ * The worker of library.c. This worker sets up a call for every point whose name begins with
+ * prefill/f32/scalar/. -DWORKER=7 makes a worker of version 7.
  */
 #ifdef NO_WORKER
 #define attnkit_worker none
