@@ -11,11 +11,12 @@
  * format (docs/format.md), and CHANGES.md says why.
  *
  * --isa names an instruction set, a unit, an instruction set without its units (avx512+none) or
- * "reference". Only what it names is checked, for example in an emulator of a whole machine, where
- * the reference would take too long. Without --isa, the reference and every instruction set and
- * unit that can run are checked. With --kind, only the cases of one kind are checked. With --every
- * N, only every Nth case of each kind is checked. N must be odd, so that this sample has cases with
- * even and with odd numbers. With ATTNKIT_TEST_WHOLE in the environment, --every is ignored.
+ * "reference". The test then checks nothing else. An emulator of a whole machine needs --isa,
+ * because the reference would take too long there. Without --isa, the reference and every
+ * instruction set and unit that can run are checked. With --kind, only the cases of one kind are
+ * checked. With --every N, only every Nth case of each kind is checked. N must be odd, so that this
+ * sample has cases with even and with odd numbers. With ATTNKIT_TEST_WHOLE in the environment,
+ * --every is ignored.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +50,7 @@ static struct {
 
 static struct {
     const struct golden_kind *kind;
-    uint64_t *hashes; /* the hashes of the file */
+    uint64_t *hashes; /* the hashes of the kind in the file */
 } golden[MAX_KINDS];
 static int kind_count;
 
@@ -65,7 +66,7 @@ static void list_kinds(void)
 
 /* --- The file --------------------------------------------------------------------------------- */
 
-/* A line is a kind, a number and a hash. */
+/* Writes a line for each case: the kind, the number and the hash. Returns an exit status. */
 static int write_hashes(void)
 {
     FILE *const out = fopen(options.file, "w");
@@ -202,8 +203,9 @@ static size_t add_test(const char *name, struct CMUnitTest *test)
     return 1;
 }
 
-/* Adds a test for each unit that can run, and a test of its instruction set without a unit. The
- * test of the instruction set itself uses the best unit of this CPU. */
+/* Adds a test for each unit that can run, and a test for each instruction set of such a unit,
+ * without units. A test that has the name of the instruction set alone uses the best unit of this
+ * CPU. If --isa names one test, adds no other test. Returns the number of added tests. */
 static size_t list_units(struct CMUnitTest *tests)
 {
     static char names[MAX_UNITS][NAME];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A layer has the same bits as its parts run one after the other: linear maps, appends, and one
- * attention call for each head of each batch entry. This holds on every instruction set and any
- * number of threads, with any options of attention. With a cache, each step of a sequence has the
- * bits of the whole sequence. A layer that repeats the weights of each KV head, once for each query
- * head, has the bits of the layer whose query heads share the KV heads. A case is drawn from its
- * number.
+ * attention call for each head of each batch entry. The bits are the same on every instruction set
+ * and any number of threads, with any options of attention. With a cache, each step of a sequence
+ * has the bits of the whole sequence. A layer that repeats the weights of each KV head, once for
+ * each query head, has the bits of the layer whose query heads share the KV heads. A case is drawn
+ * from its number.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +42,7 @@ static void *workspace(size_t bytes)
     return bytes ? malloc(bytes) : NULL;
 }
 
-/* Computes y [rows][out] = x wᵀ + b, on the scalar tiles. */
+/* Returns y [rows][out] = x wᵀ + b, computed by the scalar tiles. The caller frees y. */
 static float *linear(const void *w, const void *b, const float *x, int64_t rows, int64_t in,
                      int64_t out)
 {
@@ -81,8 +81,8 @@ static void append(attnkit_append_args args)
     free(exec.workspace);
 }
 
-/* Transposes [batch][rows][heads][dim] to [batch][heads][rows][dim], and rotates the rows unless
- * `rotation` is NULL. */
+/* Returns the numbers of `tokens`, [batch][rows][heads][dim], as [batch][heads][rows][dim]. Rotates
+ * the rows unless `rotation` is NULL. Frees `tokens`. */
 static float *by_heads(float *tokens, int64_t batch, int64_t rows, int64_t heads, int64_t dim,
                        const attnkit_rotation *rotation)
 {
@@ -116,8 +116,8 @@ static void attend(attnkit_attention_args args)
     free(exec.workspace);
 }
 
-/* Makes one attention call for head h of entry b, with tensors that begin at this head and
- * entry. */
+/* Makes one attention call for head h of entry b, with tensors that begin at this head and entry.
+ * Writes lse and weights into `want`, and the rows of out into `result`. */
 static void attend_head(const struct layer_call *c, int64_t b, int64_t h, const float *q,
                         const float *k, const float *v, const struct layer_results *want,
                         float *result)
@@ -222,8 +222,8 @@ static void the_layer_is_its_parts_head_by_head(void **state)
 
 /* ------------------------------------------------------------------------------------- caches */
 
-/* Runs all rows of the sequences in steps of the given numbers of rows, with a cache that is empty
- * at first. */
+/* Runs all rows of the sequences, with a cache that is empty at first. The four numbers of `steps`
+ * are the rows of a step, again and again. */
 static void decode_all(struct sequences *s, const struct storage *how, const int *steps,
                        const char *isa, int64_t threads)
 {
@@ -578,8 +578,10 @@ static void threads_of_the_caller_meet_after_each_part(void **state)
     }
 }
 
-/* Permutes the rows of a head's cache. Cell (3 * i + b) % cached of entry b gets the key of index
- * i. The cells of new keys keep their places. */
+/* Permutes the first `cached` rows of a head's cache of K or V. Cell (3 * i + b) % cached of entry
+ * b gets the key of index i. Each of these cells gets a key, because `cached` is no multiple of 3.
+ * The later cells, for new keys, keep their places. Writes the index of each cell's key to
+ * `index`. */
 static void shuffle_cells(float *rows, int64_t b, int64_t cached, int64_t index[CAPACITY])
 {
     float old[CAPACITY * HEAD_DIM];
@@ -591,9 +593,9 @@ static void shuffle_cells(float *rows, int64_t b, int64_t cached, int64_t index[
     }
 }
 
-/* Makes a layer whose cells are in the order of the keys. No number of cached keys is a multiple of
- * 3, so that 3 * i reaches every cell. The layer computes no mean weights, because their columns
- * would be in the order of the cells. */
+/* Makes a layer whose cache has the keys in order. The numbers of cached keys are no multiples of
+ * 3, as shuffle_cells needs. The layer computes no mean weights, because layer_in_cells would have
+ * their columns in the order of the cells. */
 static struct small_layer *layer_in_order(void)
 {
     struct small_layer *const c = small_layer();

@@ -408,8 +408,8 @@ static void clear_packed(struct packed_results *r)
     memset(r, 0xa5, sizeof *r);
 }
 
-/* Copies the mean weights of a call that has `rows` rows to the places where the plan writes
- * them. */
+/* Moves the mean weights of a call that has `rows` rows to the places where a plan for PACKED_ROWS
+ * rows writes them. */
 static void place_packed_means(struct packed_results *r, int64_t rows)
 {
     static float mean[PACKED_ROWS * PACKED_ROWS];

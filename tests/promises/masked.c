@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Masked keys are absent, and NaN and infinity in visible keys are not lost. docs/semantics.md
- * states these promises, and names the tests of each promise, some of which are in other files. The
- * tests run on every instruction set, or on the instruction set that the first argument names, in
- * prefill (many rows) and decode (three rows, one row).
+ * states these promises, and names the tests of each promise. Other files have more of these tests.
+ * The tests run on every instruction set, or on the instruction set that the first argument names,
+ * in prefill (many rows) and decode (three rows, one row).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -164,7 +164,7 @@ static void keys_beyond_kv_len_are_absent(void **state)
     }
 }
 
-/* Copies the first `keys` rows to memory that ends at a page without access. */
+/* Returns a copy of the first `keys` rows. The copy ends at a page without access. */
 static char *ending_at_a_guard(const void *rows, size_t row_bytes, size_t keys)
 {
     enum { PAGE = 4096, PAGES = 32 };

@@ -9,15 +9,16 @@
  * NaN or infinite where the oracle's element is. The reference alone is enough, because all
  * instruction sets have its bits.
  *
- * Every tenth case runs a second time with integers of 32 instead of 64 bits, if it has an array of
- * integers that fit 32 bits. No bit may change. Every fifth case also runs with its keys in cells,
- * if it can have cells.
+ * Without --bound, every tenth case also runs with integers of 32 instead of 64 bits, if the case
+ * has an array of integers that fit 32 bits. No bit may change. Every fifth case also runs with its
+ * keys in cells, if the case can have cells.
  *
  *   masks [--isa NAME | --bound] [--case NUMBER] [--cases N] [--from NUMBER] [--every N]
  *
  * The test runs the cases from number --from (0 by default) up to, but not including, number
- * --cases (1,000 by default), or every Nth of them. --bound ignores --from and --every. With
- * ATTNKIT_TEST_LONG in the environment, the number of --cases is multiplied by 10.
+ * --cases (1,000 by default), or every Nth of these cases. With --case, it runs this case alone.
+ * --bound ignores --from and --every. With ATTNKIT_TEST_LONG in the environment, the number of
+ * --cases is multiplied by 10.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -184,8 +185,8 @@ static struct outputs outputs_of(const struct drawn *c)
 }
 
 /* Runs the case with 64-bit integers, such as lengths, and again with 32-bit integers in their
- * place. Returns whether the case has an array of integers that fit 32 bits. If it has none, the
- * second run is left out. */
+ * place. Returns whether the case has an array of integers that fit 32 bits. Without such an array,
+ * the second run is left out. */
 static bool check_narrow(int number, const char *isa)
 {
     struct drawn *const c = drawn_new(number);
@@ -214,7 +215,8 @@ static void integers_of_32_bits_have_the_bits_of_64(void **state)
     assert_true(checked > 0 || options.only >= 0);
 }
 
-/* Runs the case with its keys in cells. Returns whether the case can have cells. */
+/* Runs the case with its keys in cells. A case with an even number runs again with 32-bit integers.
+ * Returns whether the case can have cells. */
 static bool check_cells(int number, const char *isa)
 {
     struct drawn *const c = drawn_in_cells(number);
@@ -247,12 +249,14 @@ static void cells_have_the_bits_of_the_reference(void **state)
 
 /* --- The bound -------------------------------------------------------------------------------- */
 
-/* The kinds of results that have a bound. A result of 16 bits uses up nearly all of its bound,
- * because its last rounding is by far the largest. */
+/* The kinds of results that have a bound. The error of a result of 16 bits may come close to its
+ * bound, because the rounding to 16 bits is by far the largest. */
 enum bounded { OUT, OUT_OF_16_BITS, LSE, WEIGHTS, BOUNDED };
 
-/* Results that have been compared with the oracle: the largest error / bound so far, for each kind
- * of result, and how many results have no finite bound. */
+/* The results that have been compared with the oracle so far. `worst` has the largest error / bound
+ * of each kind of result. `elements` counts all results. `unbounded` counts results with a finite
+ * true value and no finite bound. `not_finite` counts results whose true value is NaN or
+ * infinite. */
 struct judged {
     double worst[BOUNDED];
     long long elements, unbounded, not_finite;

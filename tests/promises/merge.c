@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attnkit_merge has the bits of the order of sums that kernels/README.md states, on every
- * instruction set, in any layout, in place or not, and with any number of threads. The tests also
- * check the results of special parts. tests/api/merge_api.c tests which calls are refused, and
+ * attnkit_merge has the bits of the canonical order (kernels/README.md). The bits are the same on
+ * every instruction set, in any layout, in place or not, and with any number of threads. The tests
+ * also check the results of special parts. tests/api/merge_api.c tests which calls are refused, and
  * tests/accuracy/merge_accuracy.c tests the error of results.
  */
 #include <setjmp.h>
@@ -107,7 +107,7 @@ enum data {
     TINY,    /* subnormal out */
     WIDE,    /* values of out have very different magnitudes */
     SPECIAL, /* NaN and infinities in out and lse */
-    ABSENT,  /* half of the parts absent */
+    ABSENT,  /* about half of the parts are absent */
     DATA,
 };
 
@@ -298,7 +298,7 @@ struct trial {
     int64_t rows;
     float *expected_out, *expected_lse; /* dense */
     float *old_out, *old_lse;           /* the rows of the outputs before the call, dense */
-    char *image;                        /* a copy of all the memory */
+    char *image;                        /* a copy of the memory in use, before the call */
 };
 
 static struct tensor shaped(const struct shape *shape, int64_t dim, bool input)
@@ -448,8 +448,8 @@ static bool take_result(struct trial *s)
     return right;
 }
 
-/* Returns whether nothing but the outputs was written. take_result has put the old rows of the
- * outputs back. */
+/* Returns whether nothing but the outputs was written. The caller calls take_result first, which
+ * puts the old rows of the outputs back. */
 static bool is_all_as_before(const struct trial *s)
 {
     size_t size;

@@ -47,7 +47,7 @@ static void expect_some(const char *isa, const char *what, enum type first, int 
 /* --- Scales of blocks ------------------------------------------------------------------------- */
 
 /* Counts the NaN among the scales of `count` blocks. The blocks come in groups of `together`
- * blocks. The scales of a group come first, then its bytes.
+ * blocks. The scales of a group come first, then the integers of its blocks.
  */
 static int64_t count_scales(const char *what, enum type type, const char *blocks, int64_t count,
                             int64_t together)
@@ -79,8 +79,9 @@ static void put_into_rows(const struct tensor *t, enum type type, int64_t dim, i
         odd_put(type, tensor_row(t, 0, 0, row), dim, rows_to_one * places, random);
 }
 
-/* Puts NaN and infinities into weights of few or many outputs, and into the bias. In half of the
- * calls it also puts them into some rows of x. A NaN in a row of x makes the whole row of y NaN. */
+/* Puts NaN and infinities into about every fourth or every fortieth row of w, and into the bias. In
+ * about half of the calls, some rows of x also get NaN and infinities. A NaN in a row of x makes
+ * the whole row of y NaN. */
 static void put_into_linear(const struct linear_call *c, uint64_t *random)
 {
     const int64_t dim = c->args.in_dim, apart = random_below(random, 2) ? 4 : 40;

@@ -142,7 +142,7 @@ static attnkit_status append(int64_t rows, const char *isa, void *workspace, siz
     return attnkit_append(&args, &exec, NULL);
 }
 
-/* Packs a matrix, maps rows by it, and reads its rows as embeddings. */
+/* Packs a matrix, maps rows by the packed matrix, and reads rows of the matrix as embeddings. */
 static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspace, size_t size)
 {
     static float w[DIM * DIM], x[ROWS * DIM], y[ROWS * DIM];
@@ -184,7 +184,7 @@ static attnkit_status map_linearly(int64_t rows, const char *isa, void *workspac
 }
 
 /* Asks the kernel to kill this process by SIGSYS at any further system call except exit. Returns
- * false if the kernel cannot filter system calls, or if this is an emulator. */
+ * false if the kernel, or the emulator that runs this program, cannot filter system calls. */
 static bool forbid_system_calls(void)
 {
     struct sock_filter allow_exit[] = {
@@ -386,8 +386,8 @@ static void a_thread_that_waits_makes_no_system_call(void **state)
         if (held_up.status == 77)
             skip(); /* no seccomp in this kernel or emulator */
         assert_int_equal(held_up.status, 0);
-        /* The second process ran out of room for states, and left most of the work to the first
-         * process. */
+        /* The second process ran out of room for states, and left at least half of the chunks to
+         * the first process. */
         assert_in_range(held_up.blocks, WAIT_CHUNKS / 2 * blocks_of_chunk,
                         (WAIT_CHUNKS - 1) * blocks_of_chunk);
     }

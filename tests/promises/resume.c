@@ -188,8 +188,8 @@ static void make_part(struct part *part, const struct drawn *c, int64_t first, i
     part->groups.visibility.kv_lens.data = part->kv_lens;
 }
 
-/* Runs a call over one part of the keys. It continues from the state `before` unless this is NULL,
- * and writes the state `after`, or the result if `after` is NULL. */
+/* Runs a call over keys first .. end - 1. If `before` is not NULL, the call continues from this
+ * state. The call writes the state `after`. If `after` is NULL, it writes out and lse instead. */
 static void attend_part(const struct drawn *c, const char *isa, int64_t first, int64_t end,
                         const attnkit_state *before, const attnkit_state *after, float *out,
                         float *lse)
@@ -205,8 +205,8 @@ static void attend_part(const struct drawn *c, const char *isa, int64_t first, i
     attend(&part.args, isa, c->threads);
 }
 
-/* Attends over the keys in parts of one to three chunks, drawn at random. In half of the cases, a
- * last call without keys gives the result. */
+/* Attends over the keys in parts of one to three chunks, drawn at random. The last part may be
+ * shorter. In about half of the cases, one more call without keys gives the result. */
 static void attend_in_parts(struct drawn *c, const char *isa, float *out, float *lse)
 {
     attnkit_state states[2] = {new_state(c), new_state(c)};

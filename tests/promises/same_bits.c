@@ -83,7 +83,8 @@ static void run_part(const struct attention *a, const attnkit_attention_args *wh
     run_attention(&part, (struct runner){.isa = isa, .threads = 1});
 }
 
-/* Returns whether a call of these rows alone gives the bits that they have in the whole call. */
+/* Returns whether the rows [first, first + count) of batch entry b have the same bits in a call of
+ * their own as in the whole call. */
 static bool part_agrees(const struct setting *s, const struct result *whole, int64_t b,
                         int64_t first, int64_t count, const char *isa)
 {

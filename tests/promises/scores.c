@@ -209,7 +209,7 @@ static void bias_is_added_to_the_score_of_its_head_row_and_key(void **state)
     }
 }
 
-/* Only one of the rows that a tile computes together has a bias. */
+/* Only one of the rows that a tile computes together has a bias other than 0. */
 static void bias_of_one_row_is_added_to_this_row_alone(void **state)
 {
     const float scores[KEYS] = {1, -2, 3, -4, 5, -6, 7, -8, 9};
@@ -605,9 +605,9 @@ static void scale_that_is_nan_or_infinite_makes_the_rows_of_its_head_nan(void **
             }
 }
 
-/* A finite bias masks no key. If a product of bias and scale is below the least bias, -2^126, it
- * counts as -2^126. If all products of a row are below -2^126, the result of the row is the mean of
- * V. */
+/* Only a bias of -infinity masks its key. If a product of bias and scale is below the least bias,
+ * -2^126, the product counts as -2^126. If all products of a row are below -2^126, the result of
+ * the row is the mean of V. */
 static void product_below_the_least_bias_counts_as_the_least_bias(void **state)
 {
     static const float products[][2] = {

@@ -164,8 +164,8 @@ static struct job new_job(const void *args, const void *data, const char *isa, i
                                  .parallel_for = threads > 1 ? backwards : NULL}};
 }
 
-/* Makes all calls with the arguments j on the small stack. The thread of the test allocates their
- * memory. */
+/* Makes all calls with the arguments j on the small stack. The thread of the test allocates the
+ * plan and the workspace. */
 static void run_calls(const struct calls *calls, struct job j)
 {
     size_t bytes = 0;
@@ -250,8 +250,9 @@ static void attention_with_cells_needs_64_kb(void **state)
     print_used(*state, "attention with cells, drawn");
 }
 
-/* Makes the call without units of the instruction set, and with each unit that can run here. So
- * this machine tests the tiles that other CPUs use. */
+/* Makes the call without units of the instruction set, and with each of its units that can run
+ * here. So this machine also tests tiles that it does not use by itself, but that other CPUs
+ * use. */
 static void attend_with_units(const attnkit_attention_args *args, const char *isa, int64_t threads)
 {
     const struct isa *isas;
@@ -306,8 +307,8 @@ static void attention_with_every_option_needs_64_kb(void **state)
 
 /* The calls have rows of V with 576 elements, and as many KV heads as decode interleaves. They run
  * on one thread, and on more threads than heads. In calls with many rows, only the last rows see a
- * NaN in V. Rows that see it, and the rows beside them, are computed again one by one, deeper in
- * the stack. */
+ * NaN in V. These rows, and the other rows of their panels, are computed again one by one, deeper
+ * in the stack. */
 static void attention_over_many_keys_needs_64_kb(void **state)
 {
     begin_measuring();
@@ -701,7 +702,8 @@ static void layers_need_64_kb(void **state)
     for (attnkit_type type = ATTNKIT_F32; type <= ATTNKIT_Q8_0; type++) {
         run_layer(type, 1, *state);
         run_layer(type, LEN, *state);
-        /* Rows that see a NaN, and the rows beside them, are computed again one by one. */
+        /* Rows that do not see the NaN in K and V are computed again one by one, if another row of
+         * their panel sees this NaN. */
         memory.x[LEN / 2 * DIM] = NAN;
         run_layer(type, LEN, *state);
         memory.x[LEN / 2 * DIM] = 0.0f;

@@ -2,10 +2,10 @@
  *
  * Work stealing: threads take items from the shares of slow threads. They also share the chunks of
  * keys of an item, for example if there are fewer heads than threads. The result has the bits of
- * one thread. This holds with a parallel-for, even if it runs tasks in sequence, twice and
- * backwards, or only the last task. It also holds with threads of the caller, with or without a
- * barrier. The shapes have few rows and many, rows that see no key, heads that share pages, and
- * more chunks than there is room for states.
+ * one thread. A parallel-for runs the tasks at once, in sequence, twice and backwards, or only the
+ * last task. Other calls have threads of the caller, with or without a barrier. The shapes have few
+ * rows and many, rows that see no key, heads that share pages, and more chunks than there is room
+ * for states.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,14 +38,14 @@ static const struct shape {
 } shapes[] = {
     {1, 1, 1, 1, 1025, 16, 16, false, false}, /* one row, three chunks */
     {1, 1, 4, 1, 9000, 8, 24, true, false},   /* a group of query heads, many chunks */
-    {1, 1, 8, 5, 3000, 20, 33, true, false},  /* panels of rows, and remaining rows for decode */
+    {1, 1, 8, 5, 3000, 20, 33, true, false},  /* panels of rows; with AVX-512 also decode rows */
     {1, 1, 1, 70, 5000, 16, 64, true, false}, /* many rows: more chunks than room for states */
     {1, 1, 2, 300, 700, 8, 40, true, false},  /* row blocks, rows that see one chunk */
     {1, 1, 1, 300, 1500, 8, 8, true, false},  /* row blocks over three chunks */
     {3, 1, 2, 3, 2000, 16, 16, true, true},   /* sequences of different lengths, one of length 0 */
     {1, 3, 1, 2, 1300, 16, 16, false,
      false}, /* with two threads, one of three heads is left over */
-    {1, 1, 16, 6, 1100, 8, 200, false, false}, /* states larger than a thread's room for states */
+    {1, 1, 16, 6, 1100, 8, 200, false, false}, /* a state larger than SLOT_BYTES of steal.c */
     {2, 5, 2, 1, 1500, 8, 8, false, true},     /* items to steal, some of a sequence without keys */
 };
 

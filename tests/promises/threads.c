@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The result is the same however the work is divided and run. Shares cover every row once. Threads
- * of the caller, and parallel-fors that run tasks in unusual orders, give the bits of one thread. A
- * call can be made on a small stack, in a signal handler, in a forked process, and inside another
- * call.
+ * The result is the same however the work is divided and run. Each item is in one share, and each
+ * row is in one item. Threads of the caller, and parallel-fors that run tasks in unusual orders,
+ * give the bits of one thread. A call can be made on a small stack, in a signal handler, in a
+ * forked process, and inside another call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -137,7 +137,7 @@ static void call_free(struct call *c)
     free(c);
 }
 
-/* Cuts the call into `threads` shares, and makes the workspace for them. */
+/* Lets the call run on `threads` threads, and allocates the workspace for them. */
 static void set_threads(struct call *c, int threads)
 {
     c->exec.threads = threads;
@@ -605,10 +605,10 @@ static void at_once(void *pool, int64_t n, task_function *task, void *arg)
         pthread_join(pthreads[i], NULL);
 }
 
-/* A task also takes parts from the queues of tasks that have not begun. So the last task alone can
- * do all the work of a map of at most 256 rows. In a larger map, a task that begins on the queue of
- * another task first has to put the rows of the parts into its own scratch. This takes as long as
- * two parts, so the task does it only if more than two parts are left in that queue. */
+/* A task also takes parts from the queues of other tasks, which need not have begun. So the last
+ * task alone can do all the work of a map of at most 256 rows. In a larger map, a task that begins
+ * on the queue of another task first puts the rows of the parts into its own scratch. Putting them
+ * there takes as long as two parts. So the task begins only on a queue with more than two parts. */
 static void check_linear_parallel_for(const struct linear_call *c, attnkit_exec exec,
                                       const char *expected, int64_t rows)
 {

@@ -60,7 +60,7 @@ def make(name):
 
 def spread(keys, size, rank):
     """Returns the keys of a rank as a slice. All ranks have the same number of whole chunks, and the last rank also has
-    the rest."""
+    the remaining keys."""
     share = keys // 512 // size * 512
     return slice(rank * share, keys if rank == size - 1 else (rank + 1) * share)
 

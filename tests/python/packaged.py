@@ -32,7 +32,7 @@ class Tap:
 
 
 def run(*command, **more):
-    """Runs a command. Returns whether it ended well, and its output. After a time-out it has not ended well."""
+    """Runs a command. Returns whether the command ended in time with exit status 0, and its output."""
     try:
         done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                               text=True, **more)

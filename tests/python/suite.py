@@ -25,7 +25,8 @@ MOST_BYTES = 1_500_000  # largest size of a wheel
 
 
 def make_wheel(tap):
-    """Makes a wheel of this tree by pip, and installs it into a new environment."""
+    """Makes a wheel of this tree by pip, and installs the wheel into a new environment. Returns the path of the wheel,
+    or None after a failure."""
     shutil.rmtree(FOLDER / "venv", ignore_errors=True)
     ok, output = run(sys.executable, "-m", "venv", FOLDER / "venv")
     if not tap.line("a virtual environment", ok, output):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests attnkit.distributed on ranks that are threads. Results of chain have the bits of one process, and results of
-tree are inside the bound of a merge. Calls send exactly as many messages and bytes as the cost model says. If a call
-fails on one rank, every rank gets the error."""
+"""Tests attnkit.distributed on ranks that are threads. Results of chain_attention have the bits of one
+process. Results of tree_attention are inside the bound of a merge. Calls send exactly as many messages and bytes as the
+cost model says. If a call fails on one rank, every rank gets the error."""
 
 import subprocess
 import sys

@@ -88,7 +88,7 @@ class Products(unittest.TestCase):
 
 
 def linear_by_ctypes(x, w, bias, flags):
-    """Returns the linear map of the build's library, with w packed as Q8_0."""
+    """Returns y = x w^T + bias, computed by the library of the build, with w packed as Q8_0."""
     message, size = ctypes.create_string_buffer(MESSAGE_SIZE), ctypes.c_size_t()
     pack = new(PackArgs, out_dim=w.shape[0], in_dim=w.shape[1], w=w, packed_type=Q8_0)
     status = LIBRARY.attnkit_packed_size(ctypes.byref(pack), ctypes.byref(size), message)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of RoPE's angles. Each pair of a row is (1, 0), so a rotation turns it into the cos
- * and sin of its angle. The positions are 0 to 63, then numbers up to 2^17, then numbers of any
- * size below 2^63.
+ * Golden cases of RoPE's angles. Each pair of elements is (1, 0), so the rotation by an angle turns
+ * the pair into the cos and the sin of this angle. The positions are 0 to 63, then numbers up to
+ * 2^17, then numbers of any size below 2^63.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of appends, with all types that an append can read and write. The cache has rows,
- * tiles or pages. The appended rows are rotated by tables, rotated by angles, or not rotated. Other
- * cases rotate rows in place. The hash covers the bytes of each row, in the order of its elements,
- * and its scales.
+ * Golden cases of appends, with all types that an append can read and write. The cache is
+ * head-major or token-major, or has tiles, pages or tiles in pages. The appended rows are rotated
+ * by tables, rotated by angles, or not rotated. Other cases rotate rows in place. The hash covers
+ * the bytes of each appended row, in the order of its elements, and the scales of the row.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ enum {
     SRC_TYPES = 3,
     DST_TYPES = 5,
     ROPES = 3,
-    PLACES = 5, /* values of enum place */
+    PLACES = 5, /* number of values of enum place */
     BATCH = 3,
     MOST_DIM = 256,
     MOST_PAGES = 160,
@@ -168,8 +168,8 @@ static int64_t outers_of(const struct append *a)
     return a->page_size ? a->batch * pages_each(a) : a->batch;
 }
 
-/* If a->is_usual is false, every second row has numbers of all kinds, such as NaN and
- * subnormals. */
+/* Draws the rows to append. If a->is_usual is false, every second row has numbers of all kinds,
+ * such as NaN and subnormals. */
 static void fill_src(const struct append *a, char *src, uint64_t *random)
 {
     const int64_t count = a->batch * a->heads * a->len * a->dim;
@@ -297,8 +297,8 @@ static void run_append(const struct append *a, const struct memory *m, const cha
 
 /* --- What an append has written --------------------------------------------------------------- */
 
-/* Hashes a row of a head, in the order of the elements. If of_scales is true, hashes the scales of
- * the row instead. */
+/* Returns `hash` continued over row r of head h of entry b of the cache, in the order of the
+ * elements. If of_scales is true, continues over the scales of the row instead. */
 static uint64_t hash_row(uint64_t hash, const struct append *a, const struct memory *m,
                          bool of_scales, int64_t b, int64_t h, int64_t r)
 {

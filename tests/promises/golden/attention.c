@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Golden cases of attention. The cases cover K and V of each type in each of its layouts, each mask
- * and each pair of masks, every set of score mods, the weights as an output, and mixtures of these
- * options. Other cases multiply K and V as integers, or bf16 in groups of products.
+ * and each pair of masks. They also cover sets of score mods, the weights as an output, and
+ * mixtures of these options. Other cases multiply K and V as integers, or bf16 in groups of
+ * products.
  */
 #include <stddef.h>
 
@@ -38,8 +39,8 @@ static int64_t draw_dim(attnkit_type type, bool integers, int64_t *group, uint64
     return PICK(dims, random);
 }
 
-/* Draws a shape that the types of K and V allow. Every eighth case has many keys, mostly several
- * chunks. */
+/* Draws a shape that the types of K and V allow. If number % 8 is 7, the case has many keys, mostly
+ * several chunks. */
 static void draw_shape(struct golden_attention *w, int number, uint64_t *random)
 {
     const bool is_long = number % 8 == 7;
@@ -118,7 +119,8 @@ static void describe_layouts(int number, struct golden_attention *w)
     draw_causal(w, &random);
 }
 
-/* Describes a case in which K, V or both have the given type. q and out have any type. */
+/* Describes a case in which K, V or both have the given type. q and out are binary32, binary16 or
+ * bfloat16. */
 static void describe_type(int number, attnkit_type type, uint64_t seed, struct golden_attention *w)
 {
     uint64_t random = begin(w, seed, number);
@@ -152,8 +154,8 @@ static void describe_q8_0(int number, struct golden_attention *w)
     describe_type(number, ATTNKIT_Q8_0, 5, w);
 }
 
-/* Describes a case with K and V of the types from Q4_0 to F8_E4M3, for which there are no tiles.
- * The numbers go through all pairs of these types. */
+/* Describes a case with K and V of the types from Q4_0 to F8_E4M3. K of these types cannot lie in
+ * tiles. The numbers go through all pairs of these types. */
 static void describe_blocks(int number, struct golden_attention *w)
 {
     enum { FIRST = ATTNKIT_Q4_0, TYPES = ATTNKIT_F8_E4M3 - ATTNKIT_Q4_0 + 1 };
@@ -214,7 +216,7 @@ static void draw_mask(struct golden_attention *w, int mask, uint64_t *random)
 }
 
 /* Draws the remaining options: the columns of masks, and positions if another option needs
- * positions. */
+ * positions. Removes the lengths if the keys are packed. */
 static void finish(struct golden_attention *w, uint64_t *random)
 {
     const bool needs_positions = w->has_window || w->has_slopes || w->dropout > 0.0;
@@ -308,8 +310,8 @@ static void describe_options(int number, struct golden_attention *w)
 
 /* --- Factors of a bias ------------------------------------------------------------------------ */
 
-/* Describes a case whose bias has factors. The number chooses the type of the bias. Types, layout,
- * score mods, causal, lengths and weights are drawn. */
+/* Describes a case whose bias has factors. The number chooses the type of the bias. The types of q,
+ * K, V and out are drawn, and so are layout, score mods, causal, lengths and weights. */
 static void describe_bias_scales(int number, struct golden_attention *w)
 {
     uint64_t random = begin(w, 19, number);
@@ -407,9 +409,9 @@ static void describe_integers_i8(int number, struct golden_attention *w)
 
 /* --- Products of bf16 ------------------------------------------------------------------------- */
 
-/* Describes a call that multiplies bf16 in groups, with weights of one or two bf16. The cases go
- * through all layouts without tiles, and through cells. Half of the cases also draw masks and score
- * mods. */
+/* Describes a call that multiplies bf16 in groups of products, with weights of one or two bf16. The
+ * cases go through all layouts without tiles, and through cells. Half of the cases also draw masks
+ * and score mods. No case has dropout. */
 static void describe_products(int number, struct golden_attention *w)
 {
     static const int layouts[] = {0, 1, 3, 5, 6, 7, 0, 5};

@@ -77,7 +77,7 @@ static void make_rows(struct golden_call *c)
     c->groups.weights.weights.data = c->weights;
 }
 
-/* Draws the cu_seqlens of sequences that are packed into `total` rows. */
+/* Draws the cu_seqlens of sequences that are packed into `total` rows or keys. */
 static attnkit_ints make_starts(struct golden_call *c, int64_t total, enum golden_tensor tensor)
 {
     const int64_t batch = c->what.batch;
@@ -102,8 +102,8 @@ static void make_packed(struct golden_call *c)
 /* --- Cells ------------------------------------------------------------------------------------ */
 
 /* Returns the place of a cell's key in the order of the keys. With a step of 1, the cells are a
- * ring that begins at key `turn`. With any other step, the keys are permuted. A step and `cells`
- * have no common divisor except 1. */
+ * ring that begins at key `turn`. With any other step, the keys are permuted. `step` and the number
+ * of cells have no common divisor except 1. */
 static int64_t place_of(int64_t cell, int64_t cells, int64_t turn, int64_t step)
 {
     return (cell * step + turn) % cells;
@@ -114,8 +114,9 @@ static int64_t common_divisor(int64_t a, int64_t b)
     return b == 0 ? a : common_divisor(b, a % b);
 }
 
-/* Puts the keys into cells. The indices of the keys begin at a drawn number. If the call has
- * q_offsets, this number is added to each of the q_offsets. */
+/* Puts the keys into cells. Some cells may be empty. The indices of the keys begin at a drawn
+ * number, and the distance between them is 1 or 2. If the call has q_offsets, the drawn number is
+ * added to each of the q_offsets. */
 static void make_cells(struct golden_call *c)
 {
     const int64_t cells = c->what.kv_len, batch = c->what.batch;
@@ -179,7 +180,7 @@ static int64_t columns_of(const struct golden_attention *what)
     return what->short_columns && what->kv_len > 4 ? what->kv_len - 4 : what->kv_len;
 }
 
-/* Allocates a mask with rows of `row_bytes` bytes. Returns its size in bytes. */
+/* Allocates a mask or a bias with rows of `row_bytes` bytes. Returns its size in bytes. */
 static int64_t make_mask(struct golden_call *c, int64_t row_bytes, attnkit_tensor *mask)
 {
     const int64_t bytes = row_bytes * (c->what.shared_columns ? 1 : c->rows);

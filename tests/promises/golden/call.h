@@ -20,13 +20,14 @@ enum golden_numbers {
     SPECIAL, /* NaN, infinities and signed zeros here and there */
 };
 
-/* The description of a call. A field of 0 means that the call lacks the option of this field. */
+/* The description of a call. If an option has a `has_` field, this field says whether the call has
+ * the option. The call lacks any other option whose field is 0. */
 struct golden_attention {
     uint64_t seed; /* seed of all numbers */
     enum golden_numbers numbers;
     attnkit_type q, k, v, out;
     int64_t batch, kv_heads, group, q_len, kv_len, head_dim, value_dim;
-    int64_t k_group, v_group; /* number of elements that share a scale */
+    int64_t k_group, v_group; /* number of elements that share a scale; 0: a whole row */
 
     bool tokens; /* K and V are [batch][key][head] */
     bool tiled;
@@ -43,8 +44,8 @@ struct golden_attention {
     attnkit_mask_kind bytes, bits;
     bool has_bias;
     attnkit_type bias;
-    bool short_columns;  /* masks and bias have fewer columns than keys */
-    bool shared_columns; /* one row of masks and bias for all heads and query rows */
+    bool short_columns;  /* with more than 4 keys, masks and bias have 4 columns less than keys */
+    bool shared_columns; /* a mask or bias has one row for all entries, heads and query rows */
 
     bool has_scale;
     double scale, softcap, dropout;
@@ -97,6 +98,7 @@ enum golden_tensor {
     GOLDEN_CELLS,
 };
 
+/* Returns the seed of the random numbers of a tensor. */
 uint64_t golden_stream(const struct golden_attention *what, enum golden_tensor tensor);
 
 /* Draws a number as `numbers` says. */

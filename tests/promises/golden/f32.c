@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of plain attention in binary32: every head_dim up to 130 and four larger ones,
- * lengths around the borders of tiles and blocks, a length of two chunks, strides of every sort. On
- * an instruction set, each case also runs with every row next to an unmapped page.
+ * Golden cases of plain attention in binary32. The cases have every head_dim up to 130, and four
+ * larger head_dims. The lengths lie around the borders of tiles and blocks, and one length takes
+ * two chunks. The strides are of every sort. On an instruction set, each case also runs with every
+ * row next to an unmapped page.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -63,8 +64,8 @@ static struct axes old_axes(void)
     };
 }
 
-/* Returns a case. The first call draws all cases, because a case depends on the cases before it: it
- * is drawn to have many pairs of values that these cases do not have. */
+/* Returns a case. The first call of this function draws all cases, because each case is drawn to
+ * have many pairs of values that no earlier case has. */
 static const struct test_case *case_of(int number)
 {
     static struct cases cases;

@@ -12,6 +12,7 @@
 
 static const uint64_t HASH_BEGIN = UINT64_C(0xcbf29ce484222325);
 
+/* Each of the three functions returns `hash`, continued over the given data. */
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t size)
 {
     const unsigned char *const bytes = data;
@@ -25,7 +26,7 @@ static inline uint64_t hash_floats(uint64_t hash, const float *x, size_t count)
     return hash_bytes(hash, x, count * sizeof *x);
 }
 
-/* Hashes elements of ATTNKIT_F32, F16 or BF16. */
+/* The elements have the type ATTNKIT_F32, ATTNKIT_F16 or ATTNKIT_BF16. */
 static inline uint64_t hash_elements(uint64_t hash, attnkit_type type, const void *x, size_t count)
 {
     return hash_bytes(hash, x, count * (type == ATTNKIT_F32 ? sizeof(float) : sizeof(uint16_t)));

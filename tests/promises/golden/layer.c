@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of layers, in self- and cross-attention, with packed weights of each type. A hash
- * covers the packed weights and the results of calls with them. Other cases are sequences that grow
- * in a cache of each type and layout.
+ * Golden cases of layers, in self- and cross-attention, with packed weights of each type. In other
+ * cases, sequences grow in a cache. The cache has one of five types, tiles or rows, and pages or
+ * none. The hash of a case covers the packed weights and the results of its calls.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -115,7 +115,7 @@ struct layer_memory {
     size_t packed_size;
     float *lse, *weights, *mean;
     char *out;
-    int64_t keys; /* columns of the weights output */
+    int64_t keys; /* columns of `weights` and of `mean` */
     int64_t cached[BATCH];
     int32_t table[BATCH * CAPACITY / PAGE];
     float sinks[8];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Golden cases of linear maps and of embeddings. The linear maps have every combination of types.
- * The hash of a map covers the packed matrix and y. The two oldest kinds have the same maps:
- * linear-first-packed hashes the packed matrix, and linear-first-y hashes y.
+ * The hash of a map covers the packed matrix and y, except in the two oldest kinds. These two kinds
+ * have the same maps: linear-first-packed hashes the packed matrix, and linear-first-y hashes y.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,8 +92,8 @@ static struct map draw_integers(int number)
     return m;
 }
 
-/* Packs the matrix and runs the map on an instruction set, or computes the reference if isa is
- * NULL. The caller frees y. */
+/* Packs the matrix. Runs the map on an instruction set, or computes the reference if isa is NULL.
+ * Returns y, which the caller frees. */
 static char *new_y(const struct linear_call *c, const char *isa)
 {
     const struct runner runner = {.isa = isa ? isa : "scalar", .threads = 1};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Golden cases of merging: no part, one or many, with lse of all magnitudes, absent parts, NaN and
- * infinities.
+ * Golden cases of merging. A case has no part, one part or several parts. The lse have all
+ * magnitudes. Some cases have absent parts, or NaN and infinities.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ enum { MOST_PARTS = 17 };
 
 enum numbers {
     USUAL,
-    APART,   /* lse so far apart that factors are 0 */
+    APART,   /* lse so far apart that factors may be 0 */
     LARGE,   /* lse up to 2e4 in magnitude */
     EXTREME, /* zeros, the ends of the range of lse and other special lse; tiny out */
     ABSENT,  /* in each row, about half of the parts are absent */
@@ -99,7 +99,7 @@ static void fill_part(const struct merge *m, int64_t rows, float *out, float *ls
     }
 }
 
-/* Rows of out and of lse, each tensor between unmapped pages. */
+/* The rows of out and of lse. The memory of each of the two tensors lies between unmapped pages. */
 struct rows {
     struct guarded out, lse;
 };

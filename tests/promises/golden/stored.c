@@ -89,7 +89,7 @@ static uint16_t draw_half(void *source)
     return f16_from_float(draw_scale(from->numbers, from->random));
 }
 
-/* Draws a row of a type without tiles. A NaN of 8-bit floating point becomes 0. */
+/* Draws a row of a type of which K cannot lie in tiles. A NaN of 8-bit floating point becomes 0. */
 static void draw_packed(enum type type, int64_t dim, struct scale_source from, char *row)
 {
     for (int64_t i = 0; i < bytes_of(type, dim); i++) {
@@ -157,7 +157,7 @@ static void store_plane(struct golden_call *c, attnkit_tensor *t, struct plane *
     const int64_t outer = what->page_size ? c->groups.pages.pages : entries_of(c);
     const int64_t bytes = outer * what->kv_heads * room_of(p) * p->row_bytes;
     p->first = golden_take(c, bytes);
-    memset(p->first, 0xff, (size_t)bytes); /* a row without a key stays NaN, or its scale does */
+    memset(p->first, 0xff, (size_t)bytes); /* a row without a key, or its scale, stays NaN */
     t->data = p->first;
     if (what->tokens) {
         t->layout |= ATTNKIT_STRIDED;
