@@ -39,7 +39,7 @@ AT_ONCE = 2  # suites at a time: one computes while the other links, or waits fo
 
 passed = 0
 failed = []
-ran_where = {}  # name of an instruction set, of a unit, or of an instruction that test_units checks -> how tested
+ran_where = {}  # name of an instruction set, of a unit, or of an instruction that test_units checks -> where tested
 
 
 def say(text):
@@ -83,7 +83,7 @@ TAP_PLAN = re.compile(r"^1\.\.(\d+)$", re.MULTILINE)
 
 def record_tap(name, status, output, ended_well=True):
     """Counts every TAP line, except the lines of skipped tests. Also counts a failure if the program bailed out,
-    printed another number of lines than planned, or ended with an error without reporting a failed test."""
+    printed no plan or another number of lines than planned, or ended with an error without reporting a failed test."""
     lines, plan = list(TAP_LINE.finditer(output)), TAP_PLAN.search(output)
     ends = [0, *(line.end() for line in lines)]
     starts = [*(line.start() for line in lines), len(output)]
@@ -107,8 +107,9 @@ def meson():
 
 
 def meson_tests(folder, *arguments, slower=1):
-    """Runs `meson test`, and counts its TAP lines. The time limit of each test is multiplied by `slower`, and by
-    AT_ONCE because other suites run at the same time. Returns a dict of the tests' outputs by name."""
+    """Runs `meson test`, and counts the TAP lines of each test. A test that prints no TAP counts as one check. The time
+    limit of each test is multiplied by `slower`, and by AT_ONCE because other suites run at the same time. Returns a
+    dict of the tests' outputs by name."""
     log = folder / "meson-logs" / "testlog.json"
     log.unlink(missing_ok=True)
     before = len(failed)
@@ -281,7 +282,8 @@ def suite_neon():
 
 
 def emulate_neon_units():
-    """Runs, on an emulated CPU with all features, the units of NEON that the CPU of the suite neon lacks."""
+    """Runs test_dispatch on an emulated CPU with all features. On the same CPU, tests the units of NEON that the CPU of
+    the suite neon lacks."""
     machine = [EMULATORS / "neon_machine", "-cpu", "max"]
     status, output = run([*machine, NEON_BUILD / "tests" / "test_dispatch"], timeout=600)
     record_tap("neon machine: dispatch", status, output)
@@ -451,8 +453,9 @@ def suite_clang():
 
 
 def sanitized(name, *options, suite=None):
-    """Makes a build with a sanitizer. It leaves out the benches, which no test of this build runs, and the instruction
-    sets that this CPU lacks, because their kernels take minutes to compile with a sanitizer."""
+    """Makes a build with a sanitizer. Returns the folder of the build, or None if the build fails. The build leaves out
+    the benches, which no test of this build runs. The build also leaves out the instruction sets that this CPU lacks,
+    because their kernels take minutes to compile with a sanitizer."""
     folder = ROOT / f"build-{name}"
     runs = "-Disas=" + ",".join(isas(r"yes +yes"))
     ready = build(folder, "--buildtype=debug", "-Doptimization=1", "-Db_lundef=false",
@@ -604,7 +607,8 @@ def isas(state=r"(?:yes|no) +(?:yes|no)"):
 
 
 def units_of(built, *command):
-    """Returns the units that `attnkit info` lists. `built` is yes, no, or a pattern for both."""
+    """Returns the units whose column "built" in `attnkit info` matches `built`: yes, no, or a pattern for both.
+    `command` runs the program attnkit."""
     _, output = run([*command, "info"])
     return re.findall(rf"^(\w+\+\w+) +{built} ", output, re.MULTILINE)
 
@@ -641,7 +645,8 @@ def summary():
 
 
 def job_of(name, suite):
-    """Returns a job that runs a suite in its own process and returns the suite's counts."""
+    """Returns a job that runs a suite in its own process. The job returns the number of passed checks, the names of the
+    failed checks, and `ran_where`."""
     def work():
         global passed
         passed = 0

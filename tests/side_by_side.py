@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs jobs in parallel, each in its own process. Their output appears in the order of the jobs, as if they ran one
+"""Runs jobs in parallel, each in its own process. The output appears in the order of the jobs, as if the jobs ran one
 after the other. The outcome of a job is its return value, its wall seconds, and the processor seconds of the job and of
 the processes that it started."""
 
@@ -56,8 +56,8 @@ class Running:
         to_parent.close()
 
     def show(self):
-        """Prints new output of the job. The function reads at its own offset, because the child writes to the same
-        file."""
+        """Prints new output of the job. The function reads at its own offset, because the job's process writes to the
+        same file."""
         new = os.pread(self.output.fileno(), os.fstat(self.output.fileno()).st_size - self.shown,
                        self.shown)
         self.shown += len(new)
@@ -65,7 +65,8 @@ class Running:
         sys.stdout.flush()
 
     def look(self):
-        """Takes the outcome if there is one. If the process ended without an outcome, the value is None."""
+        """Takes the outcome if the job's process has sent one or has ended. If the process ended without an outcome,
+        the value is None."""
         if self.outcome or not self.pipe.poll():
             return
         try:
@@ -85,8 +86,8 @@ def may_start(job, running, at_once):
 
 
 def run_jobs(jobs, at_once, ended=lambda job, outcome: None):
-    """Runs at most `at_once` jobs at a time, and yields (job, outcome) in the order of the jobs. Calls `ended` as soon
-    as a job has ended, before any job that waits for it starts. Ignores names in `after` that belong to no job."""
+    """Runs at most `at_once` jobs at a time, and yields (job, outcome) in the order of the jobs. When a job has ended,
+    calls `ended` before the jobs that wait for this job start. Ignores names in `after` that belong to no job."""
     names = {job.name for job in jobs}
     jobs = [job._replace(after=tuple(n for n in job.after if n in names)) for job in jobs]
     running, told = {}, set()

@@ -12,8 +12,8 @@ TRY = "try:\n    import attnkit.{}\nexcept ImportError as error:\n    print(erro
 
 
 def said(before="", path=None, module="torch"):
-    """Returns what the import prints, in a new process. The code `before`, or the folder `path`, decides which torch is
-    found."""
+    """Imports attnkit.`module` in a new process, and returns the text that the process prints. The code `before`, or
+    the folder `path`, decides which torch is found."""
     start = f"import sys; sys.path[:0] = {[path] if path else []!r}\n{before}\n"
     done = subprocess.run([sys.executable, "-c", start + TRY.format(module)], capture_output=True, text=True,
                           check=True)
@@ -32,6 +32,8 @@ class WithoutTorch(unittest.TestCase):
                          "attnkit.torch needs PyTorch: pip install torch")
 
     def stand_in(self, registry):
+        """Makes a folder with a package that stands in for torch 2.3.1, and returns the folder. `registry` is the code
+        of torch.nn.attention."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         for name, text in (("torch", "__version__ = '2.3.1'"), ("torch/nn", ""), ("torch/nn/attention", registry)):
@@ -43,7 +45,7 @@ class WithoutTorch(unittest.TestCase):
         self.assertEqual(said(path=self.stand_in("")), "attnkit.torch needs PyTorch 2.11 or newer; this is 2.3.1")
 
     def test_another_build(self):
-        """A torch that has not loaded libtorch_cpu from its own folder."""
+        """The stand-in for torch has not loaded libtorch_cpu from its own folder."""
         text = said(path=self.stand_in("def restore_flash_attention_impl(): pass"))
         self.assertRegex(text, r"^attnkit.torch does not fit PyTorch 2.3.1: torch has not loaded .*libtorch_cpu")
 

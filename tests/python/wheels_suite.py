@@ -21,7 +21,7 @@ import wheels  # noqa: E402
 
 
 class Part:
-    """A Tap for one version of Python. Each line begins with the name of the version, and is printed by another Tap."""
+    """A Tap for one version of Python. Another Tap prints the lines. Each line begins with the name of the version."""
 
     def __init__(self, tap, name):
         self.tap, self.name = tap, name

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Instructions beyond baseline x86-64, which only the folders of avx2, avx512 and their units may use: SSE3 to SSE4.2,
 # lzcnt, movbe, AMX, all VEX and EVEX instructions (the mnemonic begins with v, or belongs to BMI), and instructions on
-# mask registers. xgetbv is allowed, because the library uses it only after CPUID has reported it.
+# mask registers. xgetbv is allowed, because the library executes xgetbv only if CPUID reports OSXSAVE.
 SSE3_TO_SSE42 = ("addsubp[sd] haddp[sd] hsubp[sd] lddqu movddup movs[hl]dup pabs[bwd] palignr "
                  "ph(?:add|sub)s?[wd] pmaddubsw pmulhrsw pshufb psign[bwd] blendv?p[sd] dpp[sd] "
                  "extractps insertps movntdqa mpsadbw packusdw pblend(?:vb|w) pcmpeqq pcmp[ei]str[im] "
@@ -42,8 +42,8 @@ FORBIDDEN = {"scalar": BEYOND_X86_64, "avx2": BEYOND_AVX2, "avx2_vnni": BEYOND_A
 
 
 def objects_of(library, folder):
-    """Extracts the members of a static library and returns their paths. If Meson's library is a thin archive, its
-    members lie next to it."""
+    """Returns the paths of the members of a static library. A thin archive of Meson only names its members, with paths
+    from the archive's folder. The members of any other archive are extracted into `folder`."""
     names = subprocess.run(["ar", "t", library], check=True, text=True, capture_output=True,
                            cwd=library.parent).stdout.split()
     if library.read_bytes().startswith(b"!<thin>"):

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks every include of the tree. The folders of the library must not include files of a layer above them
-(docs/architecture.md), and no instruction set may include tiles of another one. A file in quotes, other than a public
-or generated header, must be named by its path from the top of the tree. The script also limits the number of files in
-a folder, because files are hard to find in a large folder.
+(docs/architecture.md). No instruction set may include tiles of another instruction set. A file in quotes, other than a
+public or generated header, must be named by its path from the top of the tree. The script also limits the number of
+files in a folder, because files are hard to find in a large folder. The script tests each of these rules in a made-up
+tree.
 
     python3 tests/repository/includes.py
 """
@@ -18,7 +19,7 @@ ROOMS = ("bench", "dispatch", "docs", "examples", "ggml", "include", "kernels", 
          "tools")
 WITH_INCLUDES = (".c", ".h", ".cc", ".cpp", ".hpp", ".in")
 COUNTED = (".c", ".h", ".cc", ".cpp", ".hpp", ".py")
-MOST_FILES = 22  # the most files in a folder
+MOST_FILES = 22  # the most files in a folder, counted without its subfolders
 OUTSIDE = {"bench", "examples", "ggml", "python", "tests", "tools"}  # folders that do not belong to the library
 FORBIDDEN = {
     "include": OUTSIDE | {"dispatch", "kernels"},
@@ -35,7 +36,7 @@ GENERATED = re.compile(r"\w+_config\.h")
 
 
 def files(root, suffixes):
-    """Returns the files with these suffixes, as paths from the top of the tree."""
+    """Returns the files of ROOMS with these suffixes, as paths from the top of the tree."""
     return sorted(path.relative_to(root) for room in ROOMS for path in (root / room).rglob("*")
                   if path.suffix in suffixes and path.is_file())
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Installs a build into an empty folder and uses it as a user would. The script compiles the example of the README and,
-if there is a C++ compiler, the C++ example. It compiles with the flags of pkg-config, and links once with the shared
-and once with the static library.
+"""Installs a build into an empty folder, and uses the installed library as a user would. The script compiles and runs
+examples/attention.c and, if there is a C++ compiler, examples/attention.cpp. The script compiles with the flags of
+pkg-config, and links once with the shared and once with the static library. The shared library must export only names
+that begin with attnkit_.
 
     tests/repository/installed.py BUILD_FOLDER MESON
 """

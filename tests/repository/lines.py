@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that every file of the tree, except files that match EXEMPT, keeps to .editorconfig: line lengths, spaces at
-the end of lines, tabs, and the end of the file. Rows of Markdown tables may have any length, and so may lines with
-links or hashes that cannot be broken. No file may have conflict markers of git. C and C++ files must have the format of
-clang-format 14, if it is installed.
+the end of lines, tabs, and the end of the file. Rows of Markdown tables may have any length. Lines with a long word,
+such as a link or a hash, may also have any length. No file may have conflict markers of git. If clang-format 14 is
+installed, C and C++ files must have the format of clang-format 14.
 
     tests/repository/lines.py
 """
@@ -19,11 +19,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SKIPPED = 77
-# Files that programs write, or that must stay as they were released.
+# Files that programs write, the licence, and the headers of releases, which must stay as they were released.
 EXEMPT = ("*.json", "*.svg", "*.png", "*.npy", "*.abi", "LICENSE", "bench/results/*.md", "tests/abi/0.*/include/*")
 FORMATTED = (".c", ".h", ".cc", ".cpp", ".hpp")
-MARKERS = ("<" * 7 + " ", ">" * 7 + " ")  # of git, around text that it could not merge
-WORD = 70  # a line may be longer if it has at least this many characters without a space
+MARKERS = ("<" * 7 + " ", ">" * 7 + " ")  # git writes these markers around text that it could not merge
+WORD = 70  # a line may be longer if one of its words has at least this many characters
 
 
 def files_of_tree():

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that the man page of a command has each paragraph of the command's help, word for word, and that each option
-begins an item there. mandoc or groff must have no warning about a page.
+"""Checks the man pages of a command and of its subcommands. Each paragraph of the help must be on the page, word for
+word, in capitals or not. Each option of the help must begin an item of the page. mandoc or groff, if one of them is
+installed, must have no warning about a page.
 
     tests/repository/man_pages.py COMMAND PAGE.1...
 """
@@ -21,7 +22,8 @@ def output_of(*command):
 
 
 def text_of(page):
-    """Returns the text of a page without formatter requests, font changes and escapes."""
+    """Returns the text of a page without headings, formatter requests and font changes. Escapes become the characters
+    that they stand for."""
     lines = [re.sub(r"^\.(SH|TH|TP|PP|EX|EE|ad|nh)\b.*", "", line) for line in page.split("\n")]
     text = re.sub(r"\\f[BIR]|\\&", "", "\n".join(lines))
     for escape, character in ((r"\-", "-"), (r"\(aq", "'"), (r"\(ha", "^"), (r"\(ti", "~"),
@@ -31,7 +33,7 @@ def text_of(page):
 
 
 def missing_words(helped, page):
-    """Returns the paragraphs of the help whose words are not on the page in the same order."""
+    """Returns the paragraphs and options of the help whose words are not on the page in the same order."""
     words = " ".join(text_of(page).split()).lower()
     blocks = re.split(r"\n\n|\n(?=  -)", helped)
     blocks[0] = blocks[0].partition(": ")[2]
@@ -45,8 +47,8 @@ def wrong_with(command, path):
     page = path.read_text()
     wrong = []
     # In the help of attnkit without a subcommand, the text on the environment belongs to the paragraph of the exit
-    # codes, and all subcommands are in one paragraph. On the page, that text is a section, and each subcommand is an
-    # item.
+    # codes, and all subcommands are in one paragraph. On the page, the text on the environment is a section, and each
+    # subcommand is an item.
     blocks = helped if subcommand else helped.replace("\nThe environment", "\n\nThe environment")
     blocks = blocks if subcommand else re.sub(r"\n(?=  attnkit)", "\n\n", blocks)
     wrong += [f"lacks: {block!r}" for block in missing_words(blocks, page)]

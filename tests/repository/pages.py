@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the pages of the tree, without the network. A link into the tree must lead to an existing file and, if it
-names a heading, to an existing heading. Each term of several words in docs/glossary.md must have only one spelling.
+"""Checks the pages of the tree, without the network. A link into the tree must lead to an existing file. If the link
+names a heading, the file must have this heading. All pages must spell the terms of several words in docs/glossary.md as
+the glossary does.
 
     tests/repository/pages.py
 """
@@ -53,14 +54,15 @@ def dead_links(page, text):
 
 
 def terms():
-    """Returns the terms in the first column of the glossary that have several words."""
+    """Returns the terms of several words in the first column of the glossary."""
     rows = re.findall(r"^\| ([^|]+) \|", GLOSSARY.read_text(), re.M)
     found = [term.strip(" `") for row in rows for term in row.split(",")]
     return [term for term in found if re.search(r"[ -]", term) and not term.startswith("-")]
 
 
 def other_spellings(term):
-    """Returns a pattern that matches all spellings of a term: its words joined in any way, in capitals or not."""
+    """Returns a pattern that matches all spellings of a term: its words joined by a blank, a hyphen or nothing, in
+    capitals or not, with a final s or not."""
     words = re.split(r"[ -]", term)
     return re.compile(rf"\b{'[ -]?'.join(map(re.escape, words))}(s?)\b", re.I)
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that no function of the tree has more than 9 parameters. At a call, many arguments are hard to tell apart. The
 script counts the parameters of declarations, definitions and function pointers, including function pointers in structs
-and parameters. First it tests its own counting."""
+and parameters. The script also tests its own counting."""
 
 import re
 import tempfile
@@ -24,7 +24,7 @@ DECLARATIONS = re.compile(r'(\b(struct|union|class|namespace)\b[^;{}()=]*|\bexte
 DECLARATOR = re.compile(r"(\w+|\))\s*$")
 NO_FUNCTIONS = {"__attribute__", "__declspec", "_Alignas", "alignas", "_Static_assert",
                 "static_assert", "sizeof", "_Generic", "__asm__", "asm", "__typeof__"}
-REACH = 300  # how many characters before a bracket are searched to find its kind
+REACH = 300  # how many characters before a bracket are searched for DECLARATIONS and DECLARATOR
 
 
 def without_texts(source):
@@ -45,13 +45,15 @@ def without_template_arguments(source):
 
 
 def count_of(parameters):
-    """Returns how many parameters the text between parentheses has. Nested parentheses in the text must be empty."""
+    """Returns how many parameters the text between parentheses has. Nested brackets in the text must be empty."""
     names = [part.strip() for part in parameters.split(",")]
     return len([name for name in names if name not in ("", "void", "...")])
 
 
 class Bracket:
-    """An open bracket. `held` is the text inside it so far, with nested brackets emptied."""
+    """An open bracket. `kind` is its character, and `at` is its place in the source. `hidden` says whether the bracket
+    is part of a function body, an initialiser or square brackets. `held` is the text read so far inside the bracket,
+    with nested brackets emptied."""
 
     def __init__(self, kind, at, hidden):
         self.kind, self.at, self.hidden, self.held = kind, at, hidden, ""
@@ -59,7 +61,7 @@ class Bracket:
 
 def functions(source):
     """Yields (line, name, number of parameters) for every function declaration outside function bodies and
-    initialisers."""
+    initialisers. Raises ValueError if the brackets do not match."""
     text = without_texts(source)
     opened, end, pointer = [], 0, None
     for found in re.finditer(r"[()\[\]{}]", text):

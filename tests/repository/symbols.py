@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks the promises of the public headers to programs that are already compiled. The shared library exports exactly
-the functions that are declared with ATTNKIT_API, each with its version in dispatch/attnkit.map. It imports no function
-of SLEEF, because another library of the program may bring another version of SLEEF. Structs have no padding at their
-end. A field of a later version could lie in the padding, and the size would then not tell the versions of the struct
-apart. No field has a width that depends on the compiler. Structs grow only at their end. Each struct with a size field
-is in the table of tests/api/versions.c. The program tests/api/header_c99.c names each type and function of the headers.
+the functions that are declared with ATTNKIT_API, each with its version in dispatch/attnkit.map.
+debian/libattnkit0.symbols has the same functions and versions. The shared library imports no function of SLEEF, because
+another library of the program may bring another version of SLEEF. Structs have no padding at their end. A field of a
+later version could lie in the padding, and the size would then not tell the versions of the struct apart. No field has
+a width that depends on the compiler. Structs grow only at their end. Each struct with a size field is in the table of
+tests/api/versions.c. The program tests/api/header_c99.c names each type and function of the headers.
 
     tests/repository/symbols.py LIBRARY COMPILER...
 """
@@ -23,7 +24,7 @@ SKIPPED = 77
 
 
 def code_of(include):
-    """Returns the code of all C headers of the folder, without comments."""
+    """Returns the code of all C headers of the folder `include`, without comments."""
     headers = [include / "attnkit.h", *sorted((include / "attnkit").glob("*.h"))]
     return "\n".join(re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S) for path in headers)
 
@@ -106,7 +107,7 @@ def wrong_fields(structs, code):
 
 
 def wrong_padding(structs, compiler):
-    """Returns the structs with padding at their end in the compiler's layout."""
+    """Returns the compiler's errors, which name the structs with padding at their end, or an empty list."""
     asserts = ["#include <attnkit.h>"]
     for struct, fields in structs.items():
         last = fields[-1][1]
@@ -119,14 +120,15 @@ def wrong_padding(structs, compiler):
 
 
 def wrong_growth(structs, first):
-    """Returns the structs in which fields of the first version are gone or have moved."""
+    """Returns an error for each struct that does not begin with its fields of the first version."""
     return [f"{struct} does not begin with its fields of {FIRST_INCLUDE.parent.name}"
             for struct, fields in first.items() if structs.get(struct, [])[:len(fields)] != fields]
 
 
 def wrong_table(structs, first):
-    """Returns the structs with a size field that lack a row in the table of tests/api/versions.c. The row must name the
-    last field of the struct's first version."""
+    """Returns an error for each struct with a size field that lacks a row in the table of tests/api/versions.c. The row
+    must name the last field that the struct has in the headers of version 0.1.0. If these headers lack the struct, the
+    row must name the last field of today."""
     table = (ROOT / "tests" / "api" / "versions.c").read_text()
     lasts = {struct: first.get(struct, fields)[-1][1] for struct, fields in structs.items()}
     return [f"{struct} has a size, but no row in tests/api/versions.c with {lasts[struct]}"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that texts of the tree agree. The example in README.md and attnkit.h must be part of examples/attention.c, and
-the example in attnkit.hpp part of examples/attention.cpp. All places that state the version must agree. README.md must
-show where things are before any long table. Every promise of docs/semantics.md must name tests that exist and run. The
-full name of every kernel must occur in a file in the folder of its instruction set."""
+"""Checks that texts of the tree agree. The examples in README.md and attnkit.h must be parts of examples/attention.c.
+The example in attnkit.hpp must be part of examples/attention.cpp. All places that state the version must agree.
+README.md must show where things are before any long table. Every promise of docs/semantics.md must name tests that
+exist and run. The full name of every kernel must occur in a file in the folder of its instruction set."""
 
 import re
 import sys
@@ -19,7 +19,8 @@ def read(name):
 
 
 def is_test(file, name):
-    """Returns whether a test of this name is defined in the file and used, which means that it runs."""
+    """Returns whether the file defines a test of this name and names the test a second time, to run the test. `file` is
+    a path from tests/, without the suffix."""
     definition = {".c": rf"^static void {name}\(void \*\*state\)", ".py": rf"^ *def {name}\("}
     for suffix, pattern in definition.items():
         path = ROOT / "tests" / (file + suffix)
@@ -30,7 +31,8 @@ def is_test(file, name):
 
 
 def wrong_promises(page):
-    """Returns promises without tests, and named tests that do not exist. Each list item of the page is a promise."""
+    """Returns errors for promises without tests, and for named tests that do not exist. Each list item of the page is a
+    promise."""
     promises = re.findall(r"^- (.*\n(?:  .*\n)*)", page, re.M)
     wrong = [] if len(promises) > 40 else [f"docs/semantics.md: only {len(promises)} promises found"]
     for promise in promises:

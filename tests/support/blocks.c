@@ -125,7 +125,7 @@ static void store_block(const struct block_format *f, const float *x, char *bloc
     }
 }
 
-/* Returns the byte of the E4M3 number nearest to x, which is not negative. */
+/* Returns the byte of the E4M3 number nearest to x. x is not negative. */
 static uint8_t nearest_e4m3(float x)
 {
     int below = 0, above = 0x7e; /* 0x7e is 448 */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The values of elements in block types of less than a byte per element, and in 8-bit floating
- * point. The values are computed in binary64, without code of the library. The file also makes rows
- * of these types, even of types that the library does not write.
+ * point. The values are computed in binary64, without code of the library. store_row makes rows of
+ * any type, also of types that the library does not write.
  */
 #ifndef ATTNKIT_TEST_BLOCKS_H
 #define ATTNKIT_TEST_BLOCKS_H
@@ -12,8 +12,8 @@
 
 #include "kernels/kernels.h"
 
-/* The positions of a block's integers, and the numbers that they stand for. A block begins with a
- * scale of two bytes. */
+/* The positions of a block's integers, and the numbers that the integers stand for. A block begins
+ * with a scale of two bytes. `integers_at` is the offset of the integers in the block, in bytes. */
 struct block_format {
     const char *name;
     enum type type;
@@ -31,8 +31,8 @@ extern const struct block_format block_formats[BLOCK_FORMATS];
 /* Returns the format of a type with less than a byte per element, or NULL for another type. */
 const struct block_format *block_format_of(enum type type);
 
-/* block_bits returns the bits of integer i. block_integer returns the number that these bits stand
- * for, which the scale multiplies. */
+/* block_bits returns the bits of integer i of a block. block_integer returns the number that these
+ * bits stand for. The scale multiplies this number. */
 int block_bits(const struct block_format *f, const char *block, int i);
 int block_integer(const struct block_format *f, int bits);
 
@@ -43,12 +43,12 @@ float block_element(const struct block_format *f, const char *block, int i);
 
 float e4m3_value(uint8_t byte);
 
-/* Stores x as a row of any type. If the library writes the type, the library's scalar code stores
- * the row. For any other type, all numbers of x must be finite. The scale of a block or group then
- * follows from the number of largest magnitude in it or, in types with a minimum, from the smallest
- * and the largest number in it. Each element of x is stored as the nearest number that the type has
- * with this scale and minimum.
- */
+/* Stores the n numbers of x as a row of any type. If has_scales(type), each `group` elements share
+ * one of `scales`. If the library writes the type, the library's scalar code stores the row. For
+ * any other type, all numbers of x must be finite, and the function chooses the scale of each block
+ * or group. In types with a minimum, the scale and the minimum follow from the smallest and the
+ * largest number of the block. In other types, the scale follows from the largest magnitude. Each
+ * element of x is stored as the nearest number that the type has with this scale and minimum. */
 void store_row(enum type type, const float *x, int64_t n, int64_t group, void *row, float *scales);
 
 /* Sets the scale of each block of a row, and its minimum if the type has one. The bits of each come

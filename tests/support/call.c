@@ -116,7 +116,7 @@ static const void *moved(const void *data, int64_t bytes)
     return data ? (const char *)data + bytes : NULL;
 }
 
-/* Makes a tensor begin at row `first` of entry b. */
+/* Makes a tensor begin at row `first` of batch entry b. NULL stays NULL. */
 static void move_to(attnkit_tensor *t, int64_t b, int64_t first)
 {
     t->data = moved(t->data, b * t->strides[0] + first * t->strides[2]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A small call on dense f32 tensors of random numbers. A test itself can compute the result of such
- * a call. The strides are explicit, so that a test can change a single stride. The file also has a
- * main function for tests, which runs each test on each instruction set.
+ * a call. The strides are explicit, so that a test can change a single stride. promises_main is a
+ * main function that runs each test on each instruction set.
  */
 #ifndef ATTNKIT_TEST_CALL_H
 #define ATTNKIT_TEST_CALL_H
@@ -23,10 +23,13 @@ struct at {
     int64_t b, h, i, j; /* batch entry, query head, row, key */
 };
 
+/* A call. `q`, `k` and `v` are the tensors that call_new makes. call_like, call_rows and call_store
+ * do not change these three addresses. `out`, `lse` and `weights` are the call's own outputs.
+ * `weights` is NULL if the call has no weights. */
 struct call {
     attnkit_attention_args args;
     struct groups groups;                   /* all groups of args */
-    float *q, *k, *v, *out, *lse, *weights; /* the tensors of args, writable */
+    float *q, *k, *v, *out, *lse, *weights; /* writable */
     int threads;                            /* 1 by default */
     void *owned[32];
     int owned_count;
@@ -35,11 +38,11 @@ struct call {
 struct call *call_new(struct shape shape);
 
 /* Makes a copy of the call c. The copy has its own outputs and the inputs of c, so c must outlive
- * it. */
+ * the copy. */
 struct call *call_like(const struct call *c);
 
-/* Makes a call of rows first .. first + count - 1 of entry b of c. The new call has its own outputs
- * and the inputs of c, so c must outlive it. */
+/* Makes a call of rows first .. first + count - 1 of batch entry b of c. The new call has its own
+ * outputs and the inputs of c, so c must outlive the new call. */
 struct call *call_rows(const struct call *c, int64_t b, int64_t first, int64_t count);
 
 void call_free(struct call *c);
@@ -48,10 +51,10 @@ void call_free(struct call *c);
 void *call_memory(struct call *c, size_t bytes);
 
 /* Gives each batch entry a q_offset of its own, so that the last rows of a causal call see nearly
- * all keys. A second call of this function changes nothing. */
+ * all keys. Changes nothing if the call has q_offsets already. */
 void call_set_positions(struct call *c);
 
-/* Asks for weights of a kind, and returns the memory that will hold them. */
+/* Asks for weights of a kind. Returns the memory that call_run fills with the weights. */
 float *call_set_weights(struct call *c, attnkit_weights_kind kind);
 
 /* Stores K and V of the call anew, in pages of page_size keys, or without pages if page_size is 0.
@@ -87,7 +90,7 @@ struct CMUnitTest;
 /* Runs every test once for each instruction set that can run here, or only for the instruction set
  * that the first argument names. If the library also has other kernels than the scalar kernels, a
  * sampled run (sample.h) leaves out the scalar kernels. A test gets the name of the instruction set
- * as its state. */
+ * as its state. Returns the exit status of the program. */
 int promises_main(const char *program, const struct CMUnitTest *promises, int count, int argc,
                   char **argv);
 

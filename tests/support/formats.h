@@ -17,7 +17,7 @@ struct format {
     const char *name;
     enum type type;
     int fraction_bits;
-    int smallest; /* exponent of the smallest positive number */
+    int smallest; /* the smallest positive number is 2 to this power */
     uint16_t infinity;
 };
 
@@ -28,7 +28,8 @@ extern const struct format formats[FORMATS]; /* binary16, bfloat16 */
 /* Returns the format of TYPE_F16 or TYPE_BF16. */
 const struct format *format_of(enum type type);
 
-/* Returns the magnitude of a number. Infinity counts as the next power of two. */
+/* Returns the magnitude of a number that is not NaN. Infinity counts as the power of two after the
+ * largest finite number. */
 double magnitude_of(const struct format *f, uint16_t half);
 
 bool is_nan(const struct format *f, uint16_t half);
@@ -42,8 +43,8 @@ uint32_t widened_bits(const struct format *f, uint16_t half);
  * the upper bits of its payload, and be quiet. */
 bool is_narrowed(const struct format *f, float x, uint16_t half);
 
-/* Returns whether a row of TYPE_F32, TYPE_F16 or TYPE_BF16 holds the n expected values narrowed to
- * its type. The bits of a NaN count, too. */
+/* Returns whether a row of TYPE_F32, TYPE_F16 or TYPE_BF16 holds the n expected values, narrowed to
+ * the type of the row. The bits of a NaN count, too. */
 bool is_narrowed_row(enum type type, const float *expected, const char *row, int64_t n);
 
 /* Widens a row of n elements of any type to binary32. If has_scales(type), each `group` elements
@@ -51,7 +52,8 @@ bool is_narrowed_row(enum type type, const float *expected, const char *row, int
 void widen_row(enum type type, const void *row, const float *scales, int64_t group, int64_t n,
                float *out);
 
-/* Returns the offset of a byte in a tile of K. The byte is byte n of the row of key `key`. */
+/* Returns the offset in a tile of K, in bytes, of byte n of the row of key `key`. `key` is the
+ * place of the key in the tile, from 0 to TILE_KEYS - 1. The type is a type that tiles can have. */
 int64_t byte_in_tile(enum type type, int64_t n, int64_t key);
 
 #endif

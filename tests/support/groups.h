@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory for every optional group of attention's arguments, so that a test can set any field.
+ * Memory for every group of options of a call of attention, so that a test can set any field.
  */
 #ifndef ATTNKIT_TEST_GROUPS_H
 #define ATTNKIT_TEST_GROUPS_H
@@ -19,15 +19,15 @@ struct groups {
     attnkit_weights_out weights;
 };
 
-/* Makes all groups empty. Empty groups ask for no option. */
+/* Makes all groups empty. Empty groups ask for no option, except the window: see groups_hang. */
 void groups_init(struct groups *g);
 
 /* Makes args point to the groups. The call gets the window only if g->visibility.window is not
- * NULL, because with an empty window a row sees only its own key. Call this function again after
- * args and groups have been copied. */
+ * NULL, because with an empty window a row sees only its own key. A test that copies args and
+ * groups must call this function for the copies. */
 void groups_hang(attnkit_attention_args *args, struct groups *g);
 
-/* Sets the window, and makes args point to it. */
+/* Sets the window, and makes args point to all groups, as groups_hang does. */
 void groups_set_window(attnkit_attention_args *args, struct groups *g, int64_t left, int64_t right,
                        int64_t keep_first);
 

@@ -69,8 +69,8 @@ static void place_packed(struct linear_call *c, bool at_end)
 
 /* --- Numbers ---------------------------------------------------------------------------------- */
 
-/* Returns a factor that makes numbers small, but not too small for the exponent range of the
- * type. */
+/* Returns a factor that makes numbers of x, or of w if `of_matrix`, small. The factor is not too
+ * small for the exponent range of the type. */
 static float smallness(attnkit_type type, bool of_matrix)
 {
     return type == ATTNKIT_F16 || type == ATTNKIT_Q8_0 ? 0x1p-12f
@@ -197,7 +197,7 @@ static attnkit_exec exec_of(struct runner runner)
                           .parallel_for = runner.threads == 2 ? twice_and_backwards : NULL};
 }
 
-/* Returns the index of the last calling thread. With up to 2 threads there is one call. */
+/* Returns the index of the last calling thread. With up to 2 threads, only thread 0 calls. */
 static int64_t last_thread(struct runner runner)
 {
     return runner.threads > 2 ? runner.threads - 1 : 0;
@@ -255,7 +255,7 @@ void linear_call_run(const struct linear_call *c, struct runner runner)
 
 /* --- What is expected ------------------------------------------------------------------------- */
 
-/* Converts a row of w to the packed type. */
+/* Converts row `out` of w to the packed type, in `row`. `wide` is memory for a row in binary32. */
 static void convert_row(const struct linear_call *c, int64_t out, float *wide, char *row)
 {
     const enum type from = (enum type)c->pack.w.type, to = (enum type)c->pack.packed_type;

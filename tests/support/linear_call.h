@@ -22,8 +22,8 @@ enum numbers {
 struct linear_kind {
     attnkit_type x_type, w_type, packed_type, y_type;
     bool bias;
-    enum layout_kind layout; /* of x, w and y; if a row exceeds SLOT_BYTES, PADDED replaces
-                              * BEFORE_GUARD and AFTER_GUARD */
+    enum layout_kind layout; /* of x, w and y; for a tensor with rows of more than SLOT_BYTES bytes,
+                              * PADDED replaces BEFORE_GUARD and AFTER_GUARD */
     enum numbers numbers;
     bool integers; /* ATTNKIT_INTEGERS; packed_type is ATTNKIT_Q8_0 */
 };
@@ -32,8 +32,9 @@ struct linear_shape {
     int64_t rows, in_dim, out_dim;
 };
 
-/* A linear map and its memory. `packed` and `bias` lie after an unmapped page if the layout is
- * AFTER_GUARD. In all other layouts, they lie before an unmapped page. */
+/* A linear map and its memory. If the layout is AFTER_GUARD, `packed` and `bias` begin directly
+ * after an unmapped page. In all other layouts, `packed` and `bias` end directly before an unmapped
+ * page. The size of `packed` is rounded up to a multiple of 64 bytes. */
 struct linear_call {
     attnkit_pack_args pack;
     attnkit_linear_args args;
@@ -60,11 +61,12 @@ void linear_call_free(struct linear_call *c);
 void linear_call_pack(const struct linear_call *c, struct runner runner);
 void linear_call_run(const struct linear_call *c, struct runner runner);
 
-/* Returns whether `packed` holds w in tiles, and no byte after the tiles has been written. */
+/* Returns whether `packed` holds w in tiles, converted to the packed type, and no byte after the
+ * tiles has been written. */
 bool linear_call_is_packed(const struct linear_call *c);
 
-/* Computes y by the scalar reference, from w as it was before packing. The result is dense; the
- * caller frees it. */
+/* Computes y by the scalar reference, from w and not from `packed`. The result is dense. The caller
+ * frees the result. */
 char *linear_call_reference(const struct linear_call *c);
 
 /* Returns a dense copy of y, which the caller frees, and fills y with the pattern again. Returns

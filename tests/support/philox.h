@@ -3,7 +3,8 @@
  * Philox4x32-10 as Salmon, Moraes, Dror and Shaw (2011) define it, for tests of dropout. A round
  * multiplies the words c0 and c2 of the counter by two constants. The product of c0 has the words
  * high0 and low0, the product of c2 has the words high1 and low1. With the key (k0, k1), the words
- * (c0, c1, c2, c3) then become (high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0).
+ * (c0, c1, c2, c3) then become (high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0). At the end of a
+ * round, two constants are added to k0 and k1.
  */
 #ifndef ATTNKIT_TEST_PHILOX_H
 #define ATTNKIT_TEST_PHILOX_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random numbers with the same bits on every machine. They come from splitmix64 (Steele, Lea, Flood
- * 2014), which is integer arithmetic. The conversion to a float is exact.
+ * Random numbers with the same bits on every machine. The numbers come from splitmix64 (Steele,
+ * Lea, Flood 2014), which is integer arithmetic. The conversion to a float is exact.
  */
 #ifndef ATTNKIT_TEST_RANDOM_H
 #define ATTNKIT_TEST_RANDOM_H
@@ -44,8 +44,8 @@ static inline float random_normal(uint64_t *state)
     return (float)(sum - 6 * 0xfffff) * 0x1p-20f;
 }
 
-/* Returns a random number. Most are normally distributed, but NaN, infinities, zeros, and large and
- * tiny numbers occur. */
+/* Returns a random number. Most numbers come from random_normal, but NaN, infinities, zeros, and
+ * large and tiny numbers occur. */
 static inline float random_number(uint64_t *state)
 {
     static const float special[] = {0.0f,    -0.0f,  INFINITY,   -INFINITY, NAN,

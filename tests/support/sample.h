@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The number of cases that a test runs. Emulators and sanitizers make a test 5 to 20 times as slow.
- * With them, a test runs only a part of the cases of its native run. `tools/test long` runs all
- * cases under qemu and with sanitizers, too (ATTNKIT_TEST_WHOLE in the environment). It also runs
- * the long forms of tests natively (ATTNKIT_TEST_LONG).
+ * So in an emulator or with a sanitizer, a test runs only a part of the cases of its native run.
+ * `tools/test long` runs all cases under qemu and with sanitizers, too (ATTNKIT_TEST_WHOLE in the
+ * environment), and the long forms of tests natively (ATTNKIT_TEST_LONG).
  */
 #ifndef ATTNKIT_SAMPLE_H
 #define ATTNKIT_SAMPLE_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers of cases that ran, and of cases that differed, on each instruction set. They serve tests
- * that run each case on all instruction sets in turn. These tests compute the scalar reference,
- * their slowest part, only once for each case.
+ * Numbers of cases that ran, and of cases that differed, on each instruction set. Tallies serve
+ * tests that run each case on all instruction sets in turn. These tests compute the scalar
+ * reference, their slowest part, only once for each case.
  */
 #ifndef ATTNKIT_TALLY_H
 #define ATTNKIT_TALLY_H
@@ -27,7 +27,8 @@ struct tallies {
     int count;
 };
 
-/* Returns the test that reports the counts of an instruction set, after all cases have run. */
+/* Adds a tally for an instruction set. Returns a test that runs `test` with this tally as its
+ * state, to report the counts after all cases have run. */
 static inline struct CMUnitTest tally_test(struct tallies *tallies, const char *isa,
                                            void (*test)(void **state))
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Checks that python/torch/shim.h declares the functions of torch's stable C ABI with the types of
-// torch's own headers. test_shim.py compiles this file.
+// Compares python/torch/shim.h with torch's own headers: the types of the functions of torch's
+// stable C ABI, the types of a word and of a tensor, and the version of the words. test_shim.py
+// compiles this file.
 #include <torch/csrc/stable/c/shim.h>
 
 #include "python/torch/shim.h"

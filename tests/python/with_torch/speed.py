@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prints what a tiny call costs, and how long larger calls take, by PyTorch's own function and by attnkit's ways into
-PyTorch. The ways to make a call take turns, on one thread. Each figure is the time of a call, averaged over the calls
-of the fastest turn. The tiny call outside of inference_mode is measured alone.
+"""Prints the times of a tiny call by PyTorch's own function and by the functions of attnkit. Prints the times of larger
+calls by PyTorch's own function, with attnkit and without. The ways to make a call take turns, on one thread. Each
+figure is the time of a call, averaged over the calls of the fastest turn. The tiny call outside of inference_mode is
+measured alone.
 
     python3 tests/python/with_torch/speed.py
 """
@@ -20,13 +21,14 @@ LARGE = (("32 / 8 heads, 1 row, 4096 keys, D 128", (1, 32, 1, 128), (1, 8, 4096,
 
 
 def in_python(q, k, v, *_, **__):
-    """Takes the place of PyTorch's operator of flash attention: Python code, on NumPy's views of the tensors."""
+    """Takes the place of PyTorch's operator of flash attention. Passes NumPy's views of q, k and v to attnkit, and
+    ignores all other arguments."""
     out, lse = attnkit.attention(q.numpy(), k.numpy(), v.numpy(), return_lse=True)
     return torch.from_numpy(out), torch.from_numpy(lse)
 
 
 class PythonOverride:
-    """Puts attnkit in the place of PyTorch's function, by Python code."""
+    """Puts in_python in the place of PyTorch's operator, until remove() is called."""
 
     def __init__(self):
         self.library = torch.library.Library("aten", "IMPL")
@@ -37,8 +39,8 @@ class PythonOverride:
 
 
 def shortest(ways, turns, calls):
-    """`ways` is a dict: name -> (activate, function). Returns a dict: name -> the time of a call in seconds, averaged
-    over the calls of the fastest turn."""
+    """`ways` is a dict: name -> (activate, function). In each turn, each way runs activate() and then makes its calls.
+    Returns a dict: name -> the time of a call in seconds, averaged over the calls of the fastest turn."""
     times = dict.fromkeys(ways, float("inf"))
     for _ in range(turns):
         for name, (activate, function) in ways.items():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the Python package from this tree by pip, and runs the tests of attnkit.torch with PyTorch. Prints TAP, the
-counts of PyTorch's own samples, and the speed of calls.
+"""Builds the Python package from this tree by pip, and runs the tests of attnkit.torch with PyTorch. Also measures the
+speed of calls. Prints TAP, the counts of PyTorch's own samples, and the speed.
 
     tests/python/with_torch/suite.py
 
@@ -24,7 +24,8 @@ FOLDER = ROOT / "build-torch"
 
 
 def install(tap, python):
-    """Installs the package into a folder of its own, so that the shared environment stays as it is."""
+    """Installs the package into a folder of its own, so that the shared environment stays as it is. Returns whether pip
+    has built and installed the package."""
     wheel = build_wheel(tap, python, FOLDER)
     if not wheel:
         return False

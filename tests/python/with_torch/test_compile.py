@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests torch.compile with whole graphs and dynamic shapes, torch.export, and AOTInductor. A compiled program must
-give the result of eager mode. Graphs that run on attnkit must give the same bits, but gradients and programs of
-AOTInductor and cpp_wrapper need only be close. docs/pytorch.md says which programs run on attnkit."""
+"""Tests torch.compile with whole graphs and dynamic shapes, torch.export, and AOTInductor. A compiled program must give
+the result of eager mode. Results of torch.compile without cpp_wrapper and of torch.export must have the same bits.
+Gradients, and results of AOTInductor and cpp_wrapper, need only be close. docs/pytorch.md says which programs run on
+attnkit."""
 
 import io
 import tempfile
@@ -33,7 +34,7 @@ def by_sdpa(q, k, v):
 
 
 class Compile(unittest.TestCase):
-    """Functions with one call of attention each."""
+    """Compiles functions with one call of attention each."""
 
     def setUp(self):
         torch._dynamo.reset()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests attnkit.torch.attention and attnkit.torch.scaled_dot_product_attention. Results have the bits of
-attnkit.attention on arrays. Gradients are right, or refused by a clear error. Wrong arguments are refused."""
+"""Tests attnkit.torch.attention and attnkit.torch.scaled_dot_product_attention. Results of attnkit.torch.attention must
+have the bits of attnkit.attention on arrays. Gradients must be close to PyTorch's gradients. A call that cannot compute
+a gradient must raise an error that names the cause. Wrong arguments must be refused."""
 
 import unittest
 
@@ -20,7 +21,7 @@ def as_array(value):
 
 
 class SameBits(unittest.TestCase):
-    """Compares calls with attnkit.attention on NumPy's arrays."""
+    """Compares results with attnkit.attention, with other calls of attnkit.torch.attention, or with the formula."""
 
     def options(self):
         mask, bias = drawn(4, 2, 1, 5, 7) < 0.6, drawn(5, 4, 5, 7)
@@ -114,8 +115,8 @@ class SameBits(unittest.TestCase):
             self.assertTrue(torch.equal(lse, torch.full((batch, 4, q_len), -torch.inf)))
 
     def test_the_signature_of_torch(self):
-        """Some of the calls are of kinds that activate() leaves to PyTorch: with a value_dim other than head_dim, or
-        with fewer or more than 4 dimensions."""
+        """Some of the calls are of kinds that activate() leaves to PyTorch: with a value_dim other than head_dim, with
+        2 or 5 dimensions, or with dimensions that are broadcast."""
         ours = attnkit.torch.scaled_dot_product_attention
         q, k, v = drawn_qkv()
         seen = drawn(4, 5, 7) < 0.6
@@ -194,7 +195,7 @@ class Gradients(unittest.TestCase):
                     torch.testing.assert_close(got.double(), exact.double(), rtol=near, atol=near)
 
     def test_strides(self):
-        """Gradients do not depend on the strides of q, k, v and the gradient of the result."""
+        """With other strides of q, k, v and the gradient of the result, gradients stay close to the same numbers."""
         def turned(tensor):
             return tensor.detach().mT.contiguous().mT
 
@@ -244,7 +245,7 @@ class Gradients(unittest.TestCase):
 
 
 class Checks(unittest.TestCase):
-    """torch.library.opcheck: schema, registration, fake tensors, tracing with dynamic shapes, and gradients."""
+    """Runs torch.library.opcheck: schema, registration, fake tensors, tracing with dynamic shapes, and gradients."""
 
     def check(self, *arguments):
         self.assertEqual(set(torch.library.opcheck(OP, arguments).values()), {"SUCCESS"})
@@ -267,7 +268,7 @@ class Checks(unittest.TestCase):
 
 
 class WrongArguments(unittest.TestCase):
-    """Errors that name the argument."""
+    """Checks that wrong arguments raise errors. Most errors name the argument."""
 
     def refused(self, words, change=(), error=RuntimeError, **options):
         tensors = dict(zip("qkv", drawn_qkv()))

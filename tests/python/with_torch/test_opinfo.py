@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the samples of PyTorch's own tests: all calls of scaled_dot_product_attention and of its op for the CPU, without
 dropout, in PyTorch's OpInfo database, in float32, bfloat16 and float16. Results must keep to the tolerances of the
-database. The error of a gradient may be at most a little more than twice the error of PyTorch's gradient. Each sample
-runs twice: by PyTorch's function while attnkit is active in the registry, and by
-attnkit.torch.scaled_dot_product_attention. The first run reaches attnkit only for some samples. The counts of samples
-are printed."""
+database, or of assert_close if the database has none. The error of a gradient may be at most a little more than twice
+the error of PyTorch's gradient. Each sample is tested twice: by PyTorch's function while attnkit is active in the
+registry, and by attnkit.torch.scaled_dot_product_attention. The first test reaches attnkit only for some samples. The
+counts of samples are printed."""
 
 import unittest
 
@@ -35,11 +35,11 @@ def first(result):
 class OpInfo(unittest.TestCase):
     """Compares with the formula in float64. Every result has to be inside the tolerances.
 
-    PyTorch's gradients do not keep to the tolerances, with attnkit or without. A gradient may be off by the sum of
-    three errors: twice the error of PyTorch's gradient, 4 epsilons of the gradient's type, and the largest score
-    times the epsilon of float32. The second and the third error are relative to the largest element of the exact
-    gradient. The third error occurs because PyTorch's backward op computes the scores again, with other roundings than
-    attnkit."""
+    PyTorch's gradients do not keep to the tolerances, with attnkit or without. The error of a gradient may be at most
+    the sum of three errors: twice the error of PyTorch's gradient, 4 epsilons of the gradient's type, and the largest
+    magnitude of a score times the epsilon of float32. The second and the third error are relative to the largest
+    magnitude in the exact gradient. The third error occurs because PyTorch's backward op computes the scores again,
+    with other roundings than attnkit."""
 
     def with_gradients(self, function, sample):
         leaves = leaves_for(function, sample.input, *sample.args)
@@ -56,7 +56,8 @@ class OpInfo(unittest.TestCase):
             self.assertLessEqual(error, 2 * of_torch + roundings * right.abs().max())
 
     def check_sample(self, function, sample, close):
-        """Returns how often attnkit computed the sample by the registry, and by its own op."""
+        """Checks one sample. Returns how many attentions attnkit computed by the registry, and how many by its own
+        op."""
         exact, theirs = self.with_gradients(formula, sample), self.with_gradients(function, sample)
         with active():
             ours, reached = ran(lambda: self.with_gradients(function, sample))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests PyTorch's scaled_dot_product_attention on attnkit. The calls that attnkit computes must agree with PyTorch's
-own functions, in forward and backward. All other calls must have PyTorch's own bits."""
+own functions, in forward and backward. All other calls must have PyTorch's own bits, or PyTorch's own errors."""
 
 import os
 import subprocess
@@ -34,8 +34,9 @@ class Reached(unittest.TestCase):
     """Calls that attnkit computes."""
 
     def check(self, dtype, kv_heads, options):
-        """Checks that the result and each gradient have at most twice the error of PyTorch's functions, or at most 8
-        epsilons of the type, relative to the largest element."""
+        """Checks that attnkit computes the call, and that the result and each gradient have PyTorch's type, shape and
+        strides. The error of the result, and of each gradient, may be twice the error of PyTorch's functions, or 8
+        epsilons of the type times the largest magnitude, whichever is more."""
         q, k, v = drawn_qkv(dtype, kv_heads=kv_heads)
         wanted = with_gradients(formula, q, k, v, enable_gqa=True, **options)
         theirs = with_gradients(sdpa, q, k, v, enable_gqa=True, **options)
@@ -114,8 +115,8 @@ class Reached(unittest.TestCase):
             self.assertEqual((out.dtype, count), (torch.bfloat16, 1))
 
     def test_modules(self):
-        """MultiheadAttention that returns no weights (need_weights=False) runs on attnkit in training or with
-        gradients. So do layers that contain it."""
+        """In training or with gradients, MultiheadAttention runs on attnkit if it returns no weights
+        (need_weights=False). Layers that contain such a MultiheadAttention run on attnkit, too."""
         layer = torch.nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
         x = drawn(1, 2, 9, 32)
         theirs = layer(x)
@@ -156,7 +157,7 @@ class Reached(unittest.TestCase):
 
 
 class LeftToTorch(unittest.TestCase):
-    """Calls that attnkit does not compute. They have the bits of PyTorch without attnkit."""
+    """Calls that attnkit does not compute. Their results have the bits of PyTorch without attnkit."""
 
     def same_bits(self, function):
         torch.manual_seed(1)
@@ -211,7 +212,7 @@ class LeftToTorch(unittest.TestCase):
             q, k = torch.ones(batch, 4, q_len, 16), torch.ones(batch, 4, kv_len, 16)
             with self.subTest(batch=batch, q_len=q_len, kv_len=kv_len):
                 self.same_bits(lambda: sdpa(q, k, k))
-                with active():  # without attnkit, PyTorch's function divides by 0 here, and ends the process
+                with active():  # without attnkit, FLASH divides by 0 here, and ends the process
                     out, lse = FLASH(q, k, k)
                 self.assertTrue(torch.equal(out, torch.zeros_like(q)))
                 self.assertTrue(torch.equal(lse, torch.zeros(batch, 4, q_len)))
@@ -234,7 +235,7 @@ class LeftToTorch(unittest.TestCase):
 
 
 class Registry(unittest.TestCase):
-    """activate() and restore()."""
+    """Tests activate() and restore()."""
 
     def test_on_and_off(self):
         q, k, v = drawn_qkv()
@@ -256,7 +257,7 @@ class Registry(unittest.TestCase):
         self.assertIn("attnkit", torch.nn.attention.list_flash_attention_impls())
 
     def test_another_implementation(self):
-        """Torch's registry has one active implementation. restore() ends attnkit's activation and no other."""
+        """Torch's registry has at most one active implementation. restore() ends attnkit's activation and no other."""
         removed = []
         handle = type("Handle", (), {"remove": lambda self: removed.append(1)})
         register_flash_attention_impl("other", register_fn=lambda: handle())

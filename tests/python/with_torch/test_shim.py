@@ -15,7 +15,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[3]
 TORCH = Path(torch.__file__).parent
 
-# A library that attnkit.torch takes for torch's own. It needs torch's library, so all other functions are torch's.
+# The source of a library that attnkit.torch loads in place of torch's own library. The only function of the source
+# fails. The library is linked with torch's library, which has all other functions.
 NO_THREADS = "int torch_parallel_for(void) { return 1; }"
 CALL = """
 import ctypes, sys
@@ -45,7 +46,7 @@ def compiled(*more):
 
 
 class Shim(unittest.TestCase):
-    """Compiles shim.cpp, which has an assertion for each function."""
+    """Compiles shim.cpp, which has an assertion for each function of torch that attnkit declares."""
 
     def test_types_equal_the_types_of_torch(self):
         done = compiled()

@@ -124,7 +124,7 @@ static const void *later(const void *data)
 }
 
 /* Copies of the structs of a call. In the copies, ATTNKIT_LATER takes the place of each address of
- * a tensor or array. Only the packed weights keep their address. */
+ * a tensor or array, unless the address is NULL. The packed weights keep their address. */
 struct forgotten {
     attnkit_layer_args args;
     attnkit_attention_args attention;

@@ -15,9 +15,11 @@
 
 enum { LAYER_THREADS = 3 /* the largest number of the caller's threads */ };
 
-/* The instruction set and the threads that run a layer. 0 threads mean 1 thread. With own_threads,
- * the test starts the threads, and each thread makes the call. Without own_threads, several threads
- * are only imitated: a parallel-for of the test runs the tasks backwards, one after the other. */
+/* The instruction set and the threads that run a layer. With own_threads, the test starts 1 to
+ * LAYER_THREADS threads, and each thread makes the call. Without own_threads, 0 threads mean 1
+ * thread, and several threads are only imitated: a parallel-for of the test runs the tasks
+ * backwards, one after the other. If there are several tasks, the parallel-for then runs a task a
+ * second time. */
 struct layer_way {
     const char *isa;
     int64_t threads;
@@ -52,8 +54,8 @@ struct layer_brought {
 
 void layer_bring(const attnkit_layer_args *args, struct layer_brought *b);
 
-/* Runs a plan on the instruction set that it was made for. Fails the test on any status but
- * ATTNKIT_OK. */
+/* Runs a plan. The instruction set is the plan's, so the function ignores way.isa. Fails the test
+ * on any status but ATTNKIT_OK. */
 void layer_plan_run(const struct layer_planned *p, const attnkit_layer_data *data,
                     struct layer_way way);
 

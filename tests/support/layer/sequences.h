@@ -10,9 +10,9 @@
 #include "tests/support/layer/weights.h"
 
 enum {
-    SEQUENCES = 3, /* the largest number of sequences */
-    CACHE_CAPACITY = 150,
-    CACHE_PAGE = 16,
+    SEQUENCES = 3,        /* the largest number of sequences */
+    CACHE_CAPACITY = 150, /* keys of a sequence */
+    CACHE_PAGE = 16,      /* keys of a page */
     CACHE_PAGES = SEQUENCES * (CACHE_CAPACITY / CACHE_PAGE + 1) + 3,
     ROW_BYTES = 160, /* bytes of a row of x and of out */
     ROW_FLOATS = 40,
@@ -36,6 +36,7 @@ void sequences_end(struct sequences *s);
 /* Returns the size of x in bytes, which is also the size of out. */
 size_t sequences_bytes(const struct sequences *s);
 
+/* How a cache stores keys and values. If `tiled`, K lies in tiles, and V does not. */
 struct storage {
     attnkit_type type;
     bool paged, tiled;
@@ -44,7 +45,7 @@ struct storage {
 enum { STORAGES = 11 };
 extern const struct storage storages[STORAGES];
 
-/* A cache that is empty at first, and a layer call whose attention uses it. */
+/* A cache that is empty at first, and a layer call whose attention uses this cache. */
 struct cached_layer {
     attnkit_layer_args args; /* args.attention points to `attention` */
     attnkit_attention_args attention;
@@ -60,8 +61,8 @@ void cached_layer_begin(struct cached_layer *c, const struct sequences *s,
                         const struct storage *how);
 void cached_layer_end(struct cached_layer *c);
 
-/* Prepares the call for rows first .. first + q_len - 1 of all sequences. The cache holds all rows
- * before `first`. */
+/* Prepares the call for rows first .. first + q_len - 1 of all sequences. The call takes the keys
+ * of the rows before `first` from the cache. */
 void cached_layer_step(struct cached_layer *c, const struct sequences *s, int64_t first,
                        int64_t q_len);
 

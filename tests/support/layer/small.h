@@ -15,7 +15,7 @@ enum {
     HEAD_DIM = 8,
     Q_LEN = 3,
     CAPACITY = 16,
-    ROOM = 8192,    /* elements of each array of a tensor */
+    ROOM = 8192,    /* elements of each array from w to mask */
     MARGIN = 512,   /* floats before the first element in x, key, out, lse, mean, k and v */
     PACKED = 32768, /* bytes */
     PATTERN = 0xa5,
@@ -45,7 +45,7 @@ extern char small_workspace[SMALL_WORKSPACE];
  * over the memory of the layer call that was made before. */
 struct small_layer *small_layer(void);
 
-/* Makes a layer call of cross-attention without a cache, in the same memory. */
+/* Makes a layer call of cross-attention in the same memory, without a cache and not rotated. */
 struct small_layer *small_cross_layer(void);
 
 #endif
