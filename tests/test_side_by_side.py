@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tests/side_by_side.py. Jobs print in their order, no matter in which order they end. They start after the
-jobs that they wait for, and run alone if they ask for it. A job that dies is reported.
+"""Tests of tests/side_by_side.py. The output of jobs appears in the order of the list of jobs, whatever the order in
+which the jobs end. A job starts after the jobs for which it waits. A job with alone=True runs alone. A job that dies is
+reported.
 
     python3 tests/test_side_by_side.py
 """
@@ -37,7 +38,7 @@ def tell(jobs, at_once=2):
 
 
 def run(program):
-    """Runs a program of jobs in an empty folder, and returns its output."""
+    """Runs a program of jobs in an empty folder, and returns the lines of its output. The program must succeed."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([sys.executable, "-c", PRELUDE + program], cwd=folder, text=True,
                               capture_output=True, timeout=2 * TIME_LIMIT)

@@ -26,7 +26,7 @@ def git(folder, *words):
 
 
 def base_revision(folder):
-    """Returns the full hash of the commit, or "" if it cannot be found."""
+    """Returns the full hash of the commit with which HEAD is to be compared, or "" if it cannot be found."""
     head = git(folder, "rev-parse", "--verify", "HEAD")
     for branch in MAIN_BRANCHES:
         fork = git(folder, "merge-base", "HEAD", branch)

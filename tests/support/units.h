@@ -2,9 +2,9 @@
  *
  * Functions for tests that run on several instruction sets, with or without units. expect_isa ends
  * a test program whose user names an instruction set that cannot run here. Some units run only
- * after a call of attnkit_enable. enable_units makes this call, so that the tests can use these
- * units. Most CPUs have none of them. name_without_units returns the name by which a call uses an
- * instruction set without its units.
+ * after a call of attnkit_enable. enable_units calls attnkit_enable for every unit, so that the
+ * tests can use each unit that this CPU has. name_without_units returns the name by which a call
+ * uses an instruction set without its units.
  */
 #ifndef ATTNKIT_TEST_UNITS_H
 #define ATTNKIT_TEST_UNITS_H
@@ -17,8 +17,8 @@
 #include "dispatch/cpu/isa.h"
 
 /* Ends the program as a failure if its first argument is not the name of an instruction set that
- * can run here. Otherwise a misspelt name would leave out tests, and the program would say nothing.
- */
+ * can run here. Without this check, a program with a misspelt name would leave out tests and say
+ * nothing. A program without arguments goes on. */
 static inline void expect_isa(int argc, char **argv)
 {
     const struct isa *isas;

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the backend for ggml on 64-bit ARM. The cross compiler builds ggml, the backend and llama.cpp's own test of
 operators. Under qemu, the test runs only a part of its cases of FLASH_ATTN_EXT: CASES cases, which have all types of K
-and V. If these cases lack a value of a parameter, a case with this value runs as well, unless every such case has more
-than DEAREST multiply-adds. The check llamacpp_arm_all runs all cases, which takes hours. The sources
-of llama.cpp and the builds of ggml are kept in the user's cache folder."""
+and V. If these cases lack a value of a parameter, a further case with this value runs as well. A further case has at
+most DEAREST multiply-adds. A value is left out if only cases with more multiply-adds have the value. The check
+llamacpp_arm_all runs all cases, which takes hours. The sources of llama.cpp and the builds of ggml are kept in the
+user's cache folder."""
 
 import os
 import re
@@ -74,7 +75,7 @@ def run_ops(choose, limit):
 
 
 def untested(cases, chosen):
-    """Returns a sentence about the values of parameters that no chosen case has, or nothing."""
+    """Returns a clause that names the values of parameters that no chosen case has, or "" if there are none."""
     def all_of(part):
         return set().union(*(values(case) for case, _ in part))
     missing = sorted(all_of(cases) - all_of(chosen))

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests attnkit for Windows with Microsoft's ABI and C library. clang-cl builds the library in three ways: from the
-list that tools/sources prints, by meson, and by CMake. lld-link links the library. Debian has no headers of Microsoft.
-The headers and import libraries of Wine take their place, because Wine follows the same ABI."""
+list that tools/sources prints, by meson, and by CMake. lld-link links the DLL and the programs. Debian has no headers
+and libraries of Microsoft. The headers and import libraries of Wine take their place, because Wine follows Microsoft's
+ABI."""
 
 import glob
 import re
@@ -16,7 +17,7 @@ CLANG_CL = next(iter(sorted(glob.glob("/usr/bin/clang-cl-*"))), "clang-cl")
 HEADERS = "/usr/include/wine/wine"
 LIBRARIES = "/usr/lib/x86_64-linux-gnu/wine/x86_64-windows"
 LINKED = ("ucrtbase", "ntdll", "kernel32", "winecrt0")
-# CMake links each program with these libraries.
+# CMake links each program and each DLL with these libraries.
 BY_CMAKE = ("kernel32", "user32", "gdi32", "winspool", "shell32", "ole32", "oleaut32", "uuid", "comdlg32", "advapi32")
 MICROSOFTS_OWN = {"ntdll.dll", "ucrtbase.dll", "KERNEL32.dll"}
 # The headers of Wine 8 do not declare these functions of C99. The libraries of Wine lack two symbols: the symbol that
@@ -54,6 +55,8 @@ endian = 'little'
 
 
 def write_once(path, text):
+    """Writes the file only if its text changes. Otherwise the time of the file stays, so that ninja rebuilds
+    nothing."""
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
 
@@ -67,7 +70,7 @@ class Tools:
             raise Missing("no headers of Wine (package libwine-dev)")
         folder = ROOM / "clang_cl"
         folder.mkdir(parents=True, exist_ok=True)
-        write_once(folder / "declared.h", DECLARED)  # every object depends on it
+        write_once(folder / "declared.h", DECLARED)  # every object depends on this file
         (folder / "defined.c").write_text(DEFINED)
         own = output_of("clang", "-print-resource-dir").strip()
         headers = [f"-imsvc {path}" for path in (f"{own}/include", f"{HEADERS}/msvcrt", f"{HEADERS}/windows")]
@@ -103,15 +106,15 @@ class Tools:
 
 
 def as_clang_cl(flag):
-    """Returns a flag of sources.txt as clang-cl takes it."""
+    """Returns a flag of sources.txt in the form that clang-cl takes."""
     if flag.startswith("-std="):
         return "/std:" + flag.removeprefix("-std=")
     return flag if flag.startswith(("-D", "-m")) else f"/clang:{flag}"
 
 
 def compile_library(tools, folder):
-    """Compiles every file. The files of dispatch/, which define the exported functions, are compiled a second time, for
-    the DLL. Returns the objects of the static library and the objects of the DLL."""
+    """Compiles every file that tools/sources lists. The files of dispatch/, which define the exported functions, are
+    compiled a second time, for the DLL. Returns the objects of the static library and the objects of the DLL."""
     def compile_file(line):
         path, *flags = line.split()
         made = [folder / kind / (path.replace("/", "_") + ".obj") for kind in ("static", "dll")]
@@ -135,8 +138,8 @@ def exports_and_imports(library):
 
 def check_libraries(tools, dll, of_dll, static, isas=None):
     """Checks what the DLL exports and needs, and that the static library exports nothing. Builds one program with the
-    DLL and one with the static library, and runs them under Wine. `of_dll` is the import library of the DLL. Returns
-    what was found, in words."""
+    DLL and one with the static library, and runs them under Wine. `of_dll` is the import library of the DLL.
+    run_under_wine explains `isas`. Returns what was found, in words."""
     if "/EXPORT" in output_of("llvm-readobj", "--coff-directives", static).upper():
         raise Failed("objects of the static library export functions")
     exported, imported = exports_and_imports(dll)

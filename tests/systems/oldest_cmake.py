@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds, installs and uses attnkit with the oldest CMake that its CMakeLists.txt allows. This CMake is installed from
-PyPI into the user's cache."""
+"""Builds, installs and uses attnkit with CMake 3.14, the oldest version that attnkit's CMakeLists.txt allows. This
+CMake is installed from PyPI into the user's cache."""
 
 import shutil
 

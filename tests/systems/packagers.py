@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests the recipe of Conan and the port of vcpkg. Each of them makes a package with the static library and a package
-with the shared library, and a project of CMake uses both packages. Conan is installed from PyPI into the user's cache.
-Neither Debian nor PyPI has a package of vcpkg, so vcpkg.cmake stands in for vcpkg."""
+"""Tests the recipe of Conan and the port of vcpkg. The recipe and the port each make a package with the static library
+and a package with the shared library. A project of CMake uses each package. Conan is installed from PyPI into the
+user's cache. Neither Debian nor PyPI has a package of vcpkg, so vcpkg.cmake stands in for vcpkg."""
 
 import os
 import shutil

@@ -5,7 +5,8 @@ names the reason.
 
     tests/systems/refused.py
 
-Prints TAP. Only the compiler checks of meson and CMake are compiled. The compiler is clang, which knows all CPUs.
+Prints TAP. The library is not compiled, only the small programs by which meson and CMake check the compiler. The
+compiler is clang, which can compile for all these CPUs.
 """
 
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-MESON = shutil.which("meson") or ROOT / ".venv" / "bin" / "meson"  # tools/set_up installs meson in .venv
+MESON = shutil.which("meson") or ROOT / ".venv" / "bin" / "meson"  # tools/set_up can install meson in .venv
 # The programs that a pair of a builder and a CPU needs besides clang. A pair that is not listed needs its builder.
 NEEDS = {("meson", "i386"): [], ("meson", "s390x"): ["ld.lld"]}
 WHY = {"i386": "attnkit needs a CPU of 64 bits", "s390x": "attnkit needs a little-endian CPU"}
@@ -31,7 +32,7 @@ def command(builder, cpu, folder):
 
 
 def is_refused(builder, cpu):
-    """Returns whether the configuration ends with the error, and its output."""
+    """Returns whether the configuration ends with the error of WHY, and the output of the configuration."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(command(builder, cpu, folder), text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps that the checks of systems share. They check for needed programs, install programs from PyPI, build by
+"""The steps that the checks of systems share. The steps look for needed programs, install programs from PyPI, build by
 meson, check the hash that the program of tests/consumers prints, and compare the functions that a library exports with
-dispatch/attnkit.map. The checks import helpers of other folders from this file, because it sets the path to these
-folders."""
+dispatch/attnkit.map. This file puts tests/consumers, tests/emulators and tests/repository on Python's path. The checks
+import the helpers of these folders from this file."""
 
 import os
 import re
@@ -52,7 +52,8 @@ def from_pypi(name, version):
 
 
 def build(name, *options, targets=()):
-    """Builds with meson. Any warning of the compiler is an error. Returns the folder of the build."""
+    """Builds attnkit with meson in the folder `name` of ROOM. Any warning of the compiler is an error. A folder that is
+    set up already keeps its old options. Returns the folder."""
     folder = ROOM / name
     if not (folder / "build.ninja").exists():
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that the newest gcc and clang of Debian trixie build the library, the command and the tests without warnings.
-mmdebstrap unpacks the packages of trixie once into the user's cache. bubblewrap runs the compilers there, because they
-need trixie's C library."""
+"""Tests that gcc and clang of Debian trixie build the library, the command and the tests without warnings, and that
+golden hashes are right. mmdebstrap unpacks the packages of trixie once into a folder of the user's cache. bubblewrap
+runs the compilers with this folder as the root, because the compilers need trixie's C library."""
 
 import hashlib
 import re
@@ -27,8 +27,8 @@ def root():
 
 
 def inside(folder, *command, **variables):
-    """Runs a command in the file system of trixie's packages, with this tree as /source and the build folder as /build.
-    Returns its output."""
+    """Runs a command in the file system of trixie's packages, with this tree as /source and `folder` as /build. Returns
+    the output of the command."""
     settings = [word for name, value in variables.items() for word in ("--setenv", name, value)]
     return output_of("bwrap", "--bind", root(), "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp",
                      "--ro-bind", ROOT, "/source", "--bind", folder, "/build", "--chdir", "/build", "--clearenv",
@@ -36,7 +36,8 @@ def inside(folder, *command, **variables):
 
 
 def trixie(compiler, cxx):
-    """Builds library, command and tests, and compares a sample of the golden hashes."""
+    """Builds the library, the command and the tests, and checks a sample of the golden hashes. Returns what was found,
+    in words."""
     folder = ROOM / f"trixie_{compiler}"
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / "build.ninja").exists():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Runs the port of packaging/vcpkg without vcpkg, which is in no package of Debian and PyPI. This file defines the
-# functions of vcpkg that the port calls, but only what the port needs of them. The variables have the names that vcpkg
-# gives them:
+# functions of vcpkg that the port calls. These functions do only what the port needs. All variables below but OPTIONS
+# have the names that vcpkg gives them:
 #
 #   cmake -DCURRENT_PORT_DIR=... -DCURRENT_PACKAGES_DIR=... -DCURRENT_BUILDTREES_DIR=... -DFEATURES=append
 #         -DVCPKG_LIBRARY_LINKAGE=static -DOPTIONS=-DATTNKIT_ISAS=scalar -P tests/systems/vcpkg.cmake
@@ -40,7 +40,7 @@ function(vcpkg_cmake_install)
   endforeach()
 endfunction()
 
-# vcpkg moves the files of find_package to share/, and corrects their line that finds the prefix.
+# vcpkg moves the files of find_package to share/. It also corrects the line of these files that finds the prefix.
 function(vcpkg_cmake_config_fixup)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "CONFIG_PATH" "")
   file(GLOB configs "${CURRENT_PACKAGES_DIR}/${arg_CONFIG_PATH}/*")
@@ -53,7 +53,7 @@ function(vcpkg_cmake_config_fixup)
   file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/lib/cmake" "${CURRENT_PACKAGES_DIR}/debug/lib/cmake")
 endfunction()
 
-# vcpkg makes the prefix in files of pkg-config relative to the file.
+# vcpkg makes the prefix in a file of pkg-config relative to the folder of this file.
 function(vcpkg_fixup_pkgconfig)
   foreach(prefix "${CURRENT_PACKAGES_DIR}" "${CURRENT_PACKAGES_DIR}/debug")
     set(path "${prefix}/lib/pkgconfig/${PORT}.pc")

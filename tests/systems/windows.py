@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests attnkit for Windows on x86-64. The DLL and the static library are built by gcc and by clang. Programs that use
-them run under Wine."""
+"""Tests attnkit for Windows on x86-64. gcc and clang build the DLL and the static library. Programs that use the DLL or
+the static library run under Wine."""
 
 import os
 import re
@@ -25,13 +25,14 @@ def tables(library):
 
 
 def run_under_wine(folder, program, probe, isas=None):
-    """Runs `program`, which must use every instruction set of this CPU. If `isas` is given, the program must use only
-    those of these instruction sets that are in `isas`. Also runs `probe`, unless it is None, once on each instruction
-    set that the program must use. The DLL is in `folder`. Returns the instruction sets that the program used."""
+    """Runs `program` under Wine. The program must use all instruction sets of this CPU or, if `isas` is given, all that
+    are also in `isas`. It must use no others. If `probe` is not None, also runs `probe` once on each of these
+    instruction sets. The DLL is in `folder`. Returns the instruction sets that the program used."""
     environment = dict(os.environ, WINEPREFIX=str(ROOM / "wine"), WINEDEBUG="-all", WINEPATH=str(folder))
     wanted = [isa for isa in consumers.isas_here() if not isas or isa in isas]
     try:
-        output_of(WINE, program, env=environment)  # Wine makes its folder in the first run, and prints that
+        # In its first run, Wine makes its folder and prints messages. check_program expects only the program's line.
+        output_of(WINE, program, env=environment)
         ran = check_program([WINE, program], env=environment)
         for isa in wanted if probe else ():
             output_of(WINE, probe, isa, env=dict(environment, ATTNKIT_ISA=isa))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests attnkit for macOS, for Linux with musl, and for Android. The builds for macOS and musl are made by Zig's clang,
-which has the headers and libraries of these systems. The build for Android is made by a clang without the headers of
-Android. Zig is installed from PyPI into the user's cache."""
+"""Tests attnkit for macOS, Linux with musl, and Android. Zig's clang makes the builds for macOS and musl, and has the
+headers and libraries of these systems. Another clang makes the build for Android, with Zig's headers of Linux and musl
+in place of Android's. Zig is installed from PyPI into the user's cache."""
 
 import os
 import shutil
@@ -42,7 +42,8 @@ def compiler_for(target):
 
 
 def symbols(library):
-    """Returns the names that a library exports, and the names that it imports, without the _ of macOS."""
+    """Returns the names that a library exports, and the names that it imports. Leaves out the first _ of a name, which
+    macOS adds, and the names of macOS's dynamic linker."""
     found = []
     for kind in ("--defined-only", "--undefined-only"):
         lines = output_of("llvm-nm", "--extern-only", "--just-symbol-name", kind, library).split()
@@ -51,7 +52,7 @@ def symbols(library):
 
 
 def check_library(library):
-    """Checks the exports and imports of a shared library, and describes them in words."""
+    """Checks the exports and imports of a shared library. Returns a description of them."""
     exported, imported = symbols(library)
     count = check_exports(name for name in exported if name.startswith("attnkit_"))
     if imported - MAY_IMPORT or not imported & MAY_IMPORT:
@@ -74,7 +75,7 @@ def macos():
 def musl():
     """Linux with musl: compiled, linked statically, runs"""
     folder, compiler = ROOM / "musl", compiler_for(f"{os.uname().machine}-linux-musl")
-    # Without AVX-512, because Zig's clang does not accept assembly with operands of 64 bytes.
+    # The build has no AVX-512, because Zig's clang does not accept assembly with operands of 64 bytes.
     objects = compile_listed(folder, ROOT, compiler, ["--isas", consumers.NATIVE], *STRICT)
     output_of(*compiler, "-static", "-I", ROOT / "include", PROGRAM, *objects, "-o", folder / "program")
     ran = check_program([folder / "program"])

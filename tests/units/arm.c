@@ -10,7 +10,8 @@
 
 #include "tests/units/instructions.h"
 
-/* Bits of the auxiliary vector. Older headers do not define all of them. */
+/* Bits of AT_HWCAP and AT_HWCAP2 in the auxiliary vector. Older headers do not define all these
+ * bits. */
 enum { HAS_DOTPROD = 20, HAS2_I8MM = 13, HAS2_BF16 = 14 };
 
 static bool has_dotprod(void)

@@ -16,8 +16,8 @@ enum { MOST_WORDS = TILE_ROWS * TILE_WORDS };
 
 struct instruction {
     const char *name;
-    int words;    /* number of 32-bit words in the accumulator and in each factor */
-    bool is_bf16; /* false: the factors are integers */
+    int words;    /* number of 32-bit words in each of acc, a and b */
+    bool is_bf16; /* false: the elements of a and b are integers */
     bool (*is_here)(void);
     void (*run)(uint32_t *acc, const uint32_t *a, const uint32_t *b);
     uint32_t (*lane)(uint32_t acc, uint32_t a,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The models that models.h describes. A sum of two numbers is computed in binary64 with rounding to
- * odd. Rounding this sum to 24 bits then gives the same result as rounding the exact sum. Products
- * of two elements are exact in binary64. Numbers are rounded to 24 bits by integer arithmetic on
- * their bits. The models of BFMLALB and BFMLALT need none of this: they call fmaf.
+ * The models that models.h describes. The models of BFMLALB and BFMLALT call fmaf. The other models
+ * for bf16 work in binary64. Products of two binary32 are exact in binary64. A sum of two numbers
+ * is rounded to odd. Rounding this sum to 24 bits then gives the same result as rounding the exact
+ * sum. Numbers are rounded to 24 bits by integer arithmetic on their bits.
  */
 #include "tests/units/models.h"
 
@@ -55,8 +55,8 @@ static uint32_t flushed(uint32_t bits)
     return bits & infinity ? bits : bits & sign_bit;
 }
 
-/* Returns a + b in binary64, rounded to odd: if the sum rounded to nearest is inexact and even, it
- * is moved one step towards the exact sum. */
+/* Returns a + b in binary64, rounded to odd. If the sum rounded to nearest is inexact and its last
+ * bit is 0, the function moves the sum by one step towards the exact sum. */
 static double odd_sum(double a, double b)
 {
     const double sum = a + b;
@@ -69,8 +69,8 @@ static double odd_sum(double a, double b)
     return wide_number((rest > 0) == (sum > 0) ? bits + 1 : bits - 1);
 }
 
-/* Returns the bits of x as binary32. x has at most 24 significant bits. Numbers that are too small
- * become 0, numbers that are too large become infinite. */
+/* Returns the bits of x as binary32. x has at most 24 significant bits. A magnitude below 2^-126
+ * becomes 0, and a magnitude of 2^128 or more becomes infinite. The sign stays. */
 static uint32_t narrowed(double x)
 {
     const uint32_t sign = wide_bits_of(x) >> 63 ? sign_bit : 0;

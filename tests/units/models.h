@@ -27,8 +27,8 @@ uint32_t model_vdpbf16ps(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_vpdpbusd(uint32_t acc, uint32_t a, uint32_t b);
 uint32_t model_vpdpwssd(uint32_t acc, uint32_t a, uint32_t b);
 
-/* BFDOT without EBF16: acc + (a0 b0 + a1 b1). Each step is rounded to odd, and subnormal numbers
- * count as 0. */
+/* BFDOT without EBF16: acc + (a0 b0 + a1 b1). Each product and each sum is rounded to odd.
+ * Subnormal inputs and results count as 0. */
 uint32_t model_bfdot(uint32_t acc, uint32_t a, uint32_t b);
 
 /* BFMLALB and BFMLALT: a fused multiply-add with the even or the odd element. Subnormal numbers are

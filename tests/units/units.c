@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compares instructions for bf16 and for bytes with C functions that imitate them, the models. The
- * results must agree bit for bit on crafted and random numbers. Any NaN equals any NaN. The program
- * reports each instruction that the CPU lacks as skipped. The library computes sums by chains of
- * fused multiply-adds, and by VDPBF16PS where the bits are the same. A last test checks for which
- * numbers the model of VDPBF16PS has the bits of the chain.
+ * Compares instructions for bf16, bytes and int16 with their models, the C functions that imitate
+ * the instructions. The results must agree bit for bit on crafted and random numbers. Any NaN
+ * equals any NaN. The program reports an instruction as skipped if the CPU lacks it, or if the
+ * program may not use it. Without ATTNKIT_BF16_PRODUCTS, the library computes dot products of
+ * floats by chains of fused multiply-adds. VDPBF16PS may replace a chain only where the bits are
+ * the same. The last test checks for which numbers the model of VDPBF16PS has the bits of the
+ * chain.
  *
  *   units [CASES | --list]
  *
- * CASES, by default 3,000, is the number of vectors of 16 lanes that an instruction gets. --list
- * prints the names of the instructions.
+ * An instruction is tested on at least 16 * CASES lanes of 32 bits. CASES is 3,000 by default.
+ * --list prints the names of the instructions.
  */
 #include <math.h>
 #include <stdio.h>
@@ -25,8 +27,8 @@ enum {
     CHAIN_CASES = 20000,
     BF16_ONE = 0x3f80,
     BF16_BIAS = 127,
-    LEAST_SUM = -112, /* If the exponents of q and k add up to at least this, and no element is
-                       * subnormal, no product or sum of a chain is subnormal. */
+    LEAST_SUM = -112, /* Let no element of q and k be subnormal. If the exponents of q and k add up
+                       * to at least LEAST_SUM, no product or sum of a chain is subnormal. */
 };
 
 enum numbers { ANY, NEAR_ONE, NEAR_SMALLEST, NEAR_LARGEST, CRAFTED, CANCELLING, KINDS };
@@ -43,8 +45,8 @@ static uint32_t below(uint64_t *random, int64_t n)
     return (uint32_t)random_below(random, n);
 }
 
-/* Draws a bf16 whose biased exponent is between `least` and `largest`. It lies in the high half of
- * a word, so that the word is the same number in binary32. */
+/* Draws a bf16 with a biased exponent from `least` to `largest`. The bf16 is the high half of the
+ * word that the function returns, so that the word is the same number in binary32. */
 static uint32_t with_exponent(uint64_t *random, int least, int largest)
 {
     const uint32_t sign_and_digits = below(random, 1 << 8);
@@ -81,8 +83,8 @@ static uint32_t draw_pair(uint64_t *random, const struct instruction *in, enum n
     return word;
 }
 
-/* Returns the negated product of the odd elements, or one of the two nearest numbers on either side
- * of it. */
+/* Returns the negated product of the odd elements of a and b, after adding a whole number from -2
+ * to 2 to the bits of this product. */
 static uint32_t draw_opposite(uint64_t *random, uint32_t a, uint32_t b)
 {
     const uint32_t product = model_flushed_fma(a & 0xffff0000u, b & 0xffff0000u, 0);
@@ -150,7 +152,8 @@ static void expect(const struct instruction *in, const struct factors *f, uint32
         acc[i] = in->lane(acc[i], f->a[i], f->b[i]);
 }
 
-/* Returns how many results differ from the results of the model. Prints the first few. */
+/* Returns how many results differ from the results of the model. `told` is the number of
+ * differences in earlier calls. Only the first 5 differences of an instruction are printed. */
 static int compare(const struct instruction *in, const struct factors *f, enum numbers kind,
                    int told)
 {
@@ -185,9 +188,10 @@ static bool check_instruction(const struct instruction *in, int cases)
     return wrong == 0;
 }
 
-/* Compares chains of fused multiply-adds over four pairs, odd element first, with the model. The
- * elements of q are at least 2^least_q in magnitude, the elements of k at least 2^least_k. But if
- * least_q is -BF16_BIAS, q also has subnormal elements and zeros. Returns how many sums differ. */
+/* Compares chains of fused multiply-adds over four pairs, odd element first, with the model of
+ * VDPBF16PS. The elements of q are at least 2^least_q in magnitude. The elements of k are at least
+ * 2^least_k in magnitude. But if least_q is -BF16_BIAS, q also has subnormal elements and zeros.
+ * Returns how many of the CHAIN_CASES chains differ. */
 static int chain_differs(int least_q, int least_k)
 {
     uint64_t random = 31;
@@ -215,9 +219,10 @@ static int chain_differs(int least_q, int least_k)
     return differ;
 }
 
-/* Checks when a chain of fused multiply-adds has the bits of VDPBF16PS. Every chain must have these
- * bits if the exponents of q and k add up to at least LEAST_SUM and no element is subnormal. With a
- * smaller sum, or with subnormal elements, the bits of some chains must differ from VDPBF16PS. */
+/* Checks when a chain of fused multiply-adds has the bits of the model of VDPBF16PS. If no element
+ * is subnormal and LEAST_SUM is the least sum of the exponents of q and k, every chain must have
+ * these bits. With a smaller least sum, some chains must differ. With subnormal elements, some
+ * chains must differ as well. */
 static bool check_chain(void)
 {
     bool ok = true;

@@ -19,7 +19,8 @@ enum {
     ROW_BYTES = 4 * TILE_WORDS,
 };
 
-/* Returns a bit of EAX, ECX or EDX of CPUID leaf 7. */
+/* Returns a bit of CPUID leaf 7. `in` names the register: 'a' for EAX, 'c' for ECX, 'd' for EDX.
+ * Returns false if the CPU lacks the leaf. */
 static bool has(unsigned subleaf, char in, int bit)
 {
     unsigned eax, ebx, ecx, edx;

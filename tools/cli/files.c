@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compares the names that options give to files: a result must have a file of its own.
+ * Compares the files that options name. A result must have a file of its own.
  */
 #include "tools/cli/files.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks of the options that name files: a result must not replace an input or another result.
- * files_apart is called before any file is read, so that a mistake is reported before work that may
- * take long. A function that returns false has printed an error.
+ * Checks of the options that name files. A result must not replace an input or another result.
+ * files_apart is called before any file is read, so that a mistake is reported before long work. A
+ * function that returns false has printed an error.
  */
 #ifndef ATTNKIT_FILES_H
 #define ATTNKIT_FILES_H
@@ -15,8 +15,8 @@
  * and ends with NULL. All other options whose argument is FILE or PLACE name inputs. */
 bool files_apart(const struct option *options, int count, const char *const *results);
 
-/* Returns whether `name`, a file of `option`, and `result`, the file of `result_option`, are
- * different files. */
+/* Returns whether `name` and `result` are different files. `option` gives the file `name`, and
+ * `result_option` gives the file `result`. */
 bool file_apart(const char *option, const char *name, const char *result_option,
                 const char *result);
 

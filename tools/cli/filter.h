@@ -13,6 +13,7 @@
  * expression. */
 bool filter_make(const char *expression, regex_t *filter);
 
+/* Returns whether the expression matches the name or a part of the name. */
 bool filter_takes(const regex_t *filter, const char *name);
 
 #endif

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `attnkit info` prints the processor of this machine and, for each instruction set and unit,
- * whether the library can use it here, with the reason.
+ * `attnkit info` prints the version of the library and the processor of this machine. For each
+ * instruction set and unit, it prints whether the library can use it here, with the reason. It also
+ * prints the instruction sets that the library chooses. With --isas, it prints only the names of
+ * the instruction sets that run here.
  */
 #include <attnkit.h>
 
@@ -14,7 +16,8 @@ enum { COLUMNS = 96, LABEL = 10 };
 
 /* ----------------------------------------------------------------- the processor, from Linux */
 
-/* Returns whether a CPU feature matters to arithmetic. Linux names more than a hundred features. */
+/* Returns whether a CPU feature matters to arithmetic. Linux may list more than a hundred
+ * features. */
 static bool is_of_interest(const char *feature)
 {
     static const char *const prefixes[] = {"sse4_2", "f16c", "fma", "avx",  "amx",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finds the CPU on which a program runs, and the compiler that made the program.
+ * Finds facts about the CPU on which a program runs, and the compiler that made the program.
  */
 #include "tools/cli/tool.h"
 

@@ -6,8 +6,9 @@
 
 COMMAND is the program attnkit of a build. The help has a line "name: summary", paragraphs, blocks that are indented by
 2 spaces, and options. Blocks are shown as they are. In the text next to an option, lines that are indented further are
-also shown as they are. The paragraph "Exit codes: ..." and the sentence on the environment become separate sections.
-The date of the version comes from CHANGES.md.
+also shown as they are. In the help of attnkit itself, the subcommands take the place of options. The paragraph "Exit
+codes: ..." becomes a section. The lines of this paragraph from the word "environment" on become another section. The
+date of the version comes from CHANGES.md.
 """
 
 import re
@@ -27,7 +28,7 @@ def escaped(text):
 
 
 def filled(text):
-    """Formats running text, with the names of options in bold."""
+    """Formats running text. Names of options that begin with -- are bold."""
     lines, line = [], ""
     for word in text.split():
         if line and len(line) + 1 + len(word) > WIDTH:
@@ -63,8 +64,8 @@ def head(name, argument):
 
 def items(lines, pattern):
     """Returns the items of a list, as (name, argument, lines of text). A line that matches the pattern begins an item.
-    Its text begins on the same line or on the next line. Further lines of the text are indented to the column in which
-    the text begins."""
+    The text of the item begins on this line or on the next line. Further lines of the text are indented to the column
+    in which the text begins."""
     found = []
     for line in lines:
         begin = pattern.match(line)

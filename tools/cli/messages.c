@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prints lines for the programs of this project: error messages and results. Such a line may quote
- * the name of a file or a tensor, which another person chose. Therefore characters that a terminal
- * takes for commands are escaped.
+ * Prints lines for the programs of this project: error messages and results. A line may quote the
+ * name of a file or a tensor, which another person chose. Therefore this file escapes characters
+ * that a terminal takes for commands, characters that separate lines, and characters that change
+ * the direction of text.
  */
 #include "tools/cli/tool.h"
 
@@ -18,7 +19,7 @@ enum {
     ESCAPE = 4,   /* characters of an escaped byte: a backslash, x and two digits */
 };
 
-/* Returns whether the character separates lines, or changes the direction of the text after it. */
+/* Returns whether the character separates lines, or changes the direction of text. */
 static bool is_layout(uint32_t character)
 {
     return character == 0x061C || character == 0x200E || character == 0x200F ||
@@ -26,8 +27,8 @@ static bool is_layout(uint32_t character)
            (character >= 0x2066 && character <= 0x2069);
 }
 
-/* Copies the text. Each byte of a character that is not readable becomes \x and two hexadecimal
- * digits. */
+/* Copies the text to `escaped`. Each byte of a character that is not readable becomes \x and two
+ * hexadecimal digits. `escaped` needs room for ESCAPE times the bytes of the text, and a 0. */
 static void escape(const char *text, char *escaped)
 {
     const char *const end = text + strlen(text);

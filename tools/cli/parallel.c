@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A parallel-for without a pool. Each call of parallel_for starts its threads, and joins them at
- * its end. This takes about 20 us for each thread. Work that is worth several threads takes much
- * longer. In return, there is no pool to keep or to stop.
+ * A parallel-for without a pool of threads. Each call of parallel_for starts its threads, and joins
+ * them at its end. To start and join a thread takes about 20 us. Work that is worth several threads
+ * takes much longer. In return, there is no pool to keep or to stop.
  */
 #include "tools/cli/parallel.h"
 

@@ -10,9 +10,8 @@
 enum { PARALLEL_MAX = 256 };
 
 /* Calls task(arg, i) for i in 0 .. n-1, and returns when all tasks are done. n is at most
- * PARALLEL_MAX. Task 0 runs on the caller's thread, and every other task on its own thread. If a
- * thread cannot be started, the caller's thread runs its task, with the same result. pool is not
- * used. */
+ * PARALLEL_MAX. Task 0 runs on the caller's thread, and every other task on a thread of its own. If
+ * the thread of a task cannot be started, the caller's thread runs this task. pool is not used. */
 void parallel_for(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "tools/cli/tool.h"
 
-/* Finds the folder of this command. */
+/* Sets `folder` to the folder of this command, without a slash at the end. */
 static bool own_folder(char folder[PATH_MAX])
 {
     const ssize_t length = readlink("/proc/self/exe", folder, PATH_MAX - 1);
@@ -24,8 +24,9 @@ static bool own_folder(char folder[PATH_MAX])
     return true;
 }
 
-/* Looks for the program in the folder of this command, in the folders of a build tree, and in the
- * libexec folder of an installation. */
+/* Looks for the program `name` in the folder of this command, in the folders of a build tree, and
+ * in the libexec folder of an installation. Sets `program` to its path. In the message,
+ * `built_where` says when the program is built. */
 static bool find_program(const char *name, const char *built_where, char program[2 * PATH_MAX])
 {
     static const char *const places[] = {"", "/../bench", "/../bench/compare", "/../libexec"};
@@ -40,7 +41,8 @@ static bool find_program(const char *name, const char *built_where, char program
     return complain("there is no %s beside this command: it is built if %s", name, built_where);
 }
 
-/* Replaces this process by the program. Returns only if the program cannot be started. */
+/* Replaces this process by the program. Returns only if the program cannot be started, and has then
+ * printed an error. */
 static void become(const char *name, const char *built_where, int argc, char **argv)
 {
     char program[2 * PATH_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `attnkit layer` runs the attention layer of a model on arrays from .npy files, and times it. It
- * reads the weights from the files of a model and packs them.
+ * `attnkit layer` runs the attention layer of a model on arrays from .npy files, and times the
+ * runs. The command first reads the weights from the files of the model and packs the weights.
  */
 #include "tools/cli/layer/layer.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The arrays of `attnkit layer` other than its weights: inputs, results, and the picture of the
- * attention weights. The inputs give the shape of the call.
+ * attention weights. The batch and the lengths of the call follow from the inputs.
  */
 #include "tools/cli/layer/layer.h"
 
@@ -169,7 +169,8 @@ bool layer_make_outputs(const struct layer_options *options, struct layer *layer
 
 /* ----------------------------------------------------------------------------------- picture */
 
-/* Draws the picture into the last output. */
+/* If there is --plot, draws the picture and makes it the content of the last output, which
+ * name_outputs added for --plot. */
 bool layer_draw(const struct layer_options *options, struct layer *layer)
 {
     struct run *const run = &layer->run;

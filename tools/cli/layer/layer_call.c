@@ -38,8 +38,8 @@ bool layer_pack(struct layer *layer)
     return true;
 }
 
-/* Describes the attention of the layer. Its sizes are 0, because they follow from the weights and
- * the inputs of the layer. */
+/* Describes the attention of the layer. The sizes of this attention are 0, because they follow from
+ * the weights and the inputs of the layer. */
 static void describe_attention(struct layer *layer)
 {
     attnkit_attention_args *const a = &layer->attention;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the weights of `attnkit layer`. Tensors are found by the names that models give them, and
- * their shapes are checked against each other. The shape of the layer follows from the shapes of
- * the tensors and the number of heads.
+ * Reads the weights of `attnkit layer`. Tensors are found by the names that models give to them.
+ * The shapes of the tensors are checked against each other. The shape of the layer follows from the
+ * shapes of the tensors and the numbers of heads.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "tools/cli/layer/layer.h"
@@ -30,8 +30,8 @@ static const char *const role_names[ROLES][NAMES] = {
 
 /* ------------------------------------------------------------------------------------ prefix */
 
-/* If the name ends with the name of a Q or QKV matrix as a whole word, returns the length of the
- * prefix before this word, else -1. */
+/* If the name is a prefix followed by the name of a Q or QKV matrix, returns the length of the
+ * prefix, else -1. A prefix is empty or ends with a dot. */
 static int prefix_length(const char *name)
 {
     static const enum role roles[] = {W_Q, W_QKV};
@@ -48,8 +48,8 @@ static int prefix_length(const char *name)
 }
 
 /* Returns whether a name before names[at] is the name of a Q or QKV matrix of the same layer. The
- * prefix of this layer has `length` bytes. Names are sorted, so that names with the same beginning
- * lie next to each other. */
+ * prefix of this layer has `length` bytes. file->names is sorted, so that names with the same
+ * beginning lie next to each other. */
 static bool is_counted(const struct weights_file *file, size_t at, int length)
 {
     const char *const name = file->names[at];
@@ -60,8 +60,8 @@ static bool is_counted(const struct weights_file *file, size_t at, int length)
 }
 
 /* Writes at most LISTED prefixes of the file's layers to `text`, and returns the number of all
- * prefixes. Unless `first` is NULL, sets *first to a copy of the first prefix, which the caller
- * frees. */
+ * prefixes. If there is a prefix and `first` is not NULL, sets *first to a copy of the first
+ * prefix, which the caller frees. *first is NULL if there is no memory for the copy. */
 static size_t list_prefixes(const struct weights_file *file, char text[LIST_TEXT], char **first)
 {
     size_t count = 0, used = 0;
@@ -110,7 +110,8 @@ static bool find_prefix(const struct weights_file *file, char **prefix)
 /* ----------------------------------------------------------------------------------- reading */
 
 /* Sets *name to the name of the role's tensor in the file, or to NULL if the file has no such
- * tensor. The caller frees the name. */
+ * tensor. Refuses a file that has two tensors for the role. The caller frees *name in every
+ * case. */
 static bool find_role(const struct weights_file *file, const char *prefix, enum role role,
                       char **name)
 {
@@ -132,7 +133,7 @@ static bool find_role(const struct weights_file *file, const char *prefix, enum 
 }
 
 /* Returns whether the tensor is missing, or has this rank and no size of 0. A size of 0 is refused,
- * because the library would take it for a default. */
+ * because the library would take 0 for a default. */
 static bool check_tensor(const struct file_tensor *tensor, int rank)
 {
     if (!tensor->data)
@@ -155,8 +156,8 @@ static bool read_role(struct weights_file *file, enum role role, struct layer *l
     return ok && check_tensor(&layer->tensors[role], role < B_Q ? 2 : 1);
 }
 
-/* Refuses a layer that has one of the tensors in `others`. `attnkit layer` would ignore the tensor,
- * and the result would be wrong. */
+/* Refuses a layer that has one of the tensors in `others`. Otherwise `attnkit layer` would ignore
+ * the tensor, and the result would be wrong. */
 static bool check_others(const struct weights_file *file, const char *prefix)
 {
     static const char *const others[] = {"bias_k",
@@ -182,7 +183,8 @@ static bool missing(const struct weights_file *file, const struct layer *layer, 
     return complain("%s has no %s%s", file->path, layer->prefix, role_names[role][0]);
 }
 
-/* Prints an error about a wrong prefix and lists the prefixes of the file. Returns false. */
+/* Prints an error about a prefix without a layer, and returns false. If the file has layers, the
+ * error lists their prefixes. */
 static bool no_layer(const struct weights_file *file, const struct layer *layer)
 {
     char text[LIST_TEXT];
@@ -247,7 +249,7 @@ static bool check_columns(const struct file_tensor *tensor, int64_t columns, con
 }
 
 /* Sets *part to the number of rows divided by `by`. The division must have no remainder, and the
- * quotient must not be 0. */
+ * quotient must not be 0. In the message, `what` says what `by` counts. */
 static bool divide_rows(const struct file_tensor *tensor, int64_t by, const char *what,
                         int64_t *part)
 {
@@ -270,7 +272,8 @@ static bool shape_fused(const struct file_tensor *t, struct layer *layer)
     return ok;
 }
 
-/* Sets the number of KV heads. Without --kv-heads, it follows from the rows of W_K. */
+/* Sets the number of KV heads. Without --kv-heads, this number is the rows of W_K divided by
+ * head_dim. */
 static bool find_kv_heads(const struct file_tensor *w_k, struct layer *layer)
 {
     attnkit_layer_weights *const w = &layer->weights;

@@ -32,8 +32,8 @@ static bool read_heads(const struct layer_options *options, struct layer *layer)
                     (long long)layer->heads);
 }
 
-/* Reads the options of the rotation. A base of 0 or a dim of 0 is refused, because the library
- * takes 0 for the default. */
+/* Reads the options of the rotation. The bounds of base and dim leave out 0, which the library
+ * would take for the default. */
 static bool read_rope(const struct layer_options *options, struct layer *layer)
 {
     static const char *const forms[] = {"interleaved", "half", NULL};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `attnkit run` computes attention on arrays from .npy files, and times it. A struct run is filled
- * in this order: words and numbers of the options, arrays from files, memory for the results, K and
- * V in the type of --kv-type, and the times.
+ * `attnkit run` computes attention on arrays from .npy files, and times the runs. A struct run is
+ * filled in this order: words and numbers of the options, arrays from files, memory for the
+ * results, converted arrays (--kv-type), the chosen instruction set, and the times.
  */
 #include "tools/cli/run/run.h"
 

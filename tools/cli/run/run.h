@@ -15,7 +15,7 @@
 #include "tools/formats/npy.h"
 #include "tools/cli/tool.h"
 
-/* The options of a mask. */
+/* The options of a mask or of a bias. */
 struct mask_options {
     const char *file, *kind, *dims;
 };
@@ -30,7 +30,7 @@ struct run_options {
     const char *isa, *threads, *repeat, *help;
 };
 
-/* A mask of the attention. */
+/* A mask or a bias of the attention. */
 struct run_mask {
     const char *option; /* the option that names the file */
     const char *file;   /* NULL if there is no mask */
@@ -39,11 +39,11 @@ struct run_mask {
     struct npy array;
 };
 
-/* q, K or V in the type that attention reads. The pointers are NULL if the file already has this
- * type. */
+/* q, K or V after the conversion to the type of --kv-type. The pointers are NULL if the array is
+ * not converted. */
 struct converted {
     void *data;
-    float *scales; /* the scales of int8 rows */
+    float *scales; /* a scale for each row of int8; NULL for other types */
 };
 
 enum { RUN_MAX_OUTPUTS = 4, RUN_SHARED_OPTIONS = 26, RUN_LABEL = 8 };
@@ -57,13 +57,13 @@ struct run {
     int output_count;
     attnkit_type kv_type; /* valid only if --kv-type is given */
     struct naturals kv_len,
-        seed;           /* from the options: one number, or one number for each batch entry */
-    int64_t offset;     /* the number of --causal or --align, if one is given */
+        seed;           /* from the options: no number, one, or one for each batch entry */
+    int64_t offset;     /* OFFSET of --causal or --align, else 0 */
     int64_t *q_offsets; /* the position of row 0 of each batch entry, or NULL */
     uint64_t *kv_lens, *seeds;
     attnkit_attention_args args;
-    /* The optional groups of args, from storage to weights_out. run_read_words attaches them to
-     * args. */
+    /* The groups of options of args, from storage to weights_out. run_read_words makes args point
+     * to all of them but window. */
     attnkit_kv_storage storage;
     attnkit_visibility visibility;
     attnkit_window window; /* visibility points to it if there is --window */
@@ -83,15 +83,16 @@ struct run_call {
     attnkit_status (*run)(const void *args, const attnkit_exec *exec, char *message);
 };
 
-/* Lists the options that `attnkit layer` also has: all options from --causal on (run_options.c). */
+/* Copies the options that `attnkit run` and `attnkit layer` share, from --causal to --help, to
+ * `options` (run_options.c). options_parse will set the fields of `values`. */
 void run_share_options(struct run_options *values, struct option options[RUN_SHARED_OPTIONS]);
 
 /* Reads the options that are numbers or words (run_words.c). Returns false on a usage error. */
 bool run_read_words(const struct run_options *options, struct run *run);
 
 /* These functions are in run_arrays.c. run_read_arrays reads q, k and v and sets the shape of the
- * call. run_make_outputs allocates the results. run_finish_outputs widens bfloat16 results to
- * float32, for their files. */
+ * call. run_make_outputs allocates the results and adds their files to the outputs.
+ * run_finish_outputs widens a bfloat16 result to float32, for its file. */
 bool run_read_arrays(const struct run_options *options, struct run *run);
 bool run_make_outputs(const struct run_options *options, struct run *run);
 void run_finish_outputs(struct run *run);
@@ -101,24 +102,26 @@ void run_finish_outputs(struct run *run);
 attnkit_tensor run_tensor(const struct npy *array);
 bool run_add_output(const char *option, const char *name, const struct npy *array, struct run *run);
 
-/* Reads masks of bytes, bits and numbers (run_masks.c). args must have the shape already. */
+/* Reads masks of bytes and of bits, and the bias (run_masks.c). args must have the shape
+ * already. */
 bool run_read_masks(struct run *run);
 
-/* Sets the arrays that have a number for each batch entry, row, key or head (run_extras.c). They
- * come from options or from files. args must have the shape already. */
+/* Sets the arrays that have a number for each batch entry, row, key, cell or query head
+ * (run_extras.c). The numbers come from options or from files. args must have the shape already. */
 bool run_read_extras(const struct run_options *options, struct run *run);
 
 /* Returns the index of the key in a cell of a batch entry. A negative index means an empty cell.
  * May be called only with --key-index. */
 int64_t run_index_at(const struct run *run, int64_t b, int64_t cell);
 
-/* Converts K and V, and with --bf16-products also q, to the type of --kv-type (run_convert.c). */
+/* Converts K and V, and with --bf16-products also q, to the type of --kv-type (run_convert.c).
+ * Without --kv-type, converts nothing. */
 bool run_convert_cache(const struct run_options *options, struct run *run);
 
 /* These functions are in run_execute.c. run_choose chooses the instruction set, and sets a
- * parallel-for if there are several threads. run_execute makes the call and times each repeat.
- * run_now returns the time of a clock in seconds. run_release frees what the run owns, but not the
- * struct. */
+ * parallel-for if there are several threads. run_execute makes the call --repeat times, and times
+ * each repeat. run_now returns the time of a clock in seconds. run_release frees what the run owns,
+ * but not the struct. */
 bool run_choose(struct run *run);
 bool run_execute(struct run *run, const struct run_call *call);
 double run_now(void);

@@ -53,7 +53,7 @@ static bool check_heads(const struct run_options *options, const struct run *run
                     options->q, (long long)q_heads, options->k, (long long)kv_heads);
 }
 
-/* Refuses a value_dim of 0. To the library, a value_dim of 0 means that it is head_dim. */
+/* Refuses a value_dim of 0. To the library, 0 means that value_dim is head_dim. */
 static bool check_value_dim(const char *name, const struct npy *v)
 {
     char shape[NPY_SHAPE_TEXT];
@@ -145,8 +145,9 @@ bool run_make_outputs(const struct run_options *options, struct run *run)
     return true;
 }
 
-/* Widens bfloat16 results to float32 for the file, because NumPy has no bfloat16. The values are
- * widened in place, from the last to the first. */
+/* Widens a bfloat16 result to float32 for the file, because NumPy has no bfloat16. The values are
+ * widened in place, from the last to the first, so that no value is overwritten before it is
+ * read. */
 void run_finish_outputs(struct run *run)
 {
     char *const data = run->out.data;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The option --kv-type. attnkit_append converts K and V to the type in which a cache would have
- * them. With --bf16-products it converts q in the same way. The conversion is not timed.
+ * them. With --bf16-products, attnkit_append converts q in the same way. The conversion is not
+ * timed.
  */
 #include "tools/cli/run/run.h"
 
 #include <stdlib.h>
 
 /* Returns the bytes of a row, or 0 for a type that attnkit_append will refuse. For a type in blocks
- * of 32 elements, the number is right only if dim is a multiple of 32. */
+ * of 32 elements, the number of bytes is right only if dim is a multiple of 32. */
 static size_t row_bytes(attnkit_type type, size_t dim)
 {
     switch (type) {
@@ -29,8 +30,8 @@ static size_t row_bytes(attnkit_type type, size_t dim)
     return 0;
 }
 
-/* Makes room for the rows of the file, and for a scale of each row if the type has scales. If dim
- * is not a multiple of the block, there is too little room, but then attnkit_append refuses the
+/* Makes room for the rows of the file, and for a scale of each row if the type is int8. The room is
+ * too small for a type in blocks if dim is not a multiple of 32. attnkit_append refuses such a
  * call. */
 static bool make_room(const char *name, const struct npy *file, attnkit_type type,
                       struct converted *to)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The options of `attnkit run` for arrays other than q, k, v, masks and a bias: numbers for each
+ * The options for arrays other than the inputs, masks and a bias. These arrays are numbers for each
  * batch entry, segment ids for each row and key, the key of each cell, and floats for each query
- * head.
+ * head. `attnkit layer` also has these options, except --key-index.
  */
 #include "tools/cli/run/run.h"
 
@@ -10,9 +10,9 @@
 
 /* ---------------------------------------------------------------- numbers for each batch entry */
 
-/* The most batch entries that may have numbers. The numbers of this many entries take half a GiB.
- * Without this bound, a file of a hundred bytes, with a huge batch and no elements, could fill the
- * memory. */
+/* The most batch entries that may have numbers. An array of numbers for MAX_ENTRIES entries takes
+ * half a GiB. A file of a hundred bytes may have a huge batch and no elements. Without the bound,
+ * such a file could fill the memory. */
 enum { MAX_ENTRIES = 1 << 26 };
 
 /* Returns room for a number for each batch entry. On an error, prints it and returns NULL. */
@@ -63,7 +63,7 @@ static bool set_kv_lens(struct run *run)
     return true;
 }
 
-/* Sets the seeds. A dropout of 0 needs no seeds, because it drops nothing. */
+/* Sets the seeds. With a dropout of 0, the call gets no seeds, because no weight is dropped. */
 static bool set_seeds(struct run *run)
 {
     if (run->seed.count && !spread("--seed", &run->seed, run->args.batch, &run->seeds))
@@ -85,8 +85,8 @@ static bool fits_int32(const char *name, const struct npy *array)
     return true;
 }
 
-/* Returns whether an array has `len` numbers, once for all batch entries or separately for each
- * entry. `len` is the number of rows, keys or cells. */
+/* Returns whether the array `docs` has `len` numbers, once for all batch entries or separately for
+ * each entry. `len` is the number of rows, keys or cells. */
 static bool check_entry_shape(const char *name, const struct npy *docs, int64_t batch, int64_t len)
 {
     char shape[NPY_SHAPE_TEXT];

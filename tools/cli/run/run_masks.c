@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The masks of `attnkit run` and `attnkit layer`. Mask files broadcast like NumPy's arrays:
- * dimensions of size 1 and missing dimensions are repeated. A mask may have fewer keys than the
- * call.
+ * dimensions of size 1 and missing dimensions are repeated. But the last dimension of a mask of
+ * bits is never repeated. A mask may have fewer keys than the call.
  */
 #include "tools/cli/run/run.h"
 
@@ -36,7 +36,8 @@ static bool check_dims(const struct run_mask *mask)
                     mask->option, mask->dims, mask->file, mask->array.rank);
 }
 
-/* Returns whether each size but the last size is 1 or the size of this dimension in the call. */
+/* Returns whether all sizes before the last size are 1 or the size of their dimension in the
+ * call. */
 static bool check_sizes(const struct run_mask *mask, const attnkit_attention_args *args)
 {
     const int64_t sizes[] = {args->batch, args->q_heads, args->q_len};
@@ -110,7 +111,7 @@ static bool read_mask(struct run_mask *mask, unsigned types, const attnkit_atten
 }
 
 /* If a mask of bytes or numbers has a single column, repeats the column for each key. Refuses a
- * mask with more columns than keys. */
+ * mask with more columns than keys, and a mask without columns if there are keys. */
 static bool fit_columns(struct run_mask *mask, int64_t kv_len)
 {
     if (last_size(mask) == 1 && kv_len != 1 && !repeat_column(mask, kv_len))
@@ -128,8 +129,8 @@ static bool read_bytes(struct run *run)
     return true;
 }
 
-/* Reads a mask of bits. A byte of the file has the bits of eight keys. The last byte may have the
- * bits of fewer keys. */
+/* Reads a mask of bits. A byte of the file has the bits of eight keys. The last byte of a whole row
+ * may have the bits of fewer keys. */
 static bool read_bits(struct run *run)
 {
     const int64_t kv_len = run->args.kv_len, whole = kv_len / 8 + (kv_len % 8 != 0);

@@ -24,7 +24,8 @@ static double keys_of(const struct run *run, int64_t b)
     return run->kv_lens ? (double)run->kv_lens[b] : (double)run->args.kv_len;
 }
 
-/* Returns 1 more than the largest key index in the cells of a batch entry. */
+/* Returns 1 more than the largest key index in the cells of a batch entry, or 0 if all cells are
+ * empty. */
 static double end_of_cells(const struct run *run, int64_t b)
 {
     int64_t largest = -1;
