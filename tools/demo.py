@@ -3,10 +3,10 @@
 
 Usage: demo.py ATTNKIT. ATTNKIT is the path of the command. The demo needs NumPy. tools/demo runs this script.
 
-Attention is kernel regression. With keys [x, -|x|^2 / 2] and queries [y, 1], a score is
+Attention is kernel regression. The keys are [x, -|x|^2 / 2] and the queries [y, 1]. Their dot product is
 x.y - |x|^2 / 2 = (|y|^2 - |x - y|^2) / 2. Therefore the softmax weights the known digits x by a Gaussian of their
-distance to the unknown digit y. With one-hot labels as values, the result has, for each of the ten labels, the weight
-of the known digits with this label."""
+distance to the unknown digit y. The values are one-hot labels. The result has, for each of the ten labels, the sum of
+the weights of the known digits with this label."""
 
 import os
 import pathlib
@@ -160,7 +160,8 @@ def show_run(command, shape, arrays, truth, isa, threads):
 
 
 def show_shape(command, shape, isas, cpus):
-    """Prints a line for each ISA with one thread. If there are several CPUs, also one for the best ISA on all CPUs."""
+    """Prints a line for each ISA with one thread. If there are several CPUs, also prints a line for the best ISA on all
+    CPUs. `isas` has the worst ISA first."""
     name, q_heads, kv_heads, q_len, kv_len, dim, causal, _ = shape
     random = np.random.default_rng(1)
     sizes = ((q_heads, q_len, dim), (kv_heads, kv_len, dim), (kv_heads, kv_len, dim))

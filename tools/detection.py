@@ -5,13 +5,15 @@
     tools/detection.py [BUILD] [--runs 20] [--percents 0,1,2,3,5] [--load none|same|other] ...
 
 In BUILD/detection, builds libraries whose prefill is slowed by the given percentages (-Dslowdown). Compares each
-library, repeatedly and in random order, with the library that was built with -Dslowdown=0. Only points of prefill are
-slower. Therefore a red point of decode, linear maps or appends is a false alarm, and so is any red point at 0 percent.
-The median time of a run is 6 s in bench/results/detection.md. The results are written after each run, as OUTPUT.json
-and as a table in OUTPUT.md. With --from, the table is made from the results of an earlier run. The exit code is 0 if
-the share of slowdowns that were found is large enough (FOUND_FLOORS), and the share of runs with a false alarm is small
-enough (FALSE_JOBS_CEILING). It is 1 if not, 2 if the command was not understood, and 3 if there is nothing to judge or
-something went wrong."""
+library, repeatedly and in random order, with the library that was built with -Dslowdown=0. Points of prefill are
+slower, points of decode, linear maps and appends are not. Therefore a red point of decode, linear maps or appends is a
+false alarm, and so is any red point at 0 percent. The help of --filter names points that are slowed in part. The median
+time of a run is 6 s in bench/results/detection.md. After each run, all results so far are written to PREFIX.json, and a
+table to PREFIX.md (--output). With --from, the results come from a stored JSON file.
+
+The exit code is 0 if two bounds hold. The share of slowdowns that were found must be large enough (FOUND_FLOORS), and
+the share of runs with a false alarm small enough (FALSE_JOBS_CEILING). The exit code is 1 if a bound does not hold, 2
+if the command was not understood, and 3 if there is nothing to judge or something went wrong."""
 
 import argparse
 import datetime
@@ -31,16 +33,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 from files import whole  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
-TIME_LIMIT = 600  # seconds of a run
+TIME_LIMIT = 600  # seconds that a run may take
 VERDICTS = {0: "green", 1: "red", 2: "inconclusive"}
 TIMED = ("same", "slower", "faster", "unclear")
 
-# The compared points: points of the best instruction set, and some points of AVX2.
+# The points that are compared by default. `attnkit compare` has points of these workloads on the best instruction set.
+# On AVX2, it also has points of the workloads in f32. If the best set is better than AVX2, POINTS matches ten points.
 POINTS = ("^(prefill/f32/[^/]+/(B1_H2_1_L192_D128_causal|B1_H6_L128_D64_causal)"
           "|prefill/(f16|q8_0)/[^/]+/B1_H2_1_L192_D128_causal"
           "|decode/f32/[^/]+/B1_H8_2_L1x1024_D128/warm|linear/f32/[^/]+/R64_I384_O384/warm)$")
-FOUND_FLOORS = {2: 0.70, 3: 0.95}
-FALSE_JOBS_CEILING = 0.01
+FOUND_FLOORS = {2: 0.70, 3: 0.95}  # slowdown in percent -> the least share of slowed points that must be red
+FALSE_JOBS_CEILING = 0.01          # the largest share of runs with a false alarm
 
 
 def fail(message):
@@ -132,8 +135,8 @@ class Load:
 
 
 def run_to_end(words):
-    """Returns the exit code and the standard error of a command. After an interrupt, waits until the command has
-    cleaned up."""
+    """Returns the exit code and the standard error of a command. After an interrupt or TIME_LIMIT, terminates the
+    command and waits until the command has cleaned up."""
     try:
         with subprocess.Popen(words, text=True, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:
@@ -164,7 +167,7 @@ def compare(command, seed):
 
 
 def summary(result, percent, names):
-    """Returns the part of a run's results that is stored. Verdicts are in the order of `names`."""
+    """Returns the part of a run's results that is stored. Pairs, ratios and verdicts are in the order of `names`."""
     points = {point["name"]: point for point in result["points"]}
     if list(points) != names:
         fail(f"the points of a run are {', '.join(points)}: they were {', '.join(names)}")
@@ -230,7 +233,7 @@ def is_slowed(name, percent):
 
 
 def interval(some, of):
-    """Returns the ends of Wilson's 95 % interval of a share."""
+    """Returns the ends of Wilson's 95 % interval of the share some / of."""
     if of == 0:
         return 0.0, 1.0
     z2, share = 1.96 ** 2, some / of
@@ -247,8 +250,8 @@ def band(values):
 
 
 def count(runs, names, slowed, words=("red",)):
-    """Returns (number of verdicts that are one of the words, number of all verdicts), over points that are slowed or
-    over points that are not."""
+    """Returns (number of verdicts that are one of the words, number of all verdicts). If `slowed` is true, counts only
+    points that are slowed. Otherwise counts only the other points."""
     verdicts = [verdict for run in runs for name, verdict in zip(names, run["verdicts"])
                 if is_slowed(name, run["percent"]) == slowed]
     return sum(verdict in words for verdict in verdicts), len(verdicts)
@@ -283,8 +286,8 @@ def rates(results, percent):
 
 
 def floors(rows):
-    """Returns, for each floor and for the ceiling, (what was counted, its share, the bound of the share, whether the
-    bound holds)."""
+    """Returns, for each floor of a measured percentage and for the ceiling, (what was counted, its share, the bound of
+    the share, whether the bound holds)."""
     held = []
     for row in rows:
         floor = FOUND_FLOORS.get(row["percent"])
@@ -318,7 +321,7 @@ def row_text(row):
 
 
 def pooled_text(rows):
-    """Returns the last row of the table: the sums over all percentages, and the share of false alarms."""
+    """Returns the last row of the table: the sums over all percentages, and the shares of false alarms."""
     false, jobs = ([sum(row[key][i] for row in rows) for i in (0, 1)]
                    for key in ("false", "false_jobs"))
     return ["all", str(sum(row["runs"] for row in rows)),

@@ -9,10 +9,12 @@ A floor is a percentage of a row's roof, on any machine or on machines of a CPU 
     tools/floors.py --raise --results FILE ...  writes higher floors, never lower floors
     tools/floors.py --base [REVISION]           checks that no floor is lower than at the revision
 
-A row is measured 5 times (--quick: 3). Medians are over undisturbed measurements (bench/README.md, Noise). A row that
-is below its floor, or has fewer than 3 undisturbed measurements (--quick: 2), is measured as often again, in at most
-two further rounds (--quick: one). The exit status is 0 if all floors hold, 1 if a floor is broken, 2 if no floor is
-broken, but some rows could not be judged, 3 if arguments or files are invalid, and 77 if --base without a revision
+A row is measured 5 times (--quick: 3). Medians are over undisturbed measurements (bench/README.md, Noise). A row is
+measured as often again if it is below its floor, or has fewer than 3 undisturbed measurements (--quick: 2). There are
+at most two such further rounds (--quick: one).
+
+The exit status is 0 if all floors hold, and 1 if a floor is broken. It is 2 if no floor is broken, but some rows could
+not be judged. It is 3 if something else went wrong, such as an invalid file. It is 77 if --base without a revision
 finds no revision."""
 
 import argparse
@@ -35,16 +37,16 @@ from files import whole  # noqa: E402
 ROOT = TOOLS.parent
 REPEATS, QUICK_REPEATS = 5, 3
 ROUNDS, QUICK_ROUNDS = 3, 2  # rounds of measuring; later rounds repeat rows below their floor and rows not judged
-TIME_LIMIT = 3600
-# --raise sets a floor to this share of a measured value. The speed of reading memory varies more between runs and
-# between machines than the speed of multiply-adds.
+TIME_LIMIT = 3600  # seconds that `attnkit bench` may take
+# --raise sets a floor to this share of the lowest measured value. The speed of reading memory varies more between runs
+# and between machines than the speed of multiply-adds.
 KEPT = {"GFLOPS": 0.96, "GBps": 0.90}
 BROKEN, NOT_JUDGED, NO_SENSE, NOTHING_TO_SEE = 1, 2, 3, 77
 
 
 @dataclasses.dataclass
 class Floor:
-    """A percentage of a roof for any machine, and percentages for some CPU families, which are at least as high."""
+    """A percentage of a roof for any machine, and percentages for some CPU families."""
     common: float
     families: dict = dataclasses.field(default_factory=dict)  # name -> percent, never below common
 
@@ -161,7 +163,7 @@ def write_floors(path, floors):
 
 
 def git(*words):
-    """Returns the output of git, or None if it fails."""
+    """Returns the output of git, or None if git fails."""
     try:
         done = subprocess.run(["git", *words], text=True, capture_output=True)
     except OSError as problem:
@@ -176,8 +178,8 @@ def families_of(*floors):
 
 
 def lowered(name, old, now):
-    """Returns messages about the families for which a floor is lower now, or gone. old and now are Floors; now is None
-    if the floor is gone."""
+    """Returns messages about the families for which a floor is lower now, or a message that the floor is gone. old and
+    now are Floors; now is None if the floor is gone."""
     if not now:
         return [f"{name}: the floor was {old.common:.1f}, is gone"]
     return [f"{name}: the floor{f' of {family}' if family else ''} was {old.of(family):.1f}, "
@@ -223,8 +225,8 @@ def attnkit(options, *words, output=None):
 
 def rows_here(options, floors):
     """Returns the names of the rows that have a floor and that this machine can run; with --quick, only the rows of
-    attnkit bench --quick. A floor is an error if its row does not exist, although other rows of the same
-    instruction set do: this floor would never be checked."""
+    attnkit bench --quick. Fails if a row with a floor does not exist, although other rows of the same instruction set
+    exist: its floor would never be checked."""
     words = ["--quick"] if options.quick else []
     here = attnkit(options, "--list", output=subprocess.PIPE).split()
     lost = [name for name in floors
@@ -236,7 +238,7 @@ def rows_here(options, floors):
 
 
 def bench(options, names):
-    """Measures the rows `names`. Returns a Run."""
+    """Measures the rows `names`. Returns a results.Run."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "results.json"
         attnkit(options, "--filter", f"^({'|'.join(names)})$", "--json", str(file), "--repeat",
@@ -245,7 +247,8 @@ def bench(options, names):
 
 
 def measure(options, floors):
-    """Measures this machine. Repeats rows with too few undisturbed measurements, and rows below their floor."""
+    """Measures this machine. Repeats rows with too few undisturbed measurements, and rows below their floor. Returns a
+    list with one Machine."""
     here = Machine(None, {})
     again = rows_here(options, floors)
     for _ in range(QUICK_ROUNDS if options.quick else ROUNDS):
@@ -336,10 +339,10 @@ def kept(name, machines):
 
 def raised(name, floor, machines):
     """Returns the Floor with its numbers raised as far as the results of `machines` allow. The number of a family
-    depends only on the machines of this family. If the floor has no numbers of families, the number for any machine
-    depends on all `machines`. If it has some, the number for any machine changes only if `machines` are of at least two
-    families, and each family with a number is among them: the results of one family say nothing about other
-    families."""
+    depends only on the machines of this family. The number for any machine depends on all `machines`. If the floor has
+    numbers of families, the number for any machine changes only under two conditions, because the results of one family
+    say nothing about other families. `machines` are of at least two families, and each family with a number is among
+    these families."""
     there = {machine.family for machine in machines}
     families = {family: max(percent, kept(name, [m for m in machines if m.family == family]))
                 for family, percent in floor.families.items()}

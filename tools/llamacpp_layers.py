@@ -4,13 +4,13 @@
 
     tools/llamacpp_layers.py [BUILD] [--layers 48] [--depths 0] [--threads 1,2] [--kv f16] [--tokens 1] [--also LIBRARY]
 
-The candidates are contexts of stock llama.cpp, with -fa on and -fa off, and of llama.cpp with the backend. All
-candidates are in one process, and share one model and the threads. They take short turns in a random order. The table
-has a row for each candidate: the median of its time, and the median and the quartiles of its time minus the time of
-stock llama.cpp with -fa on, over the rounds, in microseconds per layer. "fa on again" is another context of the same
-stock llama.cpp, and shows how small a difference the measurement can resolve. All layers have the same weights, which
-stay in the processor's caches. --tokens is the number of tokens of a step: 1 is decoding, and more are prefill. --also
-adds a build of the backend."""
+The candidates are contexts of stock llama.cpp, with -fa on and -fa off, and of llama.cpp with the backend. With a
+quantised cache, there is no candidate with -fa off. All candidates are in one process, and share one model and the
+threads. They take short turns in a random order. The table has a row for each candidate: the median of its time, and
+the median and the quartiles of the difference from stock llama.cpp with -fa on. The medians and the quartiles are taken
+over the rounds, in microseconds per layer. "fa on again" is another context of the same stock llama.cpp, and shows how
+small a difference the measurement can resolve. All layers have the same weights, which stay in the processor's caches.
+--tokens is the number of tokens of a step: 1 is decoding, and more are prefill. --also adds a build of the backend."""
 
 import argparse
 import itertools

@@ -27,7 +27,8 @@ import environment  # noqa: E402
 import speed_table  # noqa: E402
 
 # A dict: title of the candidate -> (whether it has the backend, whether -fa is on). The first candidate with -fa on
-# writes the file of the cache, which the other candidate with -fa on reads. With -fa off, there is another file.
+# writes a file of the cache, and the second candidate with -fa on reads this file. The candidate with -fa off writes
+# another file, and nothing reads it.
 CANDIDATES = {"attnkit": (True, 1), "fa on": (False, 1), "fa off": (False, 0)}
 
 
@@ -74,7 +75,7 @@ def measure(program, library, options, rounds):
             of_each[title].append(candidates[title].turn(what))
     for candidate in candidates.values():
         candidate.end()
-    # The first time is left out, because it is a warm-up.
+    # The time of the first round is left out, because this round is a warm-up.
     return {what: {title: turns[1:] for title, turns in of_each.items()}
             for what, of_each in times.items()}
 

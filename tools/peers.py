@@ -4,10 +4,10 @@
 
     tools/peers.py [BUILD] [--quick] [--only attnkit,numpy] ...
 
-Makes a virtual environment with the versions of tools/peers/requirements.txt, then measures in this environment.
-PyTorch's wheel does not load without the CUDA libraries. With PyTorch, 2.6 GB are downloaded and 4.4 GB of disk are
-used. Without PyTorch, 0.3 GB are downloaded and 0.5 GB of disk are used. llama.cpp is built, which takes five minutes
-on two processors. tools/peers/measure.py describes how the speed is measured."""
+Makes a virtual environment with the versions of tools/peers/requirements.txt, then measures in this environment. With
+--no-venv, measures in this Python. PyTorch's wheel does not load without the CUDA libraries. With PyTorch, 2.6 GB are
+downloaded and 4.4 GB of disk are used. Without PyTorch, 0.3 GB are downloaded and 0.5 GB of disk are used. llama.cpp is
+built, which takes five minutes on two processors. tools/peers/measure.py describes how the speed is measured."""
 
 import importlib.util
 import os

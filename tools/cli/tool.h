@@ -17,7 +17,8 @@ enum { EXIT_OK = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2 };
  * other errors. */
 enum { EXIT_NO_VERDICT = 68 };
 
-/* Run the subcommands. Each takes the arguments that follow its name and returns an exit code. */
+/* Run the subcommands. Each function takes the arguments after the name of the subcommand, and
+ * returns an exit code. */
 int run_command(int argc, char **argv);
 int layer_command(int argc, char **argv);
 int info_command(int argc, char **argv);
@@ -28,17 +29,19 @@ int compare_command(int argc, char **argv);
  * `return complain(...)`. */
 __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
 
-/* Prints a line on standard output. Here and in error messages, each byte of an unreadable
- * character is escaped, for example as "\x1b". */
+/* Prints a line on standard output. In such a line and in error messages, each byte of an
+ * unreadable character is escaped, for example as "\x1b". */
 __attribute__((format(printf, 1, 2))) void say(const char *format, ...);
 
 /* An option of a subcommand. */
 struct option {
     const char *name;     /* "--threads" */
-    const char *argument; /* the name of its argument in the help, such as "N"; NULL for none */
-    const char *help;     /* options_print_help indents all lines but the first */
-    const char **value;   /* set to the argument, or to `name` if the option takes none; NULL if the
-                           * option is not given */
+    const char *argument; /* the name of the argument in the help, such as "N"; NULL if the option
+                           * takes no argument */
+    const char *help;     /* one or more lines, which options_print_help aligns */
+    const char **value;   /* options_parse sets *value to the argument, or to `name` if the option
+                           * takes no argument. The caller initializes *value to NULL, which then
+                           * means that the option is not given */
 };
 
 /* Reads `--name argument` and `--name=argument` into the values. On an error, prints it and returns
@@ -61,8 +64,8 @@ bool options_go_together(const struct option_pair *pairs, size_t count);
 /* Prints the help of each option, in one or more aligned lines. */
 void options_print_help(const struct option *options, int count);
 
-/* Parse text as a whole number of min .. max, or as any number. On an error, print it with the name
- * of the option and return false. */
+/* parse_integer parses text as a whole number of min .. max, parse_real as any number. On an error,
+ * both functions print the error with the name of the option and return false. */
 bool parse_integer(const char *option, const char *text, int64_t min, int64_t max, int64_t *value);
 bool parse_real(const char *option, const char *text, double *value);
 
@@ -70,18 +73,21 @@ bool parse_real(const char *option, const char *text, double *value);
  * and returns false. */
 bool parse_word(const char *option, const char *text, const char *const *words, int *index);
 
-/* Whole numbers that are not negative, separated by commas. */
+/* Whole numbers that are not negative. */
 struct naturals {
-    uint64_t *values; /* the caller frees them */
+    uint64_t *values;
     int64_t count;
 };
+
+/* Reads numbers of 0 .. max, separated by commas, into a list that is all zero before. On an error,
+ * prints it and returns false. The caller frees list->values, also after an error. */
 bool parse_naturals(const char *option, const char *text, uint64_t max, struct naturals *list);
 
 enum { CPUINFO_LINE = 4096 };
 
-/* Sets value to the value of the first line of Linux's /proc/cpuinfo that begins with key, or to ""
- * if there is no such line.
- */
+/* Copies the text after the colon in a line of Linux's /proc/cpuinfo to `value`. The line is the
+ * first line that begins with `key` and has such a text. If there is no such line, sets `value` to
+ * "". */
 void cpuinfo(const char *key, char value[CPUINFO_LINE]);
 
 /* Returns the name and version of the compiler that made the calling program, such as "gcc

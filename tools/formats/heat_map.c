@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Draws heat maps. If there is room, a weight is a square of several pixels. Otherwise, a pixel is
- * one weight, or the mean of a block of weights. Rows and keys have the same scale, unless the
- * panel would be too flat or too thin.
+ * one weight, or the mean of a block of weights. Rows and keys have the same scale. Only a side of
+ * a panel that would be too short has a scale of its own.
  */
 #include "tools/formats/heat_map.h"
 
@@ -14,10 +14,11 @@ enum {
     GAP = 8,        /* pixels between panels, and around them */
     DIGIT = 2,      /* side of a dot of a digit, in pixels */
     NUMBER = 14,    /* height of the number above a panel, in pixels */
-    COMFORT = 1000, /* side to which a picture of few weights is scaled up, in pixels */
-    MAX_ZOOM = 24,
+    COMFORT = 1000, /* largest side to which a picture of few weights is scaled up, in pixels */
+    MAX_ZOOM = 24,  /* largest side of a weight, in pixels */
     MIN_PANEL = 24, /* pixels, the width of three digits. A side of a panel has room for at least
-                     * MIN_PANEL pixels. A shorter side is scaled up, to at most MIN_PANEL */
+                     * MIN_PANEL pixels. A side with fewer pixels is scaled up, to at most
+                     * MIN_PANEL pixels */
     MAX_ACROSS = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + GAP),
     MAX_DOWN = (HEAT_MAP_MAX_SIDE - GAP) / (MIN_PANEL + NUMBER + GAP)
 };
@@ -33,7 +34,7 @@ struct axis {
 };
 
 struct layout {
-    int across, down; /* numbers of panels */
+    int across, down; /* numbers of panels side by side, and one below the other */
     struct axis x, y;
 };
 
@@ -60,7 +61,8 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* Returns how many panels lie side by side. This number makes the picture about square. */
+/* Returns how many panels lie side by side. Within the limits MAX_ACROSS and MAX_DOWN, this
+ * number makes the picture about square. */
 static int panels_across(const struct heat_map *map)
 {
     const int64_t least = divide_up(map->heads, MAX_DOWN), most = smaller(map->heads, MAX_ACROSS);
@@ -71,13 +73,15 @@ static int panels_across(const struct heat_map *map)
     return (int)across;
 }
 
-/* Returns how many pixels the weights of a panel may take if `panels` panels share `side` pixels.
- * `number` is the height of the number above a panel, or 0 for widths. */
+/* Returns how many pixels the weights of a panel may take along one side, if `panels` panels share
+ * `side` pixels. `number` is the height of the number above a panel, or 0 for widths. */
 static int64_t room(int side, int panels, int number)
 {
     return (side - GAP) / panels - GAP - number;
 }
 
+/* Returns the axis with this shrink and zoom. If the axis would be shorter than MIN_PANEL pixels,
+ * returns an axis with a scale of its own. */
 static struct axis scale(int64_t count, int64_t shrink, int64_t zoom)
 {
     const int64_t shown = divide_up(count, shrink);
@@ -106,8 +110,8 @@ static int pixels_of(const struct axis *axis)
     return (int)axis->shown * axis->zoom;
 }
 
-/* Returns the distance of a panel from the next panel to the right. A panel may be narrower than
- * the number above it. */
+/* Returns the distance between the left edges of two panels side by side, in pixels. The weights of
+ * a panel may be narrower than the number above the weights. */
 static int pitch_of(const struct axis *x)
 {
     return (int)larger(pixels_of(x), MIN_PANEL) + GAP;
@@ -124,8 +128,8 @@ static void fill(const struct picture *picture, int x, int y, int width, int hei
                    &colour, 3);
 }
 
-/* Draws a digit. `dots` has five rows of three dots from the top; the first dot is in the highest
- * bit. */
+/* Draws a digit. An element of `dots` has five rows of three dots from the top. The first dot is in
+ * bit 14. */
 static void draw_digit(const struct picture *picture, int x, int y, int digit)
 {
     static const uint16_t dots[] = {075557, 026227, 071747, 071717, 055711,

@@ -24,7 +24,7 @@ struct heat_map {
  * for all weights, means of blocks of weights are drawn. The darkest colour stands for 0, the
  * brightest colour for the largest weight or mean of the head. Colours follow the square root of
  * weights: with a linear scale, a row that sees many keys would be all dark. NaN is red. Returns
- * false if there is no memory. */
+ * false if there is no memory. The caller frees picture->pixels, also if there is no memory. */
 bool heat_map_draw(const struct heat_map *map, struct picture *picture);
 
 #endif

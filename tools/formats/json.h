@@ -2,7 +2,8 @@
  *
  * A reader of the tokens of a JSON text (RFC 8259). The caller knows which token must come next,
  * and takes one token after the other. The bytes need not be trusted. Only bytes of the text are
- * read. A function returns false if the next token is of another kind.
+ * read. A function that takes a token returns false if the token is malformed, refused or of
+ * another kind.
  */
 #ifndef ATTNKIT_JSON_H
 #define ATTNKIT_JSON_H

@@ -130,7 +130,7 @@ static bool take_bool(struct text *text, bool *value)
     return *value || take_word(text, "False");
 }
 
-/* Takes one `key: value`. Bit i of *seen is set once key i has occurred. */
+/* Takes one `key: value`. Sets bit i of *seen if the key is keys[i]. Each key may occur once. */
 static bool take_entry(struct text *text, struct header *header, unsigned *seen)
 {
     static const char *const keys[] = {"descr", "fortran_order", "shape"};
@@ -265,7 +265,8 @@ static bool read_header(struct source *source, struct header *header)
     return true;
 }
 
-/* Sets *bytes to the size of all elements in bytes. Returns false if this size overflows. */
+/* Sets *bytes to the size of all elements in bytes. Returns false if this size exceeds
+ * PTRDIFF_MAX. */
 static bool data_bytes(int rank, const int64_t *shape, size_t element, size_t *bytes)
 {
     *bytes = element;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads NumPy's .npy files (formats 1.0 to 3.0) in C order, and writes them (format 1.0). The
- * elements are floats, or booleans, bytes or integers for masks and segment ids. A function that
- * returns false has printed the reason on standard error.
+ * Reads NumPy's .npy files (formats 1.0 to 3.0) in C order, and writes .npy files (format 1.0). The
+ * elements are floats, booleans, bytes or integers. Booleans and bytes are for masks. Integers are
+ * for segment ids and key indices. A function that returns false has printed the reason on standard
+ * error.
  */
 #ifndef ATTNKIT_NPY_H
 #define ATTNKIT_NPY_H
@@ -23,7 +24,7 @@ struct npy {
     int64_t shape[NPY_MAX_RANK];
     enum npy_type type;
     size_t bytes; /* size of data in bytes */
-    void *data;   /* not NULL until npy_free frees it, even if a size is 0 */
+    void *data;   /* not NULL between npy_read or npy_make and npy_free, even if a size is 0 */
 };
 
 /* The arrays that a reader accepts. */
@@ -35,7 +36,7 @@ struct npy_form {
 /* Reads an array of this form. The file must be complete and have nothing after the elements. */
 bool npy_read(const char *name, struct npy_form form, struct npy *array);
 
-/* Allocates an array of zeros of any rank up to 4. `name` is for the error message. */
+/* Allocates an array of zeros, of a rank of 0 .. NPY_MAX_RANK. `name` is for the error message. */
 bool npy_make(const char *name, enum npy_type type, int rank, const int64_t *shape,
               struct npy *array);
 
@@ -59,8 +60,9 @@ struct npy_output {
     char temporary[PATH_ROOM]; /* only npy_write uses this field */
 };
 
-/* Sets name and path, and checks that the file can be written. If the file cannot be written,
- * prints an error and returns false. So the user sees the error before the work is done. */
+/* Sets name and path. Checks that the folder of the file can be written, and that the file is a
+ * regular file or does not exist yet. If not, prints an error and returns false. Thus the user sees
+ * these errors before the work is done. */
 bool npy_output_at(const char *name, struct npy_output *output);
 
 /* Writes all files. Each file is first completed under another name in the folder of its target.

@@ -128,8 +128,8 @@ static bool write_and_rename(struct npy_output *outputs, int count)
     return ok;
 }
 
-/* Writes all files. If a file cannot be renamed, the targets before it have been replaced. Signals
- * that would end the process wait until the temporary files are gone. SIGXFSZ is ignored, so that
+/* Writes all files. If a file cannot be renamed, the targets before this file have been replaced.
+ * The signals in `ending` wait until the temporary files are gone. SIGXFSZ is ignored, so that
  * fwrite fails if a file exceeds the size limit of the process.
  */
 bool npy_write(struct npy_output *outputs, int count)

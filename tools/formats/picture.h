@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writes pictures as PNG files. This needs libpng, which meson must have found when the command was
- * built.
+ * Encodes pictures as PNG files, by libpng. If the command was built without libpng, each function
+ * prints an error and returns false.
  */
 #ifndef ATTNKIT_PICTURE_H
 #define ATTNKIT_PICTURE_H
@@ -21,8 +21,9 @@ struct picture {
  */
 bool picture_can_be_written(const char *option);
 
-/* Encodes the picture as a PNG file, which the caller frees. On an error, prints it with the name
- * of the file and returns false. */
+/* Sets *file to the contents of a PNG file of the picture, and *bytes to the size of the contents.
+ * `name` is the name of the file, for error messages. On an error, prints it and returns false. The
+ * caller initializes *file to NULL, and frees *file, also after an error. */
 bool picture_encode(const char *name, const struct picture *picture, void **file, size_t *bytes);
 
 #endif

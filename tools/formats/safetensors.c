@@ -6,8 +6,8 @@
  *     {"__metadata__": {"format": "pt"},
  *      "q_proj.weight": {"dtype": "BF16", "shape": [64, 64], "data_offsets": [0, 8192]}, ...}
  *
- * possibly with spaces after it. The tensors lie one after the other, without gaps, and fill the
- * file, so that each byte after the header belongs to exactly one tensor.
+ * possibly with white space after it. The tensors lie one after the other, without gaps, and fill
+ * the file, so that each byte after the header belongs to exactly one tensor.
  */
 #include "tools/formats/safetensors.h"
 
@@ -26,7 +26,7 @@ enum {
 
 struct parser {
     struct json json;
-    char *room; /* place of the next string, with room for as many bytes as are left to parse */
+    char *room; /* place of the next string, with room for all strings that are left to parse */
     struct safetensors *to;
     size_t capacity; /* the number of tensors that fit into to->tensors */
     char *why;       /* the reason for a refusal of the header, SAFETENSORS_WHY bytes */
@@ -34,8 +34,8 @@ struct parser {
 
 /* ---------------------------------------------------------------------------------- one tensor */
 
-/* Writes the reason for a refusal of the header. Names may be megabytes long, so callers quote only
- * their beginning, by "%.200s". */
+/* Writes the reason for a refusal of the header to parser->why. Returns false. Names may be
+ * megabytes long, so callers quote only their beginning, by "%.200s". */
 __attribute__((format(printf, 2, 3))) static bool refuse(struct parser *parser, const char *format,
                                                          ...)
 {
@@ -46,7 +46,8 @@ __attribute__((format(printf, 2, 3))) static bool refuse(struct parser *parser, 
     return false;
 }
 
-/* Takes a string, which lives as long as to->names. */
+/* Takes a string, which lives as long as to->names. Returns NULL if json_take_string refuses the
+ * string. */
 static const char *take_name(struct parser *parser)
 {
     char *const name = parser->room;
@@ -149,7 +150,7 @@ static bool take_tensor(struct parser *parser, struct safetensor *tensor)
 
 /* ---------------------------------------------------------------------------------- the header */
 
-/* Takes {"key": "value", ...} and ignores it, because it says nothing about tensors. */
+/* Takes {"key": "value", ...} and ignores the strings, because they say nothing about tensors. */
 static bool skip_metadata(struct parser *parser)
 {
     if (!json_take(&parser->json, '{'))
@@ -232,9 +233,8 @@ static int by_place(const void *a, const void *b)
     return by_name(a, b);
 }
 
-/* Refuses tensors that overlap. This is checked before gaps, because overlapping tensors often
- * leave gaps.
- */
+/* Refuses tensors that overlap. The tensors must be in the order of their places. check_full, which
+ * finds gaps, comes later, because overlapping tensors often leave gaps. */
 static bool check_apart(struct parser *parser)
 {
     const struct safetensor *const tensors = parser->to->tensors;

@@ -19,18 +19,18 @@ struct safetensor {
     const char *dtype;                   /* from the file, such as "BF16" */
     int rank;                            /* may be more than SAFETENSORS_MAX_RANK */
     int64_t shape[SAFETENSORS_MAX_RANK]; /* sizes of the first dimensions */
-    uint64_t begin, end; /* the place of its bytes, counted from the end of the header */
+    uint64_t begin, end; /* the place of the tensor's bytes, in bytes from the end of the header */
 };
 
 struct safetensors {
     struct safetensor *tensors; /* in the order of their names */
     size_t count;
-    char *names;
+    char *names; /* the memory of all strings of the header */
     struct source source;
     int64_t data; /* offset of the end of the header in the file */
 };
 
-/* Reads the header of a file. On an error, prints it and returns false; then the caller has nothing
+/* Reads the header of a file. On an error, prints it and returns false. The caller then has nothing
  * to close. */
 bool safetensors_open(const char *name, struct safetensors *file);
 

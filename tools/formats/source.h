@@ -22,10 +22,10 @@ struct source {
 /* Opens a regular file for reading from its first byte. */
 bool source_open(const char *name, const char *kind, struct source *source);
 
-/* Reads `count` bytes. Returns false if fewer bytes are left. */
+/* Reads `count` bytes. Returns false if fewer bytes are left, or if reading fails. */
 bool source_take(struct source *source, void *bytes, size_t count);
 
-/* Sets the place that source_take reads next, in bytes from the beginning of the file. */
+/* Sets the place where source_take reads next, in bytes from the beginning of the file. */
 bool source_seek(struct source *source, int64_t offset);
 
 void source_close(struct source *source);

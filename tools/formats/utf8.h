@@ -12,11 +12,12 @@
  * the character, 1 .. 4, or 0 if the bytes are not UTF-8. */
 int utf8_take(const char *at, const char *end, uint32_t *character);
 
-/* Appends the character. Returns the new end of the string. */
+/* Writes the 1 .. 4 bytes of the character to `string`, without a 0 after them. Returns the address
+ * after the last byte. */
 char *utf8_put(char *string, uint32_t character);
 
-/* Returns whether a terminal may take the character for a command: U+0000 .. U+001F, U+007F ..
- * U+009F. */
+/* Returns whether a terminal may take the character for a command. These characters are
+ * U+0000 .. U+001F and U+007F .. U+009F. */
 bool utf8_is_control(uint32_t character);
 
 #endif

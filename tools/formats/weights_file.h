@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reads weights by name: the tensors of a safetensors file, or the .npy files of a folder. An .npy
- * file is named after its tensor. If weights_open or weights_read returns false, it has printed an
- * error.
+ * file is named after its tensor. If weights_open or weights_read returns false, the function has
+ * printed an error, and the caller has nothing to close or to free.
  */
 #ifndef ATTNKIT_WEIGHTS_FILE_H
 #define ATTNKIT_WEIGHTS_FILE_H
@@ -17,15 +17,15 @@
 struct weights_file {
     const char *path;
     bool is_folder;
-    char **names;
-    size_t count;
+    char **names;            /* the names of all tensors, sorted */
+    size_t count;            /* number of names */
     struct safetensors file; /* empty for a folder */
 };
 
 /* A matrix or a bias. */
 struct file_tensor {
     char *name;    /* for messages */
-    bool own_file; /* whether the tensor has its own .npy file; `name` is then its path */
+    bool own_file; /* whether the tensor has its own .npy file; `name` is then the file's path */
     attnkit_type type;
     int rank; /* 1 or 2 */
     int64_t shape[2];

@@ -19,15 +19,16 @@ COMPILER = ["c++", "-std=c++17", "-O1", "-pthread"]
 
 def libraries(plain=False):
     """Returns the folder of a stock ggml. With `plain`, ggml is built with its own threads instead of OpenMP, and
-    without the tiles of llamafile, so that a product of many rows has the same bits as products of single rows."""
+    without the tiles of llamafile. Without these tiles, a product of many rows has the same bits as products of single
+    rows."""
     if not plain:
         return llamacpp.built("ggml")
     return llamacpp.built("ggml", "plain", ["-DGGML_OPENMP=OFF", "-DGGML_LLAMAFILE=OFF"])
 
 
 def compile_program(program, sources, folder, *more, compiler=tuple(COMPILER)):
-    """Compiles a program and links it with the ggml in a folder. The program runs with this ggml, unless
-    LD_LIBRARY_PATH has another."""
+    """Compiles a program and links it with the ggml in `folder`. The program runs with this ggml, unless
+    LD_LIBRARY_PATH names a folder with another ggml."""
     include = [f"-I{llamacpp.source() / path}" for path in ("ggml/include", "ggml/src", "include")]
     program.parent.mkdir(exist_ok=True)
     llamacpp.run(f"compiling {program.name}", *compiler, *include, "-I", ROOT, "-o", program, *sources,

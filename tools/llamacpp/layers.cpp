@@ -10,8 +10,9 @@
 // -fa off. Any other candidate is the file of a backend that only this candidate loads. A step
 // computes TOKENS further tokens after about DEPTH tokens. In each round, the candidates take some
 // steps each, one candidate after the other in a random order. Each line of the output is a round:
-// the time of a step of each candidate in microseconds. ROUNDS rounds are measured with the same
-// contexts. There are PLACES sets of contexts one after the other, each in other memory.
+// the mean time of a step of each candidate in microseconds, in the order of the arguments. ROUNDS
+// rounds are measured with the same contexts. There are PLACES sets of contexts one after the
+// other, each in other memory.
 #include "tools/llamacpp/random_model.h"
 
 #include <ggml-backend.h>
@@ -31,7 +32,7 @@ namespace
 {
 
 constexpr int most_tokens = 512; // the most tokens of a batch
-constexpr int decode_steps = 4;  // decode steps of a turn; with several tokens, a turn is one step
+constexpr int decode_steps = 4;  // steps of a turn if TOKENS is 1; otherwise a turn is one step
 
 double microseconds()
 {
@@ -76,7 +77,8 @@ llama_context *make_context(llama_model *model, llama_context_params params,
     return context;
 }
 
-// Returns the time of a step. Removes the new tokens from the cache.
+// Takes some steps, and removes the new tokens from the cache. Returns the mean time of a step in
+// microseconds.
 double turn(llama_context *context, llama_batch &batch, int depth, int tokens)
 {
     const int steps = tokens == 1 ? decode_steps : 1;
@@ -97,7 +99,7 @@ struct measurement {
     std::mt19937 random{1};
 };
 
-// Makes the contexts, with the tokens before a step, and measures all rounds.
+// Makes the contexts, fills each cache with `depth` tokens, and measures all rounds.
 void measure(measurement &m, llama_batch &batch)
 {
     const size_t count = m.candidates.size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makes the metadata that llama.cpp needs for a model, and random numbers for its weights. The
-// sizes are small, but have the ratios of real models.
+// Makes the metadata that llama.cpp needs for a model, and random numbers for the weights of the
+// model. The models are small.
 #include "tools/llamacpp/random_model.h"
 
 #include <ggml-backend.h>
@@ -126,9 +126,10 @@ uint64_t seed_of(const char *name)
     return seed;
 }
 
-// Sets random weights. The weights of norms are near 1, biases near 0. The elements of a matrix are
-// scaled so that its output has about the magnitude of its input. The matrices of q and k are
-// scaled to larger outputs, so that the softmax is sharper.
+// Sets random weights. The elements of biases are near 0. The elements of other vectors, such as
+// the weights of norms, are near 1. The elements of a matrix are scaled so that its outputs have
+// about the magnitude of its inputs. The outputs of matrices whose names have attn_q or attn_k are
+// larger, so that the softmax is sharper.
 void set_weights(ggml_tensor *t)
 {
     const bool is_vector = t->ne[1] == 1, is_bias = std::strstr(t->name, ".bias") != nullptr;
@@ -149,9 +150,10 @@ void set_own_weights(ggml_tensor *t, void *)
     set_weights(t);
 }
 
-// All layers share the weights that are set first. t is a matrix or a vector of the model, such as
-// "blk.7.attn_q.weight". `first` is a map from the name without the layer to the memory that the
-// layers share.
+// Gives all layers the same weights in the same memory. t is a matrix or a vector of the model,
+// such as "blk.7.attn_q.weight". `first` is a map from the name without "blk.7" to the memory that
+// the layers share. If the map does not have this name yet, sets random weights. Otherwise lets t
+// point to the memory in the map.
 void share_weights(ggml_tensor *t, void *first)
 {
     std::string name = t->name;

@@ -5,9 +5,9 @@
 //
 //     speed LAYERS DEPTH THREADS FLASH KV_TYPE FILE
 //
-// FLASH is 1 for -fa on, 0 for -fa off. The process reads the cache from FILE if it exists.
-// Otherwise, if DEPTH is not 0, it computes the tokens, and writes the cache to FILE. Then it
-// prints "ready". Each input line is "prefill" or "decode". A prefill computes a prompt of 512
+// FLASH is 1 for -fa on, 0 for -fa off. If FILE exists, the process reads the cache from FILE.
+// Otherwise, if DEPTH is not 0, the process computes the tokens, and writes the cache to FILE. Then
+// it prints "ready". Each input line is "prefill" or "decode". A prefill computes a prompt of 512
 // further tokens. A decode computes 16 further tokens one after the other. The further tokens are
 // then removed from the cache. For each line, the process prefills or decodes once to wake the
 // threads and to fill the caches of the CPU, and then repeatedly for 100 ms or longer. The answer
@@ -59,9 +59,9 @@ void compute(llama_context *context, llama_batch &batch, int depth, bool is_pref
     llama_memory_seq_rm(llama_get_memory(context), 0, depth, -1);
 }
 
-// Fills the cache with `depth` tokens. Reads them from the file if it exists, because stock
-// llama.cpp takes minutes to compute 32,768 tokens with a cache of q8_0. Otherwise computes the
-// tokens and, if depth is not 0, writes the file.
+// Fills the cache with `depth` tokens. If the file exists, reads the cache from the file, because
+// stock llama.cpp takes minutes to compute 32,768 tokens with a cache of q8_0. Otherwise computes
+// the tokens and, if depth is not 0, writes the file.
 void fill(llama_context *context, llama_batch &batch, int depth, const char *file)
 {
     std::vector<llama_token> tokens(static_cast<size_t>(depth));

@@ -10,8 +10,8 @@ TITLES = ("fa off", "fa on", "attnkit")
 class Row:
     """A measured case. `turns` is a dict from the name of a candidate to its times in milliseconds. Time i of each
     candidate was measured in round i. `faster` says how many times as fast attnkit is as the faster of the other
-    candidates. The ratio to a candidate is computed in each round, and the median of these ratios is taken, because the
-    speed of a shared machine changes from round to round."""
+    candidates. The ratio to each of the other candidates is computed in each round, because the speed of a shared
+    machine changes from round to round. `faster` is the smallest median of these ratios."""
 
     def __init__(self, kv, threads, depth, what, turns):
         self.kv, self.threads, self.depth, self.what = kv, threads, depth, what

@@ -177,7 +177,8 @@ def tensor(array, type=None, strides=None, layout=0):
 
 
 def as_field(kind, value):
-    """Returns the value of a field of type `kind`. An array becomes its address, a dense Tensor or dense Ints."""
+    """Returns the value of a field of type `kind`. An array becomes a dense Tensor or Ints if `kind` is one of these
+    structs. Otherwise the array becomes its address."""
     if not hasattr(value, "ctypes"):
         return value
     if kind is Tensor:
@@ -207,9 +208,9 @@ def take(struct, values):
 
 def new(struct, **values):
     """Returns a struct with its size set. A value goes to the field of its name. If the struct has no field of this
-    name, the value goes to the optional group that has such a field. `weights` and `pages` are the names of a group and
-    of a field in this group: a pointer sets the group, any other value sets the field. The arrays must outlive the
-    struct."""
+    name, the value goes to the optional group that has such a field. A value of None counts as not given. `weights` is
+    the name of a group and of a field in this group, and so is `pages`. A pointer sets the group, any other value sets
+    the field. The arrays must outlive the struct."""
     left = {name: value for name, value in values.items() if value is not None}
     made, _ = take(struct, left)
     if left:

@@ -27,7 +27,7 @@ NAMES = ["attnkit", *PEERS]
 
 
 def fits(column, workload):
-    """Returns whether the column has a result for the workload at all."""
+    """Returns whether the column is for the workload. A column without a mode is for all workloads."""
     return not column.mode or MODES[column.mode](workload)
 
 

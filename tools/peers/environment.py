@@ -20,8 +20,8 @@ STAMP = "installed.txt"           # a file in the environment that lists its ful
 
 
 def requirements(only):
-    """Returns a dict: peer -> its packages, with options of pip. The dict has the peers in `only`, and "all". Each
-    section of requirements.txt begins with '# peer: '."""
+    """Returns a dict: name of a section of requirements.txt -> its packages, with options of pip. The dict has the
+    sections that `only` names, and "all". A section begins with its name, such as '# torch: '."""
     sections, name = {}, None
     for line in (HERE / "requirements.txt").read_text().splitlines():
         heading = re.match(r"# (\w+): ", line)
@@ -64,8 +64,8 @@ def advice_without(name):
 
 
 def words_of(package):
-    """Returns pip's arguments for a package. A package with a hash is built from source: its argument is the file with
-    this hash."""
+    """Returns pip's arguments for a package. The package with a hash is llama-cpp-python, which is built from source.
+    Instead of its name, the arguments have the path of the file with this hash."""
     name, *options = package.split()
     if not any(option.startswith("--hash=") for option in options):
         return [name, *options]
@@ -94,14 +94,16 @@ def install(venv, sections, advice):
 
 def complete(venv, only, advice=advice_without):
     """Makes the environment, or completes it, with the packages of requirements(only). Returns the path of its Python.
-    If a peer cannot be installed, the advice says how to continue without this peer."""
+    If the packages of a section cannot be installed, ends the program with a message. The message ends with the text
+    that advice(name of the section) returns."""
     make(venv)
     install(venv, requirements(only), advice)
     return str(venv / "bin" / "python")
 
 
 def take_matplotlib(venv):
-    """Continues in a Python that has matplotlib. If this Python has none, the Python of the environment takes over."""
+    """Continues in a Python that has matplotlib. If this Python has no matplotlib, starts the program again in the
+    Python of the environment."""
     if not importlib.util.find_spec("matplotlib"):
         python = complete(venv, [])
         os.execv(python, [python, *sys.argv])

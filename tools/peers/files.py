@@ -8,8 +8,8 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def whole(path):
-    """Yields the name of a temporary file in the folder of `path`, to which the caller writes. The temporary file is
-    renamed to `path` at the end, or removed if the caller raises an exception."""
+    """Yields the path of a temporary file in the folder of `path`. The caller writes to the temporary file. At the end,
+    the temporary file is renamed to `path`, or removed if the caller raises an exception."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")

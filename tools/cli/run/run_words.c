@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the options of `attnkit run` that are numbers or words. Also checks that the user has given
- * each option that another given option needs. All this is done before any file is read, so that
- * mistakes in options are reported first.
+ * Reads the options that are numbers or words, for `attnkit run` and `attnkit layer`. Also checks
+ * that the user has given each option that another given option needs. All this is done before any
+ * file is read, so that mistakes in these options are reported first.
  */
 #include "tools/cli/run/run.h"
 
@@ -46,7 +46,7 @@ static bool check_needed(const struct run_options *options)
 
 /* ------------------------------------------------------------------- which keys a row sees */
 
-/* Reads the position of row 0. `option` is for messages. */
+/* Reads the argument of --causal or --align: where row 0 is. `option` is for messages. */
 static bool read_position(const char *option, const char *text, struct run *run)
 {
     attnkit_attention_args *const args = &run->args;
@@ -110,8 +110,8 @@ static bool check_dims(const char *option, const char *dims)
            complain("%s is '%s': must be letters of bhqk, each once, k the last", option, dims);
 }
 
-/* Sets *kind to the kind that the text names. The words are in the order of the kinds, from
- * ATTNKIT_MASK_ATTEND on. */
+/* Sets *kind to the kind that the text names. `words` begins with the words for the kinds, in the
+ * order of the kinds from ATTNKIT_MASK_ATTEND on. */
 static bool read_kind(const char *option, const char *text, const char *const *words,
                       attnkit_mask_kind *kind)
 {
@@ -127,8 +127,8 @@ static struct run_mask mask_file(const char *option, const struct mask_options *
     return (struct run_mask){.option = option, .file = options->file, .dims = options->dims};
 }
 
-/* Takes the options of --mask and --bias. The file of --mask has bytes, or numbers to add to
- * scores. */
+/* Takes the options of --mask and --bias. With --mask-kind add, the file of --mask has numbers to
+ * add to scores. Otherwise it has bytes. "add" is in `words` only for the error message. */
 static bool read_mask(const struct run_options *options, struct run *run)
 {
     static const char *const words[] = {"attend", "ignore", "add", NULL};
@@ -234,7 +234,7 @@ static bool read_execution(const struct run_options *options, struct run *run)
            parse_integer("--repeat", options->repeat, 1, MAX_REPEAT, &run->repeat);
 }
 
-/* Initializes the args of a call and its groups of options, with no option set. */
+/* Initializes the args of the call and the groups of options, with no option set. */
 static void begin_args(struct run *run)
 {
     attnkit_attention_args *const args = &run->args;

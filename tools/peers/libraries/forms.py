@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A form is a way to express a workload in a library. Each with_<library>.py has
+"""A form is a way to express a workload in a library. Each with_<library>.py has two functions:
 
     version()                            text, with the settings that matter for speed
     forms(workload, tensors, setting)    pairs of a name and a function that builds the Form
 
-and a library that is measured with linear maps and layers has similar functions linear_forms and layer_forms in a
-layers_with_<library>.py. The fastest correct form of a library is measured: a careful user would write this form."""
+A layers_with_<library>.py has two functions like forms(): linear_forms for linear maps, and layer_forms for layers. A
+library without this module is measured only with attention. The fastest correct form of a library is measured: a
+careful user would write this form."""
 
 from collections import namedtuple
 
@@ -33,6 +34,6 @@ def fold(array, workload):
 
 
 def mask_of(workload, dtype, folded=False):
-    """Returns the dense mask [1, 1, rows, keys]. With `folded`, it is for the rows that fold() makes."""
+    """Returns the dense mask [1, 1, rows, keys]. With `folded`, the mask is for the rows that fold() makes."""
     mask = additive(workload, dtype)
     return np.tile(mask, (1, 1, workload.group, 1)) if folded else mask

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear maps and layers with attnkit, through ctypes as in with_attnkit.py. Matrices are packed before anything is
-timed. K of a cache is stored in rows or in tiles."""
+timed. A layer with a cache has two forms: K is stored in rows or in tiles."""
 
 import ctypes
 
@@ -16,7 +16,7 @@ BARRIER_BYTES = 64  # at least sizeof(pthread_barrier_t)
 
 
 def asked(function, args):
-    """Returns the number of bytes that a query function returns."""
+    """Returns the number of bytes that a query function of the library writes."""
     size, message = ctypes.c_size_t(), ctypes.create_string_buffer(MESSAGE_SIZE)
     check(function(ctypes.byref(args), ctypes.byref(size), message), message)
     return size.value
@@ -84,7 +84,8 @@ class Call:
 
 
 def barrier_of(threads):
-    """Makes a barrier of the C library. A lock of Python would take a noticeable share of the time of a decode step."""
+    """Makes a barrier of the C library. Returns the function that waits at the barrier, and the barrier. A lock of
+    Python would take a noticeable share of the time of a decode step."""
     libc, barrier = ctypes.CDLL(None), ctypes.create_string_buffer(BARRIER_BYTES)
     if libc.pthread_barrier_init(barrier, None, threads):
         raise OSError(f"no barrier of {threads} threads")

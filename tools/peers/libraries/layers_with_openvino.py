@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear maps with OpenVINO: a MatMul by a constant matrix. OpenVINO reorders the matrix when it compiles the model.
-The inference precision is f32; for matrices of bfloat16, there is also a form with inference in bf16."""
+The inference precision is f32. For matrices of bfloat16, there is also a form with inference in bf16."""
 
 import functools
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Linear maps and layers with PyTorch. A linear map is nn.Linear, or one of two operators that torch.compile uses for
 nn.Linear in a frozen model, with reordered weights. A layer is a linear map for q, k and v,
-scaled_dot_product_attention, and a linear map for the output. For some causal prompts, there is also a form of
-a layer with nn.MultiheadAttention. nn.MultiheadAttention has no groups of query heads, so K and V of a group are
-repeated for each query head of the group."""
+scaled_dot_product_attention, and a linear map for the output. For causal prompts whose q is as wide as x, there is also
+a form of a layer with nn.MultiheadAttention. nn.MultiheadAttention has no groups of query heads. Therefore the rows of
+the matrices for K and V are repeated for each query head of a group."""
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention as sdpa
@@ -91,7 +91,7 @@ def layer(workload, tensors, way):
 
 
 def repeated(w, attention):
-    """Repeats the rows of each head for each query head of its group."""
+    """Returns the matrix w for K or V, with the rows of each KV head repeated for each query head of the group."""
     return tensor(w).view(attention.kv_heads, attention.dim, -1).repeat_interleave(
         attention.group, dim=0).flatten(0, 1)
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnkit, in the shared library of a build, called through ctypes. The time of a call includes the overhead of ctypes.
-With several threads, each thread makes the same call for its own share. For decode, K is stored in rows or in tiles of
-16 keys; attnkit_append can write both forms. A dense mask is passed as a bias.
-If a column (columns.py) has a mode, such as "integers", its calls have the flags of this mode (FLAGS)."""
+With several threads, each thread makes the same call for its own share. If there is no dense mask, there is then also a
+form on one thread. In some workloads of decode, there are two forms: K is stored in rows or in tiles of 16 keys.
+attnkit_append can write K both ways. A dense mask is passed as a bias. If a column (columns.py) has a mode, such as
+"integers", its calls have the flags of this mode (FLAGS)."""
 
 import ctypes
 import functools
@@ -63,7 +64,8 @@ def bias_of(workload, type):
 
 
 def describe(workload, q, k, v, out, kv_lens, bias, flags=0):
-    """Describes a call. k, v and bias are tensors."""
+    """Returns the AttentionArgs of a call. k and v are Tensors. bias is a Tensor or None. q, out and kv_lens are
+    arrays."""
     causal = {"align": BOTTOM_RIGHT} if workload.causal else {}
     return new(AttentionArgs, flags=flags | CAUSAL * workload.causal, batch=workload.batch, q_heads=workload.q_heads,
                kv_heads=workload.kv_heads, q_len=workload.q_len, kv_len=workload.kv_len,
@@ -85,7 +87,8 @@ def make_shares(library, args, setting, query="attnkit_attention_workspace"):
 
 
 def on_threads(pool, shares):
-    """Makes one call on all threads. This thread computes the first share."""
+    """Makes one call on all threads. Each of `shares` is a function that computes a share. This thread computes the
+    first share."""
     others = [pool.submit(share) for share in shares[1:]]
     shares[0]()
     for other in others:
@@ -105,7 +108,7 @@ def make_calls(function, args, execs):
 
 
 def in_tiles(k):
-    """Returns [batch, heads, keys, dim] as [batch, heads, tiles, dim, 16]."""
+    """Returns [batch, heads, keys, dim] as [batch, heads, tiles, dim, 16]. The number of keys is a multiple of 16."""
     *heads, keys, dim = k.shape
     return aligned_copy(k.reshape(*heads, keys // TILE_KEYS, TILE_KEYS, dim).swapaxes(3, 4))
 

@@ -71,7 +71,7 @@ def version():
 
 
 class Graph:
-    """A graph of operators on tensors in arrays. ggml writes shapes in reverse order."""
+    """A graph of operators. The tensors lie in NumPy arrays. ggml writes shapes in reverse order."""
 
     def __init__(self, backend):
         self.backend, self.arrays = backend, []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy, by matmul, softmax in place, and matmul. Scores and results are written to arrays that exist before the call.
-The query heads that share a KV head are rows of one matrix. A batch entry uses only its own keys. Each step
-(heads_call) computes some KV heads. Their scores take at most MOST_SCORES bytes together, unless a single head has
-more. float16 is widened first, because BLAS lacks float16."""
+The query heads that share a KV head are rows of one matrix. A batch entry uses only its own keys. Each heads_call()
+computes attention of some KV heads. The scores of these heads take at most MOST_SCORES bytes together. A head with more
+scores is computed alone. In each call, float16 is widened first, because BLAS lacks float16."""
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class Attention:
         self.scale = np.float32(w.dim ** -0.5)
 
     def heads_call(self, q, k, v, out):
-        """Computes attention of some heads, whose scores fit the buffer. The arrays are [heads, rows, dim]."""
+        """Computes attention of some KV heads. Their scores must fit self.scores. The arrays are [heads, rows, dim]."""
         q, k, v = (a.astype(np.float32, copy=False) for a in (q, k, v))
         shape = (len(q), self.rows, k.shape[1])
         scores = self.scores[:np.prod(shape)].reshape(shape)
