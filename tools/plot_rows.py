@@ -4,10 +4,11 @@
 
     tools/plot_rows.py [BUILD] [--type f16] [--isa avx2] ...
 
-Runs `attnkit bench` with 1 to 128 query rows over 4096 keys three times, and takes the medians. This needs five
-minutes. The order is random, so that a machine that becomes slower does not look like a slope. Writes a plot as PNG and
-SVG, and the numbers as JSON. If this Python has no matplotlib, the Python of tools/peers.py's virtual environment draws
-the plot. The environment is made if necessary. The benches must have been built."""
+By default, `attnkit bench` measures each number of query rows from 1 to 128 over 4096 keys three times, which takes
+five minutes. The plot has the medians. The order is random, so that a machine that becomes slower does not look like a
+slope. Writes a plot as PNG and SVG, and the numbers as JSON. If this Python has no matplotlib, the Python of
+tools/peers.py's virtual environment takes over. The environment is made if necessary. The benches must have been
+built."""
 
 import argparse
 import datetime
@@ -104,7 +105,8 @@ def measure(options):
 
 def bounds(results):
     """Returns, for each point, the shortest time in seconds that the roofs allow for a row. The shortest time of a call
-    is the larger of two times: for its multiply-adds, and for reading K and V once. The rows of the call share it."""
+    is the larger of two times: for its multiply-adds, and for reading K and V once. Each row has an equal share of this
+    time."""
     few = results["points"][1:]
     flops = median(p["roof_GFLOPS"] for p in few) if few else None
     read = results["points"][0]

@@ -45,7 +45,7 @@ class Item:
 
 
 def inside(comment):
-    """Returns the text of a comment without its stars and without its indentation."""
+    """Returns the text of a comment without the comment marks and without the " * " before its lines."""
     body = re.sub(r"^/\*+|\*/$", "", comment.strip())
     lines = [re.sub(r"^\s*\* ?", "", line) for line in body.split("\n")]
     return "\n".join([lines[0].strip(), *lines[1:]]).strip()
@@ -132,7 +132,7 @@ def add(items, kind, match, pending):
 
 
 def structs_of_plan(name, structs):
-    """Returns the structs that describe the fields of attnkit_..._data."""
+    """Returns the structs that may describe the fields of the struct `name`, an attnkit_..._data."""
     if name == "attnkit_attention_group_data":
         return [struct for key, struct in structs.items() if not key.endswith("_data")]
     base = structs[name.replace("_data", "_args")]
@@ -179,8 +179,8 @@ def as_running_text(text, links):
 
 
 def parts_of(block):
-    """Splits a block into its parts: pairs (whether the lines are indented, lines). Lines of a list do not count as
-    indented."""
+    """Splits a block, which has no empty line, into parts: pairs (whether the lines are indented, lines). The first
+    line of a list and all lines after it do not count as indented."""
     parts, in_list = [], False
     for line in block.split("\n"):
         in_list = in_list or bool(re.match(r" +- ", line))
@@ -253,7 +253,7 @@ def page_of(title):
 
 def pages_in_order(headers):
     """Yields definitions of the pages in the order of HEADERS. Doxygen shows pages in the order in which it reads them.
-    Without these definitions, this would be the alphabetical order of the files."""
+    Without these definitions, Doxygen would show the pages in the alphabetical order of the files."""
     titles = [title_and_text(item.text)[0] for _, items in headers.values() for item in items
               if item.kind == "section"]
     yield from (f"/** @defgroup {page_of(title)} {title} */\n" for title in titles)

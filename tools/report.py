@@ -5,8 +5,8 @@
     tools/report.py HISTORY [-o report.html] [--peers bench/results/peers.json ...]
 
 HISTORY is a folder of files that `attnkit bench --history` wrote. The page is a single file without scripts. It needs
-no other file and no network. The exit status is 0 if the page was written, 2 if an option is wrong, and 1 if a file is
-not a result of the benches, if the folder has no results, or if the page cannot be written."""
+no other file and no network. The exit status is 0 if the page was written, and 2 if an option is wrong. The exit status
+is 1 if a file of results cannot be used, if the folder has no results, or if the page cannot be written."""
 
 import argparse
 import sys

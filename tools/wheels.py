@@ -24,7 +24,7 @@ MOST_BYTES = 1_500_000  # a wheel must be smaller
 
 
 class Failed(Exception):
-    """A step that failed, with its output."""
+    """The wheels cannot be built. The message has the reason."""
 
 
 def run(*command):
@@ -36,7 +36,7 @@ def run(*command):
 
 
 def find(version):
-    """Returns an interpreter of this version, or None."""
+    """Returns an interpreter of this version that has venv and ensurepip, or None."""
     candidates = [shutil.which(f"python{version}"),
                   *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))]
     for path in candidates:
@@ -59,7 +59,7 @@ def environment(python, name):
 
 
 def build(python):
-    """Builds one wheel, as pip builds it for a user."""
+    """Builds one wheel, as pip builds it for a user. Returns the path of the wheel."""
     version = version_of(python)
     raw = WORK / f"raw-{version}"
     shutil.rmtree(raw, ignore_errors=True)
@@ -70,7 +70,8 @@ def build(python):
 
 
 def repair(auditor, wheel, folder):
-    """Gives a wheel its manylinux tag, and writes it to a folder. Returns the path of the new wheel."""
+    """Gives a wheel its manylinux tag, checks the new wheel, and moves it to `folder`. Returns the path of the new
+    wheel."""
     repaired = WORK / "repaired"
     shutil.rmtree(repaired, ignore_errors=True)
     run("env", f"PATH={auditor.parent}:/usr/bin:/bin", auditor, "-m", "auditwheel", "repair", "-w", repaired, wheel)

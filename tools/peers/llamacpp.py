@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Downloads the sdist of llama-cpp-python, which has all sources of llama.cpp, and builds llama.cpp's libraries and
 llama-server from it: stock, or with other options. All files are in the user's cache folder. requirements.txt pins the
-sdist by its hash. If two programs need these files at the same time, one waits for the other.
+sdist by its hash. If two programs need these files at the same time, the second program waits for the first.
 """
 
 import contextlib
@@ -104,7 +104,8 @@ def unpack(file, made):
 
 
 def built(target, name="stock", options=()):
-    """Builds the target ggml, llama (with ggml) or llama-server. Returns the folder of its files."""
+    """Builds the target ggml, llama (with ggml) or llama-server if it is not built yet. Returns the folder of the built
+    files. `options` are options of CMake, and `name` names the build with these options."""
     sources, build = source(), folder() / f"build-{name}"
     with alone(f"build-{name}"):
         stamp = build / f"{target}.built"

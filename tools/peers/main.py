@@ -39,8 +39,8 @@ def choose_columns(only, library, workloads):
 
 
 def pin(threads):
-    """Pins this process and its children to the last processors, because the first processor handles the interrupts.
-    The benches of the roofs are children of this process."""
+    """Pins this process and its children to the last processors, one for each thread of a call. The first processor
+    handles the interrupts, so it is taken last. The benches of the roofs are children of this process."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
 
 
@@ -86,7 +86,7 @@ def write(path, text):
 
 
 def draw(results, prefix):
-    """Draws the plot. Prints a message and returns False if it cannot."""
+    """Draws the plot and returns True. If the plot cannot be drawn, prints a message and returns False."""
     try:
         import plot
     except ImportError as problem:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the candidates in rounds. In each round, every candidate is measured once, in a new random order. Then the
-roof is measured. So a change of the clock rate, or another program on the machine, affects all candidates alike.
-Medians over the rounds are reported.
+"""Measures the candidates in rounds. In each round, every correct candidate is measured once, in a new random order.
+The roof is measured before the first round and after each round. So a change of the clock rate, or another program on
+the machine, affects all candidates alike. Medians over the rounds are reported.
 
 Each candidate runs in its own process, on the same processors, because libraries in one process share OpenMP and BLAS
 settings and can crash each other. Only one of these processes runs at any time. The others are stopped. Thus a
@@ -62,8 +62,8 @@ class Contest:
             self.absent[column] = str(problem)
 
     def ask(self, column, *command):
-        """Returns the answer of a candidate's process. If the process died, a new one is started for the next
-        workload."""
+        """Sends a command to a candidate's process and returns the answer. Raises Cannot if the command or the process
+        fails. If the process died, also starts a new process for the next workload."""
         worker = self.workers.get(column)
         if worker is None:
             raise Cannot(self.absent[column])
@@ -79,8 +79,8 @@ class Contest:
     # ------------------------------------------------------------------------- a workload
 
     def prepare(self, column, workload, oracle):
-        """Returns a result without times. Its status is 'ok', 'wrong', 'cannot', or 'none' if the column's mode is for
-        other workloads."""
+        """Returns a result without times of turns. Its status is 'ok', 'wrong', 'cannot', or 'none' if the column's
+        mode is for other workloads."""
         if not fits(column, workload):
             return {"status": "none"}
         try:
@@ -146,7 +146,7 @@ class Contest:
                                median(shares) > DISTURBED * self.options.threads)
 
     def run(self, workload):
-        """Returns all results of a workload."""
+        """Measures a workload. Returns the workload's entry in the JSON file."""
         began = time.monotonic()
         oracle = oracle_of(workload)
         results = {column: self.prepare(column, workload, oracle) for column in self.columns}

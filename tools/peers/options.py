@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of tools/peers.py. They are parsed twice: before the virtual environment exists, and in it."""
+"""The options of tools/peers.py. The options are parsed twice: by peers.py, and by main.py, which peers.py starts."""
 
 import argparse
 import os

@@ -52,8 +52,9 @@ def is_ours(results, title):
 
 def label(entry):
     """Returns the label of a workload in three short lines. For attention and layers, the first line has the name and
-    the kind, the second line the lengths, and the third line the dim and the type. For a linear map, the lines are the
-    name, the rows, and the sizes of the matrix."""
+    the kind, the second line the lengths, and the third line the dim and any type but float32. For a linear map, the
+    lines are the name, the rows, and the sizes of the matrix. Of the name, only the part before the first _ is
+    shown."""
     parts = entry["shape"].split("_")
     if parts[0][0] == "R":
         rows, in_dim, out_dim = (part[1:] for part in parts)
@@ -99,7 +100,7 @@ def bar(axes, at, width, result, colour, ours):
 
 
 def separate_decode(axes, entries):
-    """Draws a line before the workloads of decode, which come last and have another roof."""
+    """Draws a line before the workloads whose roof is the reading of memory. These workloads come last."""
     decode = [entry["roof"]["kind"] == "read" for entry in entries]
     if any(decode) and not all(decode):
         axes.axvline(decode.index(True) - 0.5, color="#888888", linewidth=1, linestyle=(0, (4, 3)))
@@ -244,8 +245,8 @@ def title(figure, results):
 
 
 def page(figure, results):
-    """Draws the page: the bars at the top and the roofline below them. If the smallest call was measured, it is to the
-    right of the roofline."""
+    """Draws the page: the bars at the top and the roofline below them. If the smallest call was measured, its times are
+    to the right of the roofline. Returns whether there is anything to draw."""
     entries = [e for e in results["workloads"] if not e["tiny"] and e["roof"]["speed"]]
     entries.sort(key=lambda e: e["roof"]["kind"] == "read")
     tiny = next((e for e in results["workloads"] if e["tiny"] and is_timed(e)), None)
@@ -279,7 +280,8 @@ def heading(entries):
 
 
 def draw(results, prefix):
-    """Writes prefix.png and prefix.svg, each whole or not at all. Returns their names."""
+    """Writes prefix.png and prefix.svg, each whole or not at all. Returns the names of the written files. If there is
+    nothing to draw, the list of names is empty."""
     written = []
     with plt.rc_context(STYLE):
         figure = plt.figure(figsize=(14.5, 9.4))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Controls the candidates' processes from the measuring process. A signal stops every process that is not being
-measured, with all its threads. If a process dies or hangs, its command raises Cannot, like a command that fails."""
+measured, with all its threads."""
 
 import os
 import signal
@@ -21,7 +21,8 @@ def environment(threads):
 
 
 class Worker:
-    """A candidate's process. A command that fails raises Cannot. A process that hangs is ended."""
+    """A candidate's process. Worker() and ask() raise Cannot if a command fails, or if the process dies or hangs. A
+    process that hangs is ended."""
 
     def __init__(self, module, setting):
         self.log = tempfile.TemporaryFile()

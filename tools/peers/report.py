@@ -49,7 +49,7 @@ def cell(entry, result, notes):
 
 
 def full(entry):
-    """Returns a text with the speed of the roof, which is 100 %."""
+    """Returns a text with the speed of the roof, which is 100 %. Returns "" if the workload has no percentages."""
     if entry["tiny"] or not entry["roof"]["speed"]:
         return ""
     return speed(entry["roof"]["speed"], entry["roof"]["kind"])

@@ -16,7 +16,8 @@ KEY = {"fma": "roof_GFLOPS", "read": "roof_GBps"}
 
 
 class Roofs:
-    """The roofs. A roof is None if `attnkit bench` cannot measure it; `missing` then has the reason."""
+    """The roofs. If `attnkit bench` cannot measure a roof, `missing` has the reason, and this roof and all later roofs
+    are None."""
 
     def __init__(self, build, threads):
         self.command = Path(build) / "tools" / "attnkit"
@@ -24,7 +25,7 @@ class Roofs:
         self.missing = None
 
     def burst(self, kind):
-        """Returns the roof in FLOP/s or byte/s. Of several instruction sets, the fastest one counts."""
+        """Returns the roof in FLOP/s or byte/s. If several instruction sets have roofs, the fastest roof counts."""
         if self.missing:
             return None
         try:

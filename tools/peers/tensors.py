@@ -44,7 +44,7 @@ def rounded(values, type):
 
 
 def widened(array):
-    """Returns the values of an array of any type."""
+    """Returns the values of an array of any type. Arrays of float32 and float16 are returned unchanged."""
     if array.dtype == STORED["q8_0"]:
         values = array["integers"] * array["scale"].astype(np.float32)[..., None]
         return values.reshape(*array.shape[:-1], -1)
@@ -69,7 +69,7 @@ def aligned_copy(array):
 
 
 def last_level_cache():
-    """Returns the bytes of the largest CPU cache that Linux reports, or 0 if it reports none."""
+    """Returns the size in bytes of the first processor's largest cache, or 0 if Linux reports no cache."""
     sizes = [0]
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         text = path.read_text().strip()
@@ -107,7 +107,7 @@ def heads_within_tokens(array):
 
 
 class Tensors(Output):
-    """q, out, and pairs of k and v. Decode and calls of few rows have several equal pairs."""
+    """q, out, and `copies` equal pairs of k and v."""
 
     def __init__(self, workload, copies=1):
         random = generator(workload)
@@ -171,8 +171,8 @@ def head_oracle(q, k, v, sees):
 
 
 class Checked:
-    """The reference for an output. `values` are the checked rows in float64. The error of a correct output is at most
-    `tolerance` times `largest`."""
+    """The common part of the oracles. `rows` has the indices of the checked rows, and `values` has these rows of the
+    true output, in float64. The error of a correct output is at most `tolerance` times `largest`."""
 
     def error(self, out):
         """Returns the largest absolute error, or infinity if there is a NaN."""
@@ -201,7 +201,8 @@ class Oracle(Checked):
 
 
 def cpu_name():
-    """Returns the processor's name, with family and model, because some machines hide the name."""
+    """Returns the processor's name. On x86, the numbers of family and model follow, because some machines hide the
+    name."""
     found = {}
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")

@@ -22,9 +22,9 @@ from libraries.forms import Cannot
 from tensors import cold_copies
 
 PR_SET_PDEATHSIG = 1
-TRIAL = 0.15        # seconds; a trial of a form ends after this time, or after TRIAL_CALLS calls
+TRIAL = 0.15        # seconds that a trial lasts after its first calls (one on each copy), but at most TRIAL_CALLS calls
 TRIAL_CALLS = 50
-LONG = 1.0          # seconds; if the first calls, one on each copy, take longer on average, they are the whole trial
+LONG = 1.0          # seconds; if the first calls take longer on average, the trial ends after them
 WARM = 0.25         # seconds; a longer call needs no warm-up of caches
 
 
@@ -34,8 +34,8 @@ def one_line(error):
 
 
 def waited():
-    """Returns the seconds that the threads of this process have waited for a processor, or 0 if Linux does not report
-    it."""
+    """Returns how many seconds the threads of this process have waited for a processor, as a sum over the threads. The
+    sum is 0 if Linux does not report the waiting."""
     seconds = 0
     for path in Path("/proc/self/task").glob("*/schedstat"):
         try:
@@ -46,7 +46,7 @@ def waited():
 
 
 class Candidate:
-    """The fastest correct form of a workload, ready to be called."""
+    """The candidate, with the fastest correct form of the current workload, ready to be called."""
 
     def __init__(self, module, setting):
         self.module, self.setting = module, setting
@@ -89,8 +89,8 @@ class Candidate:
         return form, error, best
 
     def prepare(self, workload, oracle):
-        """Tries all forms and keeps the fastest correct one. Returns a dict: name of the form -> its seconds and error,
-        or the reason why it cannot run."""
+        """Tries all forms and keeps the fastest correct form. Returns a dict: name of the form -> its seconds, its
+        error and whether it is wrong, or the reason why it cannot run."""
         self.form = self.calls = None
         copies = cold_copies(workload, self.setting.cold)
         self.oracle, tensors, tried = oracle, tensors_of(workload, copies), {}

@@ -3,17 +3,17 @@
 
 from dataclasses import dataclass
 
-BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of an element of q and of the result
+BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of an element of q, of x and of the result
 KV_BYTES = {**BYTES, "q8_0": 34 / 32}                # bytes of an element of K and V, or of the matrix of a linear map
-WRONG = 1e-3                                         # tolerance: an output with a larger error is wrong
+WRONG = 1e-3                                         # tolerance, relative to `largest` of Checked (tensors.py)
 WRONG_NARROW = {"bfloat16": 1e-2, "q8_0": 3e-2}      # larger tolerances for calls that round numbers to these types
 SHORT = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "q8_0": "q8_0"}
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Attention, with tensors [batch, heads, rows, dim]. All have one type, but if K and V are q8_0, q and the result
-    are float32. A causal workload has as many keys as query rows."""
+    """Attention, with tensors [batch, heads, rows, dim]. All tensors have one type, but if K and V are q8_0, q and the
+    result are float32. A causal workload has as many keys as query rows."""
     name: str
     batch: int
     q_heads: int
@@ -128,7 +128,7 @@ class Workload:
 
 
 class OfMatrices:
-    """The common part of linear maps and layers, whose matrices are in no CPU cache."""
+    """The common part of linear maps and layers, whose matrices are in no CPU cache before a call."""
     tiny = False
 
     @property
@@ -150,8 +150,8 @@ class OfMatrices:
 
 @dataclass(frozen=True)
 class Linear(OfMatrices):
-    """y [rows, out_dim] = x [rows, in_dim] times the transpose of w [out_dim, in_dim]. All have one type, but with a w
-    in q8_0, x and y are float32."""
+    """y [rows, out_dim] = x [rows, in_dim] times the transpose of w [out_dim, in_dim]. All three have one type, but if
+    w is q8_0, x and y are float32."""
     name: str
     rows: int
     in_dim: int

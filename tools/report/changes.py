@@ -3,7 +3,7 @@
 parts that have half the length, a quarter of it, and so on (seeded binary segmentation). The best split separates the
 means of its two sides best (CUSUM). The best split is a change if hardly any permutation of the same values has a split
 that separates the means equally well (permutation test). The search then continues in the values before the split and
-after it. Without the parts, a temporary dip between two equal levels would not be found. No distribution is assumed.
+after it. Without the parts, a temporary dip between two equal levels could be missed. No distribution is assumed.
 Outliers are first moved to Tukey's outer fences, so that one bad run does not count as a change. If runs are
 independent, the probability that a series without a change shows a change is at most LEVEL. Steps below LEAST_STEP
 never count."""
@@ -29,8 +29,8 @@ def within_fences(values):
 
 @functools.cache
 def candidates(n):
-    """Returns, for each split of each part, (start of the part, first index after the split, end of the part, share of
-    the part before the split, factor of the separation)."""
+    """Returns, for each split of each part of n values, (start of the part, first index after the split, end of the
+    part, share of the part before the split, factor of the separation)."""
     splits, length = [], n
     while length >= LEAST_RUNS or not splits:
         for start in range(0, n - length + 1, max(1, length // 2)):
@@ -72,7 +72,8 @@ def splits(values):
 
 
 def steps(values, places):
-    """Returns (size of the step between the medians, place) for each place."""
+    """Returns (step, place) for each place. A step is the size of the change from the median before the place to the
+    median after it, as a share of the median before it."""
     levels = [median(values[start:end]) for start, end in zip([0, *places], [*places, len(values)])]
     return [(abs(after / before - 1), place) for before, after, place in zip(levels, levels[1:], places)]
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU families, which are processors with the same core design. Virtual machines may give several processors the same
-name. Therefore a processor is recognized by its numbers of family and model. In this list, no two vendors share a
+name. Therefore a processor is recognised by its numbers of family and model. In this list, no two vendors share a
 family number."""
 
 import re

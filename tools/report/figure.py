@@ -87,7 +87,7 @@ def scale(bounds, start, end):
 
 
 def ticks(low, high, most=5):
-    """Returns round numbers from low to high."""
+    """Returns the multiples of a round step from low to high. From low to high there are at most `most` steps."""
     steps = (factor * 10 ** power for power in range(300) for factor in (1, 2, 5))
     step = next(step for step in steps if (high - low) / step <= most)
     return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]

@@ -37,7 +37,7 @@ class Change:
 
     @property
     def is_open(self):
-        """Returns whether the lost speed has not come back."""
+        """Returns whether speed was lost and has not come back."""
         return self.step < 0 and self.now < (1 - changes.LEAST_STEP) * self.before
 
 
@@ -45,7 +45,7 @@ class Change:
 class Series:
     name: str
     points: list
-    levels: list      # (first run, last run, median) of the undisturbed points
+    levels: list      # for each level, (first run, last run, median) of its undisturbed points
     changes: list
 
     @property

@@ -16,7 +16,8 @@ def read(path):
 
 
 def checked(content):
-    """Returns the content. Refuses content that lacks anything that the page shows."""
+    """Returns the content unchanged. Raises an exception if the page needs something that is missing or wrong in the
+    content. read_json turns the exception into Unusable."""
     isas = [column["isa"] for column in content["columns"].values()]
     words, numbers = [content["date"], content["machine"]["cpu"]], [content["threads"]]
     for entry in content["workloads"]:
@@ -48,7 +49,8 @@ def lead(columns, entry):
 
 
 def bars(columns, entry):
-    """Draws a bar for each column that has a result: its percentage of the roof, or its time if is_timed()."""
+    """Draws a bar for each column: its percentage of the roof, or its time if is_timed(). A column without such a
+    figure has its status instead of a bar. Columns with the status 'none' are left out."""
     tiny = is_timed(entry)
     figures = {title: result.get("seconds" if tiny else "percent")
                for title, result in entry["results"].items() if title in columns and result["status"] != "none"}

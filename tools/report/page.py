@@ -37,7 +37,7 @@ def step(value):
 
 
 def breakable(name):
-    """Returns a row's name, in which a line may break after / and _."""
+    """Returns a name as HTML, in which a line may break after / and _."""
     return re.sub(r"([/_])", r"\1<wbr>", escape(name))
 
 
@@ -54,7 +54,7 @@ def cell(words, name="", kind=""):
 
 
 def table(heads, rows):
-    """Returns a table. heads are pairs (words, class)."""
+    """Returns a table. `heads` are pairs (words, class), and `rows` are lists of cells."""
     head = "".join(f'<th class="{of}">{words}</th>' if of else f"<th>{words}</th>" for words, of in heads)
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     return (f'<div class="scroll"><table class="stack"><thead><tr>{head}</tr></thead>'
@@ -115,8 +115,8 @@ def roofs(run):
 
 
 def regressions(machines):
-    """Returns the section of regressions: first the open regressions, then those whose lost speed came back. In each of
-    these two groups, the worst regression comes first."""
+    """Returns the section of regressions: first the open regressions, then the regressions whose lost speed came back.
+    In each of these two groups, the worst regression comes first."""
     falls = [change for machine in machines for change in machine.changes if change.step < 0]
     falls.sort(key=lambda change: (not change.is_open, change.step))
     if not falls:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the plots of a history: the percent of its roof that a row, or each row of a family, reaches in each run, and
-the roofline of an instruction set. A fall is a red triangle that points down. A rise is a green triangle that points
-up. Readers can tell them apart without the colours.
+"""Draws the plots of a history. A plot over the runs shows what percentage of the roof is reached in each run, by one
+row or by each row of a family. The other plot is the roofline of an instruction set. A fall is a red triangle that
+points down. A rise is a green triangle that points up. Readers can tell falls from rises without the colours.
 """
 
 from statistics import median
@@ -123,7 +123,7 @@ def roof_points(run, isa):
 
 
 def roof(run, isa, key):
-    """Returns the median of the roofs that were measured together with the rows of this instruction set."""
+    """Returns the median of the figure `key`, a roof, over the rows of this instruction set on one thread, or None."""
     speeds = [row.median(key) for row in run.rows.values() if row.isa == isa and row.threads == 1]
     speeds = [speed for speed in speeds if speed]
     return median(speeds) if speeds else None

@@ -15,8 +15,8 @@ WORK = {"GFLOPS", "GBps", "ns_per_element"}  # a measured row has one of these
 
 
 class Unusable(Exception):
-    """A file is not a result of `attnkit bench` or tools/peers.py, or a folder has no results. The message has the
-    reason."""
+    """A file cannot be read or is no result of `attnkit bench` or tools/peers.py, or a folder has no results. The
+    message has the reason."""
 
 
 @dataclasses.dataclass
@@ -71,7 +71,7 @@ def family(name):
 
 def isa(name):
     """Returns the instruction set in a name such as tile/scores/f32/avx2/D128, fma/avx2 or prefill/f32/avx2/SHAPE.
-    read/L1 has none."""
+    Returns None for a name without an instruction set, such as read/L1."""
     return next((part for part in name.split("/") if part in ISAS), None)
 
 
@@ -85,7 +85,7 @@ def is_undisturbed(measurement, row_threads):
 
 
 def read(path):
-    """Returns a Run."""
+    """Returns the Run in a file of `attnkit bench`."""
     return read_json(path, "attnkit bench", lambda content: understand(path, content))
 
 

@@ -12,9 +12,11 @@ tools/static/loops.py covers these instruction sets.
 Fails if a row has over 0.5 % more instructions than are stored in tools/static/counts/. Also fails if a row is missing
 in the build or in tools/static/counts/. Prints every difference, even improvements. `tools/figures --write` stores the
 new counts. The counts depend on the compiler and on glibc, whose memcpy follows the CPU that valgrind emulates. The
-exit status is 77 if nothing is compared, for one of these reasons: valgrind is missing, the CPU lacks AVX2, the build
-has no bench/attnkit-counts or is no plain release build, or no counts are stored for this compiler, this glibc and this
-valgrind."""
+exit status is 77 if nothing is compared, for one of these reasons:
+
+    - valgrind is missing, or the CPU lacks AVX2
+    - the build has no bench/attnkit-counts, is instrumented, or is no release build without c_args
+    - no counts are stored for this CPU family, compiler, glibc and valgrind"""
 
 import argparse
 import json

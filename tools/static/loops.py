@@ -9,19 +9,19 @@ of bf16. Follows every innermost loop with FMAs along its most used path. In ker
 multiplies integers counts as an FMA. The most used path is taken to be the shortest of the paths with the most FMAs,
 which leaves out prefetches and changes of scale that are not needed in every iteration. Loops of a kernel (and of a
 type, if the kernel has a function for each type) with the same number of FMAs share a line of the output. After the
-numbers of FMAs and of loops, the line has three figures: instructions for each FMA, loads into vector registers for
-each FMA (a broadcast from memory counts as a load), and loads and stores of spilled vectors. For each CPU model, the
-line also has the FMAs per cycle by llvm-mca 19, in percent of the FMAs that the ports of this CPU can start. Kernels of
-integers, and all kernels of units (such as avx512_bf16), have no percentage. Each figure of a line is the worst figure
-of the loops that share the line.
+numbers of FMAs and of loops, the line has three figures: instructions for each FMA, loads into vector or tile registers
+for each FMA (a broadcast from memory counts as a load), and loads and stores of spilled vectors. For each CPU model,
+the line also has the FMAs per cycle by llvm-mca 19, in percent of the FMAs that the ports of this CPU can start.
+Kernels of integers, and all kernels of units (such as avx512_bf16), have no percentage. Each figure of a line is the
+worst figure of the loops that share the line.
 
 llvm-mca does not model caches, instruction fetch or store-to-load forwarding.
 
 Fails if a full tile breaks a limit. The full tile of a kernel is its loop with the most FMAs. Also fails if a figure
 differs from the stored figure in tools/static/loops/, even if the new figure is better. A change of kernels must
 include the new figures, which `tools/figures --write` stores. Figures are stored for each instruction set and compiler.
-Code of a compiler without stored figures only has to keep the limits. The exit status is 77 if the build is
-instrumented, or if there are no objects that this script can read."""
+Code of a compiler without stored figures, or of a build with c_args, only has to keep the limits. The exit status is 77
+if the build is instrumented, or if there are no objects that this script can read."""
 
 import argparse
 import json
@@ -39,28 +39,29 @@ STORE = Path(__file__).resolve().parent / "loops"
 KERNELS = ["scores", "weighted_v", "softmax", "decode", "decode_k", "decode_tiled_k", "decode_v",
            "grouped", "linear", "product"]
 INTEGERS = ["panel", "integers", "maps"]  # kernels that multiply integers: prefill, decode, linear maps
-TILES = ["scores", "weighted_v"]  # the limits apply to their full tiles
+TILES = ["scores", "weighted_v"]  # the limits apply to their full tiles; units have TILES_OF_UNIT instead
 TILES_OF_UNIT = {"avx2_vnni": [], "avx512_vnni": ["panel", "maps"], "avx512_bf16": ["scores", "product"],
                  "avx512_amx": ["grouped"], "neon_dotprod": [], "neon_i8mm": []}
 TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # the type at the end of a function's name
 LEAST_PERCENT = 90
-# Loads per FMA. Ice Lake sustains little more than one load of a zmm per cycle. Sapphire Rapids starts two loads of a
-# tile register in the time of a TDPBF16PS. With at most one load per TDPBF16PS, the loads do not limit the speed.
-# With VNNI, the loop of `panel` with the most products computes scores of 4 keys for 2 vectors of query rows. It has 6
-# loads for 8 products, and 6 more loads for each block.
+# The most loads per FMA of a full tile. Ice Lake sustains little more than one load of a zmm per cycle. Sapphire Rapids
+# starts two loads of a tile register in the time of a TDPBF16PS. With at most one load per TDPBF16PS, the loads do not
+# limit the speed. With VNNI, the loop of `panel` with the most products computes scores of 4 keys for 2 vectors of
+# query rows. An iteration takes a block of 32 elements of K: 6 loads for each 8 of its 128 products, and 6 loads of
+# scales.
 MOST_LOADS = {"avx512": 0.5, "avx512_vnni": 0.8, "avx512_amx": 1}
 MCA = "llvm-mca-19"  # a fixed version, because the models, and with them the figures, differ between versions
 COUNTED = {"instructions", "loads", "spills"}  # the counts of a loop; its other figures are cycles on each CPU
 PADDING = re.compile(r"\bnop|^xchg\s+%ax,%ax$")  # what aligns the next instruction
-# The difference of two runs gives the cycles of an iteration, without the time to fill the pipeline.
+# The difference of two runs of llvm-mca gives the cycles of an iteration, without the time to fill the pipeline.
 ITERATIONS = 50, 150
 
-# `comment` is how objdump begins a comment. `cpus` has models of llvm-mca, and how many FMAs they start in a cycle.
-# The fields after `cpus` match text of instructions. `products` matches instructions that multiply integers. `jump`
-# matches a jump or call, whose target is its last operand. `leaves` matches calls, and instructions that do not
-# continue with the next instruction. `fused` matches instructions that form one operation with a jump after them, which
-# llvm-mca does not model. `memory` matches a memory operand. `spill` is the pattern of a place in the stack frame.
-# `copies_sp` matches an instruction that makes a frame pointer.
+# `comment` is how objdump begins a comment. `cpus` has models of llvm-mca, and how many FMAs they start in a cycle. The
+# fields after `cpus` match text of instructions. `fma` matches multiply-adds of floats, and `products` matches
+# instructions that multiply integers. `jump` matches a jump or call, whose target is its last operand. `leaves` matches
+# calls, and instructions that do not continue with the next instruction. `fused` matches instructions that form one
+# operation with a jump after them, which llvm-mca does not model. `memory` matches a memory operand. `spill` is the
+# pattern of a place in the stack frame. `copies_sp` matches an instruction that makes a frame pointer.
 Machine = namedtuple("Machine", "name triple comment cpus jump leaves fused fma products memory spill"
                                 " copies_sp")
 X86 = {
@@ -122,8 +123,8 @@ def objects(build, isa):
 
 
 def tool_for(machine, path):
-    """Returns the name of an objdump that can read the object: the native objdump, or the objdump of a cross
-    compiler."""
+    """Returns the name of an objdump that can read the object: the native objdump, or the objdump of a cross compiler.
+    Returns None if there is no such objdump."""
     for tool in ("objdump", machine.triple + "-objdump"):
         if shutil.which(tool) and subprocess.run([tool, "-d", path],
                                                  capture_output=True).returncode == 0:
@@ -175,7 +176,8 @@ def blocks_of(machine, function):
 
 def flow_order(blocks):
     """Returns the blocks in the order of the control flow without jumps back (reverse postorder), and the entries. The
-    entries are the first block, and the blocks that are reached only through a table of addresses."""
+    first block is an entry. A later block is an entry if no path leads to it from an earlier entry. Examples are blocks
+    that are reached only by the return of a call, or only through a table of addresses."""
     order, seen, entries = [], set(), []
     for entry in range(len(blocks)):
         if entry in seen:
@@ -197,8 +199,8 @@ def flow_order(blocks):
 
 
 def dominators(order, entries, before):
-    """Returns a dict: block -> its dominators, which are the blocks on every path to the block, including the block
-    itself."""
+    """Returns a dict: block -> its dominators, which are the blocks on every path from an entry to the block, including
+    the block itself."""
     dominating = {block: set(order) for block in order} | {entry: {entry} for entry in entries}
     changed = True
     while changed:
@@ -261,7 +263,7 @@ def inner_loops(machine, function):
 
 
 def vectors_loaded(machine, text):
-    """Returns how many vector registers an instruction loads from memory."""
+    """Returns how many vector or tile registers an instruction loads from memory."""
     if not machine.memory.search(text):
         return 0
     if machine.name == "X86-64":
@@ -391,7 +393,8 @@ def broken_limits(isa, now):
 
 
 def worst_change(old, new):
-    """Returns the pair of values with the largest increase, from two sorted lists of the same length."""
+    """Returns the pair of values with the largest relative increase, from two different sorted lists of the same
+    length."""
     pairs = [(a, b) for a, b in zip(old, new) if a != b]
     return max(pairs, key=lambda pair: pair[1] / pair[0] if pair[0] else float("inf"))
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX Runtime, by the operator Attention of ONNX, and by ONNX Runtime's own MultiHeadAttention and
 GroupQueryAttention. Each operator is used for the workloads that it can express. For operators that need [batch, rows,
-heads * dim], tensors are brought into this order before anything is timed. Token-major caches have this order, too, but
-there is no form of GroupQueryAttention for them. Inputs and outputs are bound, so that no call copies them."""
+heads * dim], tensors are brought into this order before anything is timed. GroupQueryAttention needs a cache [batch,
+heads, keys, dim], so workloads with a token-major cache have no form with this operator. Inputs and outputs are bound,
+so that no call copies them."""
 
 import numpy as np
 import onnx
@@ -36,7 +37,8 @@ def heads_first(array, heads):
 
 
 def session(nodes, inputs, outputs, threads, constants=()):
-    """Returns a session of these nodes. `inputs` and `outputs` are dicts from names to arrays."""
+    """Returns a session of these nodes. `inputs` and `outputs` are dicts from names to arrays. `constants` are tensors
+    of ONNX that are part of the model."""
     def infos(arrays):
         return [helper.make_tensor_value_info(name, TYPES[str(a.dtype)], a.shape)
                 for name, a in arrays.items()]
@@ -51,8 +53,8 @@ def session(nodes, inputs, outputs, threads, constants=()):
 
 
 def bound(run, inputs, outputs):
-    """Returns a function that runs the session on these arrays without copies. An array that is both an input and an
-    output is used in place."""
+    """Returns a function that runs the session `run` on these arrays without copies. An array that is both an input and
+    an output is used in place."""
     values = {}
 
     def value(array):
@@ -69,7 +71,7 @@ def bound(run, inputs, outputs):
 
 
 def build(node, copies, output, setting):
-    """Builds a form. `copies` has the inputs and outputs for each copy of K and V."""
+    """Builds a form. For each copy of K and V, `copies` has the inputs and the outputs of the node, as two dicts."""
     run = session([node], *copies[0], setting.threads)
     return Form([bound(run, *arrays) for arrays in copies], output)
 
@@ -110,8 +112,8 @@ def attention(workload, tensors, setting, folded=False, pad=None):
 
 
 def multi_head(workload, tensors, setting, kv_as_rows):
-    """Builds a form with MultiHeadAttention. This operator needs as many KV heads as query heads, so groups are
-    folded."""
+    """Builds a form with MultiHeadAttention. This operator needs as many KV heads as query heads, so groups of query
+    heads are folded into query rows. With `kv_as_rows`, K and V are [batch, rows, heads * dim]."""
     q = rows_first(fold(tensors.q, workload) if workload.can_fold else tensors.q)
     out, order = aligned(q.shape, q.dtype), rows_first if kv_as_rows else (lambda array: array)
     extra = masked(workload, tensors, workload.can_fold)

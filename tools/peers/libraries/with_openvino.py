@@ -2,7 +2,7 @@
 """OpenVINO, by ScaledDotProductAttention of opset 13, compiled for the given shapes and for dynamic shapes. The
 inference precision is f32; for tensors of 16 bits, there is also a form with the precision of their type. KV heads are
 broadcast to their groups of query heads in the graph, or the groups are folded into query rows. Token-major tensors are
-transposed in the graph. Tensors are shared, not copied."""
+transposed in the graph. OpenVINO's tensors share the memory of the arrays."""
 
 import functools
 import itertools
@@ -45,7 +45,7 @@ def heads_first(node):
 
 
 def compiled(workload, arrays, setting, precision, dynamic, folded):
-    """Returns the compiled model. `arrays` are q, k, v and, if the workload has one, the array of biases()."""
+    """Returns the compiled model. `arrays` are q, k, v and what biases() returns."""
     def parameter(array, lengths=(0, 2)):
         shape = [-1 if dynamic and axis in lengths else size for axis, size in enumerate(array.shape)]
         return opset13.parameter(PartialShape(shape), type_of(array))
