@@ -95,10 +95,11 @@ static size_t larger(size_t a, size_t b)
  * these rows. Rows of TYPE_F32 of at most 64 elements save no time. With rows of more than 512
  * bytes, the rows that the heads read in a turn (kernels/vectors/decode/together.h) and the rows
  * that are prefetched meanwhile take too much of L2. */
-static bool suit_together(const struct attention *a)
+static bool suit_together(const struct attention *a, const struct kernels *kernels)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
-    return k->type == v->type && k->dim == v->dim && !k->tiled && !has_integers(a) &&
+    return k->type == v->type && kernels->together_types >> k->type & 1 && k->dim == v->dim &&
+           k->dim % MAX_VECTOR == 0 && !k->tiled && !has_integers(a) &&
            (k->type == TYPE_F32 ? k->dim > 64 && k->dim <= 128 : is_half(k->type) && k->dim <= 256);
 }
 
@@ -106,7 +107,7 @@ static bool suit_together(const struct attention *a)
  * scratch. */
 static size_t together_scratch(const struct attention *a, const struct kernels *kernels, int items)
 {
-    if (!kernels->decode_together || items == 1 || !suit_together(a))
+    if (items == 1 || !suit_together(a, kernels))
         return 0;
     return LINE_BYTES + (size_t)(items * together_floats(a->k.dim)) * sizeof(float);
 }
@@ -532,8 +533,8 @@ static bool can_go_together(const struct attention *a, const struct kernels *ker
                             const struct walk *walks, int count)
 {
     enum { L2_BYTES = 1 << 21 };
-    return kernels->decode_together && suit_together(a) && are_side_by_side(a, walks, count) &&
-           walks[0].far && walks[0].large && count * last_end(walks) * key_bytes(a) > L2_BYTES &&
+    return suit_together(a, kernels) && are_side_by_side(a, walks, count) && walks[0].far &&
+           walks[0].large && count * last_end(walks) * key_bytes(a) > L2_BYTES &&
            walks[0].rows <= TOGETHER_ROWS && !a->extras.any && !has_cells(a);
 }
 

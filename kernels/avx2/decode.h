@@ -54,6 +54,21 @@ static inline struct ahead ask_for(const char *const *row, int count, int64_t by
     return ahead;
 }
 
+/* Spreads the prefetches of a turn over `tiles` tiles with `times` calls of prefetch_ahead each. */
+static __attribute__((noinline, unused)) struct ahead ask_in_turn(const struct turn *turn,
+                                                                  int64_t tiles, int64_t times)
+{
+    const int64_t line = LINE * (int64_t)sizeof(float);
+    const int64_t lines = turn->pieces * ((turn->piece_bytes + line - 1) / line);
+    return (struct ahead){.row = turn->ahead,
+                          .end = turn->ahead + turn->pieces,
+                          .bytes = turn->piece_bytes,
+                          .times = times,
+                          .times_left = tiles * times,
+                          .lines_left = lines,
+                          .lines = (lines + tiles * times - 1) / (tiles * times)};
+}
+
 /* Before a tile, lowers the number of cache lines for each call by 1, if the lower number is enough
  * for all tiles to come. A low number is good, because prefetches under way delay loads from L2.
  * The number is whole, because counting fractions in each call would take time. If a tile

@@ -201,61 +201,32 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
     }
 }
 
-/* Copies of cache lines, one from each row of a tile. */
-struct lines {
-    _Alignas(32) char bytes[MAX_TILE * VECTOR][LINE_BYTES];
+enum { COPIED_BYTES = 512 }; /* bytes of each row that are copied at once */
+
+/* Copies of parts of the rows of a tile. */
+struct copies {
+    _Alignas(32) char bytes[MAX_TILE * VECTOR][COPIED_BYTES];
     const char *row[MAX_TILE * VECTOR];
 };
 
-static inline __attribute__((always_inline)) void take_lines(const char *const *key, int64_t at,
-                                                             struct lines *lines, const int vectors)
+/* Copies `bytes` bytes of each row of a tile, from byte `at` on. `bytes` is a whole number of
+ * vectors. The function is not inlined, so that the code for all numbers of query rows calls the
+ * same function. */
+static __attribute__((noinline)) void copy_rows(const char *const *row, int64_t at, int64_t bytes,
+                                                struct copies *copies)
 {
-    for (int i = 0; i < vectors * VECTOR; i++) {
-        const __m256i *const from = (const __m256i *)(key[i] + at);
-        __m256i *const to = (__m256i *)lines->bytes[i];
-        const __m256i low = _mm256_loadu_si256(from), high = _mm256_loadu_si256(from + 1);
-        _mm256_store_si256(to, low);
-        _mm256_store_si256(to + 1, high);
-        lines->row[i] = lines->bytes[i];
+    for (int i = 0; i < MAX_TILE * VECTOR; i++) {
+        for (int64_t b = 0; b < bytes; b += (int64_t)sizeof(__m256i))
+            _mm256_store_si256((__m256i *)(copies->bytes[i] + b),
+                               _mm256_loadu_si256((const __m256i *)(row[i] + at + b)));
+        copies->row[i] = copies->bytes[i];
     }
 }
 
-/* Adds the products of all whole cache lines of rows of TYPE_F32, and reads each line only once.
- * Does nothing if the rows do not share sets of L1, or have no whole line. Rows that are copied as
- * a whole (gains_by_copies) do not come here. Returns the number of elements of a row that are
- * done. The next lines are copied before the current lines are multiplied, because L1 could not
- * keep prefetched lines of so many rows. Other types would gain nothing, because arithmetic limits
- * their speed. The lines of a single vector of keys all fit into a set, so a tile of one vector
- * does not call this function. */
-static inline __attribute__((always_inline)) int64_t add_lines(const struct panel *panel, int first,
-                                                               __m256 s[][MAX_TILE],
-                                                               struct ahead *ahead,
-                                                               const int vectors, const int rows)
-{
-    const int in_line = LINE_BYTES / (int)sizeof(float), in_step = STEP / (int)sizeof(float);
-    const char *const *const key = panel->block->k.row + first;
-    const int64_t whole = panel->block->k.dim / in_line * in_line;
-    struct lines lines[2];
-    if (whole == 0 || !share_sets(key))
-        return 0;
-    take_lines(key, 0, &lines[0], vectors);
-    for (int64_t d = 0; d < whole; d += in_line) {
-        const int now = (int)(d / in_line % 2);
-        if (d + in_line < whole)
-            take_lines(key, (d + in_line) * (int64_t)sizeof(float), &lines[1 - now], vectors);
-        for (int i = 0; i < in_line; i += in_step) {
-            prefetch_ahead(ahead, TYPE_F32);
-            add_step(TYPE_F32, panel, lines[now].row, i * (int64_t)sizeof(float), d + i, s, vectors,
-                     rows);
-        }
-    }
-    return whole;
-}
-
-/* Computes the scores of `vectors` vectors of keys from `first` on. If `copied` is not NULL, it
- * points to copies of the rows of these keys. Else the rows are read from the block. */
+/* Computes the scores of `vectors` vectors of keys from `first` on. If `copies` is not NULL, parts
+ * of the rows are copied there before they are multiplied. */
 static inline __attribute__((always_inline)) void
-score_tile(const enum type type, const struct panel *panel, const char *const *copied, int first,
+score_tile(const enum type type, const struct panel *panel, struct copies *copies, int first,
            struct scores *scores, struct ahead *ahead, const int vectors, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
@@ -265,25 +236,29 @@ score_tile(const enum type type, const struct panel *panel, const char *const *c
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             s[r][j] = _mm256_setzero_ps();
-    int64_t d = type == TYPE_F32 && vectors > 1 && !copied
-                    ? add_lines(panel, first, s, ahead, vectors, rows)
-                    : 0;
+    int64_t d = 0;
     const int64_t group = type == TYPE_I8     ? k->scale_group
                           : type == TYPE_Q8_0 ? (int64_t)Q8_BLOCK
-                                              : k->dim - d;
+                          : copies            ? COPIED_BYTES * step / STEP
+                                              : k->dim;
     const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
     bool exact = true;
     while (d + step <= k->dim) {
         int64_t at = bytes_of(type, d) + (type == TYPE_Q8_0 ? 2 : 0);
-        const int64_t end = d + group;
+        const int64_t end = copies && k->dim < d + group ? k->dim : d + group;
         for (int j = 0; j < vectors && scaled; j++)
             exact &= take_scales(type, k, k->row + first + j * VECTOR, d, &scales, j);
+        if (copies) {
+            copy_rows(k->row + first, at, bytes_of(type, end - d), copies);
+            at = 0;
+        }
         for (; d + step <= end; d += step, at += STEP) {
             prefetch_ahead(ahead, type);
             if (scaled)
                 add_bytes(type, panel, k->row + first, at, d, &scales, s, vectors, rows);
             else
-                add_step(type, panel, copied ? copied : k->row + first, at, d, s, vectors, rows);
+                add_step(type, panel, copies ? copies->row : k->row + first, at, d, s, vectors,
+                         rows);
         }
     }
     for (int r = 0; r < rows; r++)
@@ -296,12 +271,23 @@ score_tile(const enum type type, const struct panel *panel, const char *const *c
         add_last_dims(panel, first, vectors * VECTOR, d, scores);
 }
 
+/* Returns what to prefetch while the scores are computed, in `tiles` tiles with `times` calls of
+ * prefetch_ahead each: the rows of V, or in a turn its pieces of memory. */
+static inline __attribute__((always_inline)) struct ahead
+ahead_of_scores(const enum type type, const struct panel *panel, int64_t tiles, int64_t times)
+{
+    if ((KERNEL_TOGETHER_TYPES >> type & 1) && __builtin_expect(panel->turn != NULL, false))
+        return ask_in_turn(panel->turn, tiles, times);
+    return v_ahead(panel, tiles, times);
+}
+
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
     const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
     const int64_t steps = (bytes_of(stored, panel->block->k.dim) + STEP - 1) / STEP;
-    struct ahead ahead = v_ahead(panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR), steps);
+    struct ahead ahead =
+        ahead_of_scores(type, panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR), steps);
     int key = 0;
     for (; key + VECTOR < panel->most; key += 2 * VECTOR)
         score_tile(type, panel, NULL, key, scores, &ahead, 2, rows);
@@ -311,42 +297,18 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
 
 #include "kernels/vectors/decode/score_by_type.h"
 
-enum { COPIED_DIM = 128 }; /* most elements of a copied row */
-
-/* Copies of the rows of a tile. The rows are TYPE_F32. */
-struct copies {
-    _Alignas(32) float floats[MAX_TILE * VECTOR][COPIED_DIM];
-    const char *row[MAX_TILE * VECTOR];
-};
-
-/* Returns whether to copy rows before they are multiplied. Only rows of TYPE_F32 of at most
- * COPIED_DIM elements are copied. If such rows share sets of L1, copies save time: while the rows
- * are multiplied in place, L1 loses cache lines before all of a line has been read. If such rows do
- * not share sets, they are copied only if there are gaps between the rows and the rows come from
- * memory. For these rows, copies save time because copying reads one row after the other, each from
- * its beginning to its end. */
+/* Returns whether to copy rows before they are multiplied. Only rows of TYPE_F32 are copied here.
+ * If such rows share sets of L1, copies save time: while the rows are multiplied in place, L1 loses
+ * cache lines before all of a line has been read. If such rows do not share sets, they are copied
+ * only if there are gaps between the rows and the rows come from memory. For these rows, copies
+ * save time because copying reads one row after the other, each from its beginning to its end. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;
-    const bool apart = k->row[1] != k->row[0] + bytes_of(TYPE_F32, k->dim);
-    return k->type == TYPE_F32 && panel->most > VECTOR && k->dim <= COPIED_DIM &&
-           k->dim % VECTOR == 0 &&
+    const int64_t bytes = bytes_of(TYPE_F32, k->dim);
+    const bool apart = k->row[1] != k->row[0] + bytes && bytes <= COPIED_BYTES;
+    return k->type == TYPE_F32 && panel->most > VECTOR && k->dim % VECTOR == 0 &&
            (share_sets(k->row) || (apart && panel->far && panel->block->large));
-}
-
-/* Copies the rows of a tile whose first key is `first`. If the last key (number `keys` - 1) comes
- * before the end of the tile, its row is repeated until the tile is full. The function is not
- * inlined, so that the code for all numbers of query rows calls the same function. */
-static __attribute__((noinline)) void copy_rows(const struct key_rows *k, int first, int keys,
-                                                struct copies *copies)
-{
-    for (int i = 0; i < MAX_TILE * VECTOR; i++) {
-        const int key = first + i < keys ? first + i : keys - 1;
-        const float *const from = (const float *)(const void *)k->row[key];
-        for (int64_t d = 0; d < k->dim; d += VECTOR)
-            store_aligned(copies->floats[i] + d, load_floats(from + d));
-        copies->row[i] = (const char *)copies->floats[i];
-    }
 }
 
 /* Computes the scores of copied rows, always for two vectors of keys. */
@@ -356,10 +318,8 @@ score_copied_rows(const struct panel *panel, struct scores *scores, const int ro
     const int64_t steps = panel->block->k.dim * (int64_t)sizeof(float) / STEP;
     struct ahead ahead = v_ahead(panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR), steps);
     struct copies copies;
-    for (int key = 0; key < panel->most; key += 2 * VECTOR) {
-        copy_rows(&panel->block->k, key, panel->most, &copies);
-        score_tile(TYPE_F32, panel, copies.row, key, scores, &ahead, 2, rows);
-    }
+    for (int key = 0; key < panel->most; key += 2 * VECTOR)
+        score_tile(TYPE_F32, panel, &copies, key, scores, &ahead, 2, rows);
 }
 
 /* The function is not inlined, so that gcc compiles the code that reads rows in place as if there
@@ -378,9 +338,27 @@ static __attribute__((noinline)) void score_copies(const struct panel *panel, st
     }
 }
 
+/* Computes the scores of a turn as the scores of a block that has only the keys of the turn. So
+ * whole blocks and turns share the code. */
+static __attribute__((noinline)) void score_turn(const struct panel *panel, struct scores *scores)
+{
+    const int begin = panel->turn->begin;
+    struct decode_block block = *panel->block;
+    struct panel own = *panel;
+    struct scores turn;
+    block.k.row += begin;
+    own.block = &block;
+    own.fewest = own.most = panel->turn->end - begin;
+    score_keys_of_any_type(&own, &turn);
+    for (int r = 0; r < computed_rows(panel); r++)
+        memcpy(scores->s[r] + begin, turn.s[r], (size_t)own.most * sizeof(float));
+}
+
 void attnkit_avx2_decode_k(const struct panel *panel, struct scores *scores)
 {
-    if (gains_by_copies(panel))
+    if (panel->turn)
+        score_turn(panel, scores);
+    else if (gains_by_copies(panel))
         score_copies(panel, scores);
     else
         score_keys_of_any_type(panel, scores);

@@ -141,8 +141,9 @@ load_single(const enum type type, const struct key_rows *v, int key, const struc
 /* What add_key multiplies for each key: V with its scales, and the weights. */
 struct terms {
     const struct key_rows *v;
+    const char *const *row; /* the row of V of key 0 */
     const struct group_scales *scales;
-    const struct weights *weights;
+    const float (*p)[PANEL_ROWS]; /* the weights of key 0 */
 };
 
 static inline __attribute__((always_inline)) void
@@ -153,12 +154,38 @@ add_key(const enum type type, const struct terms *terms, int key, const struct c
     if (vectors == 1)
         x[0] = load_single(type, terms->v, key, columns);
     else
-        load_pairs(type, terms->v->row, key, columns, terms->scales, x, vectors);
+        load_pairs(type, terms->row, key, columns, terms->scales, x, vectors);
     for (int r = first_row; r < first_row + rows; r++) {
-        const __m256 p = _mm256_set1_ps(terms->weights->p[key][r]);
+        const __m256 p = _mm256_set1_ps(terms->p[key][r]);
         for (int j = 0; j < vectors; j++)
             sum[r][j] = multiply_add(p, x[j], sum[r][j], rows * vectors >= LARGE_TILE);
     }
+}
+
+/* Returns whether a tile may compute its block in several turns (struct turn). The arguments are
+ * constants, so that the compiler leaves out the code of turns in the tiles that have none. */
+static inline bool can_turn(const enum type type, const int vectors)
+{
+    return (KERNEL_TOGETHER_TYPES >> type & 1) && vectors > 1;
+}
+
+/* load_sums continues with the sums of an earlier turn, which store_sums has stored. A row of
+ * turn->sums has `dim` columns. */
+static inline __attribute__((always_inline)) void load_sums(const float *sums, int64_t dim,
+                                                            __m256 sum[][MAX_COLUMNS],
+                                                            const int vectors, const int rows)
+{
+    for (int r = 0; r < rows; r++, sums += dim)
+        for (int j = 0; j < vectors; j++)
+            sum[r][j] = load_floats(sums + j * VECTOR);
+}
+
+static inline __attribute__((always_inline)) void
+store_sums(float *sums, int64_t dim, __m256 sum[][MAX_COLUMNS], const int vectors, const int rows)
+{
+    for (int r = 0; r < rows; r++, sums += dim)
+        for (int j = 0; j < vectors; j++)
+            store_floats(sums + j * VECTOR, sum[r][j]);
 }
 
 /* Computes `vectors` vectors of value columns. If the type has scales, these columns share a scale
@@ -170,14 +197,18 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
        const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
-    const struct terms terms = {v, scales, weights};
+    const bool in_turn = can_turn(type, vectors) && panel->turn;
+    const int begin = in_turn ? panel->turn->begin : 0;
+    const struct terms terms = {v, v->row + begin, scales, weights->p + begin};
     const struct columns columns = columns_at(type, v, first);
-    const int fewest = panel->fewest, most = panel->most;
+    const int fewest = panel->fewest - begin, most = panel->most - begin;
     __m256 sum[PANEL_ROWS][MAX_COLUMNS];
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < vectors; j++)
             sum[r][j] = _mm256_setzero_ps();
     begin_tile(ahead);
+    if (begin > 0)
+        load_sums(panel->turn->sums + first, v->dim, sum, vectors, rows);
     int key = 0;
     for (; key + STEP <= fewest; key += STEP) {
         prefetch_ahead(ahead, type);
@@ -190,6 +221,10 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         for (int r = 0; r < rows; r++)
             if (unbounded(key) < panel->visible[r])
                 add_key(type, &terms, key, &columns, sum, vectors, r, 1);
+    if (in_turn && panel->turn->end < KEY_BLOCK) {
+        store_sums(panel->turn->sums + first, v->dim, sum, vectors, rows);
+        return;
+    }
     for (int r = 0; r < rows && r < panel->rows; r++) {
         for (int j = 0; j + 1 < vectors && type == TYPE_BF16; j += 2)
             order_pair(sum[r] + j);
@@ -265,10 +300,11 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
     const struct decode_block *const block = panel->block;
     const int64_t whole = v->dim - v->dim % VECTOR; /* columns in whole vectors */
     const int64_t tiles = whole > 0 ? (whole + most * VECTOR - 1) / (most * VECTOR) : 1;
-    const int64_t steps = (panel->most + STEP - 1) / STEP;
+    const int64_t steps = (panel->most - first_key(panel) + STEP - 1) / STEP;
     const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
-    struct ahead ahead = ask_for(block->next_k, panel->far ? block->next_keys : 0,
-                                 bytes_of(k->type, k->dim), tiles, steps);
+    struct ahead ahead = panel->turn ? ask_in_turn(panel->turn, tiles, steps)
+                                     : ask_for(block->next_k, panel->far ? block->next_keys : 0,
+                                               bytes_of(k->type, k->dim), tiles, steps);
     struct group_scales scales;
     bool exact = true;
     for (int64_t c = 0, group_end = 0, vectors; c < whole; c += vectors * VECTOR) {

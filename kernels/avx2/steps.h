@@ -13,7 +13,6 @@ enum {
     STEP = 16,    /* bytes of each key */
     UNITS = 4,    /* units of 32 bits in STEP bytes */
     MAX_TILE = 2, /* most vectors of keys in a tile */
-    LINE_BYTES = LINE * sizeof(float),
 };
 
 /* Transposes: in each 128 bits, lane i of x[j] becomes lane j of x[i]. */

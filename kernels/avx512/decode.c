@@ -78,5 +78,13 @@ static inline __attribute__((always_inline)) void prefetch_in_softmax(struct ahe
 #include "kernels/vectors/decode/softmax.h"
 /* Defines attnkit_avx512_decode. */
 #include "kernels/vectors/decode/rows.h"
+
+/* Returns false: the rows of a turn are read in place. */
+static inline bool gains_by_copied_turns(ptrdiff_t stride)
+{
+    (void)stride;
+    return false;
+}
+
 /* Defines attnkit_avx512_decode_together. */
 #include "kernels/vectors/decode/together.h"

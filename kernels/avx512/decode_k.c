@@ -436,6 +436,7 @@ static __attribute__((noinline)) void score_turn_bf16(const struct panel *panel,
 
 static void score_turns(const struct panel *panel, struct scores *scores)
 {
+    scores->v = (struct ahead){0};
     switch (panel->block->k.type) {
     case TYPE_F32:
         score_turn_f32(panel, scores);

@@ -78,6 +78,7 @@ const struct kernels KERNEL_TABLE = {
 #endif
 #ifdef KERNEL_TOGETHER
     .decode_together = KERNEL_TOGETHER,
+    .together_types = KERNEL_TOGETHER_TYPES,
 #endif
 };
 

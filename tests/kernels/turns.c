@@ -206,13 +206,13 @@ static void draw_queries(struct heads *h, uint64_t *random)
 /* Draws the operands of decode_together. The same number gives the same operands. */
 static void draw_heads(struct heads *h, const struct kernels *kernels, int number)
 {
-    static const enum type types[] = {TYPE_F32, TYPE_F16, TYPE_BF16};
-    static const int dims[] = {64, 128, 256, 80, 96, 32};
+    static const enum type types[] = {TYPE_F16, TYPE_BF16, TYPE_F32};
+    static const int dims[] = {64, 128, 256, 80, 96, 16};
+    const int type_count = kernels->together_types >> TYPE_F32 & 1 ? 3 : 2;
     uint64_t random = (uint64_t)number;
     h->kernels = kernels;
-    h->block = (struct heads_block){.type = types[number % 3],
-                                    .dim = number % 2 ? 1 + random_below(&random, MAX_DIM)
-                                                      : dims[number / 6 % 6],
+    h->block = (struct heads_block){.type = types[number % type_count],
+                                    .dim = dims[number / 3 % 6],
                                     .heads = 2 + (int)random_below(&random, MAX_HEADS - 1),
                                     .rows = 1 + (int)random_below(&random, TOGETHER_ROWS),
                                     .q = h->q_of,
@@ -443,8 +443,8 @@ static void turns_have_the_bits_of_heads_one_by_one(void **state)
 }
 
 /* In all calls but the fourth, rows lie a multiple of 2048 bytes apart, so they share sets of L1.
- * Some instruction sets do not copy the rows of the fifth call. None copies the rows of the sixth
- * call. */
+ * Some instruction sets do not copy the rows of the fifth call or of the sixth call. Some copy the
+ * rows of the sixth call in two parts. */
 static void copied_rows_have_the_bits_of_rows_in_place(void **state)
 {
     const char *const isa = *state;
@@ -457,7 +457,8 @@ static void copied_rows_have_the_bits_of_rows_in_place(void **state)
 }
 
 /* Rows lie a multiple of 2048 bytes apart, so they share sets of L1. In the fifth call, a row is as
- * long as one cache line. In the sixth call, a row is no whole number of cache lines. */
+ * long as one cache line. In the sixth call, a row is no whole number of cache lines. In the last
+ * four calls, rows lie 4096 bytes apart. */
 static void transposed_rows_have_the_bits_of_other_rows(void **state)
 {
     const char *const isa = *state;
@@ -467,11 +468,16 @@ static void transposed_rows_have_the_bits_of_other_rows(void **state)
     check_bits(isa, 4, 256, 1, 0, ATTNKIT_BF16);
     check_bits(isa, 8, 32, 2, 1536, ATTNKIT_BF16);
     check_bits(isa, 8, 112, 2, 256, ATTNKIT_F16);
+    check_bits(isa, 8, 256, 1, 0, ATTNKIT_F16);
+    check_bits(isa, 4, 512, 2, 0, ATTNKIT_BF16);
+    check_bits(isa, 5, 304, 2, 1056, ATTNKIT_F16);
+    check_bits(isa, 4, 264, 2, 1984, ATTNKIT_BF16);
 }
 
-/* In all calls but the last, a KV head has up to 4 query rows. An instruction set that has
- * decode_together can then compute by it the blocks in which each of these rows sees all 128 keys.
- * In the last call a KV head has 5 query rows, which are too many for decode_together. */
+/* In all calls but the third and the last, an instruction set that has decode_together may compute
+ * by it the blocks in which each query row of a KV head sees all 128 keys. In the third call, a row
+ * of K is no whole number of vectors. In the last call a KV head has 5 query rows, which are too
+ * many for decode_together. */
 static void heads_together_have_the_bits_of_heads_one_by_one(void **state)
 {
     const char *const isa = *state;

@@ -89,11 +89,13 @@ static inline __attribute__((always_inline)) void decode_panels(const struct dec
     }
 }
 
+#ifndef ATTNKIT_WITHOUT_INTEGERS
 void KERNEL(decode_by)(const struct decode_parts *parts, const struct decode_block *block, int rows,
                        float scale_log2)
 {
     decode_panels(*parts, block, rows, scale_log2);
 }
+#endif
 
 static inline void score_rows_or_tiles(const struct panel *panel, struct scores *scores)
 {
