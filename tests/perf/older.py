@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests `attnkit compare` between an old revision and a build. The revision has no worker, and its structs and its
 source tree differ from the current structs and source tree. The command builds the revision with the current worker.
-The test passes if both sides can make the call of every point, and have the same result. The times do not matter.
+The test passes if both sides can make the call of every point, and have the same result or, because the order of sums
+has changed since, nearly the same result. The times do not matter.
 
     tests/perf/older.py BUILD
 
@@ -22,7 +23,7 @@ from base_revision import git  # noqa: E402
 REVISION = "ffe4faa06621c03ff30f40799aaead608a8dd2a7"  # the speed of 0.1.0 is measured against this revision
 TIME_LIMIT = 1800  # seconds, including the build of the revision
 VERDICTS = (0, 1, 2)  # exit statuses: green, red, inconclusive
-TIMED = ("same", "slower", "faster", "unclear")  # both sides can make the call, and have the same result
+TIMED = ("same", "slower", "faster", "unclear")  # both sides can make the call, and have nearly the same result
 
 
 def points(build):
@@ -30,8 +31,8 @@ def points(build):
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "compare.json"
         done = subprocess.run([build / "tools" / "attnkit", "compare", REVISION, build, "--repository", ROOT,
-                               "--pairs", "20", "--json", file], text=True, capture_output=True,
-                              timeout=TIME_LIMIT)
+                               "--pairs", "20", "--allow-different-bits", "--json", file],
+                              text=True, capture_output=True, timeout=TIME_LIMIT)
         found = json.loads(file.read_text())["points"] if file.exists() else []
         return done.returncode, done.stderr, {point["name"]: point for point in found}
 
