@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Ctrl-C and similar signals. After one of these signals, a job ends the processes that it has
- * started, and removes its temporary files. Then the signal ends the job.
+ * started, and removes its temporary files. Then the signal ends the job. Signals that were ignored
+ * when the job began stay ignored.
  */
 #ifndef ATTNKIT_COMPARE_INTERRUPT_H
 #define ATTNKIT_COMPARE_INTERRUPT_H

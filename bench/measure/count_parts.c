@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of counts.c for appends, merges, embeddings, packing, and the overhead of an attention
- * call.
+ * The rows of counts.c for appends, merges, embeddings and packing. `query` asks for the workspace
+ * of an attention call. `refused` is an attention call with an invalid argument.
  */
 #include "bench/measure/count_parts.h"
 

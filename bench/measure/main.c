@@ -306,7 +306,8 @@ static void list_rows(const struct plan *plan)
         puts(plan->rows.list[i].name);
 }
 
-/* Begins the results file. --json gives its name, or --history gives its folder. */
+/* Begins the results file, if --json gives its name or --history gives its folder. On an error,
+ * prints it and returns false. */
 static bool begin_file(const struct bench_options *options, struct plan *plan)
 {
     const char *const name = options->history ? history_name(options->history) : options->json;

@@ -4,7 +4,7 @@
  * The time of a call does not include the bursts. The percent of the roof is the speed of the calls
  * divided by the mean speed of the two bursts around them. A change of the clock rate affects both
  * speeds alike. Both speeds use processor time. Otherwise other programs would affect the calls
- * more than the bursts, because they interrupt a long call more often than a short burst. The
+ * more than the bursts, because a long call is interrupted more often than a short burst. The
  * result is the median over the rounds.
  */
 #ifndef ATTNKIT_MEASURE_H

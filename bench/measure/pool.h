@@ -19,6 +19,7 @@ struct pool *pool_start(int threads);
  * done. attnkit_exec.parallel_for can point to this function. */
 void pool_for(void *pool, int64_t n, void (*task)(void *arg, int64_t i), void *arg);
 
+/* Ends the threads and frees the pool. */
 void pool_stop(struct pool *pool);
 
 /* In the next two functions, pool may be NULL. The caller's thread is then the only thread. */

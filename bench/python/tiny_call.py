@@ -5,10 +5,10 @@ all of the time of a tiny call is overhead, such as checks of arguments and arra
 
     bench/python/tiny_call.py          needs attnkit, NumPy and torch
 
-attnkit and torch take turns on one thread. A turn is CALLS calls, so a longer disturbance affects both libraries. The
-ratio of a round is the median of the ratios of BURSTS pairs of turns. The exit status is 0 if the ratio of a round is
-at most MOST, 1 if five rounds have larger ratios or the results differ, and 77 without torch. The ratios mean something
-only if the machine is otherwise idle."""
+attnkit and torch take turns on one thread. A turn is CALLS calls. A disturbance that lasts for a whole pair of turns
+affects both libraries. The ratio of a round is the median of the ratios of BURSTS pairs of turns. The exit status is 0
+as soon as the ratio of a round is at most MOST. It is 1 if all ROUNDS rounds have larger ratios, or if the results
+differ. It is 77 without torch. The ratios mean something only if the machine is otherwise idle."""
 
 import statistics
 import sys

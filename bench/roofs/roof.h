@@ -24,8 +24,8 @@ struct roof_loops {
      * returned value depends on every multiply-add instruction, so that the compiler leaves out
      * none of them. */
     float (*fma)(int64_t rounds);
-    /* Both functions load all bytes. read_ahead also prefetches. Which function is faster depends
-     * on the CPU. */
+    /* read and read_ahead load all `count` bytes. read_ahead also prefetches. Which of these two
+     * functions is faster depends on the CPU. */
     uint32_t (*read)(const char *bytes, size_t count);
     uint32_t (*read_ahead)(const char *bytes, size_t count);
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The roofs of AVX-512. Two multiply-adds per cycle with a latency of 4 or 5 cycles need 10
- * multiply-adds in flight. 16 accumulators and two operands take 18 of the 32 zmm registers.
+ * The roofs of AVX-512. A CPU begins up to 2 multiply-adds per cycle, and each takes 4 or 5 cycles.
+ * So up to 10 multiply-adds are in flight, each with its own accumulator. 16 accumulators and two
+ * operands take 18 of the 32 zmm registers.
  */
 #include <immintrin.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The roofs of NEON. Up to four multiply-adds per cycle with a latency of 4 cycles need 16
- * multiply-adds in flight. 24 accumulators and two operands take 26 of the 32 registers.
+ * The roofs of NEON. A CPU begins up to 4 multiply-adds per cycle, and each takes 4 cycles. So up
+ * to 16 multiply-adds are in flight, each with its own accumulator. 24 accumulators and two
+ * operands take 26 of the 32 registers.
  */
 #include <arm_neon.h>
 

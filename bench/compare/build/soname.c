@@ -88,6 +88,7 @@ static const ElfW(Dyn) * dynamic_section(const struct image *image)
     return NULL;
 }
 
+/* Returns the value of the first entry with this tag, or 0 if there is no such entry. */
 static uint64_t value_of(const ElfW(Dyn) * entry, ElfW(Sxword) tag)
 {
     while (entry->d_tag != DT_NULL && entry->d_tag != tag)
@@ -95,8 +96,8 @@ static uint64_t value_of(const ElfW(Dyn) * entry, ElfW(Sxword) tag)
     return entry->d_tag == tag ? entry->d_un.d_val : 0;
 }
 
-/* Returns the string at offset `place` of the string table, or NULL if the table does not have the
- * whole string. */
+/* Returns the string at offset `place` of the string table. Returns NULL if the file does not have
+ * the whole table, or if the table does not have the whole string. */
 static char *string_at(const struct image *image, const ElfW(Dyn) * entries, uint64_t place)
 {
     const uint64_t table = value_of(entries, DT_STRTAB), bytes = value_of(entries, DT_STRSZ);
@@ -124,6 +125,8 @@ static char *find_string(const struct image *image, ElfW(Sxword) tag, const char
 
 /* ------------------------------------------------------------------------------------ the names */
 
+/* Writes the number into the soname of the library, and into the module's request for this soname.
+ * On an error, prints it and returns false. */
 static bool number_both(const struct image *library, const struct image *module, int number,
                         const char *side)
 {

@@ -21,6 +21,7 @@ struct block {
     bool is_live;  /* still allocated when the call is ready */
 };
 
+/* The blocks of a set-up, in the order in which the set-up has allocated the blocks. */
 struct record {
     struct block blocks[MAX_BLOCKS];
     int count;

@@ -4,7 +4,8 @@
  * sets up the point's call itself. All copies should read and write the same addresses, as if one
  * library were called repeatedly. So blocks of different copies share one address if they have the
  * same size and the same bytes. Blocks that differ have separate addresses, for example matrices
- * that two revisions pack differently, or a plan with pointers into its library.
+ * that two revisions pack differently, or a plan with pointers into its library. Temporary blocks
+ * follow another rule (arena.c).
  *
  * To find equal blocks, each side first sets up the call alone, twice, with arena_record. Then the
  * measured set-ups follow, with arena_place.

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Times the sides in pairs. Both sides set up the same call in the same memory, except for blocks
- * that differ (arena.h). A pair is a timing of BASE and a timing of HEAD, directly after each
- * other, in random order. Some points also have a timing of BASE_AGAIN in each pair. All timings of
- * a point have the same number of calls, for which BASE takes at least 150 us. A disturbance that
- * lasts longer than a pair affects all of its timings. A timing measures the thread's processor
- * time, which does not grow while other programs have the processor. If the calls of a side often
- * wait, all timings of the point measure wall clock time.
+ * that differ (arena.h). A pair is a timing of BASE and a timing of HEAD, in random order. At some
+ * points, each pair also has a timing of BASE_AGAIN. The timings of a pair follow each other
+ * directly. A disturbance that lasts for a whole pair affects all timings of the pair. All timings
+ * of a point have the same number of calls, for which BASE takes at least 150 us. A timing measures
+ * the thread's processor time, which does not grow while other programs have the processor. If the
+ * calls of a side often wait, all timings of the point measure wall clock time.
  */
 #include "bench/compare/measure/pairs.h"
 
@@ -64,8 +64,8 @@ struct set_up {
 };
 
 /* Tells the worker of one copy of a side's library to set up the call of a point in `memory`. When
- * the call is set up, the worker calls `ready`. Otherwise the side gets a problem. (Each library is
- * loaded COPIES times.) */
+ * the call is set up, the worker calls `ready`. The side gets a problem if the worker reports a
+ * problem or does not call `ready`. (Each library is loaded COPIES times.) */
 static void set_up(int side, int copy, const char *point, const struct worker_memory *memory,
                    void (*ready)(void *self, const struct worker_call *call))
 {

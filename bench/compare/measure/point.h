@@ -20,8 +20,8 @@ enum outcome {
     MEASURED,
     DIFFERENT,    /* the results have different bits (if different bits are allowed: the results are
                    * not close), or a side does not give the same result each time */
-    ONLY_IN_BASE, /* only BASE can make the call: the benches of HEAD have no such row, or HEAD
-                   * refuses the call */
+    ONLY_IN_BASE, /* only BASE can make the call, for example because HEAD refuses the call or its
+                   * benches have no such row */
     ONLY_IN_HEAD,
     IN_NEITHER, /* neither side can make the call, for example because there is no memory for it */
     CRASHED,    /* a call of HEAD crashed, ended the process or did not come back */

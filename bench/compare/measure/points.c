@@ -19,14 +19,14 @@ enum { F32 = 1, F16 = 2, BF16 = 4, I8 = 8, Q8_0 = 16, TYPES = 5 };
 
 static const char *const types[TYPES] = {"f32", "f16", "bf16", "i8", "q8_0"};
 
-/* On the instruction set of --isa or, without --isa, on the best set, the option --quick leaves out
- * workloads that are NEVER_QUICK. Without --isa, workloads that are QUICK are measured on AVX2,
- * too, with or without --quick. */
+/* The main instruction set is the set of --isa or, without --isa, the best set that both sides can
+ * use. On the main set, --quick leaves out workloads that are NEVER_QUICK. Without --isa, workloads
+ * that are QUICK are measured on AVX2, too, with or without --quick. */
 enum quick { NEVER_QUICK, BEST_IS_QUICK, QUICK };
 
-/* A workload has a point for each of its types on the instruction set of --isa or, without --isa,
- * on the best set. Without --isa, small workloads also have points on scalar, and workloads that
- * are QUICK on AVX2. On scalar there are only small workloads. */
+/* A workload has a point for each of its types on the main instruction set. Without --isa, small
+ * workloads also have points on scalar, and workloads that are QUICK also have points on AVX2. On
+ * scalar there are only small workloads. */
 struct point_workload {
     const char *family, *shape;
     unsigned types;

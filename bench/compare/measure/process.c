@@ -203,8 +203,9 @@ static void describe_end(const struct shared *shared, int status, bool hung, cha
                  WEXITSTATUS(status));
 }
 
-/* Finds out why the child ended too early. If a call of HEAD was the reason, sets *from to the next
- * point and returns EXIT_GREEN. Otherwise returns the exit code of an error. */
+/* Finds out why the child ended too early. If a call of HEAD at a point was the reason, marks the
+ * point as CRASHED, sets *from to the next point and returns EXIT_GREEN. Otherwise returns the exit
+ * code of an error. */
 static enum exit_code judge_end(const struct task *task, int status, bool hung, int *from)
 {
     struct shared *const shared = task->shared;
@@ -233,8 +234,9 @@ static enum exit_code judge_end(const struct task *task, int status, bool hung, 
     return EXIT_GREEN;
 }
 
-/* Runs one child process to its end. The process begins with point *from. Sets *from to the point
- * with which another process must go on, or to MAX_POINTS if no point is left. */
+/* Runs one child process to its end. The process begins with point *from. If *from is -1, the
+ * process only lists the points. Sets *from to the point with which another process must go on. If
+ * no point is left, *from is then at least shared->count. */
 static enum exit_code run_process(struct task *task, int *from,
                                   void (*tell)(const struct shared *shared, int process, int point))
 {

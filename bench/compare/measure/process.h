@@ -18,8 +18,8 @@ enum { MAX_POINTS = 256, FIRST = 0, SECOND = 1, PROCESSES = 2 };
 struct plan {
     const char *folder; /* folder of the copies of both sides */
     struct choice choice;
-    struct effort effort;      /* a measuring process sets `limit` and `enough` in its own
-                                * copy of this struct */
+    struct effort effort;      /* `limit` and `enough` do not count: a measuring process sets them
+                                * in its own copy of `effort` */
     double budgets[PROCESSES]; /* seconds for all points of a process */
     int core;                  /* processor to pin to; -1: the last processor that this process may
                                 * use */
@@ -37,15 +37,17 @@ struct shared {
     double deadline;   /* end of the budget, in seconds of the monotonic clock */
     char isa[32];      /* the best instruction set that both sides have */
     char version[2][64];
-    enum exit_code code; /* why a process has ended; `problem` describes it */
-    char problem[SIDES_PROBLEM];
+    enum exit_code code;         /* the error for which a process has given up, or EXIT_GREEN */
+    char problem[SIDES_PROBLEM]; /* describes the error; "" if the process has printed it or cannot
+                                  * describe it */
 };
 
 /* Allocates the shared memory. On an error, prints it and returns NULL. */
 struct shared *shared_make(void);
 
-/* Names the points, in a child process that loads the libraries. Returns EXIT_GREEN, or prints an
- * error and returns its exit code. After a signal, returns EXIT_GREEN, too. */
+/* Sets shared->count and the names of the chosen points, in a child process that loads the
+ * libraries. Returns EXIT_GREEN, or prints an error and returns its exit code. After a signal,
+ * returns EXIT_GREEN, too. */
 enum exit_code process_list(const struct plan *plan, struct shared *shared);
 
 /* Measures the wanted points in process FIRST or SECOND. SECOND loads the libraries in another

@@ -46,8 +46,8 @@ const char *side_version(int side)
 
 /* ------------------------------------------------------------------------------------ loading */
 
-/* Loads a file. `name` is its name in an error message. Returns NULL on an error, and writes the
- * error to problem. */
+/* Loads a shared library or a module, and returns its handle. `name` is the name of the file in an
+ * error message. Returns NULL on an error, and writes the error to problem. */
 static void *open_file(const char *file, const char *name, char problem[SIDES_PROBLEM])
 {
     void *const handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);

@@ -32,7 +32,7 @@ static bool is_unclear(const struct point *point)
     return point->outcome == MEASURED && !is_slower(point) && point->head.high > unclear_from;
 }
 
-/* Returns whether a point has a wrong result or no result in HEAD, whatever its times are. */
+/* Returns whether the results of a point differ, or HEAD gives no result. Times do not matter. */
 static bool is_wrong(const struct point *point)
 {
     return point->outcome == DIFFERENT || point->outcome == CRASHED ||

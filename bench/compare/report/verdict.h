@@ -25,7 +25,8 @@ bool estimate_is_faster(const struct estimate *estimate);
  * reaches above 1.03. */
 bool point_is_suspect(const struct point *first);
 
-/* Returns the verdict as a word: "same", "faster", "slower", "unclear", "different" and so on. */
+/* Returns the verdict as text: "same", "faster", "slower", "unclear", "different", "only in BASE"
+ * and so on. */
 const char *point_verdict(const struct judged *point);
 
 /* Returns whether the point is slower in both processes; p < 0.01 is enough in the second
