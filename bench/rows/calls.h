@@ -17,7 +17,8 @@ enum {
 enum { I8 = 1 << ATTNKIT_I8, Q8_0 = 1 << ATTNKIT_Q8_0 };
 
 /* Starts the row's threads, calls measure_it, and stops the threads. pool is NULL for one thread.
- * If the threads cannot be started, only sets result->problem. */
+ * If the machine has too few processors, or if the threads cannot be started, only sets
+ * result->problem. */
 void on_threads(const struct row *row, struct patience patience, struct result *result,
                 void (*measure_it)(const struct row *row, struct pool *pool,
                                    struct patience patience, struct result *result));
@@ -71,12 +72,13 @@ struct row_call {
     size_t out_bytes;
 };
 
-/* Makes the call. result->work is the work of the call. measure_calls has three definitions. In
+/* A row calls measure_calls when its call is set up. measure_calls has three definitions. In
  * attnkit-bench (measure_calls.c), measure_calls makes the call again and again, and compares the
- * speed of the call with the roof. The roof is the multiply-adds of the instruction set or, if
- * result->work.flops is 0, the reads of memory. In a worker (worker.c), measure_calls hands the
- * call to attnkit-compare, which compares two builds. In attnkit-counts (counts.c), measure_calls
- * makes the call twice, and callgrind counts the second call. */
+ * speed of the call with the roof. The row must have set result->work. The roof is the
+ * multiply-adds of the instruction set or, if result->work.flops is 0, the reads of memory. In a
+ * worker (worker.c), measure_calls hands the call to attnkit-compare, which compares two builds. In
+ * attnkit-counts (counts.c), measure_calls makes the call twice, and callgrind counts the second
+ * call. */
 void measure_calls(const struct row *row, struct pool *pool, struct patience patience,
                    const struct row_call *call, struct result *result);
 

@@ -43,7 +43,7 @@ struct row {
     struct linear_shape linear; /* linear map */
     attnkit_type type;          /* type of K and V, or of matrices */
     attnkit_type input;         /* type of q, or of x: f32 or bf16 */
-    int64_t number;             /* tile: head dim; roof: cache level, 0 for memory */
+    int64_t number;             /* tile: head dim or inputs; roof: cache level, 0 for memory */
     const void *detail;         /* only for `run` */
 };
 
@@ -70,8 +70,9 @@ void add_layer_rows(struct row_list *rows);
 void add_tile_rows(struct row_list *rows);
 
 /* Adds a row for a public call with this shape. The row takes its type, input, instruction set,
- * threads and quick from `like`. The shape may end with /planned (attention only) and /warm.
- * Returns false if `shape` does not have this form. */
+ * threads and quick from `like`. `shape` is the text of a shape (bench/rows/shape.h). After the
+ * shape, the text may have /planned (attention only), and then /warm. Returns false for any other
+ * text. */
 bool add_call_row(struct row_list *rows, const char *shape, const struct row *like);
 
 /* Sets result->problem. */

@@ -86,11 +86,11 @@ struct linear_shape {
 bool shape_parse(const char *text, struct shape *shape);
 bool linear_shape_parse(const char *text, struct linear_shape *shape);
 
-/* Writes the shortest form of a shape. Returns text. */
+/* Writes the shortest form of a shape to `text`. Returns `text`. */
 const char *shape_text(const struct shape *shape, char text[SHAPE_TEXT]);
 const char *linear_shape_text(const struct linear_shape *shape, char text[SHAPE_TEXT]);
 
-/* Returns the number of keys of a batch entry. */
+/* Returns the number of keys of a batch entry, without the keys that _pad or _padmask hides. */
 int64_t shape_keys(const struct shape *shape, int64_t batch);
 
 /* Returns whether the shape is a layer with a cache. */
@@ -99,10 +99,10 @@ bool shape_is_cached(const struct shape *shape);
 /* Returns the FLOPs of the visible pairs of rows and keys, without the projections of a layer. If
  * all rows see all keys, a query head of a batch entry has 2 (head_dim + value_dim) q_len kv_len
  * FLOPs. For a causal call with q_len = kv_len, half as many are counted. With a window, only pairs
- * within the window count. With _tree and _cells, all pairs count, visible or not. */
+ * within the window count. With _tree or _cells, the pairs that the mask hides count, too. */
 double shape_flops(const struct shape *shape);
 
-/* Returns the bytes of K and V in this type, including scales. Keys beyond the lengths of _pad and
+/* Returns the bytes of K and V in this type, including scales. Keys that _pad or _padmask hides and
  * keys outside the windows of all rows are not counted. All other keys are counted, visible or
  * not. */
 double shape_kv_bytes(const struct shape *shape, attnkit_type type);

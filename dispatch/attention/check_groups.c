@@ -56,7 +56,7 @@ static attnkit_status check_segments(const struct request *r, char *message)
                   v->q_segment_ids ? "q_segment_ids" : "kv_segment_ids");
 }
 
-/* A mask as the caller gives it, and the names of its fields. */
+/* A mask as the caller gives it. Messages use the names of its fields and of its allowed type. */
 struct given_mask {
     const char *name, *type_name, *kind_name, *columns_name;
     const attnkit_tensor *tensor;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan of attention calls: struct attention without addresses, the tensors, and the schedule. A
- * plan in the caller's memory is written once, and no run changes the plan. A single call makes its
- * own plan on its stack, and writes its addresses into this plan.
+ * A plan of attention calls: struct attention, the tensors, and the schedule. A plan in the
+ * caller's memory is written once, and no run changes the plan. A single call makes its own plan on
+ * its stack, and sets the addresses of this plan again when it binds them.
  */
 #ifndef ATTNKIT_ATTENTION_PLAN_H
 #define ATTNKIT_ATTENTION_PLAN_H
@@ -68,8 +68,9 @@ struct planned_tensor {
 
 struct attention_plan {
     struct plan_header header;
-    /* The checked call as the loops see it. Its addresses come from planning. Each run sets its own
-     * addresses. Of a planned address, the run only uses whether it is NULL. */
+    /* The checked call as the loops see it, with the addresses given at planning. A run of the
+     * caller's plan copies `a`, and sets the addresses in its copy. The run only uses which of the
+     * planned addresses are NULL. */
     struct attention a;
     bool empty;  /* the outputs have no rows */
     bool single; /* the plan of a single call, run once, with the planned lengths and memory */

@@ -34,7 +34,7 @@ static bool has_heads_to_join(const struct attention *a, const struct kernels *k
 }
 
 /* Returns an upper bound for the rows of an item. If a head has fewer rows than a panel has lanes,
- * the bound is the number of lanes, so that a small call needs no division. */
+ * the bound is the number of lanes, because attnkit_most_panel_rows takes a division. */
 static int most_rows(const struct attention *a, const struct kernels *kernels, int64_t rows)
 {
     return rows < kernels->lanes ? kernels->lanes : attnkit_most_panel_rows(a, kernels);
@@ -73,7 +73,7 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
 
 /* Returns the most decode rows of any item. The lengths of packed sequences are not known here. For
  * packed sequences the result is the largest number of decode rows that an item of this instruction
- * set can have. */
+ * set can have, or 0 with groups of products. */
 static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
                             struct rest rest)
 {
@@ -158,8 +158,8 @@ struct work_item attnkit_work_item(const struct attention *a, const struct sched
     return item;
 }
 
-/* Returns the cost of an item in (row, key) pairs. Packing and writing a row costs about as much as
- * row_cost keys. */
+/* Returns the cost of an item in (row, key) pairs, or of one head if the item has several heads.
+ * Packing and writing a row costs about as much as row_cost keys. */
 static double cost(const struct attention *a, struct work_item item)
 {
     const double row_cost = 16;

@@ -19,8 +19,9 @@ struct schedule {
     int rows_per_item;      /* rows of each item of a head; the last item may have fewer */
     int64_t items_per_head; /* items of a batch entry and KV head; some have no rows if sequences
                              * are packed */
-    int heads_per_item;     /* 1, or kernels->vector if rows and keys are few; an item of several
-                             * heads has all rows of these heads */
+    int heads_per_item;     /* 1, or kernels->vector if rows and keys are few; the last item may
+                             * have fewer heads; an item of several heads has all rows of these
+                             * heads */
     int walks;              /* the largest number of decode items in a group: 1 or MAX_WALKS */
     int64_t items;
     size_t scratch;  /* bytes for each thread, a multiple of 64 */

@@ -14,8 +14,9 @@
 #include "kernels/cache/append.h"
 
 /* The caller's structs as this version of the library knows them: copies if their sizes differ from
- * the sizes in this version. If pages or rotation are absent, the pointer points to a struct whose
- * fields are all 0. */
+ * the sizes in this version. If the caller gives no pages, `pages` points to a struct whose fields
+ * are all 0. If the caller gives no rotation, `rotation` points to a struct whose fields are all 0.
+ */
 struct append_request {
     const attnkit_append_args *args;
     const attnkit_pages *pages;
@@ -25,7 +26,8 @@ struct append_request {
     attnkit_rotation rotation_copy;
 };
 
-/* Reads the rotation of an append or of a layer. NULL means no rotation. */
+/* Reads the rotation of an append or of a layer. If `theirs` is NULL, there is no rotation: all
+ * fields of **rotation are 0. */
 attnkit_status attnkit_read_rotation(const attnkit_rotation *theirs, attnkit_rotation *copy,
                                      const attnkit_rotation **rotation, char *message);
 

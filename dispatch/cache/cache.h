@@ -35,8 +35,8 @@ struct stored_row {
 attnkit_status attnkit_check_stored_row(const struct stored_row *row, char *message);
 
 /* Sets *pages to the caller's pages as this version of the library knows them: to `theirs`, or to
- * `copy` if theirs->size differs from the size in this version. If theirs is NULL, all fields of
- * *pages are 0. */
+ * `copy` if theirs->size differs from the size in this version. If `theirs` is NULL, *pages points
+ * to a struct whose fields are all 0. */
 attnkit_status attnkit_read_pages(const attnkit_pages *theirs, attnkit_pages *copy,
                                   const attnkit_pages **pages, char *message);
 
