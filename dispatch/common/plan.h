@@ -23,12 +23,12 @@ struct plan_header {
     size_t workspace_size; /* bytes that a run needs; 0 if no run has anything to do */
 };
 
-/* Checks that `plan` is aligned and has room for `needed` bytes. */
+/* Checks that `plan` is not NULL and is aligned, and that plan_size is at least `needed` bytes. */
 attnkit_status attnkit_check_plan_memory(const void *plan, size_t plan_size, size_t needed,
                                          char *message);
 
-/* Chooses the instruction set by name (NULL: automatic) and writes the header, except
- * workspace_size. */
+/* Chooses the instruction set and the unit by the name `isa` (NULL: automatic), and sets *kernels
+ * to their kernels. Fills the header, with 0 as workspace_size. */
 attnkit_status attnkit_begin_plan(struct plan_header *header, enum plan_kind kind, const char *isa,
                                   const struct kernels **kernels, char *message);
 

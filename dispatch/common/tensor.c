@@ -38,8 +38,9 @@ static bool is_empty(const int64_t count[3], int64_t row_bytes)
     return count[0] == 0 || count[1] == 0 || count[2] == 0 || row_bytes == 0;
 }
 
-/* Sets *span to the number of bytes of a tensor with these dimensions, and *below to the number of
- * these bytes before the address. Returns false if one of the two exceeds 63 bits. */
+/* Sets *span to the number of bytes from the first row to the end of the last row of a tensor with
+ * the dimensions in `count`, by address. Sets *below to the number of these bytes before the
+ * address of the tensor. Returns false if the span exceeds 63 bits. */
 static bool measure(const struct tensor *t, const int64_t count[3], int64_t *below, int64_t *span)
 {
     *below = *span = 0;
@@ -63,7 +64,8 @@ static attnkit_status refuse_strides(const struct tensor *t, attnkit_status stat
                   (long long)t->stride[0], (long long)t->stride[1], (long long)t->stride[2], why);
 }
 
-/* Checks that each stride of an output spans all bytes of the dimensions with smaller strides. */
+/* Checks that each stride of an output spans a row and all bytes of the dimensions with smaller
+ * strides. */
 static attnkit_status check_nesting(const struct tensor *t, char *message)
 {
     char why[ATTNKIT_MESSAGE_SIZE];

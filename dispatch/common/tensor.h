@@ -26,7 +26,7 @@ struct tensor {
     bool tiled;        /* a row is a tile, as attnkit_lay_in_tiles makes it */
     int64_t stride[3]; /* bytes; 0 along a dimension of size 0 or 1 */
     int64_t below;     /* bytes that lie before the address, because of negative strides */
-    int64_t span;      /* bytes from the first row to the end of the last row; 0: no rows */
+    int64_t span;      /* bytes from the first row to the end of the last row; 0: no bytes */
 };
 
 /* Turns a tensor of rows into a tensor of tiles. The last tile is as large as the other tiles, even
@@ -54,7 +54,8 @@ struct memory {
     const struct memory *in_place;
 };
 
-/* Bind a tensor to an address. Check for NULL, alignment and the end of the address space.
+/* Bind a tensor to an address, and set in_place to NULL. The functions refuse NULL if there are
+ * bytes to bind. They also refuse a wrong alignment, and a tensor that leaves the address space.
  * attnkit_bind binds all planned rows. attnkit_bind_part binds the dimensions in `count`, which are
  * at most the planned dimensions. */
 attnkit_status attnkit_bind(struct memory *m, const struct tensor *t, const void *data,
@@ -62,9 +63,9 @@ attnkit_status attnkit_bind(struct memory *m, const struct tensor *t, const void
 attnkit_status attnkit_bind_part(struct memory *m, const struct tensor *t, const int64_t count[3],
                                  const void *data, char *message);
 
-/* Checks that outputs overlap no other tensor, except an input that may be the same tensor
- * (in_place). Outputs must come first in `memory`. Each output is compared with all tensors after
- * it. */
+/* Checks that outputs overlap no other tensor. The exception is an input whose `in_place` is the
+ * output and whose rows lie exactly at the rows of the output. Outputs must come first in `memory`.
+ * Each output is compared with all tensors after it. */
 attnkit_status attnkit_check_overlaps(const struct memory *memory, int n, char *message);
 
 /* Checks that the workspace shares no byte with these tensors. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Reading and filling public structs, which begin with their size. An older caller's struct is
- * shorter: the fields that it lacks count as zero. A newer caller's struct is longer: the fields
- * that this library does not know must be zero.
+ * shorter: when the library reads the struct, the missing fields count as zero. A newer caller's
+ * struct is longer. When the library reads this struct, the fields that the library does not know
+ * must be zero. When the library fills this struct, it sets these fields to zero.
  */
 #ifndef ATTNKIT_VERSIONED_H
 #define ATTNKIT_VERSIONED_H
@@ -16,8 +17,8 @@ enum {
     LARGEST_STRUCT = 4096, /* bytes; a larger size is a mistake, not a newer version */
 };
 
-/* The versions of a public struct. `first` is the size of the struct in its first release, up to
- * the end of its last field. No caller has a smaller size, and `first` never changes. `known` is
+/* The versions of a public struct. `first` is the size of the struct in its first release, without
+ * padding after the last field. No caller has a smaller size, and `first` never changes. `known` is
  * the size in this library. */
 struct version {
     const char *name;

@@ -24,7 +24,8 @@ static uint32_t features(void)
 #include <stddef.h>
 #include <sys/sysctl.h>
 
-/* Returns `feature` if the system reports 1 for the name. Older systems do not know all names. */
+/* Returns `feature` if the system knows the name and reports a number other than 0, else 0. Older
+ * systems do not know all names. */
 static uint32_t reported(const char *name, uint32_t feature)
 {
     int is_there = 0;
@@ -41,7 +42,7 @@ static uint32_t features(void)
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 
-/* The numbers by which Windows knows the features. Older headers do not define them. */
+/* The numbers by which Windows knows the features. Older headers do not define these numbers. */
 enum { V82_DP = 43, V82_I8MM = 66 };
 
 static uint32_t features(void)

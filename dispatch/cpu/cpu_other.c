@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Features of a CPU family without kernels of its own. attnkit_cpu reports none, so calls run on
- * the scalar kernels.
+ * Features of a CPU family without kernels of its own. attnkit_cpu reports no features, so calls
+ * run on the scalar kernels.
  */
 #include "dispatch/cpu/cpu.h"
 

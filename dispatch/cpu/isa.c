@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The lists of instruction sets and units, the test whether this machine can run an instruction set
- * or a unit, and the choice for a call. The only global state is the machine's features, whether
- * each unit gives the right bits, which units the program has enabled, why attnkit_enable has
- * refused a unit, and the choice for calls that name no instruction set. The features, and whether
- * a unit gives the right bits, are determined once and then kept. Two threads that determine them
- * at the same time get the same result. The choice is kept until the program enables a unit.
+ * or a unit, and the choice for a call. All global state of the library is in this file. The state
+ * has the features of the machine, and whether each unit gives the right bits. The state also has
+ * the units that the program has enabled, the reason why attnkit_enable has refused a unit, and the
+ * choice for calls that name no instruction set. The features, and whether a unit gives the right
+ * bits, are determined once and then kept. Two threads that determine them at the same time get the
+ * same result. The choice is kept until the program enables a unit.
  */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE /* secure_getenv */

@@ -58,7 +58,8 @@ bool attnkit_unit_can_run(const struct unit *unit);
 /* Picks the instruction set and the unit with this name. If the name names an instruction set
  * alone, picks the last of its units that can run here and is not slower than the set alone. If
  * there is no such unit, picks no unit. If the name is NULL, picks by the name in ATTNKIT_ISA. If
- * ATTNKIT_ISA is not set, picks as for the name of the best instruction set that can run. */
+ * ATTNKIT_ISA is empty or not set, or the process runs with raised privileges, picks as for the
+ * name of the best instruction set that can run. Refuses a name of nothing that can run here. */
 attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message);
 
 /* Returns whether there is an instruction set with the index `isa`, and `unit` is the index of one

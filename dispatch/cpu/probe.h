@@ -20,13 +20,16 @@ extern const struct pair_probe attnkit_pair_probes[PAIR_PROBES];
 /* Returns whether `add` and `add_one` of these tiles give the sums of all pair probes. */
 bool attnkit_pairs_keep_bits(const struct pair_kernels *pairs);
 
-/* Returns whether `add` of these tiles gives the right sums. */
+/* Returns whether `add` of these tiles gives the right sums of products of 16-bit integers. Does
+ * not accept NULL as `add`. */
 bool attnkit_integers_keep_bits(const struct integer_kernels *integers);
 
-/* Returns whether `add` of these tiles gives the right sums. */
+/* Returns whether `add` of these tiles gives the right sums of products of an unsigned byte and a
+ * signed byte. Does not accept NULL as `add`. */
 bool attnkit_bytes_keep_bits(const struct matrix_integer_kernels *integers);
 
-/* Returns whether the instructions of these tiles give the right sums. */
+/* Returns whether `dot` and `multiply` of these tiles give the right sums of products of signed
+ * bytes. A function that is NULL is not tried. */
 bool attnkit_signed_bytes_keep_bits(const struct byte_kernels *bytes);
 
 /* Returns whether these tiles give the bits of the scalar tiles for a panel of 16 lanes. `lanes` is

@@ -36,9 +36,8 @@ static attnkit_status check_lengths(const struct layer_plan *plan, const struct 
     return status;
 }
 
-/* Sets the lengths of a run. Products cannot overflow, because no length exceeds the planned
- * length.
- */
+/* Sets the lengths of a run. Products cannot overflow, because no length exceeds its planned
+ * value. */
 static void set_lengths(const struct layer_plan *plan, const struct layer_input *input,
                         struct layer_lengths *l)
 {

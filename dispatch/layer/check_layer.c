@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the structs of a layer call and checks that the options of the call fit each other.
- * Planning attention, linear maps and appends checks their own options (plan_parts.c).
+ * Reads the structs of a layer call and checks that the options of the call fit each other. When
+ * plan_parts.c plans attention, linear maps and appends, it checks the options of each of these
+ * parts.
  */
 #include "dispatch/cache/cache.h"
 #include "dispatch/common/ints.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Places struct layer_buffers in the workspace: mostly results of a layer's parts. The number of
- * bytes of these results grows with the rows.
+ * Places the buffers of struct layer_buffers in the workspace. Most buffers hold results of a
+ * layer's parts. The bytes of these results grow with the number of rows.
  */
 #include "dispatch/layer/layer_plan.h"
 #include "dispatch/linear/matrix.h"

@@ -122,8 +122,8 @@ static void list_own(struct layer_plan *plan)
                        (uint32_t)has->has_cache << OWN_CACHED;
 }
 
-/* Plans a tensor [entries][rows][dim] with the caller's strides. `entries` is 1 for packed
- * sequences, and 0 for a tensor that the caller does not give. */
+/* Plans a tensor [entries][rows][dim], with the caller's strides or dense. `entries` is 1 for
+ * packed sequences, and 0 for a tensor that the caller does not give. */
 static attnkit_status plan_rows(struct layer_plan *plan, enum own_tensor which,
                                 const attnkit_tensor *theirs, int64_t entries, int64_t dim,
                                 char *message)
@@ -156,8 +156,8 @@ static attnkit_status plan_inputs(const attnkit_layer_args *args, struct layer_p
     return status;
 }
 
-/* Plans the arrays, except cos, sin and positions, which plan_parts.c plans for the rotation of
- * q. */
+/* Plans mean_weights, the packed weights and `cached`. plan_parts.c plans cos, sin and positions,
+ * together with the appends that rotate. */
 static attnkit_status plan_arrays(struct layer_plan *plan, char *message)
 {
     const struct layer_options *const has = &plan->has;

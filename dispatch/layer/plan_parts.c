@@ -11,7 +11,7 @@
 enum { FLOAT = sizeof(float) /* bytes */ };
 
 /* Makes the workspace of the parts at least `bytes` large. Parts run one after the other and share
- * it. */
+ * this workspace. */
 static void make_room(struct layer_plan *plan, size_t bytes)
 {
     if (bytes > plan->part_bytes)
@@ -20,7 +20,7 @@ static void make_room(struct layer_plan *plan, size_t bytes)
 
 /* --- Attention -------------------------------------------------------------------------------- */
 
-/* Returns a token-major tensor in the workspace. Each run sets its address. */
+/* Returns a token-major tensor in the workspace. Each run sets the tensor's address. */
 static attnkit_tensor token_major(int64_t rows, int64_t heads, int64_t dim)
 {
     const int64_t row = heads * dim * FLOAT;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs the parts of a layer one after the other. Threads share out each part. They meet at a
- * barrier after the part, except after the mean of weights, which no later part reads. Everything
- * has been checked before, so nothing can fail here.
+ * Runs the parts of a layer one after the other. Threads share out each part. They begin a part
+ * only after all threads have finished the part before it. Only the mean of weights may still be
+ * unfinished when the next part begins, because no later part reads the mean. Everything has been
+ * checked before, so nothing can fail here.
  */
 #include "dispatch/attention/run.h"
 #include "dispatch/common/exec.h"

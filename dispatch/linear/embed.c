@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call of token embeddings. Every id is checked before a row is written. Then threads
- * share out the rows. A row is copied or converted. The result for the padding id is a row of
- * zeros.
+ * The public call of token embeddings. A call checks every id before it writes a row. Then threads
+ * share out the rows of the result. Each of these rows is a copied or converted row of the table,
+ * or a row of zeros for the padding id.
  */
 #include <math.h>
 

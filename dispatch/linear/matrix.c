@@ -52,7 +52,9 @@ attnkit_status attnkit_check_matrix_type(const char *name, attnkit_type type, co
 attnkit_status attnkit_check_matrix_size(const char *rows_name, int64_t rows, const char *dim_name,
                                          int64_t dim, char *message)
 {
-    int64_t whole, bytes; /* at least the rows of all tiles; bytes of a row, then of all rows */
+    /* `whole` is at least the number of rows of all tiles. `bytes` is the number of bytes of one
+     * row, then of `whole` rows. */
+    int64_t whole, bytes;
     if (__builtin_add_overflow(rows, (int64_t)TILE_KEYS, &whole) ||
         __builtin_mul_overflow(dim, (int64_t)sizeof(float), &bytes) ||
         __builtin_mul_overflow(bytes, whole, &bytes))

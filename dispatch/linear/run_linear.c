@@ -62,7 +62,8 @@ static int64_t next_part(void *arg)
 }
 
 /* The queues from which a thread of a parallel-for takes parts. The thread begins with its own
- * queue and goes on to the queues after it. Queue 0 follows the last queue. */
+ * queue and goes on to the queues after it. Queue 0 follows the last queue. `at` is the queue from
+ * which the thread takes now. `tried` is the number of queues on which the thread has given up. */
 struct taking {
     struct queue *queues;
     int64_t count, at, tried;
