@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs the example of README.md and attnkit.h. tests/repository/texts.py compares the examples. The
- * result is easy to predict: all scores are 0, so row i of the result must be the mean of rows
- * 0 .. i of V. The program checks the last element of the result.
+ * Runs the example of README.md and attnkit.h. tests/repository/texts.py checks that this file has
+ * the example as README.md and attnkit.h have it. The result is easy to predict: all scores are 0,
+ * so row i of the result must be the mean of rows 0 .. i of V. The program checks the last element
+ * of the result.
  */
 #include <attnkit.h>
 

@@ -93,8 +93,8 @@ static struct header make_header(void)
 }
 
 /* Returns NULL, or a text that says why the file is refused. This program has one shape. A real
- * program would take the shape from the header, within bounds. If a file has a cache and no state,
- * a file from an older version of attnkit need not be refused. */
+ * program would take the shape from the header, within bounds. Files that have a cache and no state
+ * need not be refused if they are from an older version of attnkit. */
 static const char *check_header(const struct header *h)
 {
     const struct header expected = make_header();

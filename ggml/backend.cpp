@@ -40,8 +40,8 @@ constexpr char name[] = "ATTNKIT";
 // ------------------------------------------------------------------------------- which ops
 
 // Returns whether the backend takes the op. A program asks about an op many times, but each reason
-// is logged only once. A reason ends with the op's tensors in parentheses. Reasons with the same
-// text before the parentheses count as one reason.
+// is logged only once. A reason ends with the op's q, K and V in parentheses. Reasons with the same
+// text before their first parenthesis count as one reason.
 bool takes(const ggml_tensor *op)
 {
     static std::mutex mutex;

@@ -16,7 +16,7 @@ namespace attnkit_ggml
 {
 
 // An op without its addresses: ATTNKIT_LATER stands in place of each address. Ops that differ only
-// in their addresses have equal shapes, byte for byte, and share a plan.
+// in their addresses have equal shapes, byte for byte, and can share a plan.
 struct op_shape {
     attnkit_attention_args args;
     attnkit_score_mods scores;
@@ -27,8 +27,8 @@ struct op_shape {
 // attnkit. attnkit may still refuse the arguments.
 void describe(const ggml_tensor *op, op_shape &shape);
 
-// Returns why attnkit cannot take the op, with the op's tensors in parentheses. If attnkit can take
-// the op, the text is empty.
+// Returns why attnkit cannot take the op, with the op's q, K and V in parentheses. If attnkit can
+// take the op, the text is empty.
 std::string why_not(const ggml_tensor *op);
 
 // Returns arguments that point to the groups of `shape`. `shape` has to outlive the arguments.
@@ -39,7 +39,7 @@ attnkit_attention_args arguments(const op_shape &shape);
 std::vector<float> slopes(const op_shape &shape);
 
 // Returns the addresses of an op, with a pointer to `groups`. `groups` receives the addresses of
-// the op's mask and sinks, and of `slopes`, which must outlive the result.
+// the op's mask and sinks, and of `slopes`. `groups` and `slopes` must outlive the result.
 attnkit_attention_data addresses(const ggml_tensor *op, const std::vector<float> &slopes,
                                  attnkit_attention_group_data &groups);
 

@@ -31,8 +31,9 @@ struct planned {
 class plans
 {
   public:
-    // Finds or makes the plan of a shape. The reference is valid until the next call. Throws
-    // attnkit::error if attnkit refuses the shape, and std::bad_alloc.
+    // Finds or makes the plan of a shape for exec.threads threads. The reference is valid until the
+    // next call of `find`. Throws attnkit::error if attnkit refuses the shape, and std::bad_alloc
+    // without memory.
     const planned &find(const op_shape &shape, const attnkit_exec &exec);
 
   private:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Makes one op whose sizes and parameters all differ. If the loaded ggml has a field at another
-// offset than the headers of this build, the probe reads a wrong number from this field.
+// Makes one op whose sizes and parameters all differ. If a field that the probe reads lies at
+// another offset in the loaded ggml than in the headers of this build, the probe reads a wrong
+// number.
 #include "ggml/probe.h"
 
 #include "ggml/op.h"

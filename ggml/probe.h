@@ -8,10 +8,10 @@
 namespace attnkit_ggml
 {
 
-// Asks ggml to make an op, and reads the op's fields by the headers. Returns whether the fields
-// have their known values. ggml itself compares GGML_BACKEND_API_VERSION when it loads the backend.
-// But this version covers neither the values of the enums of ops and types nor the fields of a
-// tensor.
+// Asks ggml to make an op, and reads fields of the op as the headers declare them. Returns whether
+// these fields have the known values. ggml itself compares GGML_BACKEND_API_VERSION when it loads
+// the backend. But this version covers neither the values of the enums of ops and types nor the
+// fields of a tensor.
 bool is_built_for_this_ggml();
 
 } // namespace attnkit_ggml

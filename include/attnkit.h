@@ -32,7 +32,8 @@
  *     call sees are not read at all. There are two exceptions. If a row sees one key of a tile of
  *     K, the whole tile is read. A call that returns scores of all keys (ATTNKIT_WEIGHTS_CAPPED,
  *     ATTNKIT_WEIGHTS_SCALED) reads K of all keys. If a row sees no key, its result is 0. Its
- *     log-sum-exp is -infinity, or the sink if the head has a sink.
+ *     log-sum-exp is -infinity, or the sink if the head has a sink. The row is NaN only if the sink
+ *     is NaN or +infinity.
  *   - A NaN in the q of a row that sees a key, or in a k that the row sees, makes the whole row
  *     NaN. A NaN in one column of a v that the row sees makes this column of the row NaN. A score
  *     that is +infinity after softcap, bias and ALiBi makes the row NaN. A score that is -infinity
@@ -305,8 +306,8 @@ enum {
  * Cost        Decoding from a long cache takes less time than without the flag if the machine needs
  *             longer to convert and multiply K and V than to read them. A long prompt takes less
  *             time than without the flag if products of integers are faster than multiply-adds of
- *             binary32. The units "avx2+vnni", "avx512+vnni", "neon+dotprod" and
- *             "neon+i8mm" have instructions for these products.
+ *             binary32. All units ("avx2+vnni", "avx512+vnni", "avx512+bf16", "avx512+amx",
+ *             "neon+dotprod" and "neon+i8mm") have instructions for these products of integers.
  * Source      Zhang et al. 2024, arXiv:2410.02367, compute the products of attention in 8 bits.
  *             Here q and the weights have 16 bits, so that their error is far below the error of k
  *             and v. */
@@ -582,7 +583,7 @@ typedef struct attnkit_isa_info {
  * sets are listed from worst to best. */
 ATTNKIT_API int32_t attnkit_isa_count(void);
 
-/* Fills info for index 0 .. count-1. */
+/* Fills info. index is at least 0 and less than attnkit_isa_count(). */
 ATTNKIT_API attnkit_status attnkit_isa_get(int32_t index, attnkit_isa_info *info, char *message);
 
 /* A unit: instructions that only some CPUs with an instruction set have, and that do a part of the
@@ -613,7 +614,7 @@ typedef struct attnkit_unit_info {
  * set are listed from worst to best. */
 ATTNKIT_API int32_t attnkit_unit_count(void);
 
-/* Fills info for index 0 .. count-1. */
+/* Fills info. index is at least 0 and less than attnkit_unit_count(). */
 ATTNKIT_API attnkit_status attnkit_unit_get(int32_t index, attnkit_unit_info *info, char *message);
 
 /* Enables a unit for this process. Only "avx512+amx" needs this call, because a process may use the
