@@ -32,19 +32,20 @@ extern "C" {
  *
  *     p * 2^(-2 j / dim * log2(base)),   which is p / base^(2 j / dim),
  *
- * with every operation in binary64. The relative error of log2 is at most 6 * 2^-53, the relative
- * error of 2^x at most 3 * 2^-53 unless 2^x is subnormal. The relative error of cos and sin is at
- * most 5 * 2^-53 for every angle. Then cos and sin are rounded to binary32.
+ * with every operation in binary64. The relative error of log2 is at most 6 * 2^-53. The relative
+ * error of a normal 2^x is at most 3 * 2^-53. The relative error of cos and sin is at most
+ * 5 * 2^-53 for every angle. Then cos and sin are rounded to binary32.
  *
- * Conversion. src is widened to binary32, which is exact, and then rounded once. ATTNKIT_F16 and
- * ATTNKIT_BF16 are rounded to nearest even. For ATTNKIT_I8 and ATTNKIT_Q8_0, a group of elements
- * gets the scale max |x| / 127 (for Q8_0 rounded to binary16), and each element becomes x / scale,
- * rounded to nearest even and limited to -127 .. 127. With x the element of the largest magnitude,
- * a block of ATTNKIT_Q4_0 gets the scale x / -8, and a block of ATTNKIT_Q5_0 the scale x / -16. For
- * finite elements, the bytes of the block are the same as from ggml's reference code
- * (docs/format.md). A group with a NaN or an infinity becomes NaN as a whole, and so does a block
- * of ATTNKIT_Q8_0 whose scale overflows binary16. attnkit_append cannot write other blocks or
- * ATTNKIT_F8_E4M3. Rows that are neither converted nor turned are copied byte for byte.
+ * Conversion. src is widened to binary32, which is exact. After the rotation, elements are
+ * converted to the type of dst. ATTNKIT_F32 needs no rounding. ATTNKIT_F16 and ATTNKIT_BF16 take
+ * one rounding to nearest even. For ATTNKIT_I8 and ATTNKIT_Q8_0, a group of elements gets the scale
+ * max |x| / 127 (for Q8_0 rounded to binary16), and each element becomes x / scale, rounded to
+ * nearest even and limited to -127 .. 127. With x the element of the largest magnitude, a block of
+ * ATTNKIT_Q4_0 gets the scale x / -8, and a block of ATTNKIT_Q5_0 the scale x / -16. For finite
+ * elements, the bytes of the block are the same as from ggml's reference code (docs/format.md). A
+ * group with a NaN or an infinity becomes NaN as a whole, and so does a block of ATTNKIT_Q8_0 whose
+ * scale overflows binary16. attnkit_append cannot write other blocks or ATTNKIT_F8_E4M3. Rows that
+ * are neither converted nor turned are copied byte for byte.
  *
  * The bits of a row, also of a NaN, depend only on its src, p and the options. The instruction set,
  * the threads and the division of rows into calls do not change a bit.
@@ -131,7 +132,8 @@ ATTNKIT_API attnkit_status attnkit_append(const attnkit_append_args *args, const
 
 /* Plan and run, as for attention. batch, len and exec.threads are upper bounds. A plan fixes
  * everything else in args, in its pages and in its rotation, except pointers.
- * attnkit_append_plan_size returns the bytes of a plan. Its memory must be aligned to 16 bytes. */
+ * attnkit_append_plan_size returns the bytes of a plan. The memory of a plan must be aligned to 16
+ * bytes. */
 ATTNKIT_API size_t attnkit_append_plan_size(void);
 
 /* Writes a plan, as attnkit_attention_plan does. */

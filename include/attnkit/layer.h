@@ -143,16 +143,16 @@ ATTNKIT_API attnkit_status attnkit_layer_workspace(const attnkit_layer_args *arg
                                                    char *message);
 
 /* Computes a layer. exec is as for attention, but several threads of your own need a barrier. After
- * an error, out, the cache, lse, weights and mean_weights are unchanged. Cost: four calls of
- * attnkit_linear, the appends and the attention. A call with one row reads the weights and the
- * cache once. */
+ * an error, out, the cache, lse, weights and mean_weights are unchanged.
+ * Cost: four calls of attnkit_linear (two with ATTNKIT_NO_APPEND), the appends and the attention. A
+ * call with one row reads the weights and the cache once. */
 ATTNKIT_API attnkit_status attnkit_layer(const attnkit_layer_args *args, const attnkit_exec *exec,
                                          char *message);
 
 /* Plan and run, as for attention. batch, q_len, kv_len, attention->kv_len and exec.threads are
  * upper bounds. Planning reads shapes and types from `packed`. One plan serves all layers whose
  * packed weights have the same shapes and types. attnkit_layer_plan_size returns the bytes of a
- * plan. Its memory must be aligned to 16 bytes. */
+ * plan. The memory of a plan must be aligned to 16 bytes. */
 ATTNKIT_API size_t attnkit_layer_plan_size(void);
 
 /* Writes a plan, as attnkit_attention_plan does. */

@@ -40,12 +40,12 @@ extern "C" {
  * Accuracy    An element of x is off by at most 1/254 of the largest |x| of its 32 elements. If all
  *             elements of a group of 32 are below 2^-100 in magnitude, they become 0. The roundings
  *             of binary32 add to these errors. If x and w are normally distributed around 0, the
- *             root mean square of the errors of y is about as large as the error that rounding w to
- *             ATTNKIT_Q8_0 has made in y.
+ *             flag makes errors in y that are about as large (root mean square) as the errors from
+ *             rounding w to ATTNKIT_Q8_0.
  * NaN         A NaN or an infinity in x makes its row of y NaN. If a scale in row o of w is NaN,
- *             column o of y is NaN. If the scale of w in a group is infinite, or the product of
- *             both scales of the group overflows binary32, the group gives an infinity, or NaN if
- *             its sum of integers is 0.
+ *             column o of y is NaN. A group gives an infinity if the scale of w in the group is
+ *             infinite, or if the product of both scales of the group overflows binary32. If the
+ *             sum of integers of this group is 0, the group gives NaN instead.
  * Cost        The units "avx2+vnni", "avx512+vnni", "neon+dotprod" and "neon+i8mm" have
  *             instructions for these products. bench/README.md says how to measure the time.
  */
@@ -123,7 +123,8 @@ ATTNKIT_API attnkit_status attnkit_linear(const attnkit_linear_args *args, const
 
 /* Plan and run, as for attention. rows and exec.threads are upper bounds. A plan fixes dims, types,
  * strides, flags and whether there is a bias. One plan serves all matrices of a shape and type.
- * attnkit_linear_plan_size returns the bytes of a plan. Its memory must be aligned to 16 bytes. */
+ * attnkit_linear_plan_size returns the bytes of a plan. The memory of a plan must be aligned to 16
+ * bytes. */
 ATTNKIT_API size_t attnkit_linear_plan_size(void);
 
 /* Writes a plan, as attnkit_attention_plan does. */

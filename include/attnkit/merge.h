@@ -36,18 +36,19 @@ extern "C" {
  *   - |lse_i| beyond 2.35e38, where lse_i / ln 2 overflows binary32, counts as infinite. No
  *     attention of this library gives an lse that large.
  *
- * Accuracy. With u = 2^-24, n <= 1000 parts, A = sum_i w_i |out_i|, and |lse_i| < 2^23 where a part
- * is not absent, the error of the merge itself, with out in ATTNKIT_F32, is at most
+ * Accuracy. Let u = 2^-24, and let n <= 1000 be the number of parts. Let A = sum_i w_i |out_i|. Let
+ * |lse_i| < 2^23 for each part that is not absent. Let out be in ATTNKIT_F32. Then the error of the
+ * merge itself is at most
  *
  *     6 u A + n 2^-99 max |out_i| + 2^-149     in an element of out,
  *     u |lse| + (3 ln n + 7) u                 in lse,
  *
  * because the merge adds up in binary64. With out in ATTNKIT_F32, a merge of one part with a finite
- * lse returns the part's out exactly. The errors of the parts themselves are added to this error.
- * An error of out_i is multiplied by w_i. If the error of every lse_i is at most d, the errors of
- * the lse_i add at most (e^(2 d) - 1) A to the error of out, and d to the error of lse. Rounding an
- * lse to binary32 makes an error of up to u |lse|. If lse is 1000, this error alone makes a
- * relative error of about 1e-4 in the weights.
+ * lse returns the numbers of the part's out exactly, with +0 in place of -0. The errors of the
+ * parts themselves are added to this error. An error of out_i is multiplied by w_i. If the error of
+ * every lse_i is at most d, the errors of the lse_i add at most (e^(2 d) - 1) A to the error of
+ * out, and d to the error of lse. Rounding an lse to binary32 makes an error of up to u |lse|. If
+ * lse is 1000, this error alone makes a relative error of about 1e-4 in the weights.
  */
 
 /* The arguments of a merge. */

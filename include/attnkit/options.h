@@ -118,7 +118,7 @@ typedef struct attnkit_kv_storage {
  * ATTNKIT_CAUSAL a row sees only the keys below kv_len that are not after its position. Each of the
  * following options hides further keys. A key that a row does not see is absent, as defined in
  * attnkit.h. If a row sees no key, its result is 0. Its lse is then -infinity, or the sink if the
- * head has a sink.
+ * head has a sink. But a sink of NaN or +infinity makes every row of its head NaN.
  */
 
 /* A window around the position of the row: the keys position - left .. position + right, both
@@ -158,11 +158,12 @@ typedef struct attnkit_visibility {
 
     /* Masks, optional: mask is of ATTNKIT_BOOL, mask_bits of ATTNKIT_BITS. Shape
      * [batch][q_heads][q_len][columns]. Column j is key j of the batch entry, counted among the
-     * keys of this call. A mask may have fewer columns than there are keys. Then no row sees the
-     * keys beyond the columns. Strides may be any numbers: a mask that depends only on the key is
-     * one row [columns] with ATTNKIT_STRIDED and strides of 0. Rows of bits are (columns + 7) / 8
-     * bytes; unused bits at the end of a row have no meaning. If a mask is not given, its kind and
-     * its columns must be 0, except in a call without rows or without keys.
+     * keys of this call. With key_index, column j is cell j instead. A mask may have fewer columns
+     * than there are keys. Then no row sees the keys beyond the columns. Strides may be any
+     * numbers: a mask that depends only on the key is one row [columns] with ATTNKIT_STRIDED and
+     * strides of 0. Rows of bits are (columns + 7) / 8 bytes; unused bits at the end of a row have
+     * no meaning. If a mask is not given, its kind and its columns must be 0, except in a call
+     * without rows or without keys.
      * Cost: in a call with 2 to 16 query rows for each KV head, neighbouring rows may share the
      * work on a block of 128 keys. They share the work in two cases. Either the rows see the same
      * keys of the block, or each of them sees an unbroken range of keys, and these ranges begin
@@ -192,11 +193,11 @@ typedef struct attnkit_score_mods {
                      * in binary32 */
 
     /* bias, optional: a number that is added to each score. ATTNKIT_F32, F16 or BF16, with the
-     * shape of a mask and the same rules for columns and strides. -infinity masks the key.
-     * +infinity and NaN make the row NaN. A score above 2.35e38 makes the row NaN, too, because
-     * score * log2 e overflows binary32. A finite bias below -2^126 counts as -2^126. If all keys
-     * that a row sees have such a bias, and the head has no sink, the result of the row is the mean
-     * of v over these keys.
+     * shape of a mask and the same rules for columns and strides. -infinity masks the key. Without
+     * bias_scales, a row that sees a key with a bias of +infinity or NaN is NaN. A score above
+     * 2.35e38 makes the row NaN, too, because score * log2 e overflows binary32. A finite bias
+     * below -2^126 counts as -2^126. If all keys that a row sees have such a bias, and the head has
+     * no sink, the result of the row is the mean of v over these keys.
      * Cost: as for a mask. bias_scales, below, has a factor of the bias for each head. */
     attnkit_tensor bias;
     int64_t bias_columns; /* at most kv_len; 0: kv_len */
@@ -208,7 +209,7 @@ typedef struct attnkit_score_mods {
                                 * the sink */
 
     /* Dropout, for 0 < dropout < 1; 0: none. After softmax and lse are computed, each weight is
-     * multiplied by 0 with this probability, and otherwise by 1 / (1 - dropout). Only
+     * multiplied by 0 with this probability, and otherwise by 1 / (1 - dropout). Only dropout,
      * dropout_seeds[b], head, position and key index j decide whether a weight becomes 0. The
      * weight becomes 0 if word j % 4 of Philox4x32-10 (Salmon et al. 2011) is below dropout * 2^32.
      * The key of Philox is the two halves of the seed, the lower half first. The counter is {low 32

@@ -20,9 +20,9 @@ struct wide {
     float *k, *v;
 };
 
-/* Returns whether a call needs struct wide for another reason than gaps between seen keys: for K or
- * V that does not lie as binary32 rows at one stride, or for query or output rows that are not
- * binary32. Query and output rows use struct wide only while K and V do not. */
+/* Returns whether a call needs struct wide even without gaps between seen keys: because Q, K, V or
+ * the output is not binary32, or because K is tiled, or because K and V lie in pages. Query and
+ * output rows use struct wide only while K and V do not. */
 bool attnkit_needs_wide(const struct attention *a);
 
 /* Returns whether a row may see keys on both sides of a key that it does not see: because of masks,
@@ -133,7 +133,8 @@ int64_t attnkit_row_floats(const struct attention *a);
 void attnkit_begin_rows(const struct attention *a, float *scratch, struct row_room *room);
 
 /* Points `block` to the rows of the keys that are in `keys` and in `seen`. `keys` is within one
- * block, and `seen` counts keys from keys.first. No other row is read.
+ * block, and `seen` counts keys from keys.first. No row of another key is read, except in tiles of
+ * K, which are read as a whole.
  *
  * If block->far, also points to the rows to prefetch: V of the block and K of `next`. Rows of
  * `next` that a tile cannot read in place are prefetched here instead. If several heads prefetch

@@ -84,10 +84,10 @@ static inline bool are_in_order(const struct attention *a, int64_t first, int co
  * rounded up to whole chunks. */
 int64_t attnkit_most_keys(const struct attention *a);
 
-/* attnkit_cell_bytes returns the number of bytes of a table, a multiple of a cache line. It returns
- * 0 for a call without cells, and SIZE_MAX if the number exceeds 63 bits. attnkit_begin_cells makes
- * a table in memory of this size, which is aligned to a cache line. The table has the keys of no
- * batch entry yet, and its spans are not set. */
+/* attnkit_cell_bytes returns the number of bytes of a table, rounded to whole cache lines. The
+ * function returns 0 for a call without cells, and SIZE_MAX if the number exceeds 63 bits.
+ * attnkit_begin_cells makes a table in memory of this size, which is aligned to a cache line. The
+ * table has the keys of no batch entry yet, and its spans are not set. */
 size_t attnkit_cell_bytes(const struct attention *a);
 struct cell_table *attnkit_begin_cells(const struct attention *a, char *memory);
 
