@@ -24,8 +24,9 @@ enum {
     LINE_BYTES = 64,      /* bytes of a cache line */
 };
 
-/* The walk over the keys of one item. The state is in scratch, or where the caller wants the state
- * of a chunk. */
+/* The walk over the keys of one item. `chunk` and `total` point into scratch, with two exceptions.
+ * In decode_chunk, `chunk` points to the caller's state. In attnkit_decode_join, `chunk` and
+ * `total` point to the states and the total of struct chunk_run. */
 struct walk {
     int64_t batch, kv_head;
     int rows;
@@ -326,8 +327,9 @@ struct run {
     struct key_set seen;   /* keys that at least one of the rows sees */
     struct key_set listed; /* keys that the tile reads: `seen`; with tiled K all keys from the first
                             * tile with a seen key to the last seen key */
-    bool biased;           /* some listed keys are not seen, or something is added to scores */
-    bool far;              /* no earlier run of the block has read any of these keys */
+    bool biased;           /* `listed` has more keys than `seen`, or something but 0 may be added to
+                            * scores */
+    bool far;              /* no key of `seen` is in `seen` of an earlier run of the block */
 };
 
 static bool can_join(struct key_set seen, struct key_set more)
@@ -360,8 +362,8 @@ struct run_block {
     const float *bias[MAX_DECODE_ROWS], *keep[MAX_DECODE_ROWS];
 };
 
-/* Makes the lines `bias` and `keep` of a row, if the run needs them. A line has a number for each
- * listed key, in the order of the keys. */
+/* Makes the lines `bias` and `keep` of a row, each only if the run needs the line. A line has a
+ * number for each listed key, in the order of the keys. */
 static void make_lines(const struct masked_block *m, const struct run *run, int row, float *bias,
                        float *keep)
 {
@@ -486,8 +488,9 @@ static int64_t end_of_all(const struct walk *walks, int count)
     return end;
 }
 
-/* Returns whether the rows of the heads of the walks lie side by side, in K and in V. The walks are
- * then walks of one sequence, and see the same keys. */
+/* Returns whether the rows of the heads of the walks lie side by side, in K and in V. If K and V
+ * are in pages, returns false. If the result is true, the walks are walks of one sequence, and see
+ * the same keys. */
 static bool are_side_by_side(const struct attention *a, const struct walk *walks, int count)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
@@ -510,10 +513,10 @@ static bool can_prefetch_together(const struct attention *a, const struct walk *
 }
 
 /* Returns the block that walk i prefetches while walk i is at the block at key `first`. `end` is
- * the end of all keys. The result is empty if the walk prefetches nothing. If room->turns is 1, the
- * result is the block that is computed next, which may be a block of another walk. If room->turns
- * is larger, the result is the next block of the first head, which stands for all heads. room->turn
- * then says which part of the block walk i prefetches. */
+ * the result of end_of_all. The result is empty if the walk prefetches nothing. If room->turns is
+ * 1, the result is the block that is computed next, which may be a block of another walk. If
+ * room->turns is larger, the result is the next block of the first head, which stands for all
+ * heads. room->turn then says which part of the block walk i prefetches. */
 static struct key_range next_of(const struct walk *walks, int count, int i, int64_t first,
                                 int64_t end, struct row_room *room)
 {
@@ -775,8 +778,8 @@ static void finish(const struct attention *a, const struct kernels *kernels, str
         redo_rows(a, kernels, w, not_finite, (char *)scratch);
 }
 
-/* Attends over the chunk at key `first` in all walks. Before that, each walk with visible keys in
- * this chunk folds the state of its previous chunk, if it has one, into its total. */
+/* First, each walk with visible keys in the chunk at key `first` folds the state of its previous
+ * chunk, if any, into its total, and resets the state. Then attends over the chunk in all walks. */
 static void walk_chunk(const struct attention *a, const struct kernels *kernels, struct walk *walks,
                        int count, int64_t first, struct common *common)
 {

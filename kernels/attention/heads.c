@@ -14,7 +14,7 @@
 #include "kernels/attention/mask.h"
 
 enum {
-    MAX_ROWS = MAX_LANES / 4, /* a vector has at least 4 lanes */
+    MAX_ROWS = MAX_LANES / 4, /* most query rows of a head: a vector has at least 4 lanes */
 };
 
 /* The data of one item. Lanes are [row][head]. Spare heads repeat the last head. */

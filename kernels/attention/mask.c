@@ -17,10 +17,11 @@ static struct key_set part_of_block(int64_t first, int64_t end, int64_t block)
                       (int)clamp(end - block, 0, KEY_BLOCK));
 }
 
-/* Prefetches `bytes` bytes of the row of a mask that comes ROWS rows after `row`. Rows of a mask
- * are far apart, and the hardware prefetcher does not foresee them. The later row need not exist,
- * because a prefetch never faults. The function is always inlined, because gcc drops calls of a
- * function that does nothing but prefetch. */
+/* `row` is the address of a column in a row of a mask. Prefetches `bytes` bytes from the same
+ * column on, in the row that comes ROWS rows later. Rows of a mask are far apart, and the hardware
+ * prefetcher does not foresee them. The later row need not exist, because a prefetch never faults.
+ * The function is always inlined, because gcc drops calls of a function that does nothing but
+ * prefetch. */
 static inline __attribute__((always_inline)) void ask_for_rows_after(const struct mask *m,
                                                                      const char *row, int bytes)
 {
@@ -28,8 +29,8 @@ static inline __attribute__((always_inline)) void ask_for_rows_after(const struc
     const uintptr_t later = (uintptr_t)row + ROWS * (uintptr_t)m->stride.row;
     for (int at = 0; at < bytes; at += LINE)
         __builtin_prefetch((const void *)(later + (uintptr_t)at));
-    __builtin_prefetch((const void *)(later + (uintptr_t)(bytes - 1))); /* the last cache line of
-                                                                         * the row */
+    __builtin_prefetch((const void *)(later + (uintptr_t)(bytes - 1))); /* the cache line of the
+                                                                         * last byte */
 }
 
 /* --- Columns ----------------------------------------------------------------------------------
@@ -51,7 +52,8 @@ static int columns_of(const struct mask *m, int64_t block)
     return (int)clamp(m->columns - block, 0, KEY_BLOCK);
 }
 
-/* Returns the column of a cell, or column 0 if the cell has none. */
+/* Returns the column of a cell, or 0 if the cell has no column. `cell` is -1 for a key without a
+ * cell, and the result is 0. */
 static inline int64_t column_of(int32_t cell, int64_t columns)
 {
     return (uint32_t)cell < (uint64_t)columns ? cell : 0;
@@ -153,7 +155,7 @@ static struct key_set seen_by_bytes(const struct attention *a, const struct kern
     return let_through(m, s, c.keys);
 }
 
-/* Returns KEY_BLOCK bits from column `first` on. */
+/* Returns KEY_BLOCK bits of a row of a mask, from column `first` on. */
 static struct key_set bits_from(const unsigned char *row, int64_t first)
 {
     enum { WORD = 8 }; /* bytes */

@@ -152,8 +152,8 @@ void attnkit_bias_line(const struct attention *a, const struct kernels *kernels,
 void attnkit_keep_line(const struct attention *a, const struct kernels *kernels, struct place place,
                        int64_t block, float line[KEY_BLOCK]);
 
-/* Moves the numbers of the keys in `keys` to the beginning of the line. `keys` must not be
- * empty. */
+/* Moves the line's numbers for the keys in `keys` to the beginning of the line, in the order of the
+ * keys. `keys` must not be empty. */
 void attnkit_compact_line(const struct kernels *kernels, struct key_set keys,
                           float line[KEY_BLOCK]);
 

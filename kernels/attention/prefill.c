@@ -732,8 +732,9 @@ static void attend_blocks(struct prefill *w, int64_t first)
     end_groups(w);
 }
 
-/* Folds the state of the previous chunk into the total, and attends over the chunk that begins at
- * key `first`. Does nothing if no row sees a key of this chunk by its position. */
+/* Attends over the chunk that begins at key `first`. Does nothing if no row sees a key of this
+ * chunk by its position. Each panel that sees keys from key `first` on first folds the state of its
+ * previous chunk into its total, and resets the state. */
 static void attend_chunk(struct prefill *w, int64_t first)
 {
     struct panel *const last = &w->panel[w->panels - 1], *const seeing = first_to_see(w, first);
@@ -790,12 +791,12 @@ static void redo_row(const struct prefill *w, const struct panel *p, int64_t row
 }
 
 /* Recomputes the rows whose result is not finite. With integers, only marks these rows for
- * compute_again. Such a result may be wrong for two reasons. A sum may have overflowed. A lane that
- * does not see a key may have multiplied V of this key by 0, which gives NaN if V is NaN or
- * infinite. If the sum of a row's weights is NaN, the result is NaN, too, and the row is not
- * recomputed. But if the call returns states, rows whose sum is NaN are recomputed, too: the call
- * may continue from states that the caller has made, and in these states o may be a number although
- * the sum is NaN. */
+ * compute_again. With groups of products and an item of one row, at most divides again. A result
+ * that is not finite may be wrong for two reasons. A sum may have overflowed. A lane that does not
+ * see a key may have multiplied V of this key by 0, which gives NaN if V is NaN or infinite. If the
+ * sum of a row's weights is NaN, the result is NaN, too, and the row is not recomputed. But if the
+ * call returns states, rows whose sum is NaN are recomputed, too: the call may continue from states
+ * that the caller has made, and in these states o may be a number although the sum is NaN. */
 static void redo_rows(const struct prefill *w, const struct panel *p, uint64_t not_finite)
 {
     for (int lane = 0; lane < p->rows; lane++)

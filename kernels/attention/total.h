@@ -2,7 +2,8 @@
  *
  * The total of a query row over its chunks: the maximum M, the sum of weights l, and the weighted
  * sum of V, o. This file folds the maximum and the sum of a state into the total, by step 9 of
- * ../README.md, and writes totals for the caller. The tiles and careful.c fold the columns of o.
+ * ../README.md, and writes totals for the caller. The tiles and careful.c fold the columns of o of
+ * a state. For a sink, fold_sink of this file rescales o of the total.
  */
 #ifndef ATTNKIT_TOTAL_H
 #define ATTNKIT_TOTAL_H
@@ -48,14 +49,14 @@ static inline struct factors fold_sum(float *row_max, double *row_sum, float max
     return f;
 }
 
-/* Returns the divisor of o. */
+/* Returns the divisor of o: l, or 1 if l is 0. */
 static inline double divisor_of(double row_sum)
 {
     return row_sum == 0.0 ? 1.0 : row_sum;
 }
 
-/* Recomputes by division the quotients that are not finite. In vector tiles, quotient_row has
- * computed these quotients as products with inverse_of(divisor). */
+/* Recomputes by division the quotients in `out` that are not finite. In vector tiles, quotient_row
+ * has computed these quotients from products with inverse_of(divisor). */
 static inline void divide_not_finite(const double *o, double divisor, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -250,7 +250,7 @@ static inline int panel_height(int64_t left, int vectors)
     return tile_height(left, full_height(vectors));
 }
 
-enum { LARGE_TILE = 8 /* accumulators */ };
+enum { LARGE_TILE = 8 /* fewest accumulators of a large tile */ };
 
 /* Returns sum + a * b. In large tiles the assembly keeps the sum in its register. Without the
  * assembly, gcc moves sums from one register to another and spills some, in long loop bodies that
@@ -302,7 +302,7 @@ static inline void transpose(__m256 r[VECTOR])
 #include "kernels/vectors/entries.h"
 
 #define KERNEL_TOGETHER attnkit_avx2_decode_together
-/* Rows of TYPE_F32 would take 1.07 of their time on a Zen 4. */
+/* With decode_together, decoding K and V of TYPE_F32 would take 1.07 times as long on a Zen 4. */
 #define KERNEL_TOGETHER_TYPES (1u << TYPE_F16 | 1u << TYPE_BF16)
 
 void attnkit_avx2_decode_together(const struct heads_block *block, float scale_log2);

@@ -96,7 +96,7 @@ add_element(const struct panel *panel, int64_t d, const __m256 x[MAX_TILE], __m2
 }
 
 /* Adds the products of q and of STEP bytes of each key to s. key[i] + at is the address of these
- * bytes of key i. The first of these elements is element d. `type` is TYPE_F32, TYPE_F16 or
+ * bytes of key i. The first element in these bytes is element d. `type` is TYPE_F32, TYPE_F16 or
  * TYPE_BF16. */
 static inline __attribute__((always_inline)) void
 add_step(const enum type type, const struct panel *panel, const char *const *key, int64_t at,
@@ -299,9 +299,10 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
 
 /* Returns whether to copy rows before they are multiplied. Only rows of TYPE_F32 are copied here.
  * If such rows share sets of L1, copies save time: while the rows are multiplied in place, L1 loses
- * cache lines before all of a line has been read. If such rows do not share sets, they are copied
- * only if there are gaps between the rows and the rows come from memory. For these rows, copies
- * save time because copying reads one row after the other, each from its beginning to its end. */
+ * cache lines before all of a line has been read. Rows that do not share sets are copied only if
+ * three conditions hold: a row has at most COPIED_BYTES bytes, there are gaps between the rows, and
+ * the rows come from memory. For these rows, copies save time because copying reads one row after
+ * the other, each from its beginning to its end. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;

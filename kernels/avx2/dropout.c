@@ -39,8 +39,9 @@ static inline counters next_key(counters key, uint32_t step)
     return _mm256_add_epi32(key, low_words(step));
 }
 
-/* Returns word 0 of each of COUNTERS counters: the numbers from `first` on. With their order in the
- * vector, the unpack instructions of store_factors put the words in the order of the keys. */
+/* Returns word 0 of each of COUNTERS counters: the numbers from `first` on, in the order first,
+ * first + 2, first + 1, first + 3. With this order, the unpack instructions of store_factors put
+ * the words in the order of the keys. */
 static inline counters counters_from(uint32_t first)
 {
     return _mm256_add_epi64(low_words(first), _mm256_setr_epi64x(0, 2, 1, 3));

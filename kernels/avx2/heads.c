@@ -2,8 +2,8 @@
  *
  * Tiles for many heads with few rows and keys. head_scores computes scores with heads in the lanes.
  * head_out computes the result of one head, out = (chain over keys of p * v) / divisor + 0, with
- * value columns in the lanes. p and divisor are fields of struct head_weights. heads.c of
- * kernels/attention calls both functions.
+ * value columns in the lanes. p and divisor are fields of struct head_weights, and v is an element
+ * of V. heads.c of kernels/attention calls both functions.
  *
  * A tile of scores has 1 to 3 keys x 1 to 3 rows. At most 9 sums, 3 vectors of q and 1 vector of k
  * take 13 of 16 ymm. FMA limits the speed. A tile of the result has 1 to 3 rows x up to 4 vectors

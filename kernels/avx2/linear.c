@@ -232,8 +232,8 @@ static __attribute__((cold, noinline)) void settle_few(const struct few_product 
     attnkit_avx2_settle(rows, outs < most ? outs : most, y);
 }
 
-/* Computes `tiles` tiles of outputs, or all tiles that are left if these are fewer, beginning with
- * the tile of output `out`. */
+/* Computes `tiles` tiles of outputs for `rows` rows from row `first` on. The first tile begins at
+ * output `out`. If fewer tiles are left, computes all of these. */
 static inline __attribute__((always_inline)) void few_tiles(const enum type type,
                                                             const struct few_product *p,
                                                             int64_t out, int first, const int rows,

@@ -3,8 +3,8 @@
  * Masks as bits, one bit for each key of a block. `nonzero` sets the bit if the byte of the key is
  * not 0. same_ids sets the bit if the id of the key is the id of the row. `unmasked` sets the bit
  * if the bias does not mask the key. mask.c of kernels/attention calls these functions for a query
- * row and a block of keys, if the call has a mask, segment ids or a bias. cells.c calls same_ids,
- * too, to find keys without a cell. Loads limit the speed.
+ * row and a block of keys, if the call has a mask of bytes, segment ids or a bias. cells.c calls
+ * same_ids, too, to find keys without a cell. Loads limit the speed.
  */
 #include "kernels/avx2/avx2.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups of 32 products of bf16. A word is one element, as binary32. The loops are in
- * kernels/vectors/grouped/tiles.h.
+ * Groups of 32 products of bf16. A word is one element, as binary32. The loops are in tiles.h and,
+ * for few rows, in few.h of kernels/vectors/grouped.
  *
- * A register tile has 2 keys or columns x 3 vectors. Each of these 6 sums has two accumulators, one
- * for even and one for odd words of a group. 12 accumulators, 3 vectors of lanes and 1 broadcast
- * take all 16 ymm. Each word takes 6 FMA and 5 loads. The FMA ports limit the speed: they take 3
- * cycles for a word.
+ * A register tile of tiles.h has 2 keys or columns x 3 vectors. Each of these 6 sums has two
+ * accumulators, one for even and one for odd words of a group. 12 accumulators, 3 vectors of lanes
+ * and 1 broadcast take all 16 ymm. Each word takes 6 FMA and 5 loads. The FMA ports limit the
+ * speed: they take 3 cycles for a word.
  */
 #include "kernels/avx2/avx2.h"
 

@@ -237,9 +237,9 @@ struct scale_lines {
     _Alignas(32) float scale[KEY_BLOCK], magnitude[KEY_BLOCK];
 };
 
-/* The weights of each row of a panel and the scales of each block of V, in lines: a number for each
- * key. Each STEP_KEYS keys are in the order 0 to 3, 8 to 11, 4 to 7 and 12 to 15, so that the
- * instruction that packs their integers restores the order of the keys. */
+/* The weights of each row of a panel and the scales of BLOCKS blocks of columns of V, in lines: a
+ * number for each key. Each STEP_KEYS keys are in the order 0 to 3, 8 to 11, 4 to 7 and 12 to 15,
+ * so that the instruction that packs their integers restores the order of the keys. */
 struct weight_lines {
     _Alignas(32) float p[PANEL_ROWS][KEY_BLOCK];
     struct scale_lines scales[BLOCKS];
@@ -252,7 +252,7 @@ struct rounded_weights {
     _Alignas(32) float scale[VECTOR], inverse[VECTOR];
 };
 
-/* Returns panel->most rounded up to whole steps. */
+/* Returns panel->most rounded up to a multiple of STEP_KEYS. */
 static inline int whole_steps(const struct panel *panel)
 {
     return (panel->most + STEP_KEYS - 1) / STEP_KEYS * STEP_KEYS;
@@ -283,8 +283,8 @@ take_weights(const struct panel *panel, const struct weights *weights, struct we
         }
 }
 
-/* Returns the scales of 8 keys for the block at column c: of four keys, and of the four keys that
- * lie VECTOR keys later. */
+/* Returns the scales of 8 keys for the block at column c: of four keys from `key` on, and of the
+ * four keys that lie VECTOR keys later. */
 static inline __attribute__((always_inline)) __m256
 scales_apart(const enum type type, const struct key_rows *v, int key, int64_t c)
 {
