@@ -191,9 +191,9 @@ static inline void store_first(float *p, int64_t n, __m512 x)
     _mm512_mask_storeu_ps(p, first_mask(n), x);
 }
 
-/* Returns n elements of a row from element `at` on as binary32, with zeros after them. Memory
- * after the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block,
- * type is TYPE_I8. */
+/* Returns n elements of a row from element `at` on as binary32, with zeros after them. Memory after
+ * the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block, type is
+ * TYPE_I8, or `at` is 0. */
 static inline __attribute__((always_inline)) __m512
 load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
 {
@@ -265,6 +265,7 @@ static inline __attribute__((always_inline)) __m512 multiply_add_one(const float
     return sum;
 }
 
+/* Returns whether a lane is NaN or infinite. */
 static inline bool is_spoilt(__m512 spoilt)
 {
     enum { NAN_OR_INFINITY = 0x99 };

@@ -3,7 +3,8 @@
  * One block of keys for some query rows: scores (decode_k.c, decode_tiled_k.c), softmax, and
  * weighted V (decode_v.c). Row r sees the first visible[r] keys of the block. decode.c of
  * kernels/attention calls `decode`. Rows are split into panels of at most 4 rows. The rows of a
- * panel share the loads of K and V.
+ * panel share the loads of K and V. decode_together computes a block of several heads, which take
+ * turns (kernels/vectors/decode/together.h).
  */
 #include "kernels/avx512/decode.h"
 

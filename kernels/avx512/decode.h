@@ -27,8 +27,8 @@ struct ahead {
 };
 
 /* Spreads the prefetches of the first `count` rows of `row` over `times` calls of prefetch_ahead.
- * `times` is not 0. `rows` has the type and the size of the rows. Rows that follow each other
- * directly in memory count as one row. */
+ * `times` is not 0. `rows` has the type and the size of the rows. If there are no gaps between the
+ * rows, they count as one row. */
 static inline struct ahead ask_for(const struct panel *panel, const struct key_rows *rows,
                                    const char *const *row, int count, int64_t times)
 {
@@ -83,9 +83,9 @@ static inline __attribute__((always_inline)) void prefetch_ahead(struct ahead *a
     }
 }
 
-/* Returns whether to prefetch the rows into L1. With prefetches into L1, rows that are `apart` take
- * 0.9 of the time that they take with prefetches into L2. All other rows take longer with
- * prefetches into L1. */
+/* Returns whether to prefetch the rows of V in `ahead` into L1. `type` is the type of K. With
+ * prefetches into L1, rows that are `apart` take 0.9 of the time that they take with prefetches
+ * into L2. All other rows take longer with prefetches into L1. */
 static inline bool gains_by_first(const enum type type, const struct ahead *ahead)
 {
     return (type == TYPE_F16 || type == TYPE_BF16) && ahead->apart;

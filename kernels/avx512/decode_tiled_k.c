@@ -33,7 +33,8 @@ static inline __attribute__((always_inline)) void find_tiles(const enum type typ
     }
 }
 
-/* Loads the scales that the keys of `vectors` vectors have for the next group of elements. */
+/* Loads the scales that the keys of `vectors` vectors have for the next group of elements. Moves
+ * the addresses in `tile` to what follows these scales. */
 static inline __attribute__((always_inline)) void
 next_scales(const enum type type, struct k_tile tile[], __m512 scale[], const int vectors)
 {
@@ -50,7 +51,7 @@ next_scales(const enum type type, struct k_tile tile[], __m512 scale[], const in
             tile[i].k += bytes_of(scale_type, TILE_KEYS);
 }
 
-/* Adds the products of element d of all keys. */
+/* Adds the products of element d of all keys. Moves the addresses in `tile` to the next element. */
 static inline __attribute__((always_inline)) void
 add_element(const enum type type, const float *const q[], int64_t d, struct k_tile tile[],
             const __m512 scale[], __m512 s[][MAX_VECTORS], const int vectors, const int rows)

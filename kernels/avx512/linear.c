@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Linear maps: y[i][o] = chain over d of x[i][d] * w[d][o], then + bias[o]. Lanes are outputs, and
- * x is broadcast. kernels/linear/linear.c calls `product` for each block of rows, each panel of
- * outputs and each cut of the inputs. A cut is a range of at most 512 inputs.
+ * x is broadcast. For many rows, kernels/linear/linear.c calls `product` for each block of rows,
+ * each panel of outputs and each cut of the inputs. A cut is a range of at most 512 inputs.
  *
  * A register tile has 8 rows x 3 tiles of the matrix. 24 accumulators, 3 vectors of w and 1
  * broadcast take 28 of 32 zmm. Each d takes 24 FMA and 19 loads. The FMA ports limit the speed:

@@ -2,10 +2,10 @@
  *
  * The product of many rows for AVX-512: its register tile of 8 rows x 3 tiles of the matrix, and
  * the order of the register tiles. linear.c of this folder and product.c of kernels/avx512_bf16
- * include this file. Before that, linear.c defines two functions, and product.c includes
- * avx512_bf16.h, which defines them. multiply_step(x, w, sum, is_large) adds x * w to sum, and
- * returns the result. is_large changes no bit: see multiply_add in avx512.h. In
- * multiply_step_one(x, w, sum), x is a pointer: the function broadcasts *x, and then does the same.
+ * include this file. Before this include, linear.c defines multiply_step and multiply_step_one.
+ * product.c includes avx512_bf16.h, which defines these two functions. multiply_step(x, w, sum,
+ * is_large) adds x * w to sum, and returns the result. is_large changes no bit: see multiply_add in
+ * avx512.h. multiply_step_one(x, w, sum) broadcasts *x, adds *x * w to sum, and returns the result.
  * A step multiplies an element of each row, or a pair of elements.
  */
 #ifndef ATTNKIT_AVX512_PRODUCT_H

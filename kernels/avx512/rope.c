@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rotation of pairs of elements: 8 pairs in a vector if they are interleaved, else 16 pairs in two
- * vectors. kernels/cache/append.c calls `rotate` for each row of a head. The row and, after the
- * first head of a position, also cos and sin are in L1.
+ * vectors. kernels/cache/append.c calls `rotate` with one row of a head at a time. The row and,
+ * after the first head of a position, also cos and sin are in L1.
  */
 #include "kernels/avx512/avx512.h"
 

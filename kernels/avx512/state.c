@@ -47,7 +47,8 @@ static inline void store_wide(double *to, struct wide_vector x)
     _mm512_storeu_pd(to + HALF, x.high);
 }
 
-/* Loads or stores the first n numbers, as load_first and store_first do for floats. */
+/* load_first_wide loads and store_first_wide stores the first n numbers, as load_first and
+ * store_first do for floats. */
 static inline struct wide_vector load_first_wide(const double *from, int64_t n)
 {
     const __mmask16 mask = first_mask(n);

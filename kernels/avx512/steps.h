@@ -134,7 +134,7 @@ static inline short f16_at(const char *const *key, int64_t at)
     return bits;
 }
 
-/* The scales with which the bytes of the keys of a tile are widened. */
+/* The scales of the keys of a tile, for the elements that are multiplied next. */
 struct scales {
     __m512 of[MAX_TILE];
     int64_t next; /* TYPE_I8: the element at which the next group begins */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tile registers of AMX as the tiles for struct grouped_kernels use them: numbers, shapes and
- * instructions. The number of a register is a constant. The functions are assembly, because the
- * intrinsics of gcc 12 do not tell the compiler which memory they read.
+ * instructions. An instruction contains the numbers of its registers, so these numbers are
+ * constants. The functions are assembly, because the intrinsics of gcc 12 do not tell the compiler
+ * which memory they read.
  */
 #ifndef ATTNKIT_TILE_REGISTERS_H
 #define ATTNKIT_TILE_REGISTERS_H

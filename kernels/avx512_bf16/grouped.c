@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups of 32 products of bf16, by VDPBF16PS. The loops are in kernels/vectors/grouped/tiles.h.
- * The instruction multiplies the high halves of two words, then the low halves. A word holds two
- * elements of even index or two of odd index, and the first of the two is in the high half. So an
- * accumulator takes elements 0, 2, 4, ... of a group, or 1, 3, 5, ..., in their order. No product
- * and no sum is subnormal, because elements below 2^-56 in magnitude and small weights are 0.
+ * Groups of 32 products of bf16, by VDPBF16PS. The loops are in tiles.h and, for few rows, few.h of
+ * kernels/vectors/grouped. VPDPBF16PS multiplies the high halves of two words, then the low halves.
+ * A word holds two elements of even index or two of odd index, and the first of the two is in the
+ * high half. So an accumulator takes elements 0, 2, 4, ... of a group, or 1, 3, 5, ..., in their
+ * order. No product and no sum is subnormal, because elements below 2^-56 in magnitude and small
+ * weights are 0.
  *
- * A register tile has 12 sums: 3 keys or columns x 4 vectors. Each sum has two accumulators, one
- * for even and one for odd words of a group. 24 accumulators, 4 vectors of lanes and 1 broadcast
- * take 29 of 32 zmm. Each word takes 12 VDPBF16PS, which limit the speed, and 7 loads.
+ * A register tile of tiles.h has 12 sums: 3 keys or columns x 4 vectors. Each sum has two
+ * accumulators, one for even and one for odd words of a group. 24 accumulators, 4 vectors of lanes
+ * and 1 broadcast take 29 of 32 zmm. Each word takes 12 VDPBF16PS, which limit the speed, and 7
+ * loads.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 

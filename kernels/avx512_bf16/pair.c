@@ -20,7 +20,7 @@ static inline __m512i least_of(__m512i least, __m512i numbers)
     return _mm512_min_epu16(least, _mm512_sub_epi16(magnitudes, _mm512_set1_epi16(1)));
 }
 
-/* Returns the least magnitude from the minima of least_of. */
+/* Returns the least magnitude from the minima of least_of: NO_MAGNITUDE if all numbers are 0. */
 static inline uint32_t magnitude_of(__m512i least)
 {
     const __m256i half =

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tiles use two forms of VDPBF16PS. Each function here runs one of these forms once, so that
- * dispatch/cpu/probe.c can try it.
+ * dispatch/cpu/probe.c can try the form.
  */
 #include "kernels/avx512_bf16/avx512_bf16.h"
 

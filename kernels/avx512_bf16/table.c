@@ -17,8 +17,8 @@ static const struct pair_kernels pairs = {
 #endif
 };
 
-/* decode_together is left out: it was measured only on Intel's CPUs, which do not choose this unit.
- * AMD's CPUs choose this unit. */
+/* Only AMD's CPUs choose this unit, but decode_together of AVX-512 was measured only on Intel's
+ * CPUs. So decode_together is left out. */
 #undef KERNEL_TOGETHER
 #define KERNEL_PAIRS &pairs
 #define KERNEL_INTEGERS attnkit_avx512_vnni_integers

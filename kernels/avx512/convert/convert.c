@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Converts rows of the 16-bit types, of TYPE_I8 and of TYPE_Q8_0 to binary32 and back, by whole
- * vectors. Rows of TYPE_F8_E4M3 are converted only to binary32. Loads and stores limit the speed,
- * except in narrowing to bytes, which takes a division for each element. Types with scales have
- * functions of their own, so that the functions for other types need not save registers.
+ * vectors. Rows of TYPE_F8_E4M3 and tiles of K are converted only to binary32. Loads and stores
+ * limit the speed, except in narrowing to bytes, which takes a division for each element. Types
+ * with scales have functions of their own, so that the functions for other types need not save
+ * registers.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/blocks.h"

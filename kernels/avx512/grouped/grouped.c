@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Groups of 32 products of bf16. A word is one element, as binary32. The loops are in
- * kernels/vectors/grouped/tiles.h.
+ * Groups of 32 products of bf16. A word is one element, as binary32. The loops are in tiles.h and,
+ * for few rows, few.h of kernels/vectors/grouped.
  *
- * A register tile has 3 keys or columns x 4 vectors. Each of these 12 sums has two accumulators,
- * one for even and one for odd words of a group. 24 accumulators, 4 vectors of lanes and 1
- * broadcast take 29 of 32 zmm. Each word takes 12 FMA and 7 loads. The FMA ports limit the speed.
+ * A register tile of tiles.h has 3 keys or columns x 4 vectors. Each of these 12 sums has two
+ * accumulators, one for even and one for odd words of a group. 24 accumulators, 4 vectors of lanes
+ * and 1 broadcast take 29 of 32 zmm. Each word takes 12 FMA and 7 loads. The FMA ports limit the
+ * speed.
  */
 #include "kernels/avx512/avx512.h"
 

@@ -30,8 +30,8 @@ static inline __m512i load_halves(const uint16_t *row, __mmask16 mask)
 }
 
 /* Returns the words of elements c, c + 1, ... of two rows. The elements of `high` are in the high
- * halves of the words, the elements of `low` in the low halves. A row that is NULL counts as zeros,
- * and so does an element whose bit in `mask` is 0. */
+ * halves of the words, the elements of `low` in the low halves. A row that is NULL counts as zeros.
+ * An element whose bit in `mask` is 0 counts as 0. */
 static inline __m512i words_of_rows(const uint16_t *high, const uint16_t *low, int64_t c,
                                     __mmask16 mask)
 {

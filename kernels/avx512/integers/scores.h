@@ -30,7 +30,7 @@ static inline struct step_place block_after(const struct key_rows *k, const char
     return (struct step_place){next, integers_in_row(k->type, 0)};
 }
 
-/* For TYPE_I8: sets the scales to those of the group of elements that begins at element d. */
+/* For TYPE_I8: sets the scales to the scales of the group of elements that begins at element d. */
 static inline __attribute__((always_inline)) void take_group(const struct key_rows *k,
                                                              const char *const *key, int64_t d,
                                                              struct scales *scales,
