@@ -109,8 +109,9 @@ static inline float round_bytes(const float *x, int8_t *bytes)
     return s.scale;
 }
 
-/* beginnings_of and integers_of return where the int32_t and the integers lie in a row of n
- * elements that integer_kernels.round_row has rounded. */
+/* In a row of n elements that integer_kernels.round_row has rounded, an int32_t for each Q8_BLOCK
+ * elements follows the scales, and the integers come last. beginnings_of returns the address of the
+ * first int32_t. integers_of returns the address of the first integer. */
 static inline const int32_t *beginnings_of(const float *row, int64_t n)
 {
     return (const int32_t *)(const void *)(row + n / Q8_BLOCK);

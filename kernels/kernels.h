@@ -176,7 +176,7 @@ static inline bool is_unpacked(enum type type)
  * In decode, row_max and row_sum have room for MAX_DECODE_ROWS numbers, so that tiles can use whole
  * vectors of them. */
 struct state {
-    float *row_max; /* M, an integer value or -inf */
+    float *row_max; /* M, an integer value or infinite */
     float *row_sum; /* l */
     float *out;     /* o, not yet divided by l */
 };
@@ -215,7 +215,7 @@ struct key_row {
  * first TILE_KEYS scales and then the bytes in the order above. All bytes of a tile can be read.
  * For tiled K, row[i] is the address of a part of a tile. A tile has TILE_KEYS equal parts, and the
  * first part begins with the tile. So row[i] is the beginning of the tile if i is a multiple of
- * TILE_KEYS. */
+ * TILE_KEYS. In the same way, scales[i] is the address of a part of the scales of a tile. */
 struct key_rows {
     enum type type; /* no type that is_only_widened */
     bool tiled;
@@ -235,15 +235,14 @@ static inline bool share_sets(const char *const *row)
     return row[1] != row[0] && (uintptr_t)(row[1] - row[0]) % APART == 0;
 }
 
-/* Returns the scales of one of the rows, for TYPE_I8. */
+/* Returns the scales of the row at *row, for TYPE_I8. `row` points to an entry of rows->row. */
 static inline const float *scales_of_row(const struct key_rows *rows, const char *const *row)
 {
     return rows->scales[row - rows->row];
 }
 
-/* How a score s becomes t, if this takes more than one multiplication. x is s, or tanh(s * to_cap)
- * if capped. t is fma(x, factor, bias), or x * factor without a bias. If bias is -inf, t is -inf,
- * whatever s is. */
+/* How a score s becomes t. x is s, or tanh(s * to_cap) if capped. t is fma(x, factor, bias), or x *
+ * factor without a bias. If bias is -inf, t is -inf, whatever s is. */
 struct adjust {
     bool capped;
     float to_cap, factor;
@@ -285,9 +284,9 @@ static inline float key_distance(const struct bias_line *what, int i)
 /* The factors by which dropout multiplies the weights of a query row in a block of keys. The factor
  * of a key is 0 if the key's random word is less than `dropped`, else it is `factor`. Philox4x32-10
  * makes the words of four keys from one counter. The key of Philox is the two halves of the seed,
- * the lower half first. The four words of the counter for keys j to j + 3 are: the low 32 bits of j
- * / 4; the low 32 bits of the position; the head; and bits 32 to 47 of j / 4, with bits 32 to 47 of
- * the position above them. */
+ * the lower half first. Let j be an absolute index of a key, and a multiple of 4. The four words of
+ * the counter for keys j to j + 3 are: the low 32 bits of j / 4; the low 32 bits of the position;
+ * the head; and bits 32 to 47 of j / 4, with bits 32 to 47 of the position above them. */
 struct keep_line {
     uint64_t seed, position;
     uint64_t first_key; /* the absolute index of key 0, a multiple of KEY_BLOCK */
@@ -360,7 +359,7 @@ static inline int64_t together_floats(int64_t dim)
 struct head_weights {
     const float *p, *divisor; /* divisor: l, or 1 if l is 0 */
     const int32_t *visible;
-    int lanes;
+    int lanes; /* floats of p from key to key */
 };
 
 /* Returns the number of rows, keys or columns of the next tile, if `left` of them are left. While
@@ -519,10 +518,10 @@ enum { HAS_PRODUCTS = 0 };
 enum { HAS_PRODUCTS = 1 };
 #endif
 
-/* In groups, an element whose magnitude is less than LEAST_FACTOR counts as 0. Every weight is
- * divided by the largest weight of its block. The quotient counts as 0 if it is less than
- * LEAST_WEIGHT. If the largest weight of a block is less than LEAST_PEAK, LEAST_PEAK is used in its
- * place. */
+/* In groups, an element whose magnitude is less than LEAST_FACTOR counts as 0. L is the largest
+ * weight of a row in a block, or LEAST_PEAK if this weight is less than LEAST_PEAK. The weights of
+ * the row in the block are multiplied by f32(1 / L). A product that is less than LEAST_WEIGHT
+ * counts as 0. */
 #define LEAST_FACTOR 0x1p-56f
 #define LEAST_WEIGHT 0x1p-40f
 #define LEAST_PEAK 0x1p-100f
@@ -542,9 +541,9 @@ struct weight_parts {
 
 /* Multiplies q and K, and weights and V, in groups of 32 products, by step 17 of README.md. The
  * tiles take words instead of elements. A word is an element as binary32, or, in the tiles of a
- * unit, two bf16 of the same quad. The tiles choose the order of the elements of a quad. A row
- * whose elements do not fill whole quads is filled up with zeros. In words of q, K and V, elements
- * whose magnitude is less than LEAST_FACTOR are 0. */
+ * unit that multiplies bf16, two bf16 of the same quad. The tiles choose the order of the elements
+ * of a quad. A row whose elements do not fill whole quads is filled up with zeros. In words of q, K
+ * and V, elements whose magnitude is less than LEAST_FACTOR are 0. */
 struct grouped_kernels {
     int elements; /* elements of a word: 1 or 2 */
 
@@ -680,8 +679,8 @@ struct integer_product {
     struct next_tiles ahead; /* a hint, for `product` */
 };
 
-/* Tiles that multiply a matrix of TYPE_Q8_0 by inputs that they have rounded to bytes, by step 18
- * of README.md. */
+/* Tiles that multiply a matrix of TYPE_Q8_0 by inputs that they have rounded to integers of 8 bits,
+ * by step 18 of README.md. */
 struct matrix_integer_kernels {
     int rows;            /* the most rows of x for which few_product is faster than `product`; at
                           * most MAX_MATRIX_ROWS */
@@ -730,8 +729,8 @@ struct kernels {
      * and mask.c in attention/, and for tests. */
     void (*exp2)(const float *x, float *y, size_t n);
 
-    /* Conversions of rows of any type to binary32 and back, by the rules of README.md. Rows are
-     * aligned to 2 bytes, TYPE_F32 to 4, TYPE_I8 and TYPE_F8_E4M3 to 1. Nothing overlaps.
+    /* Conversions of rows, by the rules of README.md. Rows are aligned to 2 bytes, rows of TYPE_F32
+     * to 4, and rows of TYPE_I8 and TYPE_F8_E4M3 to 1. Nothing overlaps.
      * --------------------------------------------------------------------------------- */
 
     /* Computes out[i] = element i of a row of n elements. If has_scales(type), the element is

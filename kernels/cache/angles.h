@@ -3,9 +3,12 @@
  * log2, 2^x, and sin and cos of an angle below 2^64 in binary64, for the angles of rope.c. These
  * functions use only operations on integers, conversions between integers and binary64, and sums,
  * products and quotients of binary64. IEEE 754 says how each operation on binary64 rounds, and no
- * operation is fused. So the bits are the same on every machine. In each batch entry, sin_cos_of is
- * called once for each position and each pair of elements that is rotated. All heads share the
- * result. attnkit_append_rows calls log2_of once, and exp2_of once for each pair.
+ * operation is fused. So the bits are the same on every machine.
+ *
+ * attnkit_append_rows uses these functions only if pairs of elements are rotated, and the caller
+ * gives no cos and sin. A call of attnkit_append_rows calls log2_of once, and exp2_of once for each
+ * pair. In each batch entry, sin_cos_of is called once for each position and pair. All heads share
+ * the result.
  *
  * The bounds of errors are relative, in units of u = 2^-53, the largest relative error of one
  * rounding. Products of errors are left out. Each series is a Taylor series and ends where its

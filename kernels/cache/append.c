@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loop of an append. For each row the loop finds the place in dst and the cos and sin of the
- * position. Then it converts head after head from src to binary32, and from binary32 to dst. If src
- * and dst have the same type and nothing is rotated, the loop copies the bytes instead. A row for a
- * tile is made in scratch, and its elements are then copied to their places in the tile.
+ * position. Then, head after head, the loop widens the head's row from src to binary32, rotates
+ * a->pairs pairs of its elements, and narrows the result to dst. If src and dst have the same type
+ * and nothing is rotated, the loop copies the bytes instead. If dst is tiled, a head's row is made
+ * in scratch, and its elements are then copied to their places in the tile.
  */
 #include "kernels/cache/append.h"
 
@@ -74,8 +75,9 @@ static ptrdiff_t offset_of(struct strides s, struct index at, int64_t head)
     return at.outer * s.batch + head * s.head + at.row * s.row;
 }
 
-/* Converts one head's row to a->dst_type, or copies the row. The elements of the result at `dst`
- * are adjacent: for a tiled cache, `dst` is in scratch. `x` is scratch for [dim] floats. */
+/* Rotates a->pairs pairs of one head's row and converts the row to a->dst_type, or copies the row.
+ * The elements of the result at `dst` are adjacent: for a tiled cache, `dst` is in scratch. `x` is
+ * scratch for [dim] floats. */
 static void convert_row(const struct append *a, const struct kernels *kernels,
                         struct append_turn turn, const char *src, char *dst, float *scales,
                         float *x)

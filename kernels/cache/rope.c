@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Computes the angles of a rotation in binary64, and their cos and sin, rounded once to binary32.
- * The results have the same bits on every CPU. In each batch entry, the loop of an append computes
- * cos and sin once for each position, for all heads together.
+ * The results have the same bits on every CPU. If an append rotates rows and the caller gives no
+ * cos and sin, the loop of the append computes cos and sin once for each position of a batch entry,
+ * for all heads together.
  */
 #include "kernels/cache/rope.h"
 

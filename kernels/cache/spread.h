@@ -10,8 +10,8 @@
 
 #include "kernels/kernels.h"
 
-/* Copies n elements of `bytes` bytes to the places of one key in a tile. `tile` is the first of
- * these places. */
+/* Copies n elements of `bytes` bytes each to the places of one key in a tile. `tile` is the first
+ * of these places. */
 static inline void spread(const char *row, int64_t n, const size_t bytes, char *tile)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * While a tile computes a product, it prefetches into L2 the matrix elements that are needed after
- * the product. The prefetches of the cache lines are spread evenly over the work of the product. If
+ * With these functions, a tile that computes a product prefetches into L2 the matrix elements that
+ * are needed after the product. The prefetches are spread evenly over the work of the product. If
  * all prefetches came at once, they would wait for each other, and the work would wait for them.
  */
 #ifndef ATTNKIT_AHEAD_H

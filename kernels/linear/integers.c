@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loops of linear maps that multiply integers, step 18 of ../README.md. The rows of a block are
- * rounded to bytes once. The bytes lie in groups: a group has all inputs of up to ROW_GROUP rows.
- * If there are many rows, the words of each cut of a panel are made once for the block and are
- * multiplied by all groups. If there are few rows, few_product reads the packed matrix itself.
+ * rounded once, to integers of 8 bits. The rounded rows lie in groups: a group has all inputs of up
+ * to ROW_GROUP rows. If there are many rows, the words of each cut of a panel are made once for the
+ * block and are multiplied by all groups. If there are few rows, few_product reads the packed
+ * matrix itself.
  */
 #include "kernels/linear/parts.h"
 

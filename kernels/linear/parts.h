@@ -75,7 +75,8 @@ static inline struct next_tiles next_cut(const struct linear *l, const struct pa
     };
 }
 
-/* Rounds the rows of a block to bytes, in groups of up to ROW_GROUP rows. */
+/* Rounds the inputs of rows row .. row + rows - 1 to integers of 8 bits. Writes the
+ * integers and their scales to `x`, in groups of up to ROW_GROUP rows. */
 void attnkit_round_x(const struct linear *l, const struct kernels *kernels, int64_t row, int rows,
                      char *x);
 

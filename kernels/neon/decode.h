@@ -26,7 +26,8 @@ static inline int64_t scale_place(const enum type type, int64_t group, int64_t a
 }
 
 /* Returns n elements of the row of a key as binary32, 1 <= n <= 4, from element `at` on, times
- * their scale. The other lanes have no meaning, because 0 times the scale may be NaN. */
+ * their scale. `place` is the scale_place of these elements. The other lanes of the result have no
+ * meaning, because 0 times the scale may be NaN. */
 static inline __attribute__((always_inline)) float32x4_t load_scaled(const enum type type,
                                                                      const struct key_rows *rows,
                                                                      int key, int64_t at, int n,

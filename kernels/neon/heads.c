@@ -6,7 +6,7 @@
  * kernels/attention calls both functions.
  *
  * A tile of scores has 1 to 3 keys x 1 to 3 rows. At most 9 sums, 3 vectors of q and 1 of k take 13
- * of 32 registers. fmla limits the speed. A tile of the result has 1 to 3 rows x up to 4 vectors of
+ * of 32 registers. fmla limits the speed. A tile of the result has 1 to 3 rows x 1 or 4 vectors of
  * columns, with at most 12 sums. The division limits the speed.
  */
 #include "kernels/neon/neon.h"

@@ -132,7 +132,7 @@ static void round_weights(const struct panel *panel, const struct weights *weigh
 
 /* -------------------------------------------------------------------------------------- sums */
 
-/* Adds the block of keys to COLUMNS columns of weighted V, from column c on. */
+/* Computes COLUMNS columns of weighted V, from column c on. */
 static inline __attribute__((always_inline)) void v_tile(const struct panel *panel,
                                                          const struct weights *weights,
                                                          const struct rounded_weights *w, int64_t c,

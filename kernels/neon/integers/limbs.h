@@ -90,8 +90,8 @@ struct rounded_weights {
     float scale[PANEL_ROWS];
 };
 
-/* Returns panel->most rounded up to whole groups of MANY keys. The block has a row of V for each of
- * these keys. */
+/* Returns panel->most rounded up to whole groups of MANY keys. The list of rows of V has an entry
+ * for each of these keys, because its last entry is repeated. */
 static inline int whole_keys(const struct panel *panel)
 {
     return (panel->most + MANY - 1) / MANY * MANY;
