@@ -145,8 +145,8 @@ static void whole_tiles(const struct product *p, const float *x, int first, int 
     }
 }
 
-/* Copies the bias from output `out` on into `copy`, which has room for a whole tile. Returns
- * `copy`, or NULL if there is no bias. */
+/* Copies `bytes` bytes of the bias, from output `out` on, into `copy`, which has room for a whole
+ * tile. Returns `copy`, or NULL if there is no bias. */
 static const float *padded(const float *bias, int64_t out, size_t bytes, float copy[TILE_KEYS])
 {
     return bias ? memcpy(copy, bias + out, bytes) : NULL;

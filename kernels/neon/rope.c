@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rotation of pairs of elements: 2 pairs in a vector if they are interleaved, else 4 pairs in two
- * vectors. In calls with a rotation, kernels/cache/append.c calls `rotate` for each row of each
+ * Rotation of pairs of elements: 2 pairs in a vector if the pairs are interleaved, else 4 pairs in
+ * two vectors. In calls with a rotation, kernels/cache/append.c calls `rotate` for each row of each
  * head. All loads come from L1.
  */
 #include "kernels/neon/neon.h"

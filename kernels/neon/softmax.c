@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Turns the scores of a block into weights: s becomes 2^(t - M'), with t = s * scale_log2 and M' =
- * max(M, ceil(max t)). M is row_max of the state. `softmax` sets row_max to M', and also updates
- * row_sum. Lanes are query rows, so that no operation crosses lanes. prefill.c calls `softmax`
- * between scores and weighted_v. heads.c and weights.c call `softmax`, too.
+ * Turns the scores of a block into weights. A score s becomes 2^(t - M'), with t = s * scale_log2,
+ * or t = -inf where the lane does not see the key. M' is max(M, ceil(max t)), where M is row_max of
+ * the state. `softmax` sets row_max to M', updates row_sum, and sets rescale to 2^(M - M'). Lanes
+ * are query rows, so that no operation crosses lanes. prefill.c calls `softmax` between scores and
+ * weighted_v. heads.c and weights.c call `softmax`, too.
  *
  * Each vector of lanes takes two passes over the keys: the first for the maximum, the second for
  * the weights. The second pass takes some keys at a time, and exp2 limits the speed of this pass.

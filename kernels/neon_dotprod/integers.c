@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tiles of decode that multiply integers, by SDOT of the unit DotProd: one instruction adds
- * four products of bytes to each of 4 sums. No sum overflows.
+ * four products of bytes to each of 4 sums. No sum overflows. An integer of q or of the weights has
+ * two limbs, which are bytes (kernels/neon/integers/limbs.h).
  *
  * Scores: for each query row, 32 elements of 4 keys take 16 SDOT, 4 shifts and 3 instructions that
  * add lanes. K is not widened. Registers: 8 vectors of K, 4 of q and 4 sums. Weighted V: the bytes
  * of 4 keys are interleaved. 4 keys and 8 columns take 4 loads and 4 permutations for all rows, and
- * 4 SDOT for each row. Registers: 16 sums, 8 vectors of weights, 2 of V and 4 temporary ones.
+ * 4 SDOT for each row. Registers of a tile of 4 rows and 8 columns: 16 sums, 8 vectors of weights,
+ * 2 of V and 4 temporary ones. A tile of 2 rows has 16 columns: 16 sums, 4 vectors of weights and 4
+ * of V.
  */
 enum { LIMBS = 16 };
 
@@ -21,7 +24,8 @@ static inline __attribute__((always_inline)) void load_block(const char *const *
             bytes[2 * key + i] = vld1q_s8((const int8_t *)row[key] + at + 16 * i);
 }
 
-/* The sums of the low limbs start at 256 times the sums of the high limbs. */
+/* Returns the sum of the products of q and a block of K, for each of FOUR keys. The sum of the low
+ * limbs starts at 256 times the sum of the high limbs. */
 static inline __attribute__((always_inline)) int32x4_t
 block_sums(const int8x16_t bytes[BLOCK_VECTORS], const int8_t *q)
 {

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The tiles of decode that multiply integers, by SMMLA of the unit I8MM: one instruction adds eight
- * products of bytes to each of 2 x 2 sums. The two rows of one factor are the high and the low
- * limbs of a row of q or of weights. The rows of the other factor are two keys of K, or two columns
- * of V. No sum overflows.
+ * products of bytes to each of 2 x 2 sums. An integer of q or of the weights has two limbs, which
+ * are bytes (kernels/neon/integers/limbs.h). The two rows of one factor of SMMLA are the high and
+ * the low limbs of a row of q or of weights. The rows of the other factor are two keys of K, or two
+ * columns of V. No sum overflows.
  *
  * Scores: 32 elements of a key take 2 permutations, and for each row 2 SMMLA and an instruction
  * that joins limbs. Registers: 8 vectors of K, one of q and 2 sums.
  * Weighted V: the bytes of 8 keys are interleaved. 8 keys and 8 columns take 8 loads and 12
- * permutations, and 4 SMMLA for each row. Registers: 16 sums, 4 vectors of V and one of weights.
+ * permutations, and 4 SMMLA for each row. Registers of a tile of 4 rows and 8 columns: 16 sums, 4
+ * vectors of V and one of weights. A tile of 1 or 2 rows has 16 columns: at most 16 sums, 8 vectors
+ * of V and one of weights.
  */
 enum { LIMBS = 8 };
 
@@ -41,6 +44,7 @@ static inline int32x4_t column_sums(const int32x4_t sum[2])
     return join_limbs(vuzp1q_s32(sum[0], sum[1]), vuzp2q_s32(sum[0], sum[1]));
 }
 
+/* Returns the sum of the products of q and a block of K, for each of FOUR keys. */
 static inline __attribute__((always_inline)) int32x4_t
 block_sums(const int8x16_t bytes[BLOCK_VECTORS], const int8_t *q)
 {

@@ -119,7 +119,8 @@ static float round_weights(const float *p, int lanes, const float *scales, int k
     return s.scale;
 }
 
-/* Returns the sum of the products of the integers `n` and a column of V, over `keys` keys. */
+/* Returns the sum of the products of the integers `n` and a column of V. n[i] belongs to key
+ * `first` + i of the words of V. */
 static int32_t column_sum(const int32_t *n, const float *column, int64_t dim, int first, int keys)
 {
     int32_t sum = 0;

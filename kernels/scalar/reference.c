@@ -592,7 +592,8 @@ static void write_weights(const struct attention *a, int64_t kv_head, struct pla
 /* --- Cells ------------------------------------------------------------------------------------
  */
 
-/* A copy of the problem with a table of the keys of one batch entry. The table must be freed. */
+/* A copy of the problem with a table of the keys of one batch entry. free_listed frees the table.
+ */
 struct listed {
     struct attention a;
     struct cell_table table;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two functions of whole arrays. exp2 computes y = 2^x for merge.c, careful.c and mask.c of
+ * Two functions on whole arrays. exp2 computes y = 2^x for merge.c, careful.c and mask.c of
  * kernels/attention, for tests and for a bench. The softmax and decode tiles contain the same
  * operation. The function `multiply` applies the factors of dropout to weights, for prefill.c and
  * careful.c.

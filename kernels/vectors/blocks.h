@@ -2,9 +2,9 @@
  *
  * Conversion of rows whose blocks have less than a byte for an element, UNIT elements at a time.
  * The blocks.c of an instruction set defines unit_scale, half_everywhere, widen_unit and
- * narrow_block, and then includes this file. Before that, blocks.c also defines store_integers, or
- * includes packed_integers.h, which defines store_integers. store_integers stores the integers of a
- * unit as signed bytes.
+ * narrow_block, and then includes this file. Before the #include, blocks.c also defines
+ * store_integers, or includes packed_integers.h, which defines store_integers. store_integers
+ * stores the integers of a unit as signed bytes.
  */
 #ifndef ATTNKIT_VECTORS_BLOCKS_H
 #define ATTNKIT_VECTORS_BLOCKS_H

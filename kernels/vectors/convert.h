@@ -3,7 +3,7 @@
  * Converts rows of 16-bit types, TYPE_I8 and TYPE_Q8_0 to binary32 and back. Rows of TYPE_F8_E4M3
  * are converted only to binary32. Converts tiles of K to binary32. The convert.c of an instruction
  * set defines scale_of, narrowed, store_elements, widen_e4m3, float_from_f16 and f16_from_float,
- * and then includes this file. Before that, convert.c also defines widen_tile, or includes
+ * and then includes this file. Before the #include, convert.c also defines widen_tile, or includes
  * widen_tile.h, which defines widen_tile. The loops for types with scales are functions of their
  * own. So `widen` and `narrow` need not save registers for types without scales.
  */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scores of a panel: s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. This file chooses the
- * heights of the register tiles and their order. prefill.c calls `scores` with one panel and one
- * block of keys at a time. The scores.c of AVX2, of AVX-512 and of the unit avx512+bf16 include
- * scores_tile.h, which defines scores_tile, and then this file. NEON's scores.c chooses the heights
- * itself.
+ * Scores of a panel: s[key][lane] = chain over d of k[key][d] * q_t[d][lane]. This file calls the
+ * register tiles one after the other, with the height that panel_height returns as a constant.
+ * prefill.c calls `scores` with one panel and one block of keys at a time. weights.c and careful.c
+ * call the `scores` of AVX2 and of AVX-512, too. The scores.c of AVX2, of AVX-512 and of the unit
+ * avx512+bf16 includes scores_tile.h, which defines scores_tile, and then this file. NEON's
+ * scores.c has a loop of its own.
  */
 #ifndef ATTNKIT_VECTORS_SCORES_H
 #define ATTNKIT_VECTORS_SCORES_H

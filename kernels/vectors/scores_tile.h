@@ -2,10 +2,11 @@
  *
  * The register tile of scores for AVX2, AVX-512 and the unit avx512+bf16: `height` keys x `vectors`
  * vectors of query rows, with K broadcast from memory. Each scores.c that includes this file says
- * what limits the speed of the tile. Before that, scores.c defines multiply_step(k, q, sum,
- * is_large), or includes a file that defines multiply_step. multiply_step returns sum + k * q.
- * `is_large` says that the tile has at least LARGE_TILE accumulators. In this file a dimension is
- * an element, or a word of two elements with avx512+bf16.
+ * what limits the speed of the tile. Before the #include, scores.c defines multiply_step(k, q, sum,
+ * is_large), or includes a file that defines multiply_step. multiply_step returns sum + k * q. If k
+ * and q are words of two elements, multiply_step adds both products to `sum`. `is_large` says that
+ * the tile has at least LARGE_TILE accumulators. In this file a dimension is an element, or a word
+ * of two elements with avx512+bf16.
  */
 #ifndef ATTNKIT_VECTORS_SCORES_TILE_H
 #define ATTNKIT_VECTORS_SCORES_TILE_H

@@ -2,8 +2,8 @@
  *
  * Scores and weighted V of a panel in groups of 32 products, and the table of struct
  * grouped_kernels. The grouped.c of AVX2, of AVX-512, of NEON and of the unit avx512+bf16 includes
- * this file. Before that, grouped.c defines pack_row, pack_group, ELEMENTS, SUMS, grouped_step and
- * round_quad, or includes files that define them.
+ * this file. Before the #include, grouped.c defines pack_row, pack_group, ELEMENTS, SUMS,
+ * grouped_step and round_quad, or includes files that define them.
  *
  * A register tile has up to SUMS pairs of accumulators. In each group, one accumulator of a pair
  * takes the words of even index, and the other accumulator takes the words of odd index. After each
@@ -150,8 +150,8 @@ static void scores(const float *q_t, int lanes, int rows, const struct rows *k, 
     }
 }
 
-/* Sets sums[line][lane] to the sums of the products of the parts and of V, for `lines` columns from
- * column c on. `words` is the number of words of a column. */
+/* Sets sums[line][lane] to the sum of the products of the parts of the weights (softmax.h) and a
+ * column of V, for `lines` columns from column c on. `words` is the number of words of a column. */
 static void sum_columns(const float *parts, int vectors, const struct rows *v, int64_t c, int words,
                         bool is_short, float *sums, int lines)
 {

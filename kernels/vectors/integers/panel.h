@@ -10,10 +10,10 @@
  *   no_sums                returns sums of 0
  *   sums_as_floats         converts sums to binary32
  *   load_words, load_word  load lane_words or a word
- *   dot(sum, x, w, part)   adds the products of the words of each lane to the sum, and returns the
- *                          sum. `part` is the index of the word modulo 2, for tiles that multiply
- *                          words of even and of odd index in different ways. Other tiles ignore
- *                          `part`
+ *   dot(sum, x, w, part)   adds to the sum of each lane the products of the lane's word of x and
+ *                          the word w, and returns the sums. `part` is the index of the word modulo
+ *                          2, for tiles that multiply words of even and of odd index in different
+ *                          ways. Other tiles ignore `part`
  *   widen_block            makes the Q8_BLOCK / 2 words of Q8_BLOCK elements of a row of K
  *   half_as_float          converts a binary16 to binary32
  *   larger_bits            returns, for each lane, the larger of two floats. Their bits are
@@ -274,9 +274,10 @@ struct weighing {
     float *o, *parts;
 };
 
-/* Rounds the weights of `keys` to integers, and writes their words to `parts`. A word may also
- * belong to keys that are not among `keys`. Such keys get the weight 0. Returns the number of words
- * of a lane: a multiple of UNROLL if `dot` depends on `part`. */
+/* Rounds the products of the weights and scales of `keys` to integers, and writes the words of
+ * these integers to `parts`. A word may also belong to keys that are not among `keys`. Such keys
+ * get the weight 0. Returns the number of words of a lane: a multiple of UNROLL if `dot` depends on
+ * `part`. */
 typedef int rounding(const struct scaled_keys *keys, const floats inverse[VECTORS], float *parts,
                      const int vectors);
 

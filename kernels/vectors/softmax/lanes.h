@@ -39,8 +39,8 @@ static floats weights(float *s, int lanes, int keys, floats subtrahend)
 }
 
 /* Turns the scores t in s into weights, for the vector of lanes that begins at `lane`. Updates
- * row_max and row_sum of these lanes, and sets their factors `rescale`. s and rescale point at this
- * vector, while st points at lane 0. */
+ * row_max and row_sum of these lanes, and sets rescale to the factors of the old sums. s and
+ * rescale point at this vector. The arrays of st begin at lane 0. */
 static inline __attribute__((always_inline)) void softmax_lanes(float *s, int lanes, int keys,
                                                                 floats block_max,
                                                                 const struct state *st, int lane,
