@@ -4,9 +4,10 @@
  * set or unit includes this file. The table has the shapes of the tiles, which are constants in the
  * header of the instruction set, and functions that entries.h declares. table.c defines the names
  * of other tables: KERNEL_INTEGERS for attention in integers, KERNEL_MATRIX_INTEGERS for linear
- * maps in integers, KERNEL_GROUPED for groups of products. KERNEL_PAIRS, KERNEL_BYTES and
- * KERNEL_TOGETHER are the entries pairs, bytes and decode_together. If one of these three names is
- * not defined, its entry is NULL.
+ * maps in integers, KERNEL_GROUPED for groups of products. table.c may define KERNEL_PAIRS and
+ * KERNEL_BYTES, the entries pairs and bytes. The header of the instruction set may define
+ * KERNEL_TOGETHER, the entry decode_together. If one of these three names is not defined, its entry
+ * is NULL.
  */
 #ifndef ATTNKIT_TABLE_H
 #define ATTNKIT_TABLE_H

@@ -13,8 +13,8 @@ enum {
     UNROLL = 4, /* keys in a loop body, so that pointers and the loop test cost little */
 };
 
-/* Adds the products of the weights and of the values of one key. `line` points to the tile's
- * columns in the key's row of V. */
+/* Adds the products of one key to the sums acc. p points to the weights of the key, and `line` to
+ * the tile's columns in the key's row of V. */
 static inline __attribute__((always_inline)) void multiply_key(const float *p, const char *line,
                                                                floats acc[MAX_HEIGHT][VECTORS],
                                                                const int height, const int vectors)
@@ -30,7 +30,7 @@ static inline __attribute__((always_inline)) void multiply_key(const float *p, c
     }
 }
 
-/* Adds the products of `keys` keys. p points to the weights of the first key, and `line` points to
+/* Adds the products of `keys` keys to acc. p points to the weights of the first key, and `line` to
  * the tile's columns in the first key's row of V. */
 static inline __attribute__((always_inline)) void multiply_keys(const float *p, const char *line,
                                                                 ptrdiff_t stride, int keys,

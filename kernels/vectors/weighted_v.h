@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weighted V of a panel: o[c][lane] = fma(o[c][lane], rescale[lane], chain over keys of
- * p[key][lane] * v[key][c]). This file chooses the heights of the register tiles and their order.
- * prefill.c calls weighted_v with one panel and one block of keys at a time, after softmax. The
- * weighted_v.c of an instruction set defines weighted_tile and prefetch_rows, or takes both from
+ * p[key][lane] * v[key][c]). If rescale is NULL, o becomes the chain. `ahead` has rows that are
+ * prefetched, or is NULL. This file chooses the heights of the register tiles and their order.
+ * prefill.c calls weighted_v after softmax, with one panel and keys of one block. The weighted_v.c
+ * of an instruction set defines weighted_tile and prefetch_rows, or takes both from
  * weighted_tile.h, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_WEIGHTED_V_H

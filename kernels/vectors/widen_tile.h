@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Conversion of tiles of K to binary32, for AVX2 and AVX-512. A step loads one element of all keys.
- * After VECTOR steps, the elements are transposed into rows, VECTOR keys at a time. The convert.c
- * of each of the two instruction sets includes this file.
+ * After VECTOR steps, or at the end of the tile, the elements are transposed into rows, VECTOR keys
+ * at a time. The convert.c of each of the two instruction sets includes this file.
  */
 #ifndef ATTNKIT_VECTORS_WIDEN_TILE_H
 #define ATTNKIT_VECTORS_WIDEN_TILE_H
 
 #include "kernels/vectors/tile_reader.h"
 
-/* Widens a tile. Each iteration transposes VECTOR elements of each key. */
+/* Widens a tile. Each iteration transposes up to VECTOR elements of each key. */
 static inline __attribute__((always_inline)) void widen_tile(const enum type type, const void *k,
                                                              const float *scales, int64_t group,
                                                              int64_t n, float *out)

@@ -4,7 +4,7 @@
 Functions on arrays: attention, scaled_dot_product_attention (with torch's signature), attention_varlen, merge and
 linear. Classes: KVCache, State, Layer and Matrix. An array is a NumPy array, which may have the type bfloat16 of
 ml_dtypes, or a CPU array of any library that supports DLPack. New arrays are NumPy arrays. A call releases the global
-interpreter lock while it computes."""
+interpreter lock while it computes. Only the constructor of Layer keeps the lock."""
 
 from pathlib import Path
 

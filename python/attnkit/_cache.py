@@ -144,8 +144,8 @@ class KVCache:
         own key: causal is 'bottom-right'. With q_offsets, causal is True by default. Result and exceptions are as for
         attention(). These options of attention() are accepted: mask, bias, causal, q_offsets, window, softcap, sinks,
         alibi_slopes, scale, dropout, seeds, bf16_products and short_weights (in a cache of bfloat16 that is not tiled),
-        return_lse, out and threads. A mask may have fewer columns than the capacity: keys after its last column are
-        masked. A mask of one column is repeated for all keys.
+        return_lse, out and threads. A mask or bias may have fewer columns than the capacity: no row sees the keys after
+        the last column. A mask or bias of one column is repeated for all keys.
 
         integers=True multiplies keys and values as integers. q and the weights are then rounded to integers of 16 bits,
         so the result has other bits. The cache must be of q8_0, or of int8 with head_dim and value_dim that are

@@ -38,7 +38,9 @@ class Layer:
     weights   a state dict: arrays by the names of torch.nn.MultiheadAttention (in_proj_weight, out_proj.weight),
               of Llama (q_proj.weight, o_proj.weight), or w_q, w_k, w_v, w_o, b_q and so on
     q_heads   number of query heads; kv_heads is the same number by default
-    head_dim  by default the rows of W_q divided by q_heads; value_dim: by default the rows of W_v divided by kv_heads
+    head_dim  by default the rows of W_q divided by q_heads; value_dim: by default the rows of W_v divided by kv_heads.
+              If one matrix has the rows of W_q, W_k and W_v: head_dim is by default the number of rows of this matrix
+              divided by q_heads + 2 kv_heads, and value_dim is by default head_dim
     prefix    what the names begin with, such as 'model.layers.0.self_attn.'
     type      of the packed matrices: float32, float16, bfloat16 or q8_0
     rope      None, 'half' (Llama's) or 'interleaved': rotates q and k by their positions, with the base rope_base. Only

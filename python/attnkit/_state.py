@@ -55,8 +55,10 @@ class State:
     def update(self, q: Any, k: Any, v: Any, **options: Any) -> None:
         """Adds the next part of the keys. Every update gets the same q. Shapes and exceptions are as for attention(),
         and so are these options: mask, bias, causal, q_offsets, window, softcap, alibi_slopes, scale, kv_lens, dropout,
-        seeds, bf16_products, short_weights and threads. Masks have a column for each key of this part. With
-        'bottom-right' the last row is at the last key of this part. If more parts follow, give q_offsets instead.
+        seeds, bf16_products, short_weights and threads. mask and bias have a column for each key of this part.
+        kv_lens counts the keys of this part. q_offsets are positions among the keys of all parts. With 'bottom-right'
+        the last row is at the last key of this part. If more parts follow, give q_offsets instead.
+
         Raises ValueError if the number of keys so far is not a multiple of 512."""
         if self._keys % CHUNK_KEYS:
             raise ValueError(f"the keys so far are {self._keys}: every part but the last has a multiple of "

@@ -25,7 +25,7 @@ def row_bytes(name: str, elements: int) -> int:
 
 
 def aligned_bytes(count: int) -> numpy.ndarray:
-    """Returns new memory whose address is a multiple of 64."""
+    """Returns `count` bytes of new memory whose address is a multiple of 64."""
     memory = numpy.empty(count + 64, numpy.uint8)
     start = -memory.ctypes.data % 64
     return memory[start:start + count]

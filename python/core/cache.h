@@ -15,7 +15,7 @@ struct cache {
     void read(PyObject *object);
 
     int64_t type, batch, kv_heads, capacity, head_dim, value_dim, is_tiled, page_size, pages;
-    int64_t group; // elements that share a scale
+    int64_t group; // elements that share a scale; 0: all elements of a row
     array k, v, k_scales, v_scales, table;
 
     attnkit_tensor k_tensor() const;

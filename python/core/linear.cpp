@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Linear maps by packed matrices, and the merge of parts.
+// Linear maps by packed matrices, and the merge of results over several parts of the keys.
 #include "python/core/call.h"
 #include "python/core/functions.h"
 

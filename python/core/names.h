@@ -81,7 +81,7 @@ int64_t integer(PyObject *object, const char *name);
 double number(PyObject *object, const char *name);
 // Returns whether Python takes the object as true. NULL is false.
 bool truth(PyObject *object);
-// Returns whether the object is a text. If it is, sets `text` to it.
+// Returns whether the object is a text of Python. Copies such a text into `text`.
 bool is_text(PyObject *object, std::string &text);
 
 } // namespace attnkit_python

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Reads the options of an attention call: each argument of Python goes into the struct of attnkit
-// that has the option. This file does not repeat the checks of attnkit. It only checks options that
-// have another form in Python.
+// that has the option. This file leaves most checks to attnkit. It checks options that have another
+// form in Python, and whether an option comes with the other options that it needs.
 #include "python/core/call.h"
 
 #include <cstring>
@@ -96,8 +96,9 @@ const int64_t *call::score_shape(int64_t columns)
     return scores_;
 }
 
-// Broadcasts a mask or a bias to [..., heads, rows, columns]. columns is kv_len. With a cache, a
-// mask or bias keeps its own number of columns, unless this number is 1.
+// Broadcasts a mask or a bias to [..., heads, rows, columns]. Without a cache, columns is kv_len.
+// With a cache, a mask or bias keeps its own number of columns, but a single column is repeated
+// kv_len times.
 void call::shape_mask(array &a)
 {
     if (a.ndim == 0)

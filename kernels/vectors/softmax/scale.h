@@ -9,7 +9,8 @@
 #include "kernels/kernels.h"
 
 /* Replaces each score s by t = s * scale_log2, or by -inf where the lane does not see the key.
- * block_max[j] becomes the maximum of t over the visible keys, for vector j of the lanes. */
+ * block_max[j] becomes the maximum of t over the visible keys, for vector j of the lanes. NaN does
+ * not count. */
 static inline __attribute__((always_inline)) void
 scale_panel(float *s, int keys, const int32_t *visible, float scale_log2, floats block_max[VECTORS],
             const int vectors, const bool masked)

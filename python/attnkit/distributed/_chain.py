@@ -112,8 +112,8 @@ def chain_attention(q: Any, k: Any, v: Any, group: Group, *, return_lse: bool = 
 
     everywhere     whether all ranks get the result; else the last rank gets the result, and the other ranks get None
     return_lse     whether to return the log-sum-exp, too, float32 [..., q_heads, q_len], as attention() does
-    block_rows     rows of a block, whose states are passed along together; by default about 8 blocks for each rank, of
-                   at least 64 rows
+    block_rows     rows of a block, whose states are passed along together; by default q_len / (8 * ranks), rounded up,
+                   but at least 64, and with a single rank all rows
 
     Returns the result [..., q_heads, q_len, value_dim] in the type of q, or with return_lse a tuple of the result and
     the log-sum-exp.

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost model of docs/distributed.md: exactly what a call over several ranks sends, and about how long the call
-takes."""
+"""The cost model of docs/distributed.md: what a call over several ranks sends, and about how long the call takes."""
 
 from __future__ import annotations
 
@@ -28,8 +27,9 @@ class Link(NamedTuple):
 class Cost(NamedTuple):
     """blocks is the number of blocks of rows. hop_bytes is the size of the state of the largest block or, for
     tree_attention, the size of a rank's result with its lse. With a single rank, hop_bytes is 0. messages and bytes are
-    what all ranks together send. seconds is the time of the call. fill is the part of this time in which the last rank
-    waits for its first block."""
+    what all ranks together send. If hop_bytes is more than 2^30, messages can be too high, because each block is
+    counted with as many pieces as the largest block. seconds is the time of the call. fill is the part of this time in
+    which the last rank waits for its first block."""
     blocks: int
     hop_bytes: int
     messages: int

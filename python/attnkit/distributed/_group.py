@@ -39,11 +39,13 @@ class Pending:
 
 
 class Group:
-    """The ranks of a call, over a transport: an object with `rank`, `size`, send(to, data, tag) and receive(source,
-    data, tag). send and receive start a message, whose data is an array of bytes, and return an object with
-    wait(seconds). wait returns when the message is complete, and raises an exception if the message fails or takes
-    longer than `seconds`. Messages with the same tag between two ranks arrive in order. If messages move only inside
-    calls of the transport, the transport also has progress(), a context in which messages move by themselves.
+    """The ranks of a call, and the transport of their messages.
+
+    The transport is an object with `rank`, `size`, send(to, data, tag) and receive(source, data, tag). send and receive
+    start a message, whose data is an array of bytes, and return an object with wait(seconds). wait returns when the
+    message is complete, and raises an exception if the message fails or takes longer than `seconds`. Messages with the
+    same tag between two ranks arrive in order. If messages move only inside calls of the transport, the transport also
+    has progress(), a context in which messages move by themselves.
 
     timeout is in seconds. A wait that takes longer ends with PeerError. The timeout has to cover the longest time in
     which another rank computes before it sends. sent_messages and sent_bytes count what this rank has sent. A message

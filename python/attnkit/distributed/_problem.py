@@ -152,7 +152,7 @@ class Problem:
         self._is_causal = causal is not None and causal is not False
 
     def _columns(self, entries: Optional[slice], rows: slice) -> Dict[str, Any]:
-        """Returns mask and bias of some batch entries and some rows. The entries None are all batch entries."""
+        """Returns mask and bias of some batch entries and some rows. None as entries means all batch entries."""
         parts = {}
         for name, x in self._masks():
             if len(x.shape) > 1 and (x.shape[-2] != 1 or rows.start == rows.stop):
@@ -201,10 +201,10 @@ class Problem:
 
 
 def blocks_of(shape: Any, ranks: int, block_rows: Optional[int]) -> List[Block]:
-    """Cuts the rows of q into blocks of block_rows rows. By default a block has at least 64 rows, and there are about
-    8 blocks for each rank, or one block if there is one rank. The batch is cut, too, if the rows alone give at most
-    half of the default number of blocks. The last block of the rows, or of the batch, may be smaller. All ranks get the
-    same blocks."""
+    """Cuts the rows of q into blocks of block_rows rows. The wanted number of blocks is 8 for each rank, or one if
+    there is one rank. By default block_rows is q_len / wanted, rounded up, but at least 64. The batch is cut, too, if
+    the rows alone give at most half of the wanted number. The last block of the rows, or of the batch, may be smaller.
+    All ranks get the same blocks."""
     q_len, batch = int(shape[-2]), int(shape[0]) if len(shape) == 4 else 1
     if 0 in shape[:-1]:
         return []

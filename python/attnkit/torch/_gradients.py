@@ -31,6 +31,7 @@ def _why_no_gradient(q, k, v, options):
 
 
 def keep(ctx, inputs, output):
+    """Keeps what backward() needs. Raises RuntimeError if torch's backward op does not give the gradients of a call."""
     q, k, v = inputs[:3]
     options = dict(zip(ARGUMENTS[3:], inputs[3:]))
     reason = _why_no_gradient(q, k, v, options)

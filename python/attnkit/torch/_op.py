@@ -26,8 +26,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, mask: Option
     are float32 [q_heads]. window is in keys. bf16_products and short_weights need q, k and v of bfloat16.
     help(attnkit.attention) explains each argument.
 
-    Returns the result [batch, q_heads, q_len, value_dim] in the type of q, with the strides of q if value_dim is
-    head_dim. With rows_first, the result has the same shape, and lies in memory as [batch, q_len, q_heads, value_dim].
+    Returns the result [batch, q_heads, q_len, value_dim] in the type of q. The result has the strides of q if value_dim
+    is head_dim and q has no gaps and repeats no element. With rows_first, the result has the same shape, and lies in
+    memory as [batch, q_len, q_heads, value_dim].
     With return_lse, returns a tuple of the result and the natural logarithm of the softmax's denominator, float32
     [batch, q_heads, q_len]. The op uses at most torch.get_num_threads() threads; the bits are the same for any number.
 

@@ -3,7 +3,7 @@
 get a forward that differs from their own only in the attention itself. Any other model that does not ask the interface
 raises a clear error.
 
-The biases of ALiBi are kept as these models make them: a number for each head and key, the same for all rows."""
+The biases of ALiBi are kept as Bloom and MPT make them: a number for each head and key, the same for all rows."""
 
 import functools
 

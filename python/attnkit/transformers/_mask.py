@@ -102,8 +102,8 @@ def _padding(attention_mask, kv_length, kv_offset, last_key):
 
 def _hides_nothing(kv_length, q_offset, kv_offset, attention_mask, config):
     """Returns whether the mask of one row may be None, as for "sdpa": whether the row is a decoding step that sees all
-    keys. A step computes so little that making a mask takes a noticeable part of its time. Models in NEED_A_MASK get
-    a mask in every call."""
+    keys. A step computes so little that making a mask takes a noticeable part of its time. Returns False if the model
+    is in NEED_A_MASK, if q_offset is a tensor, or if an attention_mask is given and the model is traced."""
     return (isinstance(q_offset, int) and q_offset + 1 == kv_offset + kv_length and
             getattr(config, "model_type", None) not in NEED_A_MASK and
             (attention_mask is None or not _is_traced(attention_mask) and
@@ -114,9 +114,10 @@ def make_mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_fun
               attention_mask=None, device="cpu", local_size=None, allow_is_causal_skip=True, config=None, **more):
     """Is attnkit's function in transformers' AttentionMaskInterface.
 
-    Returns None if the call has one row, the mask would hide no key from this row, and the model does not need a mask.
-    Otherwise returns a Mask if the model is not traced, _pattern.py knows the mask function, the device is the CPU, and
-    attention_mask is None or has batch_size rows. In all other cases returns a plain bool tensor."""
+    Returns None if allow_is_causal_skip is true, the call has one row, local_size is None or more than kv_length, and
+    _hides_nothing() returns true. Otherwise returns a Mask if the model is not traced, _pattern.py knows the mask
+    function, the device is the CPU, and attention_mask is None or has batch_size rows. In all other cases returns a
+    plain bool tensor."""
     def make():
         options = dict(more, allow_is_causal_skip=False, allow_is_bidirectional_skip=False, config=config)
         return sdpa_mask(batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset,
