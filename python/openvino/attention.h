@@ -3,7 +3,8 @@
 // The operation by which attnkit runs in OpenVINO. It has the inputs, the attribute and the meaning
 // of opset13's ScaledDotProductAttention: q [.., q_len, head_dim], k [.., kv_len, head_dim], v
 // [.., kv_len, value_dim], then mask and scale, which may be left out. The constructor throws
-// ov::Exception if attnkit does not take the inputs.
+// ov::Exception if attnkit does not take the inputs. Only a run of the operation checks the sizes
+// of mask and scale.
 #ifndef ATTNKIT_OPENVINO_ATTENTION_H
 #define ATTNKIT_OPENVINO_ATTENTION_H
 

@@ -31,7 +31,8 @@ using sdpa = ov::op::v13::ScaledDotProductAttention;
 namespace
 {
 
-constexpr int most_steps = 10; // operations between a state and its attention
+// The most operations between an attention and the operation that gathers rows of its cache.
+constexpr int most_steps = 10;
 
 // Returns whether `node`, from whose result K or V is made, takes rows from a state by the indices
 // of beams. New rows may follow these rows. Looks at most `steps` operations back. The result of a

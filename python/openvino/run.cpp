@@ -97,6 +97,7 @@ void describe_shape(const ov::TensorVector &inputs, request &made)
     args.v = described(inputs[2], rows);
 }
 
+// Returns the only element of a tensor of type f32, f16 or bf16. Throws for any other tensor.
 double number(const ov::Tensor &tensor)
 {
     OPENVINO_ASSERT(tensor.get_size() == 1, "attnkit: scale has ", tensor.get_size(), " elements");
@@ -174,8 +175,8 @@ void set_shape(ov::Tensor &out, const ov::TensorVector &inputs, const attnkit_at
 
 void run_tasks(void *, int64_t count, void (*task)(void *arg, int64_t i), void *arg)
 {
-    // Isolated, so that this thread does not begin another call while it waits: the calls of a
-    // thread share a workspace.
+    // isolate() keeps this thread from beginning another call while it waits. The calls of a thread
+    // share a workspace.
     tbb::this_task_arena::isolate([=] {
         tbb::parallel_for(
             int64_t(0), count, [=](int64_t i) { task(arg, i); }, tbb::simple_partitioner());

@@ -9,9 +9,9 @@
 namespace attnkit_openvino
 {
 
-// Computes attention of the inputs query, key, value and, if given, attention_mask and scale. Sets
-// the shape of out and writes the result to it. Runs on the threads of the calling thread's TBB
-// arena.
+// Computes attention of the inputs query, key, value and, if given, attention_mask and scale. A
+// causal call ignores attention_mask. Sets the shape of out and writes the result to out. Runs on
+// the threads of the calling thread's TBB arena.
 void run(ov::Tensor &out, const ov::TensorVector &inputs, bool causal);
 
 } // namespace attnkit_openvino

@@ -42,7 +42,8 @@ bool is_mask_for(const view &mask, const view &q, const view &k)
 }
 
 // Returns whether attnkit computes this call. q, k and v must have the same type: float32, float16
-// or bfloat16. There must be no dropout, and torch's own function must take the shapes.
+// or bfloat16. There must be no dropout. All tensors must be in the memory of the CPU, and torch's
+// own function must take the shapes and the mask.
 bool is_ours(const word *stack)
 {
     view views[3];

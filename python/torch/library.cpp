@@ -2,7 +2,8 @@
 //
 // The functions of the module attnkit._core for attnkit.torch. torch_load finds torch's functions
 // and defines attnkit's op. torch_override puts attnkit's function in the place of torch's
-// function, or puts torch's function back. torch_runs counts the calls that attnkit has computed.
+// function, or puts torch's function back. torch_runs returns how many calls attnkit has computed
+// for torch.
 #include "python/core/functions.h"
 #include "python/torch/ops.h"
 #include "python/torch/run.h"

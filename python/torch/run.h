@@ -34,7 +34,7 @@ void run(attnkit_python::description &d);
 // Returns the result of a call that has run. Can be called once: moves the result out of t.
 tensor result(tensors &t);
 
-// Returns how many calls `run` has made in this process.
+// Returns how many calls `run` has computed in this process. Failed calls do not count.
 int64_t runs();
 
 } // namespace attnkit_torch

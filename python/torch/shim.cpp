@@ -15,7 +15,7 @@ shim torch;
 namespace
 {
 
-// Stores the address of a function in its place. Returns whether the address is not NULL.
+// Sets `place` to the function at `address`. Returns whether the address is not NULL.
 template <class function> bool put(function *&place, void *address)
 {
     static_assert(sizeof place == sizeof address, "dlsym gives functions");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The functions of torch that the ops call: the part of torch's stable C ABI that attnkit needs.
-// They are declared here, so that a wheel is built without torch and serves every torch that has
-// these functions. They are looked up in the process when attnkit.torch is imported.
+// The functions are declared here, so that a wheel is built without torch and serves every torch
+// that has these functions. When attnkit.torch is imported, load_shim looks the functions up.
 // tests/python/with_torch/shim.cpp compares each declaration with torch's headers.
 #ifndef ATTNKIT_PYTHON_TORCH_SHIM_H
 #define ATTNKIT_PYTHON_TORCH_SHIM_H

@@ -33,7 +33,8 @@ using tensor = std::unique_ptr<AtenTensorOpaque, deleted>;
 // optional tensor is 0 if there is no tensor, else the address of the word that holds the handle.
 tensor take_tensor(word value);
 tensor take_optional_tensor(word value);
-// Takes over an optional float. Returns whether it is given.
+// Sets `number` to an optional float, and frees the word that holds the float. Returns whether the
+// float is given. If not, `number` stays as it is.
 bool take_optional_float(word value, double &number);
 
 inline word word_of(tensor owned)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The accuracy of the canonical order, on twelve distributions that are hard for attention in
- * different ways. Every element of a result of the scalar reference is inside its derived bound. In
- * calls with head_dim 64 and 128,
+ * The accuracy of the canonical order, on twelve distributions. Most of them are hard for
+ * attention, each in its own way. Every element of a result of the scalar reference is inside its
+ * derived bound. In calls with head_dim 64 and 128,
  *
  *     E = max |error| / (u A (1 + S) + (kv_len + 4) 2^-149) <= 4        (tests/oracle/oracle.h)
  *
@@ -247,7 +247,7 @@ static void storage_is_accurate(void **state)
 
 /* --- Attentions with a fault, which must be outside the bound --------------------------------- */
 
-/* An attention with one fault. */
+/* An attention with one fault, or with none. */
 struct mutant {
     const char *name;
     int64_t keys_lost; /* number of keys that are left out at the end */

@@ -37,7 +37,8 @@ struct attention problem_of(const attnkit_attention_args *args);
 /* Computes every row of a call by the scalar reference, and compares it with the oracle. */
 struct worst judge_reference(const attnkit_attention_args *args);
 
-/* Makes the public call on an instruction set. If isa is NULL, the library chooses. */
+/* Makes the public call on an instruction set. If isa is NULL, the library chooses the instruction
+ * set. Fails the test if the library refuses the call. */
 void run(const attnkit_attention_args *args, const char *isa);
 
 /* Makes the public call, which must have one batch entry and one query head. Compares every row

@@ -9,7 +9,7 @@
  * hold for scores with the error that rounding K makes, and for weighted sums with the error that
  * rounding V makes. An error of the arithmetic is the difference between a result and the oracle.
  * An error of rounding to bytes is the difference between two results of the oracle: one for the
- * stored K and V, and one for the K, V or both before the rounding.
+ * stored K and V, and one for which K, V or both are taken before the rounding.
  */
 #include <setjmp.h>
 #include <stdarg.h>

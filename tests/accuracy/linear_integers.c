@@ -4,9 +4,10 @@
  * bits of the scalar reference. The shapes, types and layouts are drawn at random. No bit may
  * depend on the threads, on how the rows are cut into calls, or on the rounding mode of the caller.
  * If x, the row of w and the bias are below 10^6 in magnitude, an element of the reference must be
- * inside a bound that is derived from the roundings. Blocks with strange scales and bytes, and
- * groups of inputs that are small, huge or not finite, must have the bits of the reference, too.
- * Some special numbers must have the results that include/attnkit/linear.h defines.
+ * inside a bound that is derived from the roundings. Elements that may overflow binary16 need not
+ * be inside the bound. Blocks with strange scales and bytes, and groups of inputs that are small,
+ * huge or not finite, must have the bits of the reference, too. Some special numbers must have the
+ * results that include/attnkit/linear.h defines.
  *
  *   linear_integers [--isa NAME]
  */
@@ -30,8 +31,8 @@
 #include "tests/support/sample.h"
 #include "tests/support/units.h"
 
-/* x and y have one of the first TYPES types. A long run has LONGER times as many cases. A drawn
- * shape takes at most CASE_COST multiply-adds. */
+/* x and y have one of the first TYPES types. A long run compares LONGER times as many drawn calls
+ * with the reference. A drawn shape takes at most CASE_COST multiply-adds. */
 enum { TYPES = 3, CASES = 400, LONGER = 10, MOST_NAMES = 12, CASE_COST = 200000 };
 
 #define COUNT(table) ((int64_t)(sizeof(table) / sizeof(table)[0]))
@@ -98,7 +99,7 @@ static void calls_have_the_bits_of_the_reference(void **state)
     }
 }
 
-/* Some shapes have several blocks of rows, and most have several panels. */
+/* Some shapes have several blocks of rows, and most shapes have several panels. */
 static void large_shapes_have_the_bits_of_the_reference(void **state)
 {
     static const struct linear_shape shapes[] = {
@@ -503,7 +504,8 @@ static void results_are_those_of_the_header(void **state)
 
 /* --- The program ------------------------------------------------------------------------------ */
 
-/* Adds the name if it runs here, and if the user asked for this name or for all names. */
+/* Adds the name of an instruction set or a unit that can run here (`runs`), if the user asked for
+ * this name or for all names. */
 static void add_name(const char *name, bool runs, const char *wanted)
 {
     if (runs && (!wanted || strcmp(wanted, name) == 0))

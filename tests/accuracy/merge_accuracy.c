@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The error of attnkit_merge. It is inside the bound that include/attnkit/merge.h states and this
- * comment derives, for random parts and for parts that attnkit_attention has computed. Merges with
- * a deliberate fault are outside the bound. Only the instruction set that the library chooses is
+ * The error of attnkit_merge must be inside the bound that include/attnkit/merge.h states and this
+ * comment derives. The parts are random, or attnkit_attention has computed the parts. Merges with a
+ * deliberate fault must be outside the bound. Only the instruction set that the library chooses is
  * tested, because tests/promises/merge.c tests that all instruction sets have the same bits.
  *
  * The steps "Merging", "Chunks" and "Result" of kernels/README.md define t, M, l and o. A hat marks

@@ -3,11 +3,11 @@
  * The accuracy of ATTNKIT_BF16_PRODUCTS, on the distributions of settings.h with q, K and V in
  * bf16. A weight is the sum of two bf16, or one bf16 (a short weight). Every element must be inside
  * its derived bound. On normally distributed numbers, short weights must make an error outside the
- * bound for weights of two bf16. There, the root mean square of the errors with short weights must
- * be at least 100 times as large as with two bf16. With short weights, the root mean square must
- * not be larger than if the weights were rounded to bf16 in PyTorch's way. Errors are differences
- * from the oracle. In the comparison with PyTorch's rounding, errors are differences from sums in
- * binary64.
+ * bound for weights of two bf16. On the same numbers, the root mean square of the errors with short
+ * weights must be at least 100 times as large as with two bf16. Also on normally distributed
+ * numbers, this root mean square must not be larger than with weights that are rounded to bf16 in
+ * PyTorch's way. Errors are differences from the oracle. In the comparison with PyTorch's rounding,
+ * errors are differences from sums in binary64.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,8 +93,8 @@ static void distribution_is_inside_the_bound(void **state)
     }
 }
 
-/* Returns the root mean square of the errors of out. Sets *bound to the largest |error| / bound,
- * with the bound for weights of two bf16. */
+/* Returns the root mean square of the errors of out in a call with these flags. Sets *bound to the
+ * largest |error| / bound, with the bound for weights of two bf16. */
 static double error_of(uint32_t flags, double *bound)
 {
     enum { DIM = 128, KEYS = 2048, ROWS = 16 };

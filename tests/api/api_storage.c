@@ -1473,7 +1473,7 @@ static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
                                                   dims[d / COUNT(dims)], lengths[l]);
 }
 
-/* A call with cells needs room in its workspace for a table of the keys for each thread. */
+/* With cells, the workspace needs room for a table of the keys, once for each thread. */
 static void the_workspace_of_cells_keeps_to_the_bound_of_the_header(void **state)
 {
     (void)state;

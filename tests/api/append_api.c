@@ -356,7 +356,7 @@ static void workspace_is_within_the_bound_of_the_header(void **state)
     }
 }
 
-/* The workspace has exactly the bytes that the query returns. A pattern follows the workspace. */
+/* The workspace has exactly the size that the query returns. A pattern follows the workspace. */
 static void a_workspace_for_tiles_is_enough(void **state)
 {
     (void)state;
