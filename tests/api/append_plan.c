@@ -142,7 +142,7 @@ static void forget_addresses(struct memory_of_call *c)
 }
 
 /* Makes a plan for 2 threads and the data of a valid run. The next call of this function overwrites
- * both. */
+ * the plan and the data. */
 static struct memory_of_call *good_plan(int options, const char *isa)
 {
     static struct memory_of_call c;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tests the faults that a run of an attention plan refuses. A run refuses wrong addresses, arrays,
- * workspaces and thread numbers with the messages of a call. It also refuses lengths, threads and
- * instruction sets beyond the plan. A run refuses a missing pointer that was planned, and a pointer
- * that was not planned. The message names the pointer. A run refuses memory that holds no plan, or
- * a plan of another function. Planning refuses wrong shapes, types, strides and options with the
- * messages of a call. The tests run on every instruction set that can run here, or on the
+ * workspaces and thread numbers with the messages of a call. A run also refuses lengths, threads
+ * and instruction sets beyond the plan. A run refuses a missing pointer that was planned, and a
+ * pointer that was not planned. The message names the pointer. A run refuses memory that holds no
+ * plan, or a plan of another function. Planning refuses wrong shapes, types, strides and options
+ * with the messages of a call. The tests run on every instruction set that can run here, or on the
  * instruction set that the first argument names.
  */
 #include <setjmp.h>
@@ -207,7 +207,7 @@ static void structs_of_no_version_are_refused(void **state)
     end_ready(&r);
 }
 
-/* Each of these functions makes a plan of a call other than attention. */
+/* plan_append and plan_linear_map make plans of calls other than attention. */
 static void plan_append(void *plan, size_t size)
 {
     const attnkit_append_args args = {.size = sizeof args,

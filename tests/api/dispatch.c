@@ -204,7 +204,7 @@ static void messages_on_unknown_names_list_the_possible_names(void **state)
 
 /* --- The automatic choice ---------------------------------------------------------------- */
 
-/* The report of a child process. It has no pointers, because it goes through a pipe. */
+/* The report of a child process. The report has no pointers, because it goes through a pipe. */
 struct report {
     attnkit_status choose, query, call; /* statuses of the three calls that need a choice */
     char chosen[32], reason[64], message[ATTNKIT_MESSAGE_SIZE];
@@ -248,8 +248,9 @@ static void make_report(const char *isa, struct report *r)
     }
 }
 
-/* Runs make_report in a child process, and returns the report. ATTNKIT_ISA is `variable` there, or
- * is not set if `variable` is NULL. */
+/* Runs make_report in a child process, and returns the report. The calls of the child process name
+ * the instruction set `isa`, or leave the choice to the library if `isa` is NULL. In the child
+ * process, ATTNKIT_ISA is `variable`, or is not set if `variable` is NULL. */
 static struct report report_with(const char *variable, const char *isa)
 {
     struct report r = {.choose = ATTNKIT_OK};

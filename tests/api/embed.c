@@ -63,7 +63,7 @@ static void set_id(struct lookup *l, int64_t i, int64_t id)
 }
 
 /* Draws ids, and in half of the calls a padding id, which may lie outside the table. In a call with
- * a padding id, about a quarter of the ids are the padding id. */
+ * a padding id, the function sets about a quarter of the ids to the padding id. */
 static void draw_ids(struct lookup *l, uint64_t *random)
 {
     static const int64_t paddings[] = {0, -1, 1, INT32_MIN, INT32_MAX, -100};

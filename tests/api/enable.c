@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests of attnkit_enable. They check which names and machines attnkit_enable refuses, and for
- * which reasons. They also check what later calls choose. A process cannot disable AMX again, so
- * every test that enables AMX runs in a child process. If AMX cannot be enabled, the program leaves
- * out these tests, and checks the reason instead. On an x86-64 CPU without AMX, tests/run.py also
- * runs this program in an emulator with AMX, if the emulator is available.
+ * Tests attnkit_enable: which names and machines it refuses, and for which reasons. Also tests
+ * which unit later calls choose. A process cannot disable AMX again, so every test that enables AMX
+ * runs in a child process. If AMX cannot be enabled, the program leaves out these tests, and checks
+ * the reason instead. On an x86-64 CPU without AMX, tests/run.py also runs this program in an
+ * emulator with AMX, if the emulator is available.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -65,7 +65,8 @@ static bool has_tiles(void)
 #endif
 }
 
-/* Returns whether a process can enable AMX here. The function tries this in a child process. */
+/* Returns whether a process can enable AMX here. The function tries to enable AMX in a child
+ * process. */
 static bool can_enable(void)
 {
     const pid_t child = fork();

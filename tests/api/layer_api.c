@@ -2,7 +2,7 @@
  *
  * Tests the public calls of a layer with bad and odd arguments. The library refuses a call that it
  * cannot carry out: it returns the documented status and a message that names the argument and its
- * value. A refused call writes nothing to its outputs and to the cache, no matter which part of the
+ * value. A refused call writes nothing to its outputs or to the cache, no matter which part of the
  * layer refuses the call. The tests change a small valid call.
  */
 #include <setjmp.h>
@@ -573,8 +573,8 @@ static void workspaces_are_checked(void **state)
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "exec.barrier is NULL: 2 threads");
 }
 
-/* The workspace must not overlap any tensor of the call. The test moves seven tensors into the
- * workspace, one at a time. */
+/* The workspace must not overlap any tensor or array of the call. The test moves six tensors and
+ * the sinks into the workspace, one at a time. */
 static void a_workspace_in_a_tensor_is_refused(void **state)
 {
     (void)state;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests planned layers. The result and the cache of a run have the bits of a single call. A run may
- * have fewer batch entries, rows, keys and threads than planned. A plan may be copied to another
- * address. Several threads may run one plan at once. A refused run writes nothing, and its message
- * names the argument. Planning reads no tensor and no array. Planning reads the description of the
- * packed weights, but not the weights themselves. The tests run on every instruction set that can
- * run here, or on the instruction set that the first argument names.
+ * Tests planned layers. A run writes to its result and to the cache the bits that a single call
+ * writes. A run may have fewer batch entries, rows, keys and threads than planned. A plan may be
+ * copied to another address. Several threads may run one plan at once. A refused run writes
+ * nothing, and its message names the argument. Planning reads no tensor and no array. Planning
+ * reads the description of the packed weights, but not the weights themselves. The tests run on
+ * every instruction set that can run here, or on the instruction set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -85,8 +85,9 @@ static void make_memory(void)
         abort();
 }
 
-/* A call, the arguments of a plan, and the data of a run. The plan is for the largest shape, and
- * has no address except `packed`. The run of the plan must give the results of the call. */
+/* A call, the arguments of a plan, and the data of a run. The arguments of the plan are for the
+ * largest shape, and have no address except `packed`. The run of the plan must give the results of
+ * the call. */
 struct pair {
     attnkit_layer_args call, plan;
     attnkit_layer_data run;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public call of attention with bad and odd masks, score mods, dropout and weights. The library
- * refuses a call that it cannot compute. It then writes nothing, and returns the documented status
- * and a message that names the argument and its value. A call that only looks odd is accepted as it
- * is. Most tests of other arguments are in api.c and api_storage.c.
+ * Tests the public call of attention with bad and odd masks, score mods, dropout and weights. The
+ * library refuses a call that it cannot compute. A refused call returns the documented status, and
+ * writes nothing but a message, which names the argument and its value. The library accepts a call
+ * that only looks odd. Most tests of other arguments are in api.c and api_storage.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -265,7 +265,8 @@ static void make_state(struct call *c)
         give(c, t);
 }
 
-/* Makes a call that writes a state and has every option of `makers` that such a call may have. */
+/* Makes a call that writes a state and has every option of `makers` except sinks and weights. The
+ * library refuses sinks or weights in a call that writes a state. */
 static void make_all_of_state(struct call *c)
 {
     for (int i = 0; i < IN_WALK; i++)
@@ -351,8 +352,8 @@ static void expect_query(const struct call *c)
     fail_unless(status == ATTNKIT_OK, "query", "", status, message);
 }
 
-/* Checks that the query and the call accept c. Returns the options in the form that the plan of the
- * call holds. */
+/* Checks that the workspace query and the call accept c. Returns the options in the form that the
+ * plan of the call holds. */
 static const struct extras *accepted(const struct call *c)
 {
     static struct attention a;
@@ -827,9 +828,8 @@ static void packed_masks_and_arrays_have_no_batch(void **state)
     const struct extras *x = accepted(c);
     assert_int_equal(x->bytes.stride.head, Q_LEN * KV_LEN);
     assert_int_equal(x->weights_stride.row, 4 * KV_LEN);
-    c->args.out.data = memory_of(c, MASK) +
-                       tensor_bytes[MASK] /
-                           BATCH; /* here the mask of the second entry would lie without packing */
+    /* Without packing, the mask of the second batch entry would begin at this address. */
+    c->args.out.data = memory_of(c, MASK) + tensor_bytes[MASK] / BATCH;
     accepted(c);
     c->args.out.data = memory_of(c, Q_SEGMENTS) + tensor_bytes[Q_SEGMENTS] / BATCH;
     accepted(c);
@@ -917,7 +917,7 @@ static void masks_may_repeat_overlap_and_go_backwards(void **state)
         }
 }
 
-/* The masks have strides of 0, so all query rows share one row of a mask. */
+/* Each mask has strides of 0, so all query rows share one row of the mask. */
 static void a_mask_of_keys_alone_is_one_row(void **state)
 {
     (void)state;
@@ -1025,7 +1025,7 @@ static void expect_overlap(struct call *c, int output, int other, int64_t offset
     expect_refusal(c, ATTNKIT_BAD_ARGUMENT, text);
 }
 
-/* Returns the largest offset in a tensor at which an aligned output overlaps the tensor. */
+/* Returns the largest offset, in bytes, at which an aligned output overlaps the tensor. */
 static int64_t last_offset(int tensor, int output)
 {
     return (tensor_bytes[tensor] - 1) / alignments[output] * alignments[output];

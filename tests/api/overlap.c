@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tests the overlap checks of dispatch/common/overlap.c. The first tests draw small layouts, and
- * mark the bytes of each layout in a map. The checks must agree with the map. The addresses are
- * only numbers: no memory belongs to them.
+ * Tests the overlap checks of dispatch/common/overlap.c. The first tests draw small tensors, and
+ * mark the bytes of each tensor in a map. The checks must agree with the map, but may report a
+ * tensor whose rows interleave without sharing a byte. The addresses are only numbers: no memory
+ * belongs to them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,8 +61,8 @@ static bool layout_of(const struct tensor *t, struct layout *l, bool *repeats)
     return attnkit_layout(l, data, t->count, t->stride, t->row_bytes, repeats);
 }
 
-/* Draws a tensor with arbitrary strides. They may be zero or negative, and rows may interleave or
- * overlap. */
+/* Draws a tensor with arbitrary strides. The strides may be zero or negative, and rows may
+ * interleave or overlap. */
 static struct tensor draw_wild(uint64_t *random)
 {
     struct tensor t = {.first = MAP_BYTES / 2 + random_below(random, 200),
@@ -117,8 +118,8 @@ static void tensors_overlap_if_they_share_a_byte(void **state)
     (void)state;
     uint64_t random = 1;
     static byte_map map[2];
-    int64_t seen[2] = {0,
-                       0}; /* number of answers that do not follow from the address ranges alone */
+    /* For each answer, the number of pairs whose address ranges alone do not decide the answer. */
+    int64_t seen[2] = {0, 0};
     for (int i = 0; i < PAIRS; i++) {
         struct tensor t[2];
         struct layout l[2];
@@ -274,8 +275,8 @@ static void rows_without_bytes_overlap_nothing(void **state)
     assert_false(attnkit_layouts_overlap(&whole, &empty));
 }
 
-/* A tensor of a million rows lies in the gaps of another such tensor. The check must not compare
- * all pairs of rows. */
+/* A tensor of a million rows lies in the gaps of another tensor of a million rows. The check must
+ * not compare all pairs of rows. */
 static void interleaved_tensors_cost_a_step_for_each_row(void **state)
 {
     (void)state;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The sizes of public structs. Each struct with a `size` field is passed as other versions of the
- * header would pass it. The library must refuse a struct that is shorter than in the first version.
- * A struct that the library reads may be longer than in this version if all further bytes are zero.
- * If a further byte is not zero, the library must refuse the call with a message that names the
- * struct. A struct that the library fills may also be longer: the library sets the further bytes to
- * zero.
+ * Tests the sizes of public structs. The tests pass each struct with a `size` field as other
+ * versions of the header would pass the struct. The library must refuse a struct that is shorter
+ * than in the first version. A struct that the library reads may be longer than in this version if
+ * all further bytes are zero. If a further byte is not zero, the library must refuse the call with
+ * a message that names the struct. A struct that the library fills may also be longer: the library
+ * sets the further bytes to zero.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  *
  * A test case: the shape and options of one attention call, and the layout of its tensors. A case
  * is a list of values, one for each axis. So cases can be drawn, printed and run again, and a set
- * of cases can cover all pairs of values of two axes. The tensors of a case are made from its seed,
- * with the same bits on every machine.
+ * of cases can cover all pairs of values of two axes. The tensors of a case are made from its
+ * values and its seed, with the same bits on every machine.
  */
 #ifndef ATTNKIT_TEST_CASE_H
 #define ATTNKIT_TEST_CASE_H
@@ -137,8 +137,8 @@ uint64_t result_hash(const struct result *r);
 /* ------------------------------------------------------------------------------------------- */
 
 /* The way to run a case. If `kernels` is NULL, the public call runs on a named instruction set,
- * with one share for each of `threads` threads. Otherwise the loops run with this table of kernels,
- * which the library need not list. */
+ * with one share for each of `threads` threads. Otherwise the loops run with the table `kernels`,
+ * on one thread. The library need not list this table. */
 struct runner {
     const char *isa;
     int threads;

@@ -188,7 +188,7 @@ struct cases sampled_cases(const struct axes *axes, uint64_t seed, int count, do
         struct draw fixed = NOTHING_FIXED;
         const int axis = i % axes->count;
         fixed.index[axis] = i / axes->count % p->axes.counts[axis];
-        /* Every sixteenth case has many rows, and keys in two chunks. */
+        /* Every sixteenth case has a large q_len, and a kv_len of two chunks. */
         const bool large = i % 16 == 0;
         const double limit = large ? 16 * cost_limit : cost_limit;
         if (large) {

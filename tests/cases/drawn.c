@@ -123,7 +123,7 @@ static void draw_shape(struct drawn *c)
     } while (cost(c) > 2e6);
 }
 
-/* Draws the cu_seqlens of packed sequences that have `total` rows together. */
+/* Draws the cu_seqlens of packed sequences that have `total` rows or keys together. */
 static void draw_starts(struct drawn *c, int64_t total, int64_t *starts)
 {
     for (int64_t b = 1; b <= c->args.batch; b++)
@@ -187,8 +187,8 @@ static bool can_have_cells(const struct drawn *c)
 }
 
 /* Draws the index of the key in each cell of a batch entry, as a ring or in random order. The
- * indices begin at `first`. In some calls, only every third index occurs. The index of an empty
- * cell is -1. */
+ * indices begin at `first`. In some batch entries, only every third index occurs. The index of an
+ * empty cell is -1. */
 static void draw_order(int64_t cells, int64_t first, uint64_t *random, int64_t *index)
 {
     const int64_t turn = random_below(random, cells), empty = random_below(random, 4);

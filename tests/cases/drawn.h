@@ -47,12 +47,12 @@ struct drawn {
 struct drawn *drawn_new(int number);
 void drawn_free(struct drawn *c);
 
-/* Draws the call of drawn_new(number), but with its keys in cells. The cells have any order, and
- * some may be empty. Returns NULL if the call has tiles, pages or packed keys, which cannot be
- * combined with cells. */
+/* Draws the call of drawn_new(number), but with its keys in cells. The cells hold the keys in any
+ * order, and some cells may be empty. Returns NULL if the call has tiles, pages or packed keys,
+ * which cannot be combined with cells. */
 struct drawn *drawn_in_cells(int number);
 
-/* Draws a call that multiplies K and V as integers. Some of these calls have cells. */
+/* Draws a call with ATTNKIT_INTEGERS. Some of these calls have cells. */
 struct drawn *drawn_with_integers(int number);
 
 /* Draws a call with ATTNKIT_BF16_PRODUCTS, for odd numbers also with ATTNKIT_SHORT_WEIGHTS. Some of

@@ -119,8 +119,9 @@ static struct call *new_call_of_cells(int64_t rows)
 struct call *(*const full_calls[FULL_CALLS])(int64_t rows) = {full_call_new, new_call_of_states,
                                                               new_bare_call, new_call_of_cells};
 
-/* Returns the size in bytes of one binary32 number for each row. The sums of a state are binary64
- * and take twice as many bytes. */
+/* Returns the size in bytes of an array of one binary32 number for each query row of each head and
+ * batch entry. Packed rows fill half of the array. Each sum of a state is binary64 and takes twice
+ * as many bytes as a binary32 number. */
 static size_t rows_bytes(const struct call *c)
 {
     return (size_t)(2 * FULL_HEADS * c->args.q_len) * sizeof(float);

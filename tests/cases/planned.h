@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Plans of attention in tests. A plan is made without any address, and runs in a workspace of
- * exactly the bytes that the plan asks for. When the test frees a plan, its bytes must be unchanged
- * since planning.
+ * exactly the bytes that the plan asks for. When the test frees a plan, the bytes of the plan must
+ * be unchanged since planning.
  */
 #ifndef ATTNKIT_TEST_PLANNED_H
 #define ATTNKIT_TEST_PLANNED_H

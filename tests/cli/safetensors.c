@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reader of safetensors files. The tests give it headers that other programs write, wrong
- * headers, headers that are cut off at any byte, and headers with any byte changed. Each header
- * ends at an unmapped page.
+ * Tests the reader of safetensors files. The tests give the reader headers that other programs
+ * write, wrong headers, headers that are cut off at any byte, and headers with any byte changed.
+ * Each header ends at an unmapped page.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of `attnkit layer`: it reads files of weights in the forms that models have, its results agree with a
-computation in float64, and its picture shows the weights of attention.
+"""Tests of `attnkit layer`. The command reads files of weights in the forms that models have. Its results agree with
+a computation in float64, and its picture shows the weights of attention.
 
     ATTNKIT_COMMAND=build/tools/attnkit python3 tests/cli/test_layer.py
 
@@ -47,7 +47,7 @@ def stored(array, dtype):
 
 def safetensors(tensors, dtype="F32", pad=0):
     """Returns the bytes of a safetensors file with these arrays one after the other. dtype is one type for all arrays,
-    or a dict of types by name. `pad` spaces follow the header."""
+    or a dict of types by name. Arrays that the dict does not name are F32. The header ends with `pad` spaces."""
     header, data = {"__metadata__": {"format": "pt"}}, b""
     for name, array in tensors.items():
         kind = dtype if isinstance(dtype, str) else dtype.get(name, "F32")
@@ -95,7 +95,7 @@ def rotate(heads, form, base=10000.0, dim=None):
 
 
 def layer(x, weights, heads=HEADS, kv_heads=KV_HEADS, context=None, rope=None, **more):
-    """Computes the layer in float64. Returns out and all results of attention."""
+    """Computes the layer in float64. Returns a dict: out of the layer, and the other results of attention."""
     x = np.asarray(x, np.float64)
     context = x if context is None else np.asarray(context, np.float64)
     weights = {name: np.asarray(array, np.float64) for name, array in weights.items()}
@@ -245,8 +245,8 @@ class Weights(LayerTest):
                 self.assertRegex(self.summary, f"(?m)^layer .*, {dtype.lower()}{tail}$")
 
     def test_prefixes(self):
-        """If the weights are of one layer, --prefix is not needed. If they are of several layers, --prefix must
-        name one of the layers."""
+        """If the weights are of one layer, and its prefix is empty or ends with a dot, --prefix is not needed. If the
+        weights are of several layers, --prefix must name one of the layers."""
         other = make_weights(seed=30)
         both = {f"model.{i}.attn.{name}": array for i, part in enumerate((self.weights, other))
                 for name, array in part.items()}
