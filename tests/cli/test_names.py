@@ -14,7 +14,7 @@ import unittest
 from test_layer import HEADS, LayerTest
 from test_tools import ENVIRONMENT, ToolTest, attnkit
 
-# A text, and how messages show it.
+# A dict: a text -> how messages show this text.
 ESCAPES = {"\x1b[31mred": r"\x1b[31mred", "\x07\x08\x0d\x7f": r"\x07\x08\x0d\x7f", "a\nb": r"a\x0ab",
            "\u0085\u009b2J": r"\xc2\x85\xc2\x9b2J", "\u202egpj": r"\xe2\x80\xaegpj",
            "\u2028\u2066\u200f": r"\xe2\x80\xa8\xe2\x81\xa6\xe2\x80\x8f",
@@ -166,8 +166,8 @@ class OneFile(ToolTest):
             self.refuse_pair("--q", "-o", {"--q": "new.npy", "-o": other})
 
     def test_other_files_are_not_refused(self):
-        """A result may replace the result of an earlier run, and may lie in the folder of an input. Two inputs may be
-        the same file."""
+        """A result may replace a copy of an input, or the result of an earlier run. A result may also have the name of
+        an input in another folder. Two inputs may be the same file."""
         (self.folder / "copy.npy").write_bytes((self.folder / "q.npy").read_bytes())
         (self.folder / "sub").mkdir()
         for name in ("copy.npy", "sub/q.npy", "q.npy.npy"):

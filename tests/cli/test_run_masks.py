@@ -31,7 +31,8 @@ def positions(offsets):
 
 def attention(q, k, v, scale=None, softcap=None, bias=0.0, visible=True, slopes=None, offsets=0,
               sinks=None, keep=1.0):
-    """Computes all results of attention, in float64, from arrays [batch, heads, rows, dim]."""
+    """Computes all results of attention in float64, and returns them as a dict: name -> array. q, k and v are arrays
+    [batch, heads, rows, dim]. `keep` has the factors of dropout."""
     q, k, v = (np.asarray(a, dtype=np.float64) for a in (q, k, v))
     k, v = (np.repeat(a, q.shape[1] // a.shape[1], axis=1) for a in (k, v))
     scaled = q @ np.swapaxes(k, -1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -240,7 +241,7 @@ class Masks(RunTest):
                    visible=visible, bias=np.where(visible, bias, 0))
 
     def test_lower_ranks(self):
-        """With q of rank 3, a mask has up to three dimensions. Further dimensions are allowed if their size is 1."""
+        """With q of rank 3, a mask may have four dimensions if the size of the first one is 1."""
         arrays = {name: array[0] for name, array in self.arrays.items()}
         self.save(**arrays)
         for shape in ((KEYS,), (ROWS, KEYS), (HEADS, ROWS, KEYS), (1, HEADS, 1, KEYS)):
@@ -610,7 +611,9 @@ class Cells(RunTest):
         return cells
 
     def both(self, order, dtype, *options, of_keys=(), of_cells=()):
-        """Checks that out has the same bits with both caches."""
+        """Checks that out has the same bits with both caches, and returns out. A mask hides the keys of the dense cache
+        that no cell holds. `of_keys` and `of_cells` are further options for the dense cache and for the cache of
+        cells."""
         there = np.zeros((BATCH, KEYS), bool)
         for b, cell in zip(*np.nonzero(order >= 0)):
             there[b, order[b, cell]] = True

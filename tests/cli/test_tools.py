@@ -105,7 +105,7 @@ class ToolTest(unittest.TestCase):
         return np.load(self.folder / name, allow_pickle=False)
 
     def contents(self):
-        """Returns a dict of the folder's files: name -> bytes, or None for a folder."""
+        """Returns a dict of what the folder holds: name -> bytes of a regular file, or None for anything else."""
         return {path.name: path.read_bytes() if path.is_file() else None
                 for path in self.folder.iterdir()}
 
@@ -156,7 +156,7 @@ class Results(ToolTest):
         self.compare(self.run_tool("--threads", 2), oracle(**self.arrays)[0])
 
     def test_float16(self):
-        """If some of the arrays are float16, the result has the bits that it has for the same values in float32."""
+        """If one or more of the arrays are float16, the result has the same bits as for the same values in float32."""
         wide = [array.astype(np.float16).astype(np.float32) for array in
                 (normal(4, 30, 17), normal(2, 200, 17, seed=1), normal(2, 200, 9, seed=2))]
         self.save(*wide)

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests that projects outside the tree can use attnkit by CMake, pkg-config, meson and plain lists of files. Each
-project compiles program.c, as C or as C++, and this test runs the program. All programs must print the same results.
+project compiles program.c, as C or as C++, and this test runs the program. All programs must print the same hash.
 The projects see only the folders and build files of the library. In addition, CMake and meson must compile the same
 files and install the same files.
 
     tests/consumers/consumers.py BUILD_FOLDER MESON
 
-All files are made in build-consumers/, so that a later run compiles only the files that have changed. Prints TAP.
+All files are made in build-consumers/. In a later run, CMake and meson compile only the files that have changed.
+Prints TAP.
 """
 
 import json
@@ -39,7 +40,7 @@ RESULT = re.compile(r"^attnkit \d+\.\d+\.\d+:((?: \w+)+) ([0-9a-f]{16})$")
 
 
 class Failed(Exception):
-    """A step has failed. The exception holds the step's output."""
+    """A check has failed. The text of the exception says why."""
 
 
 def output_of(*command, **more):
@@ -52,8 +53,8 @@ def output_of(*command, **more):
 
 
 def copy_changed(source, target):
-    """Makes `target` a copy of the folder `source`. Of ROOT, only the files in LIBRARY are copied. Unchanged files keep
-    their times, so that they are not compiled again."""
+    """Makes `target` a copy of the folder `source`. Of ROOT, only the files and folders in LIBRARY are copied.
+    Unchanged files keep their times, so that they are not compiled again."""
     wanted = {}
     for name in LIBRARY if source == ROOT else [path.name for path in source.iterdir()]:
         paths = [source / name] if (source / name).is_file() else (source / name).rglob("*")
@@ -222,7 +223,7 @@ def reproducible():
 
 
 def installed(folder):
-    """Returns the files and links, as paths from the prefix."""
+    """Returns the files and links in `folder`, as paths relative to `folder`."""
     return {str(path.relative_to(folder)) for path in folder.rglob("*")
             if path.is_file() or path.is_symlink()}
 

@@ -29,7 +29,8 @@ def environment():
 
 
 def end(process):
-    """Kills a process with all its children. SIGKILL also ends stopped processes. Returns the output of the process."""
+    """Kills a process and all processes of its group. SIGKILL also ends stopped processes. Returns the output of the
+    process."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -38,7 +39,8 @@ def end(process):
 
 
 def finish(process, seconds):
-    """Waits for a process, and returns its output. After `seconds`, kills the process with all its children."""
+    """Waits for a process, and returns its output. After `seconds`, kills the process and all processes of its
+    group."""
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:

@@ -3,8 +3,9 @@
 
     ranks.py gloo|mpi TASK[,TASK ...] [ARGUMENT ...]
 
-suite.py starts this program once for each rank of a test. For gloo, the environment has RANK, WORLD_SIZE and MEETING, a
-file by which the ranks find each other. Each rank prints one line of JSON, in which `failed` lists what was wrong.
+suite.py starts this program once for each rank of a test. For gloo, the environment has RANK, WORLD_SIZE and MEETING,
+the path of a file by which the ranks find each other. A rank prints one line of JSON, in which `failed` lists what was
+wrong. A rank that the test kills or stops prints nothing.
 """
 
 import datetime
@@ -64,7 +65,8 @@ def task_costs(transport):
 
 
 def task_tensors(transport):
-    """chain_attention and tree_attention take torch's tensors without conversion, even in bfloat16."""
+    """chain_attention and tree_attention take torch's tensors, also in bfloat16, and must return the same bits as for
+    NumPy's arrays."""
     import torch
 
     group, failed = begin(transport), []

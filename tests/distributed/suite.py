@@ -31,7 +31,7 @@ from suite import Tap, run  # noqa: E402
 
 
 def make_environment(tap):
-    """Builds the package by pip, and installs it beside mpi4py and torch."""
+    """Builds the package by pip, and installs it beside mpi4py and torch. Returns whether all steps worked."""
     shutil.rmtree(FOLDER / "venv", ignore_errors=True)
     shutil.rmtree(FOLDER / "wheel", ignore_errors=True)
     torch = os.environ.get("ATTNKIT_TEST_PYTORCH")
@@ -60,7 +60,7 @@ def run_ranks(transport, size, task, *arguments, options=(), lost=()):
 
 
 def check(tap, transport, size, task):
-    """Checks that all ranks report, and that none has found a mistake."""
+    """Checks that all ranks report, and that no rank has found a mistake. Returns a dict: rank -> its report."""
     statuses, text = run_ranks(transport, size, task)
     found = launch.reports(text)
     ok = not any(statuses) and len(found) == size and not any(report["failed"] for report in found.values())
@@ -99,7 +99,7 @@ def check_deaths(tap):
 
 
 def check_example(tap, library):
-    """Builds the C program as a user does, and runs it."""
+    """Builds examples/mpi_chain.c as a user does, and runs it on 1 to 4 ranks."""
     program = FOLDER / "mpi_chain"
     ok, output = run("mpicc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}",
                      ROOT / "examples" / "mpi_chain.c", library, f"-Wl,-rpath,{library.parent}", "-o", program)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Runs whole models with random weights on a stock llama.cpp, with the backend for ggml and without it. The script
-measures how far the logits are from the logits with an f32 cache, and the perplexity of a text of bytes. With the
-backend, this distance must be about as small as without the backend. The script also checks that a sequence has the
-same bits on 1 to 3 threads and with ubatches of 1, 64 and 512. In stock builds, llamafile's tiles compute several rows
-at once, and a row then has other bits than if the row is computed alone. So the bits with a ubatch of 1 are compared
-with the bits with larger ubatches in a build without llamafile.
+measures the error of the logits against the logits with an f32 cache, and the perplexity of a text of bytes. With the
+backend, the error must be about as small as without the backend. The script also checks that the logits have the same
+bits on 1 to 3 threads and with ubatches of 1, 64 and 512. In stock builds, llamafile's tiles compute several rows at
+once, and a row then has other bits than if the row is computed alone. So the bits with a ubatch of 1 are compared with
+the bits with larger ubatches in a build without llamafile.
 
     tests/interop/llamacpp/models.py [BUILD] [MODEL ...]     prints TAP
 

@@ -36,8 +36,8 @@ def other_ggml(build, name, file, old, new):
 
 
 def check_log(number, name, library, *wanted):
-    """Checks that the log of test-backend-ops has the wanted words. ggml must refuse the backend, so test-backend-ops
-    must list no attention op for the backend."""
+    """Checks that the log of test-backend-ops has the wanted words. The backend must not load into ggml, so
+    test-backend-ops must list no attention op for the backend."""
     _, out, log = builds.output(builds.test_backend_ops(), "support", "-o", "FLASH_ATTN_EXT", "-b", "ATTNKIT",
                                 GGML_BACKEND_PATH=str(library))
     ok = all(words in log for words in wanted) and "FLASH_ATTN_EXT(" not in out

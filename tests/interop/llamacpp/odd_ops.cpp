@@ -234,7 +234,7 @@ void fill(ggml_tensor *t, bool is_mask)
 }
 
 // Sets all bits of the result, then computes the result. Returns an empty array if the backend
-// fails.
+// fails, or if the result has no elements.
 std::vector<float> compute(ggml_backend_t backend, ggml_cgraph *graph, ggml_tensor *op, int threads)
 {
     auto set_threads =
@@ -259,7 +259,7 @@ bool same_bits(const std::vector<float> &a, const std::vector<float> &b)
 }
 
 // Returns whether the results agree within the tolerance of llama.cpp's own test. A result without
-// elements comes from a failed computation, and agrees with nothing.
+// elements agrees with nothing, because a failed computation gives such a result.
 bool close(const std::vector<float> &got, const std::vector<float> &wanted)
 {
     if (got.empty() || got.size() != wanted.size())

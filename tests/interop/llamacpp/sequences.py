@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs several sequences in one context of llama.cpp with the backend for ggml, and each sequence alone,
-and compares the bits of the logits (sequences.cpp). ggml is built without llamafile, so that products of many rows have
-the bits of products of single rows.
+"""Runs several sequences in one context of llama.cpp with the backend for ggml, and each sequence alone, and compares
+the bits of the logits (sequences.cpp). ggml is built without llamafile, so that products of many rows have the bits of
+products of single rows.
 
     tests/interop/llamacpp/sequences.py [BUILD]     prints TAP
 """
