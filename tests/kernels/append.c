@@ -339,8 +339,8 @@ static void run(const attnkit_append_args *args, const char *isa, int64_t thread
 
 /* --- The plain loop ----------------------------------------------------------------------- */
 
-/* Writes the expected row element by element. Another test checks the conversions that this
- * function uses. */
+/* Writes the expected row of dst, and its scales. convert.c and blocks.c check the conversions that
+ * this function uses. */
 static void expected_row(const struct call *c, const char *src, int64_t position, char *dst,
                          float *scales)
 {

@@ -49,7 +49,8 @@ static int case_step(void)
     return is_sampled_run() ? 4 : 1;
 }
 
-/* Returns whether this run leaves out case n. A sampled run takes only every third case. */
+/* Returns whether this run leaves out the call with number n. A sampled run makes only the calls
+ * whose number is a multiple of 3. */
 static bool is_left_out(int n)
 {
     return is_sampled_run() && n % 3 != 0;
@@ -88,8 +89,8 @@ static int64_t shuffled(int64_t b, int64_t cell)
     return place % 10 == 3 ? -1 : FIRST - 7 * b + place;
 }
 
-/* A batch entry has runs of 50 cells, with gaps between the keys of different runs. The cells
- * between the runs belong to other sequences. */
+/* A batch entry has runs of 50 cells. Between the keys of two runs, some keys have no cell. The
+ * cells between the runs belong to other sequences. */
 static int64_t one_of_several(int64_t b, int64_t cell)
 {
     return cell / 50 % 3 == b ? FIRST - 31 * b + cell + cell / 150 : -1;
@@ -297,7 +298,8 @@ static int64_t row_bytes_of(attnkit_type type, int64_t dim)
     return bytes_of((enum type)type, dim);
 }
 
-/* Makes the call with its keys in cells. */
+/* Returns a copy of the call `dense` with its keys in cells. forget_unseen empties some of `cells`.
+ */
 static struct call *in_cells(const struct call *dense, struct cells *cells)
 {
     struct call *const c = call_like(dense);

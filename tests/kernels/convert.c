@@ -7,7 +7,8 @@
  *
  * `convert [ISA [few]]` narrows every 1021st of the 2^32 bit patterns of binary32. With
  * ATTNKIT_TEST_LONG in the environment it narrows every pattern, which takes minutes. With `few` it
- * narrows every 100,003rd pattern: this is for emulated machines, which are slow.
+ * narrows every 100,003rd pattern in any environment. `few` is for emulated machines, which are
+ * slow.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -322,7 +323,7 @@ static void expect_group(const float *x, int64_t n, float scale, const int8_t *b
         if (isfinite(scale) != isfinite(again[i]))
             fail_msg("%a with a scale of %a comes back as %a", (double)x[i], (double)scale,
                      (double)again[i]);
-        /* The error is at most half a step, plus the roundings of scale and quotient. */
+        /* The error is at most half the scale, plus the roundings of scale and quotient. */
         if (scale >= 0x1p-14f && fabsf(x[i]) <= 127.0f * scale && isfinite(scale) &&
             fabs((double)x[i] - (double)again[i]) > 0.50002 * (double)scale)
             fail_msg("%a with a scale of %a comes back as %a", (double)x[i], (double)scale,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares an output with the expected output: its type, its shape and its elements. Elements may differ by the
-tolerance of ONNX's own runner, or by 2 units in the last place in bfloat16."""
+"""Compares an output with the expected output: its type, its shape and its elements. Elements of
+bfloat16 may differ by 2 units in the last place. Other elements may differ by the tolerance of ONNX's own runner."""
 
 import ml_dtypes
 import numpy
@@ -23,7 +23,7 @@ def close(got, expected, case):
 
 
 def difference(got, expected, case):
-    """Returns a description of the difference, or None."""
+    """Returns a description of the difference, or None if the output is right."""
     if (got.dtype, got.shape) != (expected.dtype, expected.shape):
         return f"is {got.dtype} {list(got.shape)}, not {expected.dtype} {list(expected.shape)}"
     wrong = ~close(got, expected, case)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that conformance.py runs in the virtual environment. It makes the cases, runs each case on every
-instruction set, compares the results and prints TAP."""
+"""The program that conformance.py runs in the virtual environment. It makes the cases, and runs each case that
+attnkit can express on every instruction set. Then it compares the results and prints TAP."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ import compare
 import onnx
 from onnx import numpy_helper
 
-TIME_LIMIT = 60
+TIME_LIMIT = 60  # seconds for a run of a program
 
 
 class Tap:
@@ -34,7 +34,7 @@ class Build:
         self.cases = folder / "onnx-cases"
 
     def run(self, program, *arguments):
-        """Runs a program. Returns its exit status and output."""
+        """Runs a program. Returns its exit status and output, or -1 and "time-out" after TIME_LIMIT."""
         try:
             done = subprocess.run([*self.wrapper, self.folder / program, *arguments], text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -75,7 +75,7 @@ def why_wrong(build, case, isa):
 
 
 def run_all(build, found, known):
-    """Returns a dict: (case, instruction set) -> fault."""
+    """Returns a dict: (name of a case, instruction set) -> what why_wrong returns for the case."""
     results = {}
     for case in found:
         cases.write(case, build.cases / case.name)

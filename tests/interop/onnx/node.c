@@ -101,7 +101,7 @@ static const char *take_attribute(struct node *node, const struct field *field)
 }
 
 /* Sets has[*count] to whether the name in the field is not empty, and increments *count. Returns
- * NULL, or an error message, such as if *count is `most` already. */
+ * NULL, or an error message, for example if *count is `most` already. */
 static const char *take_name(const struct field *field, bool *has, int *count, int most)
 {
     if (field->wire != WIRE_BYTES)

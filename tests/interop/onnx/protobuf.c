@@ -2,7 +2,7 @@
  *
  * A field begins with a varint, which is the number of the field * 8 + its wire type. Then comes
  * the content, in the form that the wire type says. A varint has seven bits in each byte, the
- * lowest bits first. The eighth bit of a byte says that another byte follows.
+ * lowest bits first. The eighth bit of a byte says whether another byte follows.
  */
 #include "tests/interop/onnx/protobuf.h"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests models with the extension for OpenVINO. The extension must compute every attention that it supports, and leave
-every other attention to OpenVINO. The results must agree with OpenVINO, and the results of the encoder and the decoder
-also with float64. ATTNKIT_OPENVINO_EXTENSION is the path of the extension."""
+every other attention to OpenVINO. The results of the encoder and the decoder must agree with float64, and most other
+results with OpenVINO. ATTNKIT_OPENVINO_EXTENSION is the path of the extension."""
 
 import os
 import re
@@ -61,7 +61,8 @@ class Models(unittest.TestCase):
     """Tests whole models."""
 
     def check(self, both, inputs, wanted):
-        """Checks that the error is below 1e-5 of the largest element, and below twice OpenVINO's error plus 1e-6."""
+        """Checks that attnkit's error is below 1e-5 of the largest element, and below twice OpenVINO's error plus
+        1e-6."""
         ours, theirs = both.infer(*inputs)
         error, their_error = np.abs(ours - wanted).max(), np.abs(theirs - wanted).max()
         self.assertLess(error, 1e-5 * np.abs(wanted).max())

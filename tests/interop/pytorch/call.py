@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls attnkit_attention on NumPy arrays. The function `attention` takes the sizes of the call from the shapes of q, k
-and v, and makes the arrays of the outputs. Its keyword arguments are the other fields of attnkit_attention_args, and
-the fields of the groups of options. A field that is a tensor, an attnkit_ints or a pointer is given as an array. Every
-other field is given as a number. mask_fields makes the fields of a mask or bias.
+and v, and makes the arrays of the outputs. Its argument `fields` has other fields of attnkit_attention_args, and fields
+of the groups of options. mask_fields makes the fields of a mask or bias. Any other tensor, an attnkit_ints or a pointer
+is given as an array, and every other field as a number.
 """
 
 import ctypes

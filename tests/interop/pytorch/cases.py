@@ -231,8 +231,8 @@ class Case:
             self.fields["sinks"] = self.sinks
 
     def draw_flex(self):
-        """Draws options that attnkit and flex_attention can express. Every case has a softcap. Both libraries apply the
-        softcap before they add the slopes."""
+        """Draws options that attnkit and flex_attention can express. A case of this kind always has a softcap. Both
+        libraries apply the softcap before they add the slopes."""
         self.draw_positional()
         if self.one_in(3):
             self.draw_documents()

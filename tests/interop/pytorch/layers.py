@@ -202,7 +202,7 @@ def module_cross_with_few_rows():
 
 
 def module_self_with_padding_and_causal_mask():
-    """Is like the first part of a TransformerDecoderLayer, with tgt_mask and tgt_key_padding_mask."""
+    """The case is like the self-attention of a TransformerDecoderLayer, with tgt_mask and tgt_key_padding_mask."""
     case = Case(4, batch=4, q_len=64, d_model=512, q_heads=8)
     case.one_matrix()
     padding = padded((64, 40, 1, 63), 64)
@@ -214,7 +214,8 @@ def module_self_with_padding_and_causal_mask():
 
 
 def module_cross_with_memory_masks():
-    """Is like the second part of a TransformerDecoderLayer, with a float memory_mask and memory_key_padding_mask."""
+    """The case is like the cross-attention of a TransformerDecoderLayer, with a float memory_mask and
+    memory_key_padding_mask."""
     case = Case(5, batch=4, q_len=40, kv_len=96, d_model=512, q_heads=8)
     padding = padded((96, 50, 17, 95), 96)
     added = case.random.standard_normal((40, 96), dtype=np.float32)

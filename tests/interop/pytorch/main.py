@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that compare.py runs in the virtual environment. It runs the cases and recipes, or a single case, and
-prints TAP."""
+"""The program that compare.py runs in the virtual environment. It runs the random cases, the layers and the recipes, or
+a single random case, and prints TAP."""
 
 import functools
 import sys

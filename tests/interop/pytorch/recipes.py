@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The intended differences between attnkit and PyTorch. Each recipe shows both behaviours, and the fields with which
-attnkit gives PyTorch's result. docs/semantics.md has a table of these differences. The argument of a recipe is
-call.attention, bound to one instruction set. The tensors are small and float32. PyTorch also computes in float32,
-because some recipes depend on the roundings of float32, such as the recipe with a bias of -1e9."""
+"""The intended differences between attnkit and PyTorch. Each recipe compares attnkit's results with PyTorch's. Most
+recipes show the fields with which the results agree. docs/semantics.md has a table of these differences. The argument
+of a recipe is call.attention, bound to one instruction set. The tensors are small and float32. PyTorch also computes in
+float32, because some recipes depend on the roundings of float32, such as the recipe with a bias of -1e9."""
 
 import numpy as np
 import torch
@@ -123,9 +123,9 @@ def no_keys_at_all_give_0(attention):
 
 
 def a_mask_of_minus_1e9_is_numbers_and_not_a_mask(attention):
-    """If all keys of a row have a bias of -1e9, the row is the mean of v in both libraries, because the float32 sums
-    lose the scores. If a row also sees keys without this bias, each key with this bias has a weight of 0, as if it were
-    masked."""
+    """If all keys of a row have a bias of -1e9, the result of the row is the mean of the rows of v in both libraries,
+    because the float32 sums lose the scores. If a row also sees keys without this bias, each key with this bias has a
+    weight of 0, as if it were masked."""
     q, k, v = tensors()
     mask = mask_with_an_empty_row()
     mean = np.repeat(v.mean(axis=2), 2, axis=1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of the families in families.json, with random weights, and inputs for them."""
+"""Models of the families in families.json, with random weights, and inputs for these models."""
 
 import json
 from pathlib import Path

@@ -50,8 +50,8 @@ class Families(unittest.TestCase):
 
     def compare(self, family, what, inputs, call=logits_of):
         """Checks that attnkit's error is at most twice the error of eager attention, both as root mean square and as
-        maximum. Returns the root mean squares of eager attention and of attnkit, divided by the deviation of the
-        logits."""
+        maximum. Returns the root mean squares of eager attention and of attnkit, divided by the standard
+        deviation of the logits in float64."""
         exact = in_float64(model_of(family, "eager"), call, inputs)
         eager = errors(call(model_of(family, "eager"), inputs), exact)
         ours = errors(call(model_of(family, "attnkit"), inputs), exact)

@@ -57,8 +57,8 @@ class Served(Registered):
         torch.testing.assert_close(ours, theirs, atol=3e-5, rtol=0)
 
     def test_masks_of_the_caller(self):
-        """A mask [batch, 1, rows, keys] of numbers gives the logits of eager attention. If the mask has bools in place
-        of the numbers, the logits do not change."""
+        """A mask [batch, 1, rows, keys] of numbers gives the logits of eager attention. A mask of bools gives nearly
+        the same logits."""
         inputs = inputs_of("Llama")
         sees = torch.rand(2, 1, 48, 48, generator=torch.Generator().manual_seed(5)) < 0.7
         sees |= torch.eye(48, dtype=torch.bool)
