@@ -7,9 +7,10 @@
  * attention can reach, 0 and below. tanh gets arguments of any magnitude.
  *
  * By default the test takes every 61st argument of its main ranges (exponents, denominators and
- * positive_numbers), which takes 8 seconds natively. In emulators and with sanitizers it takes
- * every 613th of these arguments. With ATTNKIT_TEST_LONG in the environment it takes all of them,
- * 1.1e9 for exp2, 3.5e8 for log and 2.1e9 for tanh, in 8 minutes on one core with FMA.
+ * positive_numbers), and runs for 8 seconds natively. In emulators and with sanitizers it takes
+ * every 613th of these arguments. With ATTNKIT_TEST_LONG in the environment it takes all of them:
+ * 1.1e9 for exp2, 3.5e8 for log and 2.1e9 for tanh. It then runs for 8 minutes on one core with
+ * FMA.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -394,8 +395,9 @@ static void tanh_of_the_opposite_is_the_opposite(void **state)
 
 /* Draws three numbers with random bits, among them subnormal numbers, infinities and NaN. In a
  * quarter of the cases the third number is minus the rounded product of the other two, so that
- * nearly all digits cancel. In a second quarter the third number is 2^24 times the product. The
- * product is then between half a unit and one unit of the third number's last place. */
+ * nearly all digits cancel. In a second quarter the third number is 2^24 times this rounded
+ * product. Without overflow or underflow, the rounded product is then between half a unit and one
+ * unit of the third number's last place. */
 static void draw_operands(uint64_t *random, float x[3])
 {
     uint32_t bits[3];

@@ -7,9 +7,10 @@ into which the reference converts these blocks back.
     gcc -O1 -ffp-contract=off -fPIC -shared -I. -I../include ggml-quants.c absent.c -o libquants.so -lm
     python3 tests/kernels/ggml_blocks.py ./libquants.so > tests/kernels/ggml_blocks.h
 
-Run the first two commands in ggml/src of a llama.cpp source tree. absent.c defines the names that ggml-quants.c takes
-from other files of ggml. The present ggml_blocks.h was made with ggml 0.25.3, from the source distribution of
-llama-cpp-python 0.3.36. No test runs this script: the stored bytes are an independent reference."""
+Run the first two commands in ggml/src of a llama.cpp source tree. Move libquants.so to the root of attnkit's tree, and
+run the third command there. absent.c defines the names that ggml-quants.c takes from other files of ggml. The present
+ggml_blocks.h was made with ggml 0.25.3, from the source distribution of llama-cpp-python 0.3.36. No test runs this
+script: the stored bytes are an independent reference."""
 
 import ctypes
 import random
@@ -23,8 +24,8 @@ COUNT = 128
 
 
 def numbers():
-    """Returns four blocks of 32 numbers: ordinary numbers, ties, numbers so small that the binary16 scale of their
-    block is subnormal, and zeros."""
+    """Returns four times 32 numbers: ordinary numbers, ties, small numbers, and zeros. The small numbers are so small
+    that a block without larger numbers has a subnormal binary16 scale."""
     draw = random.Random(1)
     usual = [draw.uniform(-3.0, 3.0) for _ in range(32)]
     ties = [8.0, -8.0] + [i / 2.0 - 7.5 for i in range(30)]

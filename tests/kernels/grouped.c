@@ -7,11 +7,11 @@
  * is also compared with the oracle if it has no cells: each element of the reference's results must
  * be inside the bound that tests/oracle/oracle.c derives. An element of out is left out if its
  * column of V is so large that the weighted sum may overflow (LARGEST_MEAN). Strange numbers are
- * infinities, NaN and numbers that count as 0. Calls with strange numbers are compared in the same
- * two ways. Scores are also compared with C functions that imitate the instructions for bf16
- * (tests/units/models.h). If a program has to enable a unit, the library tries the unit's tiles
- * before it uses the unit (dispatch/cpu/probe_groups.c). The tests check that this trial finds a
- * single wrong bit.
+ * infinities, NaN and numbers that count as 0. Calls with strange numbers are compared with the
+ * reference and with the oracle. Scores are also compared with C functions that imitate the
+ * instructions for bf16 (tests/units/models.h). If a program has to enable a unit, the library
+ * tries the unit's tiles before it uses the unit (dispatch/cpu/probe_groups.c). The tests check
+ * that this trial finds a single wrong bit.
  *
  *   grouped [--isa NAME [--every N]]
  *
@@ -144,9 +144,11 @@ static void rounding_modes_of_the_caller_change_no_bit(void **state)
 
 /* --- The bound -------------------------------------------------------------------------------- */
 
-/* Results that have been compared with the oracle: the largest error / bound so far, for each kind
- * of result. Results of 16 bits are a kind of their own, because their last rounding uses up nearly
- * all of the bound. */
+/* The results that have been compared with the oracle so far: the largest error / bound of each
+ * kind of result, and the numbers of elements. Results of 16 bits are a kind of their own, because
+ * their last rounding uses up nearly all of the bound. `not_finite` counts elements whose true
+ * value is NaN or infinite. `unbounded` counts elements with a finite true value and an infinite
+ * bound. */
 struct judged {
     double out, out_of_16_bits, lse;
     long long elements, unbounded, not_finite;
@@ -161,8 +163,8 @@ static double judge(struct judged *j, const struct oracle_element *truth, attnki
     return oracle_judge(truth, type, (double)result);
 }
 
-/* An element of out is judged only if its weighted mean of |v|, sum_j w_j |v_j|, is below this
- * limit. With a larger mean, the weighted sum of a chunk may overflow. */
+/* judge_row judges an element of out only if its weighted mean of |v|, sum_j w_j |v_j|, is below
+ * this limit. With a larger mean, the weighted sum of a chunk may overflow. */
 static const double LARGEST_MEAN = 0x1p117;
 
 static void judge_row(const struct drawn *c, const struct expected *e, const int64_t index[3],
@@ -559,8 +561,8 @@ static void the_trial_finds_a_single_wrong_bit(void **state)
 
 /* --- The program ------------------------------------------------------------------------------ */
 
-/* Adds the name of an instruction set or unit to `names`, if it runs here and the user asked for
- * this name or for all names. */
+/* Adds `name` to `names` if its kernels run here, and the user asked for this name or for all
+ * names. */
 static void add_name(const char *name, bool runs, const char *wanted)
 {
     if (runs && (!wanted || strcmp(wanted, name) == 0))

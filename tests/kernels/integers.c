@@ -140,9 +140,11 @@ static void rounding_modes_of_the_caller_change_no_bit(void **state)
 
 /* --- The bound -------------------------------------------------------------------------------- */
 
-/* Results that have been compared with the oracle: the largest error / bound so far, for each kind
- * of result. Results of 16 bits are a kind of their own, because their last rounding uses up nearly
- * all of the bound. */
+/* The results that have been compared with the oracle so far: the largest error / bound of each
+ * kind of result, and the numbers of elements. Results of 16 bits are a kind of their own, because
+ * their last rounding uses up nearly all of the bound. `not_finite` counts elements whose true
+ * value is NaN or infinite. `unbounded` counts elements with a finite true value and an infinite
+ * bound. */
 struct judged {
     double out, out_of_16_bits, lse;
     long long elements, unbounded, not_finite;
@@ -538,7 +540,8 @@ static void parts_of_the_keys_have_the_bits_of_one_call(void **state)
 
 enum { PANEL_CASES = 200, MOST_BLOCKS = 4, MOST_DIM = MOST_BLOCKS * Q8_BLOCK, MOST_ODD = 3 };
 
-/* K or V of a block of keys. The tiles multiply only some of the packed rows. */
+/* K or V of a block of keys. The tiles may leave out packed rows at the beginning and at the
+ * end. */
 struct panel_keys {
     char bytes[KEY_BLOCK][MOST_BLOCKS * Q8_BLOCK_BYTES];
     float own_scales[KEY_BLOCK][MOST_BLOCKS];
@@ -606,7 +609,8 @@ static float model_panel_score(const struct panel_keys *k, int i, const float *r
     return s;
 }
 
-/* Returns the weighted sum of a column over the keys. p has the weights of a lane. */
+/* Returns the weighted sum of column c over the keys. p has the weights of a lane, `lanes` floats
+ * apart. */
 static float model_panel_sum(const struct panel_keys *v, const float *p, int lanes, int64_t c)
 {
     float weight[KEY_BLOCK];
@@ -864,7 +868,8 @@ static void the_trial_notices_wrong_products_of_bytes(void **state)
 
 /* --- The program ------------------------------------------------------------------------------ */
 
-/* Adds a name that runs here, if the user asked for this name or for all names. */
+/* Adds `name` to `names` if its kernels run here, and the user asked for this name or for all
+ * names. */
 static void add_name(const char *name, bool runs, const char *wanted)
 {
     if (runs && (!wanted || strcmp(wanted, name) == 0))

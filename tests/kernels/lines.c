@@ -145,7 +145,7 @@ static void bits_are_the_keys_with_the_id_of_the_row(void **state)
     }
 }
 
-/* Draws the bits of a number: -inf, a pattern next to that of -inf, NaN, infinity, 1, the smallest
+/* Draws the bits of a number: -inf, a neighbour of the bits of -inf, NaN, infinity, 1, the smallest
  * positive number, or a zero. -inf and zeros of either sign are more frequent. */
 static uint32_t draw_number(uint64_t *random, enum type type)
 {
@@ -280,8 +280,8 @@ static void bias_lines_are_as_the_canonical_order_has_them(void **state)
     }
 }
 
-/* Some distances are near 2^24, up to which binary32 represents every integer. Others are near the
- * limits of 32-bit and 64-bit integers. */
+/* Some distances are near 2^24, up to which binary32 represents every integer. Some distances are
+ * near the limits of 32-bit or 64-bit integers. */
 static void slopes_times_any_distance_are_rounded_once(void **state)
 {
     static const int64_t edges[] = {0,         1 << 24,   INT32_MAX,        INT32_MIN,

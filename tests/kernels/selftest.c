@@ -5,7 +5,8 @@
  * map must give other bits than the reference, or end in a signal. Each case of attention has three
  * layouts: each row before an unmapped page, each row after an unmapped page, and gaps between
  * rows. A mutant runs in a child process, because an access outside a row may end in a signal. K
- * and V of keys that no row sees must be NaN, for else nothing would show that a kernel reads them.
+ * and V of keys that no row sees must be NaN. Otherwise nothing would show that a kernel reads
+ * these rows of K and V.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,9 +3,9 @@
  * Compares entries of the kernel table with plain C code, written from the contracts in kernels.h.
  * The tests run on every instruction set, or on the instruction set that the first argument names.
  * Other files of this folder test the remaining entries. Each entry has its own test, so that a
- * failure names the entry. A round draws a shape and data from its number and the seed. The rounds
- * go through all values of the dims. Rows of the caller lie in slots (tests/support/memory.h).
- * Scratch of the library lies between canaries.
+ * failure names the entry. A round draws a shape and data from its number and the seed. The dims of
+ * the rounds go through the values of AXIS_HEAD_DIM, with exceptions (draw_shape). Rows of the
+ * caller lie in slots (tests/support/memory.h). Scratch of the library lies between canaries.
  *
  * Usage: tiles [ISA [SEED]]
  */
@@ -26,7 +26,7 @@
 #include "tests/support/units.h"
 
 enum {
-    WALKS = 4, /* how often each entry goes through all dims */
+    WALKS = 4, /* how often the rounds of an entry go through the values of AXIS_HEAD_DIM */
     MAX_DIM = 576,
     MAX_ISAS = 8,
     PATTERN = 0xa5, /* a byte of memory that nobody has written to */
@@ -261,7 +261,8 @@ static float draw_scale(struct round *w)
 
 /* --- States ----------------------------------------------------------------------------------- */
 
-/* The states of a panel or of decode. Element `column` of the o of row `row` lies at st.out[row *
+/* The states of a panel or of decode. In this file, M is the maximum of a row, l is its sum of
+ * weights, and o is its weighted sum of V. Element `column` of o of row `row` lies at st.out[row *
  * row_step + column * column_step]. */
 struct states {
     struct state st;
@@ -430,10 +431,10 @@ static struct total draw_total(struct round *w)
 /* --- Comparing -------------------------------------------------------------------------------- */
 
 /* The ways to compare numbers. With ANY_ZEROS, the sign of a zero does not count. Maxima are
- * compared with ANY_ZEROS. The o of a state is also compared with ANY_ZEROS, because `finish` drops
- * the sign of a zero in o. check_decode is the exception: it compares o of rows that see a key with
- * EXACT_ZEROS. out and the lse are compared with EXACT_BITS: every bit counts, even of a NaN. With
- * EXACT_ZEROS and ANY_ZEROS, any NaN equals any NaN. */
+ * compared with ANY_ZEROS. o of a struct state is also compared with ANY_ZEROS, because `finish`
+ * drops the sign of a zero in o. check_decode is the exception: if a row sees a key, check_decode
+ * compares its o with EXACT_ZEROS. out and the lse are compared with EXACT_BITS: every bit counts,
+ * even of a NaN. With EXACT_ZEROS and ANY_ZEROS, any NaN equals any NaN. */
 enum zeros { EXACT_ZEROS, ANY_ZEROS, EXACT_BITS };
 
 static void expect(struct round *w, const char *what, const float *got, const float *expected,
@@ -515,8 +516,8 @@ static float weighted_column(const float *p, int64_t step, struct rows v, int ke
     return chain(p, step, row_at(v, 0) + column, v.stride / (int64_t)sizeof(float), keys);
 }
 
-/* Replaces the scores of a row by weights, and updates M and l. The scores lie `step` floats apart.
- * Returns the factor by which o must be rescaled. */
+/* Replaces the scores of a row by weights, and updates *row_max and *row_sum. The scores lie `step`
+ * floats apart. Returns the factor by which the weighted sum of V must be multiplied. */
 static float model_softmax(float *s, int64_t step, int keys, int visible, float scale_log2,
                            float *row_max, float *row_sum)
 {
@@ -1108,7 +1109,8 @@ static struct key_row row_of_tile(const struct key_rows *k, struct key_row tile,
     return tile;
 }
 
-/* Draws the tile that begins with key `first`. In the tile, keys from `count` on are NaN. */
+/* Draws the tile that begins with key `first` of the block. The block has `count` keys. Places in
+ * the tile past the last key of the block are NaN. */
 static void draw_tile(struct round *w, struct stored *s, int index, int first, int count)
 {
     const struct key_rows *const k = &s->rows;
@@ -1602,11 +1604,12 @@ static int whole_blocks(int dim)
     return (dim + Q8_BLOCK - 1) / Q8_BLOCK * Q8_BLOCK;
 }
 
-/* Draws the shape of a round. The dims go through all values. In decode, head_dim and value_dim
- * both cost time. So only one of the two dims goes through all values, and the other dim is small.
- * In a quarter of the rounds of decode, both dims are whole blocks, so that TYPE_Q8_0 is possible.
- * For a matrix, head_dim is the number of inputs. value_dim is the number of outputs, and does not
- * go through all values. */
+/* Draws the shape of a round. From round to round, head_dim and value_dim go together through the
+ * values of AXIS_HEAD_DIM. In decode, head_dim and value_dim both cost time. So only one of the two
+ * dims goes through these values, and the other dim is small. In a quarter of the rounds of decode,
+ * both dims are rounded up to whole blocks, so that TYPE_Q8_0 is possible. For a matrix, head_dim
+ * is the number of inputs. In a third of the rounds, head_dim is rounded up to whole blocks.
+ * value_dim is the number of outputs, and is drawn. */
 static void draw_shape(struct round *w, const struct entry *entry)
 {
     const int *dims;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Heads whose rows of 16-bit types lie side by side take turns at the blocks of long caches: all
- * heads work on a block before any head works on the next block. If the two blocks have the same
- * number of keys, each head prefetches a part of the next block for all heads. Together these parts
+ * heads work on a block before any head works on the next block. If the next block has as many keys
+ * as this block, each head prefetches a part of the next block for all heads. Together these parts
  * cover the next block once, in the order of memory. The results have the bits of the same heads
  * computed one after the other. Before the multiplication, some instruction sets copy rows of
  * binary32 that do not lie together, and transpose rows of 16-bit types. Some instruction sets
@@ -367,7 +367,8 @@ static void run_tasks(void *pool, int64_t n, void (*task)(void *arg, int64_t i),
         task(arg, i);
 }
 
-/* Makes the call with a workspace that is as large as the query says, between unmapped pages. */
+/* Makes the call. The workspace is as large as attnkit_attention_workspace says, and lies between
+ * unmapped pages. */
 static void run(const struct call *c, const char *isa, int64_t threads, float *out)
 {
     attnkit_attention_args args = c->args;

@@ -559,8 +559,8 @@ static void place_tensor(struct call *c, enum tensor_index index, enum rows_layo
 /* --- Filling the rows ------------------------------------------------------------------------- */
 
 /* Returns 16 bits. In memory that is full of these 16 bits, each element or its scale is a NaN: a
- * signalling NaN, except in TYPE_F8_E4M3. In TYPE_I8, whose scales lie in a tensor of TYPE_F32,
- * each element is -128. */
+ * signalling NaN, except in TYPE_F8_E4M3. TYPE_I8, whose scales lie in a tensor of TYPE_F32, is an
+ * exception: each element is -128. */
 static uint16_t poison_of(enum type type)
 {
     if (type == TYPE_F8_E4M3)
@@ -772,8 +772,8 @@ static void check_whole(const struct call *c)
         report(c, "the call", options.isa[i], check_rows(c, &all, options.isa[i], c->s->threads));
 }
 
-/* Runs and checks parts of the case: one row of each head, as in a decoding step, and a few rows,
- * as in a chunk of a prefill. */
+/* Runs and checks parts of the case: one row of each head, as in a decoding step, and some rows, as
+ * in a chunk of a prefill. Without strides, the function checks nothing. */
 static void check_parts(const struct call *c)
 {
     uint64_t random = c->s->random;

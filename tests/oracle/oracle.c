@@ -28,7 +28,7 @@
  * at most u (top + 1 - t_j + dt_j). exp2 is off by at most 1 ulp, a factor of 1 +- 2u. Let W_j =
  * 2^(t_j - M). A weight other than 0 is then W_j times a factor 1 + a_j in [exp(-H_j), exp(H_j)],
  * where
- *     H_j = ln 2 (dt_j + u (top + 1 - t_j + dt_j)) + 2u + O(u^2),
+ *     H_j = ln 2 (dt_j + u (top + 1 - t_j + dt_j)) + 2u + O(u^2).
  * A weight is 0 if the argument of exp2 was below -100.5, or if a rescale was 0. A rescale of
  * 2^-101 or less counts as 0, and the weight before the rescale is at most 1 + 2u. So a weight that
  * becomes 0 loses at most 2^-100.5 (1 + 2u). The sink is one of the weights. Its t has a relative
@@ -761,8 +761,8 @@ static struct group group_of(const struct row *r, int64_t first, int64_t end, in
     return group;
 }
 
-/* Adds errors to the 32 columns of V's blocks number `block`. The errors arise because weights are
- * rounded to integers. The keys from `first` to `end` are the seen keys of one block of 128
+/* Adds errors to the 32 columns of block `block` of each row of V. The errors arise because weights
+ * are rounded to integers. The keys from `first` to `end` are the seen keys of one block of 128
  * keys. */
 static void add_group(const struct row *r, int64_t first, int64_t end, int64_t block,
                       struct column *columns)

@@ -49,7 +49,7 @@ static float work(void)
 static int is_first_timed(const struct toy_args *args)
 {
     const unsigned char *const out = (const unsigned char *)args->out;
-    static const char *const name = "TOY_IS_TIMED"; /* all copies of this library see it */
+    static const char *const name = "TOY_IS_TIMED"; /* visible to all copies of this library */
     if ((out[0] == 0xa5 && out[1] == 0xa5) || getenv(name))
         return 0;
     return setenv(name, "1", 1) == 0;
