@@ -212,7 +212,7 @@ class GateTest(ProjectTest):
             output = self.run_there(f"{PLACE}/tools/gate", base, head, "speed", status=68)
             self.assertIn(f"speed/{side} is no build of", output)
         self.assertEqual(len(self.calls("meson setup")), 2)
-        self.assertEqual(len(self.calls("ninja")), calls + 1)  # the base of the last run, whose head is refused
+        self.assertEqual(len(self.calls("ninja")), calls + 1)  # for the base of the last run, whose head is refused
 
 
 class RecipeTest(ProjectTest):

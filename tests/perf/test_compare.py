@@ -157,7 +157,7 @@ class Verdicts(CompareTest):
         self.assertIn("waits", point["note"])
 
     def test_a_side_that_waits_once_is_timed_by_processor_time(self):
-        """The first timed call of each process waits, as a call may at a page fault."""
+        """The first timed call of HEAD in each process waits, as a call may at a page fault."""
         for work in ("WORK=20000", "WORK=60000"):
             _, results, _ = self.results(self.library(work), self.library(work, "SLEEP_ONCE=2000"), *ONE)
             self.assertNotIn("note", results["points"][0])
@@ -256,7 +256,7 @@ class TwoApis(CompareTest):
         self.compared(self.library(), self.library("SCALE=2.0f"))
 
     def test_data_with_an_address_of_its_library(self):
-        """Such data differs from copy to copy of a library, so each copy must have data of its own."""
+        """An address of a library differs between two copies of the library, so each copy must have data of its own."""
         self.compared(self.library("ADDRESS"), self.library("ADDRESS"))
 
 

@@ -41,9 +41,10 @@ compile) ;;
 esac
 """
 
-# A stand-in for `attnkit`. `runs` has a list of runs for each percentage, as in RUNS. Each call writes the next run for
-# the percentage in the file HEAD. A run is the verdict on the whole comparison and the verdicts on the points. The run
-# "hang" does not end, and the run "crash" fails. The exit status of the run "wrong" is the status of another verdict.
+# A stand-in for `attnkit`. `runs` has a list of runs for each percentage, as in RUNS. A run is the verdict on the whole
+# comparison and the verdicts on the points. The file HEAD holds a percentage. Each call writes the next run of this
+# percentage to the file that --json names. The run "hang" takes a minute, and the run "crash" fails. The exit status of
+# the run "wrong" is the status of another verdict.
 COMMAND = """#!{python}
 import json, pathlib, sys, time
 base, head, words = sys.argv[2], sys.argv[3], sys.argv[4:]

@@ -67,7 +67,8 @@ class FloorsTest(unittest.TestCase):
         (self.folder / "floors").write_text(text)
 
     def results(self, name, percents, share=1.0, cpu_model=""):
-        """Writes a results file with five measurements of each row."""
+        """Writes a results file with five measurements of each row, whose median is the row's number in `percents`.
+        Returns the path of the file."""
         entries = [entry(row, percent + i - 2, share) for row, percent in percents.items()
                    for i in range(5)]
         path = self.folder / name
@@ -82,8 +83,8 @@ class FloorsTest(unittest.TestCase):
         return done.stdout + done.stderr
 
     def made_up(self, calls):
-        """Makes a build whose `attnkit` returns the measurements in `calls`, which maps a row's name to the row's
-        entries in each call."""
+        """Makes a build whose `attnkit` writes the measurements in `calls`, which maps a row's name to the row's
+        entries in each call. Returns the folder `tools` of the build."""
         tools = self.folder / "build" / "tools"
         tools.mkdir(parents=True)
         (tools / "calls.json").write_text(json.dumps(calls))

@@ -311,7 +311,7 @@ class Parts(unittest.TestCase):
         self.assertTrue(oracle.is_wrong(oracle.error(ours.out)))
 
     def test_the_oracle_of_types_of_few_bits(self):
-        """The oracle computes with the rounded factors, and its tolerance allows for rounded results."""
+        """The oracle multiplies x and the matrix as LinearTensors rounds them. Its tolerance depends on the type."""
         for type, near in (("bfloat16", 1e-2), ("q8_0", 3e-2)):
             workload = workloads.Linear("NARROW_test", 20, 64, 3, type)
             oracle, ours = layers.oracle_of(workload), layers.LinearTensors(workload)

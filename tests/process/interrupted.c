@@ -23,7 +23,7 @@
 #include "tests/support/sample.h"
 
 enum {
-    INTERRUPTIONS = 60, /* a shape is done after this many calls of the handler */
+    INTERRUPTIONS = 60, /* calls that the handler makes for a shape, at least; fewer if sampled */
     FORKS = 20,
     TASKS = 3,
 };

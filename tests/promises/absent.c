@@ -139,9 +139,9 @@ static bool any_sees(const struct call *c, const struct kind *kind, int64_t b, i
     return false;
 }
 
-/* Copies K or V into slots of `unit` keys each. Unmaps the slots in which no row sees a key. A slot
- * holds a tile of K, or a row of K or V. Returns the address of the first slot, and the strides in
- * bytes. */
+/* Copies K or V into slots, from slot `first_slot` on. A slot holds `unit` keys of a KV head: a
+ * tile of K, or a row of K or V. Unmaps the slots in which no query row of the KV head sees a key.
+ * Returns the address of the first slot, and sets `strides`, in bytes. */
 static char *into_slots(const struct call *c, const struct kind *kind, bool is_k, int unit,
                         int first_slot, int64_t strides[3])
 {
@@ -189,8 +189,8 @@ static void keys_that_no_row_sees_may_be_unmapped(void **state)
     memory_end();
 }
 
-/* Stores K or V as bytes with scales. In `clean` the rows are dense. In c each row lies in a slot,
- * and the slots of keys that no query row sees are unmapped. */
+/* Stores K or V as bytes with scales. In `clean` the rows are dense. In `c` each row lies in a
+ * slot, and the slots of keys that no query row of the KV head sees are unmapped. */
 static void set_bytes(struct call *clean, struct call *c, const struct kind *kind, bool is_k)
 {
     const int dim = is_k ? DIM : VALUES, group = is_k ? 3 : 1, count = 2 * 2 * KEYS;
@@ -289,7 +289,8 @@ static void pages_that_no_row_sees_may_be_unmapped(void **state)
     memory_end();
 }
 
-/* Copies the bytes of a tensor to memory that ends at an unmapped page. */
+/* Copies the bytes of a tensor to memory that ends at an unmapped page. Returns the copy, or NULL
+ * if `tensor` is NULL. */
 static const void *at_a_guard(struct guarded *memory, const void *tensor, int64_t bytes)
 {
     *memory = memory_guarded(tensor ? (size_t)bytes : 0, 0, true);

@@ -152,7 +152,7 @@ static const void *moved(const void *data, int64_t bytes)
     return data ? (const char *)data + bytes : NULL;
 }
 
-/* Makes a call over the keys from `first` to `end` of c. c has a single batch entry. The masks of
+/* Makes a call over the keys `first` to `end` - 1 of c. c has a single batch entry. The masks of
  * the new call have columns for these keys only. */
 static struct call *part_of(const struct call *c, int64_t first, int64_t end)
 {

@@ -2,10 +2,10 @@
  *
  * If neither a score nor a sink makes a row NaN, finite elements of V give a finite result, however
  * large these elements are. Only calls with dropout, integers or products of bf16 are exceptions.
- * If sums of a row overflow binary32, the row is computed again, with these sums in binary64. This
- * holds for prefill (many rows), decode (few rows) and calls of few keys. Results whose sums do not
- * overflow keep their bits. The tests run on every instruction set, or on the instruction set that
- * the first argument names.
+ * If sums of a row overflow binary32, the row is computed again, with these sums in binary64.
+ * Results whose sums do not overflow keep their bits. The tests cover prefill (many rows), decode
+ * (few rows) and calls of few keys. The tests run on every instruction set, or on the instruction
+ * set that the first argument names.
  */
 #include <setjmp.h>
 #include <stdarg.h>

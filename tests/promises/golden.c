@@ -11,8 +11,8 @@
  * format (docs/format.md), and CHANGES.md says why.
  *
  * --isa names an instruction set, a unit, an instruction set without its units (avx512+none) or
- * "reference". The test then checks nothing else. An emulator of a whole machine needs --isa,
- * because the reference would take too long there. Without --isa, the reference and every
+ * "reference". The hashes are then checked on nothing else. An emulator of a whole machine needs
+ * --isa, because the reference would take too long there. Without --isa, the reference and every
  * instruction set and unit that can run are checked. With --kind, only the cases of one kind are
  * checked. With --every N, only every Nth case of each kind is checked. N must be odd, so that this
  * sample has cases with even and with odd numbers. With ATTNKIT_TEST_WHOLE in the environment,

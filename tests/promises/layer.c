@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A layer has the same bits as its parts run one after the other: linear maps, appends, and one
- * attention call for each head of each batch entry. The bits are the same on every instruction set
- * and any number of threads, with any options of attention. With a cache, each step of a sequence
- * has the bits of the whole sequence. A layer that repeats the weights of each KV head, once for
- * each query head, has the bits of the layer whose query heads share the KV heads. A case is drawn
- * from its number.
+ * attention call for each head of each batch entry. The bits are the same on every instruction
+ * set, with any number of threads and any options of attention. With a cache, each step of a
+ * sequence has the bits of the whole sequence. A layer that repeats the weights of each KV head,
+ * once for each query head, has the bits of the layer whose query heads share the KV heads. A case
+ * is drawn from its number.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -222,8 +222,8 @@ static void the_layer_is_its_parts_head_by_head(void **state)
 
 /* ------------------------------------------------------------------------------------- caches */
 
-/* Runs all rows of the sequences, with a cache that is empty at first. The four numbers of `steps`
- * are the rows of a step, again and again. */
+/* Runs all rows of the sequences, with a cache that is empty at first. The steps take their
+ * numbers of rows from the four numbers of `steps`, again and again. */
 static void decode_all(struct sequences *s, const struct storage *how, const int *steps,
                        const char *isa, int64_t threads)
 {

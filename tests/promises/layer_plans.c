@@ -242,8 +242,8 @@ static const int steps[] = {37, 1, 20, 3};
 
 enum { MOST_ROWS = 37 /* the most rows of a step */ };
 
-/* The position of the first row of each entry, in 32 and in 64 bits (move_to sets them). cos and
- * sin are for rotations that use tables. */
+/* The positions of the first rows of all entries, in 32 and in 64 bits. move_to sets these
+ * positions. cos and sin are for rotations that use tables. */
 struct positions {
     int32_t narrow[SEQUENCES];
     int64_t wide[SEQUENCES];

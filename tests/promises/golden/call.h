@@ -17,7 +17,7 @@ enum golden_numbers {
     USUAL,
     PEAKED,  /* few keys have nearly all the weight */
     SMALL,   /* subnormal in binary16 */
-    SPECIAL, /* NaN, infinities and signed zeros here and there */
+    SPECIAL, /* a few numbers are NaN, infinities, zeros of both signs, +-6e4 or 1e-7 */
 };
 
 /* The description of a call. If an option has a `has_` field, this field says whether the call has
@@ -33,7 +33,7 @@ struct golden_attention {
     bool tiled;
     bool packed_q, packed_kv;
     int64_t page_size;
-    bool cells; /* keys lie in cells in any order, and some cells are empty */
+    bool cells; /* keys lie in cells in any order, and some cells may be empty */
 
     bool is_causal;
     attnkit_align align;
@@ -44,7 +44,7 @@ struct golden_attention {
     attnkit_mask_kind bytes, bits;
     bool has_bias;
     attnkit_type bias;
-    bool short_columns;  /* with more than 4 keys, masks and bias have 4 columns less than keys */
+    bool short_columns;  /* with more than 4 keys, masks and bias have 4 columns fewer than keys */
     bool shared_columns; /* a mask or bias has one row for all entries, heads and query rows */
 
     bool has_scale;

@@ -84,7 +84,8 @@ struct part {
     int64_t lens[GOLDEN_BATCH];
 };
 
-/* Moves the tensors of K, V and their scales to the part's first key. */
+/* Moves the tensors of K, V and their scales to the part's first key. Each tensor keeps the strides
+ * of the tensor of all keys. */
 static void move_tensors(struct part *p, const struct golden_attention *w, int64_t first)
 {
     attnkit_tensor *const tensors[4] = {&p->args.k, &p->args.v, &p->groups.storage.k_scales,

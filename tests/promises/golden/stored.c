@@ -2,7 +2,7 @@
  *
  * K and V of a golden case. Rows are drawn in their type, and stored in the case's layout: dense,
  * token-major, in tiles, in pages or packed. The only arithmetic of the library that this file uses
- * is its rounding of numbers to 16 bits.
+ * is the rounding of numbers to 16 bits.
  */
 #include <string.h>
 
@@ -89,7 +89,7 @@ static uint16_t draw_half(void *source)
     return f16_from_float(draw_scale(from->numbers, from->random));
 }
 
-/* Draws a row of a type of which K cannot lie in tiles. A NaN of 8-bit floating point becomes 0. */
+/* Draws a row of one of the types from Q4_0 to F8_E4M3. Bytes of F8_E4M3 that mean NaN become 0. */
 static void draw_packed(enum type type, int64_t dim, struct scale_source from, char *row)
 {
     for (int64_t i = 0; i < bytes_of(type, dim); i++) {
