@@ -4,14 +4,15 @@
  * the bits of the scalar reference. The reference takes most of the time, so it computes a case
  * only once for all instruction sets. A case is drawn from its number (drawn.h).
  *
- * With --bound, every fifth case of the scalar reference is compared with the oracle. Each element
- * of out, lse and weights must be inside the bound that tests/oracle/oracle.c derives, and must be
- * NaN or infinite where the oracle's element is. The reference alone is enough, because all
- * instruction sets have its bits.
+ * With --bound, the scalar reference's results of every fifth case are compared with the oracle.
+ * Each element of out, lse and weights must be inside the bound that tests/oracle/oracle.c derives,
+ * and must be NaN or infinite where the oracle's element is. The reference alone is enough, because
+ * all instruction sets have the bits of the reference.
  *
  * Without --bound, every tenth case also runs with integers of 32 instead of 64 bits, if the case
  * has an array of integers that fit 32 bits. No bit may change. Every fifth case also runs with its
- * keys in cells, if the case can have cells.
+ * keys in cells, if the case can have cells. The reference computes a case with cells once for each
+ * instruction set.
  *
  *   masks [--isa NAME | --bound] [--case NUMBER] [--cases N] [--from NUMBER] [--every N]
  *

@@ -180,7 +180,8 @@ static void draw_starts(attnkit_ints *starts, int64_t *room, int64_t batch, int6
     *starts = (attnkit_ints){.data = room};
 }
 
-/* Returns the first `count` ids of each entry without gaps. `ids` has `room` ids for each entry. */
+/* Returns the first `count` ids of each entry without gaps. `ids` has `room` ids for each entry. If
+ * `ids` is NULL, the returned memory has no ids. The caller frees the memory. */
 static int32_t *pack_ids(const int32_t *ids, int64_t entries, int64_t room, int64_t count)
 {
     int32_t *const packed = malloc((size_t)(entries * count + 1) * sizeof *packed);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A call makes no system call. So it cannot allocate from the system, block on a lock, print or
- * start a thread. A thread that waits for another thread also makes no system call. ATTNKIT_ISA is
- * not read in a set-uid program.
+ * On Linux with glibc, no call except attnkit_enable makes a system call. So a call cannot allocate
+ * from the system, block on a lock, print or start a thread. A thread that waits for another thread
+ * also makes no system call. ATTNKIT_ISA is not read in a set-uid program.
  */
 #include <setjmp.h>
 #include <stdarg.h>

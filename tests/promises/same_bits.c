@@ -34,7 +34,7 @@ static const double CASE_COST = 2e6; /* multiply-adds, approximately */
 enum {
     CASES = 20000,
     HUGE_EVERY = 8,
-    REPORTED = 5, /* the most differences that are printed */
+    REPORTED = 5, /* the most differences that are printed for each instruction set */
 };
 
 static struct {

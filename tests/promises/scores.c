@@ -26,7 +26,8 @@ enum { KEYS = 9, ROW_COUNTS = 3 };
 /* One row and three rows, for decode, and many rows, for prefill. */
 static const int64_t row_counts[ROW_COUNTS] = {1, 3, 70};
 
-/* Makes a call over KEYS keys. Key j has the score `scores[j]` in every row. */
+/* Makes a call over KEYS keys. Key j has the score `scores[j]` in every row. If `scores` is NULL,
+ * all scores are 0. */
 static struct call *call_with_scores(int64_t rows, const float *scores)
 {
     struct call *const c = call_new((struct shape){
@@ -858,7 +859,7 @@ static void softmax_weights_follow_from_biased_scores_and_lse(void **state)
 }
 
 /* Scores are in units of ln 2, so that weights are powers of two. A row of V whose weight is 0
- * changes nothing, however large its elements are. */
+ * changes nothing, even if its elements are FLT_MAX. */
 static void weights_below_2_to_the_minus_100_are_0(void **state)
 {
     const float scores[KEYS] = {-101, -1000, -100, 0, -102, -126, -149, -99, -FLT_MAX};

@@ -37,8 +37,9 @@ enum { CASES = 120, LAYER_CASES = 60, UNTOUCHED = 0xa5, THREADS = 3 };
 
 /* --- The thread ------------------------------------------------------------------------------- */
 
-/* The stack of the thread. Its size is the larger one of STACK and the least size that the system
- * allows. Only the last STACK bytes are usable; the part below them is unmapped. */
+/* The stack of the thread. Its size is STACK. If the system allows no stack this small, its size is
+ * the least size that the system allows, rounded up to whole pages. Only the last STACK bytes of
+ * the stack are usable. Any access to a byte below them faults. */
 static struct {
     char *first; /* first byte of the thread's stack, mapped or not */
     size_t size;
@@ -306,9 +307,9 @@ static void attention_with_every_option_needs_64_kb(void **state)
 }
 
 /* The calls have rows of V with 576 elements, and as many KV heads as decode interleaves. They run
- * on one thread, and on more threads than heads. In calls with many rows, only the last rows see a
- * NaN in V. These rows, and the other rows of their panels, are computed again one by one, deeper
- * in the stack. */
+ * on one thread, and on more threads than KV heads. In calls with many rows, only the last rows of
+ * the first head see a NaN in V. These rows, and the other rows of their panels, are computed again
+ * one by one, deeper in the stack. */
 static void attention_over_many_keys_needs_64_kb(void **state)
 {
     begin_measuring();

@@ -44,7 +44,7 @@ static const struct shape {
     {1, 1, 1, 300, 1500, 8, 8, true, false},  /* row blocks over three chunks */
     {3, 1, 2, 3, 2000, 16, 16, true, true},   /* sequences of different lengths, one of length 0 */
     {1, 3, 1, 2, 1300, 16, 16, false,
-     false}, /* with two threads, one of three heads is left over */
+     false}, /* three heads, which two threads cannot divide equally */
     {1, 1, 16, 6, 1100, 8, 200, false, false}, /* a state larger than SLOT_BYTES of steal.c */
     {2, 5, 2, 1, 1500, 8, 8, false, true},     /* items to steal, some of a sequence without keys */
 };
@@ -379,8 +379,8 @@ static void run_held_up(const struct call *c, const struct isa *isa)
     free(h->shared);
 }
 
-/* Returns how many blocks the delayed thread works on. Fails the test if the bits of the result
- * differ from the result of one thread. */
+/* Returns how many blocks the delayed thread works on. Fails the test if out does not have the bits
+ * that one thread gives. */
 static int blocks_held_up(const struct shape *shape, const struct isa *isa)
 {
     struct call *c = new_call(shape);

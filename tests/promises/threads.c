@@ -445,8 +445,8 @@ static void *run_and_be_refused(void *arg)
     return refused && run(c) == ATTNKIT_OK ? c : NULL;
 }
 
-/* Returns SMALL_STACK, or the smallest stack that the system allows if that is larger. On 64-bit
- * ARM, the system allows no stack below 128 KiB. */
+/* Returns the size in bytes of the small stack: SMALL_STACK, or the least size that the system
+ * allows if the least size is larger. On 64-bit ARM, the system allows no stack below 128 KiB. */
 static size_t small_stack(void)
 {
     const long least = sysconf(_SC_THREAD_STACK_MIN);

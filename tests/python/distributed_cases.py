@@ -66,7 +66,8 @@ def spread(keys, size, rank):
 
 
 def on_rank(options, keys):
-    """Returns the options of a rank with these keys."""
+    """Returns the options of a rank that has the keys of the slice `keys`. mask and bias keep only the columns of these
+    keys, and all other options are unchanged."""
     return {name: value[..., keys] if name in PER_KEY else value for name, value in options.items()}
 
 

@@ -42,7 +42,8 @@ def run(*command, **more):
 
 
 def build_wheel(tap, python, folder):
-    """Builds a wheel by pip, in folder/wheel. The build tree of meson is kept in folder/meson."""
+    """Builds a wheel by pip, in folder/wheel. Returns the path of the wheel, or None after a failure. The build tree of
+    meson is kept in folder/meson."""
     shutil.rmtree(folder / "wheel", ignore_errors=True)
     ok, output = run(python, "-m", "pip", "wheel", "--no-deps", ROOT, "-w", folder / "wheel",
                      f"--config-settings=build-dir={folder / 'meson'}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that attention with KVCache and State has the bits of attention over all keys at once. For each type,
-every layout that a cache can have gives the same bits."""
+"""Tests KVCache and State. Attention with a State, or with a KVCache of float32, has the bits of attention over all
+keys at once. Attention with a KVCache of another type agrees with float64 within a limit. For each type, every layout
+that a cache can have gives the same bits."""
 
 import unittest
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks every include of the tree. The folders of the library must not include files of a layer above them
-(docs/architecture.md). No instruction set may include tiles of another instruction set. A file in quotes, other than a
-public or generated header, must be named by its path from the top of the tree. The script also limits the number of
-files in a folder, because files are hard to find in a large folder. The script tests each of these rules in a made-up
-tree.
+(docs/architecture.md), but files of kernels/ may include the public header. ggml/, python/ and examples/ must not
+include files of dispatch/ or kernels/. The folder of an instruction set must not include files of another instruction
+set, except files of scalar/. Includes in scalar/ itself are not checked by this rule. The folder of a unit may include
+files of its instruction set. A file in quotes, other than a public or generated header, must be named by its path from
+the top of the tree. The script also limits the number of files in a folder, because files are hard to find in a large
+folder. The script tests these rules in a made-up tree.
 
     python3 tests/repository/includes.py
 """

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Compares python/torch/shim.h with torch's own headers: the types of the functions of torch's
-// stable C ABI, the types of a word and of a tensor, and the version of the words. test_shim.py
+// stable C ABI, the types of a word and of a tensor handle, and the version of torch for which
+// words are written. A word is an argument or a result of an op (python/torch/shim.h). test_shim.py
 // compiles this file.
 #include <torch/csrc/stable/c/shim.h>
 

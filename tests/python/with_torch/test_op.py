@@ -195,7 +195,8 @@ class Gradients(unittest.TestCase):
                     torch.testing.assert_close(got.double(), exact.double(), rtol=near, atol=near)
 
     def test_strides(self):
-        """With other strides of q, k, v and the gradient of the result, gradients stay close to the same numbers."""
+        """Whatever the strides of q, k, v and the gradient of the result, the gradients of q, k and v stay close to the
+        gradients of dense tensors."""
         def turned(tensor):
             return tensor.detach().mT.contiguous().mT
 
@@ -329,7 +330,7 @@ class WrongArguments(unittest.TestCase):
         self.assertEqual((out.shape, out.device.type), (q.shape, "meta"))
 
     def test_negative_strides(self):
-        """PyTorch has no negative strides: it refuses such an array itself."""
+        """PyTorch has no negative strides, so torch.from_numpy itself refuses an array with negative strides."""
         with self.assertRaisesRegex(ValueError, "negative"):
             torch.from_numpy(np.ones((2, 4, 5, 16), np.float32)[:, :, ::-1])
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the samples of PyTorch's own tests: all calls of scaled_dot_product_attention and of its op for the CPU, without
-dropout, in PyTorch's OpInfo database, in float32, bfloat16 and float16. Results must keep to the tolerances of the
-database, or of assert_close if the database has none. The error of a gradient may be at most a little more than twice
-the error of PyTorch's gradient. Each sample is tested twice: by PyTorch's function while attnkit is active in the
-registry, and by attnkit.torch.scaled_dot_product_attention. The first test reaches attnkit only for some samples. The
-counts of samples are printed."""
+"""Runs the samples of PyTorch's own tests: the calls of scaled_dot_product_attention, and of its op for the CPU, in
+PyTorch's OpInfo database. Samples with dropout are left out. The types are float32, bfloat16 and float16. Results must
+keep to the tolerances of the database, or of assert_close if the database has none. The error of a gradient may be at
+most a little more than twice the error of PyTorch's gradient. Each sample is tested twice: by PyTorch's function while
+attnkit is active in the registry, and by attnkit.torch.scaled_dot_product_attention. The first test reaches attnkit
+only for some samples. The counts of samples are printed."""
 
 import unittest
 

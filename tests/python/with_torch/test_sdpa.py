@@ -35,8 +35,8 @@ class Reached(unittest.TestCase):
 
     def check(self, dtype, kv_heads, options):
         """Checks that attnkit computes the call, and that the result and each gradient have PyTorch's type, shape and
-        strides. The error of the result, and of each gradient, may be twice the error of PyTorch's functions, or 8
-        epsilons of the type times the largest magnitude, whichever is more."""
+        strides. The error of the result, and of each gradient, has a limit: the larger of twice the error of PyTorch's
+        functions, and 8 epsilons of the type times the largest magnitude in the exact tensor."""
         q, k, v = drawn_qkv(dtype, kv_heads=kv_heads)
         wanted = with_gradients(formula, q, k, v, enable_gqa=True, **options)
         theirs = with_gradients(sdpa, q, k, v, enable_gqa=True, **options)
