@@ -8,8 +8,9 @@ this CPU lacks the instruction set.
 tools/test calls this script after it has installed the packages that the tests need. Two suites run at a time, but
 their output appears in order. The suite speed runs alone. Each suite prints its wall seconds, which grow with the load
 of the other suite, and its processor seconds, which do not. At the end, tables show where each instruction set, each
-unit, and each instruction for bf16 and bytes ran. The last line is "N passed, N failed". With --every-isa and without
-a SUITE, an instruction set, unit or instruction that ran nowhere is a failure."""
+unit, and each instruction for bf16 and bytes ran. A run of named suites that test none of these prints no tables. The
+last line is "N passed, N failed". With --every-isa and without a SUITE, an instruction set, unit or instruction that
+ran nowhere is a failure."""
 
 import argparse
 import json
@@ -47,7 +48,7 @@ def say(text):
 
 
 def record(name, ok, output=""):
-    """Counts one check, and shows the output of a failing check."""
+    """Counts one check, and shows the end of the output of a failing check."""
     global passed
     if ok:
         passed += 1
@@ -147,7 +148,7 @@ def programs_of(folder, suite):
 
 def build(folder, *options, suite=None, **more):
     """Compiles a build tree. If the tree does not exist, sets it up with these options first. With `suite`, compiles
-    only the programs that the tests of this suite run."""
+    only the programs that the tests of this suite run. Returns whether the build tree is compiled."""
     if not (folder / "build.ninja").exists():
         if not must(f"{folder.name}: meson setup", [meson(), "setup", folder, ROOT, *options],
                     **more):
@@ -282,8 +283,8 @@ def suite_neon():
 
 
 def emulate_neon_units():
-    """Runs test_dispatch on an emulated CPU with all features. On the same CPU, tests the units of NEON that the CPU of
-    the suite neon lacks."""
+    """Runs test_dispatch on an emulated CPU with all features that qemu emulates. On the same CPU, tests the units of
+    NEON that have not been tested yet."""
     machine = [EMULATORS / "neon_machine", "-cpu", "max"]
     status, output = run([*machine, NEON_BUILD / "tests" / "test_dispatch"], timeout=600)
     record_tap("neon machine: dispatch", status, output)

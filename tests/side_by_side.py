@@ -18,7 +18,8 @@ LOOK_EVERY = 0.2  # seconds between two checks for new output
 # starts; alone: whether no other job may run at the same time.
 Job = namedtuple("Job", "name work after alone", defaults=((), False))
 
-# value: the return value of `work`, or None if `work` raised an exception or its process ended early.
+# value: the return value of `work`, or None if `work` raised an exception or its process ended early. wall, processor:
+# numbers of seconds. `processor` is 0 if the process ended early.
 Outcome = namedtuple("Outcome", "value wall processor")
 
 

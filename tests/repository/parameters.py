@@ -52,16 +52,17 @@ def count_of(parameters):
 
 class Bracket:
     """An open bracket. `kind` is its character, and `at` is its place in the source. `hidden` says whether the bracket
-    is part of a function body, an initialiser or square brackets. `held` is the text read so far inside the bracket,
-    with nested brackets emptied."""
+    opens, or lies in, a function body, an initialiser, the constants of an enum, or square brackets. `held` is the text
+    read so far inside the bracket, with nested brackets emptied."""
 
     def __init__(self, kind, at, hidden):
         self.kind, self.at, self.hidden, self.held = kind, at, hidden, ""
 
 
 def functions(source):
-    """Yields (line, name, number of parameters) for every function declaration outside function bodies and
-    initialisers. Raises ValueError if the brackets do not match."""
+    """Yields (line, name, number of parameters) for every declaration, definition or pointer of a function. Leaves out
+    hidden brackets (see Bracket). Raises ValueError if the source has more opening than closing brackets, or if a
+    closing bracket has no opening bracket before it."""
     text = without_texts(source)
     opened, end, pointer = [], 0, None
     for found in re.finditer(r"[()\[\]{}]", text):

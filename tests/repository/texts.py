@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that texts of the tree agree. The examples in README.md and attnkit.h must be parts of examples/attention.c.
-The example in attnkit.hpp must be part of examples/attention.cpp. All places that state the version must agree.
-README.md must show where things are before any long table. Every promise of docs/semantics.md must name tests that
-exist and run. The full name of every kernel must occur in a file in the folder of its instruction set."""
+The example in attnkit.hpp must be part of examples/attention.cpp. meson.build, CHANGES.md and the packaging files
+of Debian, vcpkg and Conan must state the version of attnkit.h. README.md must show where things are before any long
+table. Every promise of docs/semantics.md must name tests that exist and run. The full name of every function of
+kernels/vectors/entries.h must occur in the folder of each instruction set."""
 
 import re
 import sys
@@ -55,8 +56,8 @@ def wrong_order(readme):
 
 
 def unnamed_kernels():
-    """Returns the functions of kernels/vectors/entries.h that a search for their full name would not find in the folder
-    of an instruction set. Folders of units, which have a _ in their names, need not have all these functions."""
+    """Returns an error for each function of kernels/vectors/entries.h whose full name occurs in no file of the folder of
+    an instruction set. Folders of units, which have a _ in their names, need not have all these functions."""
     entries = re.findall(r"\bKERNEL\((\w+)\)\(", read("kernels/vectors/entries.h"))
     folders = [path.parent for path in (ROOT / "kernels").glob("*/table.c") if "_" not in path.parent.name]
     wrong = [] if len(entries) > 30 and len(folders) >= 3 else ["kernels/: entries or folders are missing"]

@@ -23,8 +23,8 @@ const struct block_format *block_format_of(enum type type)
     return NULL;
 }
 
-/* Returns the index of the byte of a block that holds integer i. Sets *bit to the position of the
- * integer's lowest bit in this byte. */
+/* Returns the index of the byte of a block that holds integer i, without the integer's fifth bit.
+ * Sets *bit to the position of the integer's lowest bit in this byte. */
 static int byte_of(const struct block_format *f, int i, int *bit)
 {
     if (f->bits ==
@@ -76,8 +76,8 @@ static float half_at(const char *from)
     return x;
 }
 
-/* Computes an element. The product with the scale and the sum with the minimum are exact in
- * binary64. */
+/* Computes the element of `block` whose integer has the bits `bits`. The product with the scale and
+ * the sum with the minimum are exact in binary64. */
 static float scaled(const struct block_format *f, const char *block, int bits)
 {
     const double product = (double)block_integer(f, bits) * (double)half_at(block);

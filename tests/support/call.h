@@ -42,7 +42,8 @@ struct call *call_new(struct shape shape);
 struct call *call_like(const struct call *c);
 
 /* Makes a call of rows first .. first + count - 1 of batch entry b of c. The new call has its own
- * outputs and the inputs of c, so c must outlive the new call. */
+ * outputs and the inputs of c, so c must outlive the new call. If c has q_offsets, the rows keep
+ * their positions. Without q_offsets, the positions may change. */
 struct call *call_rows(const struct call *c, int64_t b, int64_t first, int64_t count);
 
 void call_free(struct call *c);

@@ -38,9 +38,9 @@ bool is_nan(const struct format *f, uint16_t half);
  * bfloat16 NaN keeps its bits. */
 uint32_t widened_bits(const struct format *f, uint16_t half);
 
-/* Returns whether `half` is x narrowed: no neighbouring 16-bit number is nearer to x. If a
- * neighbour is equally near, `half` must be the even one of the two. A NaN must keep its sign and
- * the upper bits of its payload, and be quiet. */
+/* Returns whether `half` is x narrowed: `half` has the sign of x, and no neighbouring 16-bit number
+ * is nearer to x. If a neighbour is equally near, `half` must be the even one of the two. A NaN
+ * must keep its sign and the upper bits of its payload, and be quiet. */
 bool is_narrowed(const struct format *f, float x, uint16_t half);
 
 /* Returns whether a row of TYPE_F32, TYPE_F16 or TYPE_BF16 holds the n expected values, narrowed to
@@ -53,7 +53,8 @@ void widen_row(enum type type, const void *row, const float *scales, int64_t gro
                float *out);
 
 /* Returns the offset in a tile of K, in bytes, of byte n of the row of key `key`. `key` is the
- * place of the key in the tile, from 0 to TILE_KEYS - 1. The type is a type that tiles can have. */
+ * place of the key in the tile, from 0 to TILE_KEYS - 1. The type is a type that tiles can have.
+ * A tile of a packed matrix has the same form, with outputs in place of keys. */
 int64_t byte_in_tile(enum type type, int64_t n, int64_t key);
 
 #endif

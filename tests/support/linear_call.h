@@ -61,8 +61,8 @@ void linear_call_free(struct linear_call *c);
 void linear_call_pack(const struct linear_call *c, struct runner runner);
 void linear_call_run(const struct linear_call *c, struct runner runner);
 
-/* Returns whether `packed` holds w in tiles, converted to the packed type, and no byte after the
- * tiles has been written. */
+/* Returns whether `packed` holds w in tiles, converted to the packed type, with zeros in place of
+ * outputs after the last output. No byte after the tiles may have been written. */
 bool linear_call_is_packed(const struct linear_call *c);
 
 /* Computes y by the scalar reference, from w and not from `packed`. The result is dense. The caller

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The number of cases that a test runs. Emulators and sanitizers make a test 5 to 20 times as slow.
- * So in an emulator or with a sanitizer, a test runs only a part of the cases of its native run.
+ * So in a cross build or a build with a sanitizer (IS_SLOW), some tests run only a part of the
+ * cases of their native run.
  * `tools/test long` runs all cases under qemu and with sanitizers, too (ATTNKIT_TEST_WHOLE in the
  * environment), and the long forms of tests natively (ATTNKIT_TEST_LONG).
  */

@@ -31,7 +31,7 @@ CROSS = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", f"-DCM
 
 
 def backend(library):
-    """Builds the backend with the libattnkit.a of the build folder `library`."""
+    """Builds the backend with the libattnkit.a of the build folder `library`. Returns the path of the backend."""
     folder = ROOM / "llamacpp_arm"
     launcher = [f"-DCMAKE_CXX_COMPILER_LAUNCHER={program}" for program in CCACHE]
     output_of("cmake", "-S", ROOT / "ggml", "-B", folder, "-G", "Ninja", *CROSS, *launcher,

@@ -138,8 +138,8 @@ def exports_and_imports(library):
 
 def check_libraries(tools, dll, of_dll, static, isas=None):
     """Checks what the DLL exports and needs, and that the static library exports nothing. Builds one program with the
-    DLL and one with the static library, and runs them under Wine. `of_dll` is the import library of the DLL.
-    run_under_wine explains `isas`. Returns what was found, in words."""
+    DLL and one with the static library, and runs them under Wine. Raises Missing if there is no Wine. `of_dll` is the
+    import library of the DLL. run_under_wine explains `isas`. Returns what was found, in words."""
     if "/EXPORT" in output_of("llvm-readobj", "--coff-directives", static).upper():
         raise Failed("objects of the static library export functions")
     exported, imported = exports_and_imports(dll)

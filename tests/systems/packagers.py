@@ -15,8 +15,8 @@ ALL_PARTS = "append;linear;layer;integers;products"
 
 
 def consume(folder, *options, **more):
-    """Builds and runs a program with the package that find_package finds. Returns the instruction sets on which it
-    ran."""
+    """Builds and runs a program with the package that find_package finds. Returns the instruction sets on which
+    the program ran."""
     shutil.rmtree(folder, ignore_errors=True)
     output_of("cmake", "-S", CONSUMER, "-B", folder, "-G", "Ninja", "-DKINDS=attnkit", "-DLANGUAGES=C",
               "-DCMAKE_BUILD_TYPE=Release", *options)

@@ -6,7 +6,7 @@ names the reason.
     tests/systems/refused.py
 
 Prints TAP. The library is not compiled, only the small programs by which meson and CMake check the compiler. The
-compiler is clang, which can compile for all these CPUs.
+compiler is clang, which can compile for every CPU in WHY.
 """
 
 import shutil

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The steps that the checks of systems share. The steps look for needed programs, install programs from PyPI, build by
-meson, check the hash that the program of tests/consumers prints, and compare the functions that a library exports with
-dispatch/attnkit.map. This file puts tests/consumers, tests/emulators and tests/repository on Python's path. The checks
-import the helpers of these folders from this file."""
+"""The steps that the checks of systems share. The steps look for needed programs, install programs from PyPI, and build
+by meson. They also check the hash that the program of tests/consumers prints, and compare the functions that a library
+exports with dispatch/attnkit.map. This file puts tests/consumers, tests/emulators and tests/repository on Python's
+path. The checks import the helpers of these folders from this file."""
 
 import os
 import re
@@ -64,7 +64,8 @@ def build(name, *options, targets=()):
 
 
 def check_program(command, **more):
-    """Runs the program of tests/consumers, and checks its hash. Returns the instruction sets on which it ran."""
+    """Runs the program of tests/consumers, and checks its hash. Returns the instruction sets on which the program
+    ran."""
     text = output_of(*command, **more).strip()
     expected, match = consumers.expected_hash(ROOM), RESULT.match(text)
     if not match or match[2] != expected:

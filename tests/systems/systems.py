@@ -6,11 +6,11 @@ docs/systems.md has a table of the results.
 
     tests/systems/systems.py BUILD_FOLDER MESON [CHECK...]
 
-Everything is built in build-systems/. Most checks keep their build there, so that another run compiles only the files
-that have changed. Files from Debian and PyPI are kept in ~/.cache/attnkit (or under $XDG_CACHE_HOME). A check is
-skipped if a program or a header that it needs is missing. Its line of TAP then names the package to install. A check is
-also skipped if a source from Debian cannot be downloaded. The check llamacpp_arm_all runs only if it is named, because
-it takes hours. Prints TAP.
+attnkit is built in build-systems/. Most checks keep their build there, so that another run compiles only the files that
+have changed. Files from Debian and PyPI, and builds of other projects, are kept in ~/.cache/attnkit (or under
+$XDG_CACHE_HOME). A check is skipped if a program or a header that it needs is missing. Its line of TAP then names the
+package to install. A check is also skipped if a source from Debian cannot be downloaded. The check llamacpp_arm_all
+runs only if it is named, because it takes hours. Prints TAP.
 """
 
 import subprocess

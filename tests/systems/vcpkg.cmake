@@ -53,7 +53,7 @@ function(vcpkg_cmake_config_fixup)
   file(REMOVE_RECURSE "${CURRENT_PACKAGES_DIR}/lib/cmake" "${CURRENT_PACKAGES_DIR}/debug/lib/cmake")
 endfunction()
 
-# vcpkg makes the prefix in a file of pkg-config relative to the folder of this file.
+# vcpkg writes the prefix in a .pc file of pkg-config as a path from the folder of the .pc file.
 function(vcpkg_fixup_pkgconfig)
   foreach(prefix "${CURRENT_PACKAGES_DIR}" "${CURRENT_PACKAGES_DIR}/debug")
     set(path "${prefix}/lib/pkgconfig/${PORT}.pc")

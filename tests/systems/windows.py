@@ -45,8 +45,8 @@ def run_under_wine(folder, program, probe, isas=None):
 
 
 def windows(name, compiler, more=()):
-    """Builds the library and two programs, checks the tables of exports and imports of the DLL, and runs the
-    programs."""
+    """Builds the library and two programs, checks the tables of exports and imports of the DLL, and runs the programs
+    under Wine. Raises Missing if there is no Wine. Returns what was found, in words."""
     folder = build(name, "--cross-file", HERE / f"{name}.ini", *LIBRARY_ALONE)
     exports, imports = tables(folder / "dispatch" / "libattnkit-0.dll")
     count = check_exports(exports)

@@ -16,17 +16,17 @@
 enum { LAYER_THREADS = 3 /* the largest number of the caller's threads */ };
 
 /* The instruction set and the threads that run a layer. With own_threads, the test starts 1 to
- * LAYER_THREADS threads, and each thread makes the call. Without own_threads, 0 threads mean 1
- * thread, and several threads are only imitated: a parallel-for of the test runs the tasks
- * backwards, one after the other. If there are several tasks, the parallel-for then runs a task a
- * second time. */
+ * LAYER_THREADS threads, and each thread makes the call or runs the plan. Without own_threads, 0
+ * threads mean 1 thread, and several threads are only imitated: a parallel-for of the test runs the
+ * tasks backwards, one after the other. If there are several tasks, the parallel-for then runs a
+ * task a second time. */
 struct layer_way {
     const char *isa;
     int64_t threads;
     bool own_threads;
 };
 
-/* Makes one call. Fails the test on any status but ATTNKIT_OK. */
+/* Runs one layer call. Fails the test on any status but ATTNKIT_OK. */
 void layer_call_run(const attnkit_layer_args *args, struct layer_way way);
 
 /* A plan, and a copy of its bytes just after planning. */
@@ -52,6 +52,7 @@ struct layer_brought {
     struct brought attention; /* the attention data that `data` points to */
 };
 
+/* Copies all pointers and lengths of a call into b. */
 void layer_bring(const attnkit_layer_args *args, struct layer_brought *b);
 
 /* Runs a plan. The instruction set is the plan's, so the function ignores way.isa. Fails the test

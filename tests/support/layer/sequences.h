@@ -13,6 +13,7 @@ enum {
     SEQUENCES = 3,        /* the largest number of sequences */
     CACHE_CAPACITY = 150, /* keys of a sequence */
     CACHE_PAGE = 16,      /* keys of a page */
+    /* three pages more than the sequences need */
     CACHE_PAGES = SEQUENCES * (CACHE_CAPACITY / CACHE_PAGE + 1) + 3,
     ROW_BYTES = 160, /* bytes of a row of x and of out */
     ROW_FLOATS = 40,

@@ -37,7 +37,7 @@ void layer_draw_alike(struct layer *l, const struct layer *like, uint64_t *rando
 /* Packs the weights. A test may call this function only once for a layer. */
 void layer_pack(struct layer *l);
 
-/* Frees the weights, packed or not. */
+/* Frees the weights, the biases and the packed weights. */
 void layer_free(struct layer *l);
 
 #endif
