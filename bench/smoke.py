@@ -243,7 +243,7 @@ class Smoke(unittest.TestCase):
         self.refuse("cannot write none/x.json", "--filter", TINY, "--json", "none/x.json")
         self.refuse("cannot make the folder none/x: No such file", "--filter", TINY, "--history",
                     "none/x")
-        self.refuse("--history is '/dev/null': is no folder", "--filter", TINY, "--history", "/dev/null")
+        self.refuse("--history is '/dev/null': must be a folder", "--filter", TINY, "--history", "/dev/null")
         self.refuse("give one", "--json", "x.json", "--history", "x")
         self.refuse("cannot write /dev/null", "--filter", TINY, "--json", "/dev/null")
 

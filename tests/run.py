@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the default suites of tests, or the suites that are named, on every instruction set: natively, or emulated if
-this CPU lacks the instruction set.
+"""Runs the default suites of tests, or the suites that are named. Together the default suites test every instruction
+set: natively, or emulated if this CPU lacks the instruction set.
 
     tests/run.py [--every-isa] [SUITE ...]
 
@@ -127,7 +127,7 @@ def meson_tests(folder, *arguments, slower=1):
         outputs[short] = text
         name = f"{folder.name}: {short}"
         if test["result"] == "SKIP":
-            say(f"    skipped: {name}: " + (text.strip().splitlines() or ["it does not say why"])[-1])
+            say(f"    skipped: {name}: " + (text.strip().splitlines() or ["the test does not say why"])[-1])
         elif TAP_PLAN.search(text):
             record_tap(name, test["returncode"], text, test["result"] == "OK")
         else:
@@ -418,7 +418,7 @@ def emulate_units(name, where, machine, folder):
 
 
 def suite_units():
-    """Instructions for bf16 and bytes compared with C functions that imitate them; emulated if this CPU lacks them."""
+    """Instructions for bf16 and bytes against imitations in C; emulated if this CPU lacks the instructions."""
     if platform.machine() == "x86_64" and any(name not in ran_where for name in names_of_units()):
         emulate_units("avx512", "emulated (Bochs)", [EMULATORS / "avx512_machine"], BUILD)
     if platform.machine() != "aarch64":

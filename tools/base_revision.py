@@ -6,7 +6,7 @@ on the main branch, the previous commit.
     tools/base_revision.py [FOLDER]
 
 FOLDER is a folder in the repository, by default the current folder. The exit status is 77 if the commit cannot be
-found, because there is no git or the clone has no history.
+found, for example because there is no git, FOLDER is in no repository, or the clone has no history.
 """
 
 import subprocess

@@ -59,8 +59,9 @@ def read_options():
     add("--percents", metavar="LIST", type=read_percents, default=[0, 1, 2, 3, 5],
         help="0,1,2,3,5 by default; a percentage that is named twice gets twice the runs")
     add("--filter", metavar="REGEX", default=POINTS,
-        help="the points; ten by default. Layers, prefill with a few query rows, and points of the family "
-             "'few' are slowed in part or not at all: choose them only with --percents 0")
+        help="the points to compare; by default ten, or fewer without AVX-512. Layers, prefill with a few "
+             "query rows, and points of the family 'few' are slowed in part or not at all: choose them only with "
+             "--percents 0")
     add("--quick", action="store_true", help="run attnkit compare --quick, which measures fewer pairs")
     add("--load", choices=("none", "same", "other"), default="none",
         help="keep a processor busy: the processor of the measurements, or another processor")
@@ -350,8 +351,8 @@ def notes(results, rows):
     if of:
         yield f"Found in inconclusive runs, which do not count: {share_text(found, of)}."
     slower, of = count(runs, results["points"], slowed=False, words=("slower", "red"))
-    yield ("Points that were not slowed, but were slower when first measured, whether the second process confirmed it "
-           f"or not: {share_text(slower, of)}.")
+    yield ("Points that were not slowed, but were slower when first measured, whether or not the second process "
+           f"confirmed the slowdown: {share_text(slower, of)}.")
     for what, share, bound, holds in floors(rows):
         yield f"{what}: {100 * share:.1f} %, must be {bound}: {'holds' if holds else 'MISSED'}."
 

@@ -80,7 +80,7 @@ def read_options():
     add = options.add_argument
     add("build", nargs="?", type=Path, default=ROOT / "build", help="folder of attnkit's build; build/ by default")
     add("--quick", action="store_true",
-        help=f"three minutes: {QUICK_REPEATS} short measurements of the rows of attnkit bench --quick")
+        help=f"make only {QUICK_REPEATS} short measurements of each row of attnkit bench --quick; takes three minutes")
     add("--results", metavar="FILE", nargs="+", type=Path,
         help="files of attnkit bench --json --repeat 5, one for each machine; the lowest result of a row counts")
     add("--raise", action="store_true", dest="is_raise",

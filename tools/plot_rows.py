@@ -45,7 +45,7 @@ def read_options():
         help="prefix of the .png, .svg and .json file; BUILD/rows_TYPE by default")
     add("--from", metavar="FILE", type=Path, dest="measured",
         help="measure nothing, draw this JSON file")
-    add("--no-venv", action="store_true", help="draw by this Python or not at all")
+    add("--no-venv", action="store_true", help="stop if this Python has no matplotlib")
     return options.parse_args()
 
 

@@ -114,8 +114,8 @@ static enum exit_code measure_all(const struct plan *plan, struct shared *shared
     if (code != EXIT_GREEN || suspects == 0 || interrupted())
         return code;
     fprintf(stderr,
-            "%d of %d slower or unclear: measured again, with the libraries loaded in the other "
-            "order\n",
+            "%d of %d points are slower or unclear: they are measured again, with the libraries "
+            "loaded in the other order\n",
             suspects, shared->count);
     return process_measure(plan, shared, SECOND, tell);
 }
@@ -253,19 +253,21 @@ static void print_help(const struct option *options, int count)
     puts("attnkit compare BASE HEAD: whether HEAD is slower than BASE, or gives other results\n"
          "\n"
          "Each of BASE and HEAD is the folder of a build, a revision of the git repository, or a\n"
-         "shared library that lies in one folder with its worker, attnkit-worker.so. This command\n"
-         "builds revisions. It loads both libraries into one process, where their workers make\n"
-         "the same calls in turns, in random order. A point is a call. It is red if HEAD crashes\n"
-         "or refuses the call, if HEAD's result has other bits, or if HEAD is slower. HEAD is\n"
-         "slower if the median of the ratios of the times is above 1.01, if a sign test gives\n"
-         "p < 0.001, and if a second process, which loads the libraries in another order, also\n"
-         "finds HEAD slower (p < 0.01). For some points BASE is also measured against itself: if\n"
-         "the median of these ratios is not within 0.995 to 1.005, or its 95 % interval is not\n"
-         "within 0.99 to 1.01, the machine is too noisy to tell.\n"
+         "shared library. Its worker, attnkit-worker.so, lies beside the library, or in\n"
+         "bench/worker/ of its build. This command builds revisions. It loads both libraries into\n"
+         "one process. The workers of both sides make the same calls, and a random number decides\n"
+         "which side is first. A point is a call. A point is red if HEAD crashes, hangs or\n"
+         "refuses the call, if the results have different bits, or if HEAD is slower. HEAD is\n"
+         "slower if the median of the ratios of the times is above 1.01, and a sign test gives\n"
+         "p < 0.001. A second process, which loads the libraries in another order, must confirm\n"
+         "this with p < 0.01. For some points BASE is also measured against itself. The median of\n"
+         "these ratios must be within 0.995 to 1.005, and its 95 % interval within 0.99 to 1.01.\n"
+         "If not, the machine is too noisy to tell.\n"
          "\n"
-         "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the command was not understood, 65 a\n"
-         "side cannot be found or built, 66 a side cannot be loaded or compared, 67 BASE crashes\n"
-         "or hangs, 68 a file, memory or a process is not available.\n");
+         "Exit codes: 0 green, 1 red, 2 inconclusive; 64 the arguments are invalid or choose no\n"
+         "point, 65 a side cannot be found, built or copied, 66 a side cannot be loaded, or BASE\n"
+         "can make the call of no point, 67 BASE crashes, hangs or ends the process, 68 a file,\n"
+         "memory, a process or a processor is not available.\n");
     options_print_help(options, count);
 }
 
@@ -283,7 +285,8 @@ static enum exit_code main_compare(int argc, char **argv)
         {"--list", NULL, "list the names of the points and measure nothing", &values.list},
         {"--json", "FILE", "also write the results to a JSON file", &values.json},
         {"--pairs", "N",
-         "measure N pairs of timings for each point, or fewer if the point takes too long",
+         "measure N pairs of timings for each point, or fewer if the time limit of the\n"
+         "point is reached",
          &values.pairs},
         {"--allow-different-bits", NULL,
          "results may differ by up to 1e-4 of the largest element, for a change that\n"
@@ -297,7 +300,7 @@ static enum exit_code main_compare(int argc, char **argv)
          &values.repository},
         {"--head-setup", "ARGS", "more arguments of meson setup for HEAD, separated by blanks",
          &values.head_setup},
-        {"--keep", "DIR", "a folder that keeps libraries of revisions for later runs",
+        {"--keep", "DIR", "a folder that keeps libraries and workers of revisions for later runs",
          &values.keep},
         {"--help", NULL, "this text", &values.help},
     };

@@ -259,7 +259,8 @@ static int run_plan(const struct bench_options *options, const struct plan *plan
 
 static void print_help(const struct option *options, int count)
 {
-    puts("attnkit bench: how fast attention is, in percent of what this machine can do\n"
+    puts("attnkit bench: the speed of attention, linear maps and layers, in percent of what this "
+         "machine can do\n"
          "\n"
          "A row is a call, a tile or a roof. prefill/f32/avx2/B1_H12_L1024_D64_causal/t2 is\n"
          "prefill with K and V in f32 on two threads. The first word of a name is the kind of the\n"
@@ -295,8 +296,8 @@ static void print_help(const struct option *options, int count)
          "integers.\n"
          "\n"
          "After a shape, /planned is a run of a plan (attention only), and /warm means that the\n"
-         "data a call reads may be in a cache. The roof of decode with /warm is the\n"
-         "multiply-adds.\n");
+         "data a call reads may be in a cache. With /warm, the roof of decode is the\n"
+         "number of multiply-adds.\n");
     options_print_help(options, count);
 }
 

@@ -22,7 +22,7 @@ static bool make_folder(const char *folder)
     if (mkdir(folder, 0777) && errno != EEXIST)
         return complain("cannot make the folder %s: %s", folder, strerror(errno));
     if (stat(folder, &status) || !S_ISDIR(status.st_mode))
-        return complain("--history is '%s': is no folder", folder);
+        return complain("--history is '%s': must be a folder", folder);
     return true;
 }
 

@@ -18,7 +18,8 @@ void on_threads(const struct row *row, struct patience patience, struct result *
                                    struct patience patience, struct result *result))
 {
     if (row->threads > pool_processors()) {
-        row_fails(result, "needs %d processors, may use %d", row->threads, pool_processors());
+        row_fails(result, "needs %d processors, but this process may use %d", row->threads,
+                  pool_processors());
         return;
     }
     enable_units();

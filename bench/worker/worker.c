@@ -112,7 +112,7 @@ static bool add_row(struct row_list *rows, char *shape, const struct row *like)
     note = NULL;
     if (add_call_row(rows, shape, like))
         return true;
-    note = "has no plans, and makes the call";
+    note = "has no plans, and makes the single call";
     return take_end(shape, "/planned") && add_call_row(rows, shape, like);
 }
 
@@ -169,7 +169,7 @@ static void run(const char *point, const struct worker_memory *its_memory,
         row.run(&row, none, &result);
         memory_take_from(NULL);
     } else {
-        row_fails(&result, "its benches have no such row");
+        row_fails(&result, "the benches of this revision have no such row");
     }
     snprintf(problem, WORKER_PROBLEM, "%s", result.problem);
 }

@@ -217,9 +217,9 @@ static void bad_tensors_are_refused(void **state)
 {
     (void)state;
     static const char unfit[] = "data_offsets that do not fit the shape: 'a'";
-    assert_refused(one("\"F33\"", "[1]", "[0,4]"), 4, "a dtype not known: 'a' is 'F33'");
-    assert_refused(one("\"f32\"", "[1]", "[0,4]"), 4, "a dtype not known: 'a' is 'f32'");
-    assert_refused(one("\"\"", "[1]", "[0,4]"), 4, "a dtype not known: 'a' is ''");
+    assert_refused(one("\"F33\"", "[1]", "[0,4]"), 4, "an unknown dtype: 'a' is 'F33'");
+    assert_refused(one("\"f32\"", "[1]", "[0,4]"), 4, "an unknown dtype: 'a' is 'f32'");
+    assert_refused(one("\"\"", "[1]", "[0,4]"), 4, "an unknown dtype: 'a' is ''");
     assert_refused(one("\"F32\"", "[1]", "[4,0]"), 4,
                    "data_offsets that end before they begin: 'a'");
     assert_refused(one("\"F32\"", "[1]", "[0,3]"), 3, unfit);

@@ -123,7 +123,8 @@ def main():
             too_large = kb > int(row[5]) * SLACK
             wrong += too_large
             small += [row[3]] * (isas == ["avx2"] and kb < SMALL)
-            print(f"{', '.join(row.groups()[:4])}: {kb} KB, the page says {row[5]}{': TOO LARGE' if too_large else ''}")
+            print(f"{', '.join(row.groups()[:4])}: {kb} KB, the page says {row[5]} KB"
+                  f"{': TOO LARGE' if too_large else ''}")
             page = page.replace(row[0], row[0].replace(f"{row[5]} KB |", f"{kb} KB |"))
     print(f"avx2 under {SMALL} KB: {'; '.join(small) or 'NONE'}")
     if "--write" in sys.argv:

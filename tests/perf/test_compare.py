@@ -300,14 +300,14 @@ class Refusals(CompareTest):
         base, head = self.library(), self.library("WRONG")
         head.with_name(WORKER).unlink()
         where = re.escape(str(head.parent))
-        self.refuse(NOT_BUILT, f"HEAD: {where}/libattnkit.so has no worker to call it: no "
-                    f"{where}/{WORKER} and no {where}/../bench/worker/{WORKER}", base, head)
+        self.refuse(NOT_BUILT, f"HEAD: {where}/libattnkit.so has no worker: neither "
+                    f"{where}/{WORKER} nor {where}/../bench/worker/{WORKER} can be read", base, head)
         build = self.folder / "build"
         (build / "dispatch").mkdir(parents=True)
         shutil.copy(base, build / "dispatch")
         self.refuse(NOT_BUILT, f"HEAD: the folder {build} has no worker: {build}/bench/worker/{WORKER}"
-                    f": No such file or directory; `meson compile -C {build} worker` builds it", base,
-                    build)
+                    f": No such file or directory; `meson compile -C {build} worker` builds the worker",
+                    base, build)
         (build / "bench" / "worker").mkdir(parents=True)
         shutil.copy(base.with_name(WORKER), build / "bench" / "worker")
         for side in (build, build / "dispatch" / "libattnkit.so"):

@@ -147,7 +147,7 @@ class Detection(unittest.TestCase):
 
     def test_points_that_only_the_first_process_finds(self):
         self.run_tool(RUNS)
-        self.assertIn("confirmed it or not: 19.0 % of 21", self.out.getvalue())
+        self.assertIn("confirmed the slowdown: 19.0 % of 21", self.out.getvalue())
 
     def test_floors_that_hold(self):
         good = {"0": [RUNS["0"][0]] * 3, "3": [RUNS["3"][0]] * 3}

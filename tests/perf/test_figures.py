@@ -227,7 +227,7 @@ class Files(unittest.TestCase):
 
     def test_other_libraries_and_compilers_do_not_compare(self):
         counts.write("gcc 0.0", "glibc 1", STORED)
-        with self.assertRaisesRegex(counts.NothingToCount, "glibc 1; here are glibc 2"):
+        with self.assertRaisesRegex(counts.NothingToCount, "glibc 1; this machine has glibc 2"):
             counts.stored_counts("gcc 0.0", "glibc 2")
         with self.assertRaisesRegex(counts.NothingToCount, "clang 0.0"):
             counts.stored_counts("clang 0.0", "glibc 1")

@@ -35,7 +35,7 @@ def make_wheel(tap):
     if not wheel:
         return None
     ok, output = run(PYTHON, "-m", "pip", "install", f"{wheel}[safetensors]", "auditwheel")
-    return wheel if tap.line("pip installs it", ok, output) else None
+    return wheel if tap.line("pip installs the wheel", ok, output) else None
 
 
 def check_wheel(tap, wheel):

@@ -55,7 +55,7 @@ def main():
         return SKIPPED
     kinds = moved(old, (ROOT / GOLDEN).read_text())
     if kinds and git(ROOT, "show", f"{base}:{CHANGES}") == (ROOT / CHANGES).read_text().strip():
-        print(f"{GOLDEN} has other hashes than {base[:12]}, but {CHANGES} gives no reason:",
+        print(f"{GOLDEN} has other hashes than {base[:12]}, but {CHANGES} has not changed:",
               ", ".join(f"{count} of {kind}" for kind, count in kinds.items()))
         return 1
     print("all hashes are what they were" if not kinds else f"{CHANGES} has changed with the hashes")

@@ -57,7 +57,7 @@ def wrong_with(command, path):
     wrong += [f"has no item {option}" for option in options
               if option.replace("-", r"\-") not in items]
     if subcommand and len(options) < 2:
-        wrong.append("has a command whose help lists fewer than 2 options")
+        wrong.append("is of a command whose help lists fewer than 2 options")
     return [f"{path.name} {text}" for text in wrong]
 
 

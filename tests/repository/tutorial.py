@@ -40,8 +40,10 @@ def programs(page):
             code += ("\n" if code else "") + text
             if MAIN.search(text):
                 program, code = code, MAIN.sub("", code)
-    if program is not None or len(found) < 5:
-        sys.exit(f"tutorial.py: only {len(found)} programs, or no block with the output of the last program")
+    if program is not None:
+        sys.exit("tutorial.py: the last main has no block with its output")
+    if len(found) < 5:
+        sys.exit(f"tutorial.py: there are {len(found)} programs: must be at least 5")
     return found
 
 
@@ -52,7 +54,7 @@ def output_of(source, library, compiler, folder):
          "-o", str(folder / "program"), str(library), f"-Wl,-rpath,{library.parent}", "-pthread"],
         text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if compiled.returncode != 0:
-        return "it does not compile:\n" + compiled.stdout
+        return "the program does not compile:\n" + compiled.stdout
     ran = subprocess.run([str(folder / "program")], text=True, stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT, timeout=SECONDS)
     return ran.stdout + (f"exit status {ran.returncode}\n" if ran.returncode != 0 else "")

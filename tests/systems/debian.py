@@ -13,7 +13,7 @@ PACKAGES = {"attnkit", "libattnkit0", "libattnkit-dev"}
 
 
 def packages():
-    """The packages of Debian: built, and accepted by lintian"""
+    """The packages of debian/: built; lintian reports no error and no warning"""
     need(("dpkg-buildpackage", "dpkg-dev"), ("dh", "debhelper"), ("lintian", "lintian"))
     folder = ROOM / "debian"
     shutil.rmtree(folder, ignore_errors=True)

@@ -25,7 +25,7 @@ def consume(folder, *options, **more):
 
 
 def conan():
-    """The recipe of Conan: conan create, static and shared, and a program with each"""
+    """The recipe of Conan: conan create, a static and a shared package, and a program with each package"""
     need(("cmake", "cmake"), ("ninja", "ninja-build"))
     command, folder, ran = from_pypi("conan", CONAN) / "conan", ROOM / "conan", {}
     shutil.rmtree(folder, ignore_errors=True)
@@ -62,7 +62,7 @@ def check_package(package, kind):
 
 
 def vcpkg():
-    """The port of vcpkg: its CMake code with a stand-in for vcpkg, static and shared, and a program with each"""
+    """The port of vcpkg, with a stand-in for vcpkg: a static and a shared package, and a program with each package"""
     need(("cmake", "cmake"), ("ninja", "ninja-build"))
     folder = ROOM / "vcpkg"
     launcher = [f"-DCMAKE_C_COMPILER_LAUNCHER={program}" for program in consumers.CCACHE]

@@ -55,10 +55,10 @@ def trixie(compiler, cxx):
 
 
 def by_gcc():
-    """The newest gcc of Debian trixie: no warning, golden hashes"""
+    """gcc of Debian trixie: no warning, right golden hashes"""
     return trixie("gcc", "g++")
 
 
 def by_clang():
-    """The newest clang of Debian trixie: no warning, golden hashes"""
+    """clang of Debian trixie: no warning, right golden hashes"""
     return trixie("clang", "clang++")

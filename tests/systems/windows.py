@@ -40,7 +40,7 @@ def run_under_wine(folder, program, probe, isas=None):
         if os.path.exists(WINESERVER):
             subprocess.run([WINESERVER, "-k"], env=environment, check=False)  # wineserver may have ended already
     if set(ran) != set(wanted):
-        raise Failed(f"under Wine the program ran only on {ran}")
+        raise Failed(f"under Wine the program ran on {ran}, expected {wanted}")
     return ran
 
 

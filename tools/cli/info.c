@@ -136,7 +136,7 @@ int info_command(int argc, char **argv)
 {
     const char *help = NULL, *isas = NULL;
     const struct option options[] = {
-        {"--isas", NULL, "only the names of the instruction sets that run here, worst first",
+        {"--isas", NULL, "only the names of the instruction sets that run here, slowest first",
          &isas},
         {"--help", NULL, "this text", &help},
     };
@@ -144,7 +144,8 @@ int info_command(int argc, char **argv)
     if (!options_parse(options, count, argc, argv))
         return EXIT_USAGE;
     if (help) {
-        puts("attnkit info: the instruction sets: which can run here, and which are chosen\n");
+        puts("attnkit info: the instruction sets and units: which of them can run here, and which "
+             "are chosen\n");
         options_print_help(options, count);
         return EXIT_OK;
     }

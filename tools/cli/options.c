@@ -35,8 +35,8 @@ static const char *argument_of(const struct option *option, const char *word, co
     if (next && !next_is_option)
         return next;
     if (next)
-        complain("option %s needs an argument, %s, before %s: write %s=%s if that is the argument",
-                 option->name, option->argument, next, option->name, next);
+        complain("option %s needs an argument, %s, before %s: write %s=%s if %s is the argument",
+                 option->name, option->argument, next, option->name, next, next);
     else
         complain("option %s needs an argument: %s", option->name, option->argument);
     return NULL;

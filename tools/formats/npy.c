@@ -223,7 +223,7 @@ static bool check_header(const char *name, const struct header *header, struct n
     if (!find_type(name, header->descr, form.types, type))
         return false;
     if (header->fortran_order)
-        return complain("%s: it is in Fortran order: must be in C order", name);
+        return complain("%s: its elements are in Fortran order: must be in C order", name);
     return check_rank(name, header->rank, form);
 }
 

@@ -79,7 +79,7 @@ static bool take_dtype(struct parser *parser, struct safetensor *tensor)
     tensor->dtype = take_name(parser);
     return tensor->dtype &&
            (bits_of(tensor->dtype) ||
-            refuse(parser, "a dtype not known: '%.200s' is '%.200s'", tensor->name, tensor->dtype));
+            refuse(parser, "an unknown dtype: '%.200s' is '%.200s'", tensor->name, tensor->dtype));
 }
 
 static bool take_shape(struct parser *parser, struct safetensor *tensor, uint64_t *elements)

@@ -32,10 +32,11 @@ bool source_open(const char *name, const char *kind, struct source *source)
 bool source_take(struct source *source, void *bytes, size_t count)
 {
     if ((uint64_t)source->left < count)
-        return complain("%s: not a whole %s file: it ends too early", source->name, source->kind);
+        return complain("%s: not a whole %s file: the file ends too early", source->name,
+                        source->kind);
     if (fread(bytes, 1, count, source->file) != count)
         return complain("cannot read %s: %s", source->name,
-                        ferror(source->file) ? strerror(errno) : "it has become shorter");
+                        ferror(source->file) ? strerror(errno) : "the file has become shorter");
     source->left -= (int64_t)count;
     return true;
 }

@@ -130,7 +130,7 @@ void measure(measurement &m, llama_batch &batch)
 int main(int argc, char **argv)
 {
     if (argc < 9)
-        fail("LAYERS DEPTH THREADS KV_TYPE TOKENS ROUNDS PLACES CANDIDATE...");
+        fail("usage: layers LAYERS DEPTH THREADS KV_TYPE TOKENS ROUNDS PLACES CANDIDATE...");
     measurement m = {random_model("llama", static_cast<uint32_t>(std::atoi(argv[1])), true),
                      llama_context_default_params(),
                      std::atoi(argv[2]),

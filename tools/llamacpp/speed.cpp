@@ -100,7 +100,7 @@ void take_turns(llama_context *context, llama_batch &batch, int depth)
 int main(int argc, char **argv)
 {
     if (argc != 7)
-        fail("LAYERS DEPTH THREADS FLASH KV_TYPE FILE");
+        fail("usage: speed LAYERS DEPTH THREADS FLASH KV_TYPE FILE");
     const int depth = std::atoi(argv[2]);
     llama_model *const model = random_model("llama", static_cast<uint32_t>(std::atoi(argv[1])));
     llama_context_params params = llama_context_default_params();

@@ -53,7 +53,7 @@ def check_space(venv, name, advice):
     needed = NEEDED.get(name, NEEDED[""])
     free = shutil.disk_usage(venv).free * 1e-9
     if free < needed:
-        fail(f"{venv}: installing {name} needs {needed:.0f} GB, free are {free:.1f} GB",
+        fail(f"{venv}: installing {name} needs {needed:.0f} GB: only {free:.1f} GB are free",
              advice(name))
 
 

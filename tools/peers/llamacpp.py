@@ -31,7 +31,8 @@ def say(text):
 
 def run(what, *command):
     if not shutil.which(str(command[0])):
-        sys.exit(f"llama.cpp: no {command[0]}, which builds it; Debian and Ubuntu have packages cmake and g++")
+        sys.exit(f"llama.cpp: no {command[0]}, which the build of llama.cpp needs; Debian and Ubuntu have packages "
+                 "cmake and g++")
     done = subprocess.run([str(word) for word in command], text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           env={"CMAKE_GENERATOR": "Ninja", **os.environ})  # attnkit's build needs Ninja anyway

@@ -27,7 +27,7 @@ def vector_isas(library):
     except OSError as problem:
         sys.exit(f"peers.py: cannot load attnkit: {problem}")
     return isas or sys.exit(f"peers.py: {library} has only the plain C kernels for this CPU, which "
-                            "are not for speed; leave it out by --only")
+                            "are not for speed; leave out attnkit by --only")
 
 
 def choose_columns(only, library, workloads):

@@ -41,9 +41,9 @@ def parser(description):
     options = argparse.ArgumentParser(prog="peers.py", description=description)
     add = options.add_argument
     add("build", nargs="?", default=ROOT / "build", help="folder of attnkit's build; build/ by default")
-    add("--no-venv", action="store_true", help="run in this Python, with the packages that it has")
+    add("--no-venv", action="store_true", help="run in this Python, with its packages")
     add("--only", metavar="NAMES", type=peer_names, default=columns.NAMES,
-        help="install and measure only these, out of " + ",".join(columns.NAMES))
+        help="install and measure only these libraries, out of " + ",".join(columns.NAMES))
     add("--workloads", metavar="NAMES", type=workload_names,
         help="such as W1,W3_2048. W3 stands for all names that begin with W3_. All workloads by default")
     add("--quick", action="store_true",
@@ -52,7 +52,7 @@ def parser(description):
     add("--threads", metavar="N", type=positive, default=1, help="threads of each call; 1 by default")
     add("--cold", metavar="MIB", type=positive,
         help="memory for copies of K and V (in decode and with few query rows) and of matrices, so that no call finds "
-        "them in a cache; by default 4 times the last-level cache, and at least 128 MiB")
+        "K, V or a matrix in a cache; by default 4 times the last-level cache, and at least 128 MiB")
     add("--processor-time", action="store_true",
         help="measure processor time, for a machine that other programs use meanwhile; only with one thread")
     add("--markdown", metavar="FILE", help="the table as Markdown; BUILD/peers/peers.md by default")
@@ -66,7 +66,7 @@ def find_library(build):
     path = build / "dispatch" / "libattnkit.so"
     if not path.exists():
         raise SystemExit(f"peers.py: no {path}: build attnkit (meson setup {build} && ninja -C {build}), "
-                         "name another build folder, or leave it out by --only")
+                         "name another build folder, or leave out attnkit by --only")
     return str(path.resolve())
 
 

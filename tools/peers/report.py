@@ -110,20 +110,22 @@ def heading(results):
 
 
 def explanation(results):
-    words = ["The figures are percent of the roof, and higher is better. The roof is the float32 multiply-adds that "
-             "this machine can do or, for a single row (L1x..., R1), the memory that it can read. Both roofs are "
-             "measured between the rounds. The smallest workload has the time of a call from Python instead."]
+    words = ["The figures are percent of the roof, and higher is better. The roof is the number of float32 "
+             "multiply-adds that this machine can do in a second. For a single row (L1x..., R1), it is the number of "
+             "bytes of memory that this machine can read in a second. Both roofs are measured between the rounds."]
+    if any(entry["tiny"] for entry in results["workloads"]):
+        words.append("The smallest workload has the time of a call from Python instead.")
     if results["roofs_missing"]:
         words = [f"No percents: the roofs come from attnkit bench, which says: "
-                 f"{results['roofs_missing']}. Speeds instead."]
-    words.append("The last column is the speed of the faster attnkit divided by the speed of the best peer. Errors "
-                 "are the largest absolute differences from a float64 oracle.")
+                 f"{results['roofs_missing']}. The table has speeds instead."]
+    words.append("The last column is the speed of attnkit's fastest column divided by the speed of the best peer. "
+                 "Errors are the largest absolute differences from a float64 oracle.")
     modes = [title for title in results["columns"] if title.partition(" ")[2] in MODES]
     if modes:
         words.append(f"The columns {', '.join(modes)} are calls with flags, which give other bits. They are empty "
                      "where the flags do not apply.")
     if any(r.get("disturbed") for e in results["workloads"] for r in e["results"].values()):
-        words.append("~: other programs had the processor for part of the time.")
+        words.append("~: the threads of these calls waited for a processor for over 3 % of their time.")
     if forms(results):
         words.append("If a library can express a workload in several forms, its fastest correct form counts:")
     return " ".join(words)

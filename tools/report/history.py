@@ -75,7 +75,7 @@ def read(folder):
         raise results.Unusable(f"{folder} is no folder")
     runs = [results.read(path) for path in sorted(folder.glob("*.json"))]
     if not runs:
-        raise results.Unusable(f"{folder} has no runs: attnkit bench --history {folder} writes one")
+        raise results.Unusable(f"{folder} has no runs: attnkit bench --history {folder} writes a run")
     runs.sort(key=lambda run: run.date)
     by_machine = {}
     for run in runs:

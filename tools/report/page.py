@@ -285,9 +285,9 @@ def method():
         "length, and so on. A "
         f"split is a change if at most {plots.percent(100 * changes.LEVEL)} of {changes.PERMUTATIONS} random "
         "orders of the same runs have an equally good split. Then the runs on either side are split in the "
-        "same way. Medians that differ by less than "
+        "same way. Two successive levels whose medians differ by less than "
         f"{plots.percent(100 * changes.LEAST_STEP)} are one level. Values far out are pulled in to Tukey’s "
-        "outer fences, disturbed runs are left out. Of a hundred rows that did not change, about one is shown "
+        "outer fences. Disturbed runs are left out. Of a hundred rows that did not change, about one is shown "
         "as changed.</p>"))
 
 

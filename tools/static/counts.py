@@ -139,7 +139,7 @@ def stored_counts(built_by, libraries):
     if not stored:
         raise NothingToCount(f"no counts are stored for {built_by}")
     if stored["with"] != libraries:
-        raise NothingToCount(f"counts are stored with {stored['with']}; here are {libraries}")
+        raise NothingToCount(f"counts are stored with {stored['with']}; this machine has {libraries}")
     return stored["instructions"]
 
 

@@ -260,8 +260,8 @@ static bool find_build(const char *side, const char *folder, char files[FILES][P
                         strerror(errno));
     return !access(files[WORKER], R_OK) ||
            complain("%s: the folder %s has no worker: %s: %s; `meson compile -C %s worker` builds "
-                    "it. If the source there has no worker yet, give the name of the revision "
-                    "instead of the folder",
+                    "the worker. If the source of this build has no worker yet, give the name of "
+                    "the revision instead of the folder",
                     side, folder, files[WORKER], strerror(errno), folder);
 }
 
@@ -277,7 +277,7 @@ static bool find_beside(const char *side, const char *library, char files[FILES]
         return false;
     if (access(files[WORKER], R_OK) && (!path_join(folder, "..", build) ||
                                         !name_built(build, files) || access(files[WORKER], R_OK)))
-        return complain("%s: %s has no worker to call it: no %s/" WORKER_FILE " and no %s", side,
+        return complain("%s: %s has no worker: neither %s/" WORKER_FILE " nor %s can be read", side,
                         library, folder, files[WORKER]);
     snprintf(files[LIBRARY], PATH_MAX, "%s", library);
     return true;

@@ -99,7 +99,8 @@ static bool accept_results(const struct copied *base, const struct copied *head)
     if (same_bits(base, head))
         return true;
     const double off = distance(base, head);
-    snprintf(note, sizeof note, "results differ, by up to %.2g of the largest element", off);
+    snprintf(note, sizeof note, "results differ, by up to %.2g of the largest element of BASE",
+             off);
     if (isnan(off))
         snprintf(note, sizeof note, "results differ");
     const bool ok = now.effort->any_bits && off <= close_enough;

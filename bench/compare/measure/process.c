@@ -259,7 +259,7 @@ static enum exit_code run_process(struct task *task, int *from,
     const bool hung = child > 0 && !follow(task, child, ends[0], tell);
     close(ends[0]);
     if (child < 0 || !wait_for(child, &status)) {
-        complain("cannot start a process: %s", strerror(errno));
+        complain("cannot %s a process: %s", child < 0 ? "start" : "wait for", strerror(errno));
         return EXIT_SYSTEM;
     }
     *from = MAX_POINTS;

@@ -31,7 +31,7 @@ def install(tap, python):
         return False
     shutil.rmtree(FOLDER / "site", ignore_errors=True)
     ok, output = run(python, "-m", "pip", "install", "--no-deps", "--target", FOLDER / "site", wheel)
-    return tap.line("pip installs it", ok, output)
+    return tap.line("pip installs the wheel", ok, output)
 
 
 def print_speed(tap, python, environment):

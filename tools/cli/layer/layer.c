@@ -92,7 +92,8 @@ int layer_command(int argc, char **argv)
          &values.context},
         {"-o", "FILE", "the result", &values.run.out},
         {"--out-type", "TYPE",
-         "type of the result: f32 (the default), f16, or bf16, written as float32",
+         "type of the result: f32 (the default), f16 or bf16; bf16 is written as\n"
+         "float32",
          &values.run.out_type},
         {"--lse", "FILE", "logarithm of each row's sum of exp, [batch, heads, rows]",
          &values.run.lse},

@@ -56,11 +56,12 @@ static void print_help(const struct option *options, int count)
         "are written. If an option or an input is wrong, nothing is written.\n"
         "\n"
         "Masks are [batch, heads, rows, keys], or have only the last one, two or three of these\n"
-        "dimensions. A size of 1 repeats, as in NumPy. --mask-dims, --mask-bits-dims and\n"
-        "--bias-dims name other dimensions: a mask bk is [batch, keys], bqk is\n"
-        "[batch, rows, keys]. If a mask has fewer keys than k, the keys after its end are masked.\n"
-        "A mask of a single key is repeated for all keys. The options can be combined: a row sees\n"
-        "a key if every option lets it see the key.\n");
+        "dimensions. A size of 1 repeats, as in NumPy, except the last size of --mask-bits.\n"
+        "--mask-dims, --mask-bits-dims and --bias-dims name other dimensions: a mask bk is\n"
+        "[batch, keys], bqk is [batch, rows, keys]. If a mask has fewer keys than k, the keys\n"
+        "after its end are masked. But a mask of a single key is repeated for all keys, except\n"
+        "with --mask-bits. The options can be combined: a row sees a key if every option lets it\n"
+        "see the key.\n");
     options_print_help(options, count);
 }
 
@@ -88,7 +89,8 @@ int run_command(int argc, char **argv)
          "  softmax   after the softmax, before --dropout; the default",
          &values.weights_kind},
         {"--out-type", "TYPE",
-         "type of the result: f32 (the default), f16, or bf16, written as float32",
+         "type of the result: f32 (the default), f16 or bf16; bf16 is written as\n"
+         "float32",
          &values.out_type},
         {"--kv-type", "TYPE",
          "convert k and v before attention: f32, f16, bf16, q8_0, q4_0, q5_0, or i8\n"

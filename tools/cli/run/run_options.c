@@ -29,7 +29,10 @@ void run_share_options(struct run_options *values, struct option options[RUN_SHA
          "numbers of documents, int32 or int64, [rows of q] or [batch, rows of q]: a\n"
          "row sees the keys with the same number in --kv-docs",
          &values->q_docs},
-        {"--kv-docs", "FILE", "[keys] or [batch, keys]", &values->kv_docs},
+        {"--kv-docs", "FILE",
+         "numbers of the documents of the keys, int32 or int64, [keys] or\n"
+         "[batch, keys]",
+         &values->kv_docs},
         {"--mask", "FILE", "a mask: bool or uint8, or the types of --bias with --mask-kind add",
          &values->mask.file},
         {"--mask-kind", "KIND",

@@ -106,8 +106,8 @@ static bool check_dims(const char *option, const char *dims)
     bool good = length > 0 && dims[length - 1] == 'k' && strspn(dims, "bhqk") == length;
     for (size_t i = 0; i < length; i++)
         good = good && !strchr(dims + i + 1, dims[i]);
-    return good ||
-           complain("%s is '%s': must be letters of bhqk, each once, k the last", option, dims);
+    return good || complain("%s is '%s': must be letters of bhqk, each at most once, with k last",
+                            option, dims);
 }
 
 /* Sets *kind to the kind that the text names. `words` begins with the words for the kinds, in the
