@@ -107,7 +107,7 @@ static const char *check_header(const struct header *h)
     if (memcmp(h->library, expected.library, sizeof h->library) != 0)
         return "the file is from another version of attnkit";
     if (memcmp(h, &expected, sizeof *h) != 0)
-        return "the shapes in the file differ from the shapes of this program";
+        return "the shapes or types in the file differ from those of this program";
     return NULL;
 }
 
@@ -366,7 +366,7 @@ int main(int argc, char **argv)
     else
         same = go_on(file, NULL, &hash);
     if (fclose(file) != 0)
-        give_up("cannot write the file");
+        give_up("cannot close the file");
     if (!writes)
         report(hash, same);
     return same ? 0 : 1;

@@ -227,7 +227,7 @@ ggml_backend_reg_t registry()
 {
     static ggml_backend_reg made = make_registry();
     if (!is_built_for_this_ggml()) {
-        GGML_LOG_ERROR("attnkit: built for ggml %s, whose tensor struct differs in ggml %s, "
+        GGML_LOG_ERROR("attnkit: built for ggml %s, whose tensors, ops or types differ in ggml %s, "
                        "which is loaded here: build attnkit with the sources of the loaded ggml "
                        "(docs/llamacpp.md)\n",
                        ATTNKIT_GGML_VERSION, ggml_version());

@@ -102,7 +102,7 @@ void describe_tensors(const ggml_tensor *op, attnkit_attention_args &args)
     must(q->type == GGML_TYPE_F32 && op->type == GGML_TYPE_F32, "q and the result must be f32");
     must(k->ne[0] == q->ne[0] && k->ne[1] == v->ne[1] && k->ne[3] == q->ne[3] &&
              v->ne[3] == q->ne[3],
-         "the sizes of q, K and V do not fit each other");
+         "the sizes of q, K and V do not fit together");
     must(repeats(k->ne[2], args.kv_heads) && repeats(v->ne[2], args.kv_heads),
          "K and V have different numbers of heads, neither of which is 1");
     check_rows("q", q);
@@ -116,8 +116,9 @@ void describe_tensors(const ggml_tensor *op, attnkit_attention_args &args)
 void describe_mask(const ggml_tensor *mask, op_shape &shape)
 {
     const attnkit_attention_args &args = shape.args;
-    must(mask->type == GGML_TYPE_F16 && mask->ne[0] >= args.kv_len && mask->ne[1] >= args.q_len,
-         "the mask is not f16, or has fewer rows or columns than there are queries or keys");
+    must(mask->type == GGML_TYPE_F16, "the mask must be f16");
+    must(mask->ne[0] >= args.kv_len, "the mask has fewer columns than there are keys");
+    must(mask->ne[1] >= args.q_len, "the mask has fewer rows than there are queries");
     must(repeats(mask->ne[2], args.q_heads) && repeats(mask->ne[3], args.batch),
          "the mask must have 1 head or all heads, and 1 sequence or all sequences");
     check_rows("the mask", mask);

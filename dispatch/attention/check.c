@@ -52,8 +52,8 @@ static attnkit_status check_products(const struct request *r, char *message)
     const int64_t widest = args->head_dim > value_dim ? args->head_dim : value_dim;
     int64_t bytes, rows;
     if (__builtin_mul_overflow(widest, (int64_t)sizeof(float) * ROW_BLOCK * 4, &bytes))
-        return refuse(message, ATTNKIT_OVERFLOW, "head_dim is %lld and value_dim %lld: too large",
-                      (long long)args->head_dim, (long long)value_dim);
+        return refuse(message, ATTNKIT_OVERFLOW, "%s is %lld: too large",
+                      widest == args->head_dim ? "head_dim" : "value_dim", (long long)widest);
     if (__builtin_mul_overflow(args->q_heads, args->q_len, &rows) ||
         __builtin_mul_overflow(args->batch, rows, &rows))
         return refuse(message, ATTNKIT_OVERFLOW,

@@ -41,7 +41,7 @@ static attnkit_status check_window(const struct request *r, char *message)
         if (fields[i].value < fields[i].smallest)
             return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must be at least %lld%s",
                           fields[i].name, (long long)fields[i].value, (long long)fields[i].smallest,
-                          fields[i].smallest < 0 ? "; -1 means no bound" : "");
+                          fields[i].smallest < 0 ? "; -1 is no bound on this side" : "");
     return ATTNKIT_OK;
 }
 
@@ -136,8 +136,8 @@ static attnkit_status check_bias(const struct request *r, char *message)
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "bias_scales is given, but bias is NULL");
     const int64_t columns = columns_or_keys(r, s->bias_columns);
     if (s->bias.data && columns > INT64_MAX / FLOAT)
-        return refuse(message, ATTNKIT_OVERFLOW, "bias has %lld columns: too many",
-                      (long long)columns);
+        return refuse(message, ATTNKIT_OVERFLOW, "bias has %lld columns: must be at most %lld",
+                      (long long)columns, (long long)(INT64_MAX / FLOAT));
     return ATTNKIT_OK;
 }
 

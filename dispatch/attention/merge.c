@@ -48,7 +48,8 @@ static attnkit_status check_types(const attnkit_merge_args *args, char *message)
     if (status != ATTNKIT_OK)
         return status;
     if (args->part_out.data || args->part_lse.data)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is given: addresses are in %s",
+        return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                      "%s is given: must be NULL, the addresses of the parts are in %s",
                       args->part_out.data ? "part_out.data" : "part_lse.data",
                       args->part_out.data ? "part_outs" : "part_lses");
     return ATTNKIT_OK;

@@ -44,8 +44,8 @@ static attnkit_status set_scale(const attnkit_attention_args *args, struct atten
     a->scale_log2 = (float)(scale_of(args) * LOG2_E);
     if (isfinite(a->scale_log2))
         return ATTNKIT_OK;
-    return refuse(message, ATTNKIT_BAD_ARGUMENT, "scale is %g: must be finite in binary32",
-                  args->scale);
+    return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                  "scale is %g: scale * log2 e must be finite in binary32", args->scale);
 }
 
 static attnkit_status set_softcap(double softcap, double scale, float scale_log2, struct extras *x,

@@ -152,8 +152,7 @@ static attnkit_status check_no_rotation(const attnkit_rotation *rotation, char *
 static attnkit_status check_tables(const attnkit_rotation *rotation, char *message)
 {
     if (!rotation->cos || !rotation->sin)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "%s is NULL: there must be both tables or none",
+        return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is NULL: give both tables or none",
                       rotation->cos ? "rotation.sin" : "rotation.cos");
     if (rotation->base != 0.0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT, "rotation.base is %g: must be 0 with tables",
@@ -187,9 +186,10 @@ attnkit_status attnkit_check_rotation(const attnkit_rotation *rotation, int64_t 
         return check_no_rotation(rotation, message);
     const int64_t turned = rotation->dim ? rotation->dim : dim;
     if (turned < 0 || turned > dim || turned % 2 != 0)
-        return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "rotation.dim is %lld: must be even and at most dim (%lld); 0 means dim",
-                      (long long)rotation->dim, (long long)dim);
+        return refuse(
+            message, ATTNKIT_BAD_ARGUMENT,
+            "rotation.dim is %lld: must be even, at least 0 and at most dim (%lld); 0 means dim",
+            (long long)rotation->dim, (long long)dim);
     return rotation->cos || rotation->sin ? check_tables(rotation, message)
                                           : check_base(rotation, message);
 }

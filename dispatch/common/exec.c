@@ -56,9 +56,11 @@ attnkit_status attnkit_workspace_bytes(size_t shared, size_t scratch, int64_t th
     if (__builtin_mul_overflow(scratch, (size_t)threads, bytes) ||
         __builtin_add_overflow(*bytes, shared, bytes) ||
         __builtin_add_overflow(*bytes, SCRATCH_ALIGNMENT - 1, bytes) || *bytes > INT64_MAX)
-        return refuse(message, ATTNKIT_OVERFLOW,
-                      "workspace is %zu bytes for each of %lld threads: beyond 63 bits", scratch,
-                      (long long)threads);
+        return refuse(
+            message, ATTNKIT_OVERFLOW,
+            "workspace is %zu bytes for each of %lld threads and %zu bytes for all: beyond "
+            "63 bits",
+            scratch, (long long)threads, shared);
     return ATTNKIT_OK;
 }
 

@@ -109,6 +109,6 @@ const char *attnkit_ask_for_tiles(void)
 #else
 const char *attnkit_ask_for_tiles(void)
 {
-    return "the library can ask only Linux for tiles";
+    return "the library can ask for tile registers only on Linux";
 }
 #endif

@@ -174,10 +174,10 @@ static const char *why(const struct isa *isa)
     if (!isa->kernels)
         return "not built into this library";
     if ((cpu.has & isa->needs_mask) != isa->needs_mask)
-        return "the CPU lacks a feature that it needs";
+        return "the CPU lacks a feature that the instruction set needs";
     if ((cpu.usable & isa->needs_mask) != isa->needs_mask)
-        return "the operating system does not save its registers";
-    return "CPU and operating system support it";
+        return "the operating system does not save the registers of the instruction set";
+    return "CPU and operating system support the instruction set";
 }
 
 int attnkit_units(const struct unit **list)
@@ -255,9 +255,9 @@ static const char *why_unit(const struct unit *unit)
     if (!attnkit_isa_can_run(&isas[unit->isa]))
         return "its instruction set does not run here";
     if ((machine().has & unit->needs_mask) != unit->needs_mask)
-        return "the CPU lacks a feature that it needs";
+        return "the CPU lacks a feature that the unit needs";
     if (!has_unit(unit))
-        return "the operating system does not save its registers";
+        return "the operating system does not save the registers of the unit";
     if (!has_leave(unit)) {
         const char *const refused = atomic_load_explicit(&refusal, memory_order_relaxed);
         return refused ? refused : "the program has not called attnkit_enable";
@@ -265,10 +265,11 @@ static const char *why_unit(const struct unit *unit)
     if (!keeps_bits(unit))
         return wrong_bits;
     if (!is_worth_it(unit))
-        return "slower than its instruction set alone on this CPU: used only if named";
+        return "this unit is slower than its instruction set alone on this CPU: it is used only if "
+               "named";
     if (best_unit(unit->isa) > unit - units)
-        return "another unit that does the same work is used: this one is used only if named";
-    return "CPU and operating system support it";
+        return "a better unit is used: this unit is used only if named";
+    return "CPU and operating system support the unit";
 }
 
 bool attnkit_is_choice(int isa, int unit)
@@ -407,7 +408,8 @@ static attnkit_status refuse_name(const char *source, const char *name, char *me
     struct isa_choice choice;
     list_possible(possible, sizeof possible);
     return refuse(message, ATTNKIT_BAD_ISA, "%s is \"%.32s\": %s; possible here: %s", source, name,
-                  find(name, &choice) ? why_choice(&choice) : "no such instruction set", possible);
+                  find(name, &choice) ? why_choice(&choice) : "no such instruction set or unit",
+                  possible);
 }
 
 attnkit_status attnkit_isa_pick(const char *name, struct isa_choice *choice, char *message)

@@ -151,7 +151,8 @@ static attnkit_status check_ours(const struct layer_options *has, const struct r
         const bool lent = slot == SLOT_CU_SEQLENS_KV && has->lends_q_starts;
         if (theirs->memory[slot] && (is_ours(has, slot) || lent))
             return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "attention->%s is given: the layer has its own", slots[i].name);
+                          "attention->%s is given: the layer sets this field itself",
+                          slots[i].name);
     }
     return ATTNKIT_OK;
 }
@@ -284,7 +285,8 @@ static attnkit_status take_workspace(const struct layer_plan *plan, const attnki
         return status;
     if (exec->threads > 1 && !exec->parallel_for && !exec->barrier)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                      "exec.barrier is NULL: %lld threads of a layer have to meet",
+                      "exec.barrier is NULL: a layer needs a barrier for %lld threads without "
+                      "parallel_for",
                       (long long)exec->threads);
     run->scratch = shared + attnkit_place_layer_buffers(plan, &run->lengths, shared, &run->buffers);
     return ATTNKIT_OK;

@@ -34,7 +34,7 @@ attnkit_status attnkit_read_layer_request(const attnkit_layer_args *args, struct
 
 static attnkit_status refuse_given(const char *name, const char *why, char *message)
 {
-    return refuse(message, ATTNKIT_BAD_ARGUMENT, "attention->%s is given: %s", name, why);
+    return refuse(message, ATTNKIT_BAD_ARGUMENT, "attention->%s is given%s", name, why);
 }
 
 /* Returns the text that follows the name of a tensor in a message about its first nonzero field.
@@ -61,7 +61,7 @@ static attnkit_status check_no_tensors(const struct named_tensor *tensors, int c
     for (int i = 0; i < count; i++) {
         const char *const part = part_given(tensors[i].tensor);
         if (part)
-            return refuse(message, ATTNKIT_BAD_ARGUMENT, "attention->%s%s is given: %s",
+            return refuse(message, ATTNKIT_BAD_ARGUMENT, "attention->%s%s is given%s",
                           tensors[i].name, part, why);
     }
     return ATTNKIT_OK;
@@ -77,7 +77,7 @@ static bool has_state(const attnkit_state *s)
  * support. */
 static attnkit_status check_own_fields(const struct request *r, char *message)
 {
-    static const char why[] = "the layer sets this field itself, or does not support it";
+    static const char why[] = ": the layer sets this field itself, or does not support it";
     const attnkit_attention_args *const a = r->core;
     const attnkit_states *const s = r->states;
     const struct named_tensor tensors[] = {{"q", &a->q}, {"out", &a->out}};
@@ -112,7 +112,7 @@ static attnkit_status check_own_fields(const struct request *r, char *message)
 /* Refuses fields of attention that need a cache. */
 static attnkit_status check_cache_fields(const struct request *r, char *message)
 {
-    static const char why[] = "cached is NULL, there is no cache";
+    static const char why[] = ", but cached is NULL: there is no cache";
     const attnkit_kv_storage *const s = r->storage;
     const attnkit_pages *const pages = r->pages;
     const struct named_tensor tensors[] = {{"k", &r->core->k},
@@ -149,7 +149,7 @@ static attnkit_status check_cache_use(const struct layer_request *r, char *messa
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
                       "key is given, but flags has ATTNKIT_NO_APPEND");
     if (a->visibility->kv_lens.data)
-        return refuse_given("kv_lens", "with a cache the lengths follow from cached", message);
+        return refuse_given("kv_lens", ": with a cache the lengths follow from cached", message);
     if (a->storage->cu_seqlens_q.data || a->storage->cu_seqlens_kv.data)
         return refuse(message, ATTNKIT_UNSUPPORTED,
                       "attention->%s and cached are both given: packed sequences cannot be cached",
@@ -228,7 +228,7 @@ static attnkit_status check_options(const attnkit_layer_args *args, char *messag
         return refuse(message, ATTNKIT_UNSUPPORTED, "flags is 0x%x: bits 0x%x are not known",
                       (unsigned)args->flags, (unsigned)(args->flags & ~ATTNKIT_NO_APPEND));
     if (args->reserved)
-        return refuse(message, ATTNKIT_UNSUPPORTED, "reserved is %u: must be 0",
+        return refuse(message, ATTNKIT_UNSUPPORTED, "reserved is 0x%x: must be 0",
                       (unsigned)args->reserved);
     for (size_t i = 0; i < sizeof dims / sizeof dims[0]; i++)
         if (dims[i].value < 0)

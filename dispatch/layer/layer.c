@@ -175,7 +175,8 @@ static attnkit_status check_attention_lengths(const attnkit_attention_data *a, c
 {
     if (!a->batch && !a->q_len)
         return ATTNKIT_OK;
-    return refuse(message, ATTNKIT_BAD_ARGUMENT, "attention->%s is given: the layer has its own",
+    return refuse(message, ATTNKIT_BAD_ARGUMENT,
+                  "attention->%s is given: the layer sets this field itself",
                   a->batch ? "batch" : "q_len");
 }
 

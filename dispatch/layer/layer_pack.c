@@ -47,7 +47,9 @@ static attnkit_status check_dims(const struct description *d, char *message)
             return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s is %lld: must be at least 1",
                           dims[i].name, (long long)dims[i].value);
     if (d->type < ATTNKIT_F32 || d->type > ATTNKIT_Q8_0)
-        return refuse(message, ATTNKIT_UNSUPPORTED, "packed_type is %lld: not a type of matrices",
+        return refuse(message, ATTNKIT_UNSUPPORTED,
+                      "packed_type is %lld: must be ATTNKIT_F32 (0), ATTNKIT_F16 (1), ATTNKIT_BF16 "
+                      "(2) or ATTNKIT_Q8_0 (4)",
                       (long long)d->type);
     if (d->q_heads % d->kv_heads != 0)
         return refuse(message, ATTNKIT_BAD_ARGUMENT,
@@ -111,13 +113,15 @@ static attnkit_status place_parts(struct layer *layer, char *message)
             return status;
         p->w = end;
         if (!add_bytes(&end, matrix_tiles(p->out_dim) * matrix_tile_bytes(layer->type, p->in_dim)))
-            return refuse(message, ATTNKIT_OVERFLOW, "the size of the weights is beyond 63 bits");
+            return refuse(message, ATTNKIT_OVERFLOW,
+                          "the size of the packed weights is beyond 63 bits");
     }
     for (int i = 0; i < PROJECTIONS; i++) {
         struct projection_shape *p = &layer->projection[i];
         p->bias = end;
         if (p->has_bias && !add_bytes(&end, p->out_dim * (int64_t)sizeof(float)))
-            return refuse(message, ATTNKIT_OVERFLOW, "the size of the weights is beyond 63 bits");
+            return refuse(message, ATTNKIT_OVERFLOW,
+                          "the size of the packed weights is beyond 63 bits");
     }
     layer->bytes = end;
     return ATTNKIT_OK;

@@ -133,8 +133,9 @@ static attnkit_status check_ids(const struct embedding *e, char *message)
         const int64_t id = int_at(e->ids, i);
         if ((id < 0 || id >= e->vocab) && !is_padding(e, id))
             return refuse(message, ATTNKIT_BAD_ARGUMENT,
-                          "ids[%lld] is %lld: must be at least 0 and below vocab (%lld)",
-                          (long long)i, (long long)id, (long long)e->vocab);
+                          "ids[%lld] is %lld: must be at least 0 and below vocab (%lld)%s",
+                          (long long)i, (long long)id, (long long)e->vocab,
+                          e->has_padding ? ", or padding_id" : "");
     }
     return ATTNKIT_OK;
 }

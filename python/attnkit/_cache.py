@@ -36,7 +36,7 @@ class KVCache:
         if capacity < 0:
             raise ValueError(f"capacity is {capacity}: must not be negative")
         if pages is not None and paged is None:
-            raise ValueError("pages: the cache is not paged")
+            raise ValueError("pages is given: paged must be given, too")
         if paged is not None and (paged < 1 or tiled and paged % TILE_KEYS):
             raise ValueError(f"paged is {paged}: must be at least 1, and if tiled a multiple of {TILE_KEYS}")
         self._type = number_of(type, CACHED)

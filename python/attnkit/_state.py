@@ -61,8 +61,8 @@ class State:
 
         Raises ValueError if the number of keys so far is not a multiple of 512."""
         if self._keys % CHUNK_KEYS:
-            raise ValueError(f"the keys so far are {self._keys}: every part but the last has a multiple of "
-                             f"{CHUNK_KEYS}")
+            raise ValueError(f"the state has seen {self._keys} keys: every part but the last must have a "
+                             f"multiple of {CHUNK_KEYS} keys")
         rows = _rows(q)
         new = (numpy.empty(rows, numpy.float32), numpy.empty(rows, numpy.float64),
                numpy.empty((*rows, int(v.shape[-1])), numpy.float64))

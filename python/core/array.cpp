@@ -156,7 +156,8 @@ bool array::read_buffer(PyObject *object)
     }
     has_buffer_ = true;
     if (buffer_.ndim > most_dims)
-        bad_value(std::string(name_) + " has " + std::to_string(buffer_.ndim) + " dimensions");
+        bad_value(std::string(name_) + " has " + std::to_string(buffer_.ndim) +
+                  " dimensions: must have at most " + std::to_string(most_dims));
     data = (char *)buffer_.buf;
     ndim = buffer_.ndim;
     item = buffer_.itemsize;
@@ -214,7 +215,8 @@ void array::read_dlpack(PyObject *object)
         bad_type(std::string(name_) + " cannot be taken by DLPack: " + reason_against(handle));
     }
     if (dlpack_.ndim() > (size_t)most_dims)
-        bad_value(std::string(name_) + " has " + std::to_string(dlpack_.ndim()) + " dimensions");
+        bad_value(std::string(name_) + " has " + std::to_string(dlpack_.ndim()) +
+                  " dimensions: must have at most " + std::to_string(most_dims));
     data = (char *)const_cast<void *>(dlpack_.data());
     ndim = (int)dlpack_.ndim();
     item = (dlpack_.dtype().bits + 7) / 8;
@@ -272,7 +274,7 @@ std::string array::type_name() const
     }
 }
 
-static std::string text_of_shape(const int64_t *shape, int ndim)
+std::string text_of_shape(const int64_t *shape, int ndim)
 {
     std::string text = "(";
     for (int d = 0; d < ndim; d++)

@@ -107,6 +107,9 @@ fresh new_array(const int64_t *shape, int ndim, int32_t type);
 // copied.
 int64_t copied_bytes();
 
+// Returns a shape as Python writes a tuple, such as "(2, 3)".
+std::string text_of_shape(const int64_t *shape, int ndim);
+
 // Looks up the functions and types of NumPy that the module needs. Throws nanobind's python_error
 // if NumPy is missing.
 void find_numpy();

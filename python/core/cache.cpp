@@ -13,7 +13,7 @@ void cache::read(PyObject *object)
 {
     constexpr int numbers = 10, arrays = 5;
     if (!PyTuple_Check(object) || PyTuple_Size(object) != numbers + arrays)
-        bad_type("cache: not the tuple of a KVCache");
+        bad_type("cache is not the tuple of a KVCache");
     int64_t *const whole[numbers] = {&type,      &batch,    &kv_heads,  &capacity, &head_dim,
                                      &value_dim, &is_tiled, &page_size, &pages,    &group};
     for (int i = 0; i < numbers; i++)

@@ -122,8 +122,10 @@ void call::read_packed(PyObject *const *values)
     if (v_.shape[0] != k_.shape[0] || v_.shape[1] != k_.shape[1] || v_.shape[2] == 0)
         bad_value("v has the shape " + v_.shape_text() + ": must have the rows and heads of k");
     const int64_t batch = cu_q_.read_offsets(values[CU_SEQLENS_Q], "cu_seqlens_q");
-    if (cu_kv_.read_offsets(values[CU_SEQLENS_KV], "cu_seqlens_kv") != batch)
-        bad_value("cu_seqlens_kv has another length than cu_seqlens_q");
+    const int64_t kv_batch = cu_kv_.read_offsets(values[CU_SEQLENS_KV], "cu_seqlens_kv");
+    if (kv_batch != batch)
+        bad_value("cu_seqlens_kv has " + std::to_string(kv_batch + 1) +
+                  " elements: cu_seqlens_q has " + std::to_string(batch + 1));
     ndim_ = 3;
     memcpy(shape_, q_.shape, sizeof q_.shape);
     attnkit_attention_args_init(&d.args);

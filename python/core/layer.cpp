@@ -87,6 +87,15 @@ void read_rows(array &a, PyObject *object, const char *name, PyObject *elements)
     a.make_rows();
 }
 
+// Checks that x or key, which has rows of `elements` elements, can stand in for key or value.
+void check_stand_in(const char *name, const char *other, int64_t elements, int64_t taken)
+{
+    if (elements != taken)
+        bad_value(std::string(name) + " is missing: it cannot be " + other + ", because rows of " +
+                  other + " have " + std::to_string(elements) +
+                  " elements and the layer takes rows of " + std::to_string(taken));
+}
+
 } // namespace
 
 nb::object layer_pack(PyObject *const *args, Py_ssize_t positional, PyObject *names)
@@ -236,10 +245,11 @@ nb::object layer(PyObject *const *args, Py_ssize_t positional, PyObject *names)
         other.tensor = rows_tensor(other.a);
     }
     const int64_t own_elements[] = {x.shape[2], key.is_given() ? key.shape[2] : x.shape[2]};
-    if (!key.is_given() && integer(given.of[D_KEY], "d_key") != own_elements[0])
-        bad_value("key: the layer takes another number of elements for keys than for x");
-    if (!value.is_given() && integer(given.of[D_VALUE], "d_value") != own_elements[1])
-        bad_value("value: the layer takes another number of elements for values than for keys");
+    if (!key.is_given())
+        check_stand_in("key", "x", own_elements[0], integer(given.of[D_KEY], "d_key"));
+    if (!value.is_given())
+        check_stand_in("value", key.is_given() ? "key" : "x", own_elements[1],
+                       integer(given.of[D_VALUE], "d_value"));
     if (value.is_given() && (!key.is_given() || value.shape[1] != key.shape[1]))
         bad_value("value: must have as many rows as key");
     layer.kv_len = key.is_given() ? key.shape[1] : 0;
@@ -264,7 +274,8 @@ nb::object layer(PyObject *const *args, Py_ssize_t positional, PyObject *names)
         out.expect_ndim(3);
         out.expect_rows();
         if (memcmp(out.shape, shape, sizeof shape) != 0)
-            bad_value("out has the shape " + out.shape_text() + ": the result has another shape");
+            bad_value("out has the shape " + out.shape_text() + ": must be " +
+                      text_of_shape(shape, 3));
         layer.out = rows_tensor(out);
         result = nb::borrow(given.of[OUT]);
     } else {

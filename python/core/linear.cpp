@@ -227,7 +227,7 @@ nb::object merge(PyObject *const *args, Py_ssize_t positional, PyObject *names)
             bad_type(std::string(place == OUTS ? "outs" : "lses") + ": must be a list of arrays");
     const Py_ssize_t count = PySequence_Size(given.of[OUTS]);
     if (count == 0 || PySequence_Size(given.of[LSES]) != count)
-        bad_value("lses: must have as many arrays as outs, at least one");
+        bad_value("outs and lses: must have the same number of arrays, at least one");
     parts p((size_t)count);
     attnkit_merge_args merge;
     attnkit_merge_args_init(&merge);

@@ -85,7 +85,7 @@ nb::object enable(PyObject *const *args, Py_ssize_t positional, PyObject *names)
     read_names(list, args, positional, names, given.of);
     std::string unit;
     if (!is_text(given.of[UNIT], unit))
-        bad_type("unit is not a text: must be a name such as 'avx512+amx'");
+        bad_type("unit is not a str: must be a name such as 'avx512+amx'");
     char message[ATTNKIT_MESSAGE_SIZE];
     expect_ok(attnkit_enable(unit.c_str(), message), message);
     forget_plans();

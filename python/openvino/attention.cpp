@@ -48,7 +48,8 @@ void check_types(const ov::Node *node)
     for (size_t i = 3; i < node->get_input_size(); i++) {
         const ov::element::Type extra = node->get_input_element_type(i);
         NODE_VALIDATION_CHECK(node, is_float(extra) || (i == 3 && is_bool(extra)), names[i], " is ",
-                              extra);
+                              extra, ": attnkit takes f32, f16",
+                              i == 3 ? ", bf16 and boolean" : " and bf16");
     }
 }
 

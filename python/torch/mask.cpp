@@ -20,7 +20,7 @@ void mask::broadcast(const attnkit_attention_args &args, const char *name)
         const int64_t length = from < 0 ? 1 : view_.shape[from];
         if (length != 1 && length != whole[d])
             refuse(std::string(name) + " has the shape " + shape_text(view_) +
-                   ": must repeat to (" + std::to_string(whole[0]) + ", " +
+                   ": must broadcast to (" + std::to_string(whole[0]) + ", " +
                    std::to_string(whole[1]) + ", " + std::to_string(whole[2]) + ", " +
                    std::to_string(whole[3]) + ")");
         wide.shape[d] = length;

@@ -48,7 +48,7 @@ static int64_t most_keys(void)
 static void assert_is_accurate(const struct distribution *d, const char *type,
                                const attnkit_attention_args *args, const struct worst *w)
 {
-    printf("# %-15s %-5s %7lld keys  E %.3f, error / bound %.4f, of LSE %.4f\n", d->name, type,
+    printf("# %-15s %-5s %7lld keys  own E %.3f, error / bound %.4f, of LSE %.4f\n", d->name, type,
            (long long)args->kv_len, w->own_e, w->bound, w->lse_bound);
     assert_true(w->own_e <= MOST_E);
     assert_true(w->bound <= 1.0);

@@ -125,8 +125,10 @@ static void two_parts_of_weights_keep_a_hundredth_of_the_error_of_one(void **sta
     double bound, bound_long, bound_short;
     const double f32 = error_of(0, &bound), two = error_of(LONG, &bound_long),
                  one = error_of(SHORT, &bound_short);
-    printf("# RMS error of out: in f32 %.3g, with two bf16 %.3g, with one %.3g\n", f32, two, one);
-    printf("# error / bound of two bf16: %.3f with two, %.3f with one\n", bound_long, bound_short);
+    printf("# RMS error of out: in f32 %.3g, with two bf16 %.3g, with one bf16 %.3g\n", f32, two,
+           one);
+    printf("# error / bound of two bf16: %.3f with two bf16, %.3f with one bf16\n", bound_long,
+           bound_short);
     assert_true(two <= one / 100.0);
     assert_true(bound_long <= 1.0 && bound_short > 1.0);
 }

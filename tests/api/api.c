@@ -539,7 +539,7 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
         {"is 2 x 4 x 9223372036854775807", {SET(args.q_len, INT64_MAX)}},
         {"k has 2 x 2 x 9223372036854775807 rows of 16 bytes", {SET(args.kv_len, INT64_MAX)}},
         {"head_dim is 9223372036854775807", {SET(args.head_dim, INT64_MAX)}},
-        {"value_dim 9223372036854775807", {SET(args.value_dim, INT64_MAX)}},
+        {"value_dim is 9223372036854775807", {SET(args.value_dim, INT64_MAX)}},
         {"is 4294967296 x 4294967296 x 3",
          {SET(args.batch, two_32), SET(args.q_heads, two_32), SET(args.kv_heads, two_32)}},
         {"is 2 x 4294967296 x 2147483648",
@@ -550,7 +550,7 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
          {SET(args.q_len, INT64_C(1) << 56), SET(args.value_dim, 1)}},
         {"v has 2 x 2 x 144115188075855872 rows of 24 bytes",
          {SET(args.kv_len, INT64_C(1) << 57), SET(args.head_dim, 1)}},
-        {"value_dim 1152921504606846976", {SET(args.value_dim, INT64_C(1) << 60)}},
+        {"value_dim is 1152921504606846976", {SET(args.value_dim, INT64_C(1) << 60)}},
     };
     expect_shape_refusals(table, COUNT(table), ATTNKIT_OVERFLOW);
 }

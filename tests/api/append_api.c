@@ -595,12 +595,13 @@ static void bad_rope_dims_and_tables_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"rotation.dim is 7: must be even and at most dim (32)", {SET(rotation.dim, 7)}},
+        {"rotation.dim is 7: must be even, at least 0 and at most dim (32)",
+         {SET(rotation.dim, 7)}},
         {"rotation.dim is 34", {SET(rotation.dim, 34)}},
         {"rotation.dim is -2", {SET(rotation.dim, -2)}},
-        {"rotation.dim is 0: must be even and at most dim (31)", {SET(args.dim, 31)}},
-        {"rotation.sin is NULL: there must be both tables or none", {SET(rotation.sin, 0)}},
-        {"rotation.cos is NULL: there must be both tables or none", {SET(rotation.cos, 0)}},
+        {"rotation.dim is 0: must be even, at least 0 and at most dim (31)", {SET(args.dim, 31)}},
+        {"rotation.sin is NULL: give both tables or none", {SET(rotation.sin, 0)}},
+        {"rotation.cos is NULL: give both tables or none", {SET(rotation.cos, 0)}},
         {"rotation.table_positions is 20: must be 0 without tables",
          {SET(rotation.cos, 0), SET(rotation.sin, 0)}},
     };

@@ -466,7 +466,7 @@ static void a_named_unit_is_used_or_refused(void **state)
         attnkit_isa_choice choice = {.size = sizeof choice};
         char message[ATTNKIT_MESSAGE_SIZE];
         assert_int_equal(attnkit_isa_choose(unknown[i], &choice, message), ATTNKIT_BAD_ISA);
-        assert_non_null(strstr(message, "no such instruction set"));
+        assert_non_null(strstr(message, "no such instruction set or unit"));
     }
 }
 

@@ -570,7 +570,8 @@ static void workspaces_are_checked(void **state)
     c = small_layer();
     c->exec.threads = 2;
     c->exec.workspace_size = SMALL_WORKSPACE;
-    expect_refusal(c, ATTNKIT_BAD_ARGUMENT, "exec.barrier is NULL: 2 threads");
+    expect_refusal(c, ATTNKIT_BAD_ARGUMENT,
+                   "exec.barrier is NULL: a layer needs a barrier for 2 threads");
 }
 
 /* The workspace must not overlap any tensor or array of the call. The test moves six tensors and
@@ -642,7 +643,7 @@ static void weights_are_checked(void **state)
     c->weights.packed_type = ATTNKIT_I8;
     expect_no_packing(c, ATTNKIT_UNSUPPORTED, "packed_type is 3");
     c->weights.packed_type = ATTNKIT_Q5_0;
-    expect_no_packing(c, ATTNKIT_UNSUPPORTED, "packed_type is 7");
+    expect_no_packing(c, ATTNKIT_UNSUPPORTED, "packed_type is 7: must be ATTNKIT_F32 (0)");
     c = small_layer();
     c->weights.w_type = ATTNKIT_Q8_0;
     expect_no_packing(c, ATTNKIT_UNSUPPORTED, "packed_type is 0: must be ATTNKIT_Q8_0");

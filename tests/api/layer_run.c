@@ -568,7 +568,8 @@ static void threads_need_a_barrier(void **state)
     (void)state;
     struct ready r = plan_of(small_layer());
     r.c->exec.threads = 2;
-    expect_refusal(&r, ATTNKIT_BAD_ARGUMENT, "exec.barrier is NULL: 2 threads");
+    expect_refusal(&r, ATTNKIT_BAD_ARGUMENT,
+                   "exec.barrier is NULL: a layer needs a barrier for 2 threads");
     r.c->exec.threads = 4;
     expect_refusal(&r, ATTNKIT_BAD_ARGUMENT, "exec.threads is 4: the plan is for at most 3");
     end(&r);

@@ -551,9 +551,9 @@ static void negative_windows_are_refused(void **state)
 {
     (void)state;
     const struct refusal table[] = {
-        {"window.left is -2: must be at least -1; -1 means no bound",
+        {"window.left is -2: must be at least -1; -1 is no bound on this side",
          {SET(groups.window.left, -2)}},
-        {"window.right is -3: must be at least -1; -1 means no bound",
+        {"window.right is -3: must be at least -1; -1 is no bound on this side",
          {SET(groups.window.right, -3)}},
         {"window.right is -9223372036854775808: must be", {SET(groups.window.right, INT64_MIN)}},
         {"window.keep_first is -1: must be at least 0", {SET(groups.window.keep_first, -1)}},
@@ -1140,7 +1140,8 @@ static void sizes_whose_products_leave_63_bits_are_refused(void **state)
 {
     (void)state;
     const struct refusal endless[] = {
-        {"bias has 4611686018427387903 columns: too many", {SET(groups.scores.bias.data, 64)}},
+        {"bias has 4611686018427387903 columns: must be at most 2305843009213693951",
+         {SET(groups.scores.bias.data, 64)}},
         {"kv_len is 4611686018427387903: too large for a row of weights",
          {SET(groups.weights.weights.data, 64), SET(groups.weights.kind, ATTNKIT_WEIGHTS_SOFTMAX)}},
         {"kv_segment_ids has 1 x 1 x 4611686018427387903 rows of 4 bytes",
@@ -1186,7 +1187,7 @@ static void bad_softcaps_are_refused(void **state)
          {SET_REAL(groups.scores.softcap, 3e38)}},
         {"softcap is 1e-300: scale (0.5) / softcap must be finite in binary32",
          {SET_REAL(groups.scores.softcap, 1e-300)}},
-        {"scale is -1e+300: must be finite in binary32",
+        {"scale is -1e+300: scale * log2 e must be finite in binary32",
          {SET_REAL(groups.scores.softcap, 1e300), SET_REAL(args.scale, -1e300),
           SET(args.flags, ATTNKIT_SCALE_GIVEN)}},
     };

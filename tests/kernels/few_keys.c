@@ -91,8 +91,8 @@ static void few_keys_have_the_bits_of_the_reference(void **state)
             printf("# %s: case %d: %s\n", isa->name, i, wrong);
         }
     }
-    printf("# %s: %d cases, in %d of them heads share a vector, %d differ\n", isa->name, CASES,
-           together, differ);
+    printf("# %s: %d cases, %d of them with heads that share a vector; %d cases differ\n",
+           isa->name, CASES, together, differ);
     assert_in_range(together, CASES / 8, CASES - CASES / 8);
     assert_int_equal(differ, 0);
 }

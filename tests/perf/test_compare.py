@@ -221,7 +221,7 @@ class Verdicts(CompareTest):
         points = {point["name"]: point for point in results["points"]}
         linear = points["linear/f32/scalar/R5_I96_O50/warm"]
         self.assertEqual((linear["verdict"], linear["red"]), ("only in HEAD", False))
-        self.assertEqual("BASE: it has no such point", linear["note"])
+        self.assertEqual("BASE: the worker has no such point", linear["note"])
         self.assertEqual((code, points[POINT]["verdict"]), (RED, "different"))
 
 

@@ -282,7 +282,7 @@ int main(int argc, char **argv)
     struct CMUnitTest tests[2 + MAX_ISAS + 2 * MAX_UNITS];
     const size_t count = list_tests(tests);
     if (count == 0) {
-        printf("Bail out! %s cannot run here\n", options.isa);
+        printf("Bail out! %s is unknown or cannot run here\n", options.isa);
         return 2;
     }
     cmocka_set_message_output(CM_OUTPUT_TAP);

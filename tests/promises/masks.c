@@ -212,7 +212,7 @@ static void integers_of_32_bits_have_the_bits_of_64(void **state)
     int checked = 0;
     for (int i = first; i < end; i += options.every * NARROW_EVERY)
         checked += check_narrow(i, t->isa);
-    printf("# %s: %d cases with integers\n", t->isa, checked);
+    printf("# %s: %d cases with narrow arrays of integers\n", t->isa, checked);
     assert_true(checked > 0 || options.only >= 0);
 }
 
@@ -318,7 +318,7 @@ static void judge_row(const struct drawn *c, const struct outputs *expected, int
 static void print_judged(const struct judged *j)
 {
     printf("# worst error / bound: %.2f of out, %.2f of out in 16 bits, %.2f of lse, %.2f of "
-           "weights; %lld elements, of which %lld are NaN or infinite, %lld have no bound\n",
+           "weights; %lld elements, %lld of them NaN or infinite, %lld others without a bound\n",
            j->worst[OUT], j->worst[OUT_OF_16_BITS], j->worst[LSE], j->worst[WEIGHTS], j->elements,
            j->not_finite, j->unbounded);
 }

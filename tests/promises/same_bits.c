@@ -219,7 +219,7 @@ int main(int argc, char **argv)
             printf("# %s: cannot run here\n", isas[i].name);
     }
     if (tallies.count == 0) {
-        printf("Bail out! %s cannot run here\n", options.isa);
+        printf("Bail out! %s is unknown or cannot run here\n", options.isa);
         return 2;
     }
     cmocka_set_message_output(CM_OUTPUT_TAP);

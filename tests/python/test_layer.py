@@ -160,7 +160,7 @@ class Layer(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "^key has the shape .*rows of 96"):
             layer(x, x[..., :90])
         narrow = {**w, "v_proj.weight": w["v_proj.weight"][:, :90]}
-        with self.assertRaisesRegex(ValueError, "^value: the layer takes another"):
+        with self.assertRaisesRegex(ValueError, "^value is missing: it cannot be x, because rows of x have 96"):
             attnkit.Layer(narrow, q_heads=H, kv_heads=G)(x)
         with self.assertRaisesRegex(ValueError, "^x has the shape"):
             layer(x[0])

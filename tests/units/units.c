@@ -251,7 +251,7 @@ static bool test_instruction(int i, int cases)
     const struct instruction *in = &instructions[i];
     const bool here = in->is_here(), ok = !here || check_instruction(in, cases);
     printf("%sok %d - %s%s\n", ok ? "" : "not ", i + 1, in->name,
-           here ? "" : " # SKIP this CPU has none, or may not use it");
+           here ? "" : " # SKIP the CPU lacks this instruction, or the program may not use it");
     return ok;
 }
 
@@ -270,7 +270,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < instruction_count; i++)
         failed += !test_instruction(i, cases);
     const bool chain = check_chain();
-    printf("%sok %d - VDPBF16PS is the chain of fused multiply-adds in its range\n",
+    printf("%sok %d - the model of VDPBF16PS is the chain of fused multiply-adds in its range\n",
            chain ? "" : "not ", instruction_count + 1);
     return failed || !chain;
 }

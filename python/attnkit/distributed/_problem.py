@@ -82,7 +82,7 @@ class Problem:
         """Refuses what attention() would refuse, by a call with this rank's keys and no rows."""
         for name in self.options:
             if name not in OPTIONS:
-                raise TypeError(f"{name} is not an option of attention over several ranks: there are "
+                raise TypeError(f"{name} is not an option of attention over several ranks: the options are "
                                 f"{', '.join(OPTIONS)}")
         rows = self.more.get("block_rows")
         if rows is not None and (not isinstance(rows, int) or rows < 1):
@@ -135,7 +135,7 @@ class Problem:
         for rank, count in enumerate(self.keys):
             if count and seen % CHUNK_KEYS:
                 raise ValueError(f"the ranks before rank {rank} hold {seen} keys: must be a multiple of {CHUNK_KEYS}, "
-                                 f"because rank {rank} has more")
+                                 f"because rank {rank} has more keys")
             seen += count
         for index, length in enumerate(numpy.atleast_1d(self.options.get("kv_lens", 0))):
             if not 0 <= length <= total:

@@ -24,7 +24,7 @@ class _Message:
             if "Timed out" in str(error):
                 raise TimeoutError(str(error)) from error
             if "closed" in str(error) or "reset" in str(error):
-                raise ConnectionError("its process has closed the connection, or has ended") from error
+                raise ConnectionError("the other rank's process has closed the connection, or has ended") from error
             raise
 
 

@@ -71,11 +71,11 @@ def main():
     ok &= check_log(6, "odd: a ggml that numbers its ops in another way is refused",
                     other_ggml(build, "other-ops", "include/ggml.h", "GGML_OP_FLASH_ATTN_EXT,",
                                "GGML_OP_OF_ANOTHER_GGML, GGML_OP_FLASH_ATTN_EXT,"),
-                    "built for ggml", "whose tensor struct differs")
+                    "built for ggml", "whose tensors, ops or types differ")
     ok &= check_log(7, "odd: tensors of another layout are refused",
                     other_ggml(build, "other-tensors", "include/ggml.h", "int64_t ne[GGML_MAX_DIMS];",
                                "int64_t another; int64_t ne[GGML_MAX_DIMS];"),
-                    "built for ggml", "whose tensor struct differs")
+                    "built for ggml", "whose tensors, ops or types differ")
     return 0 if ok else 1
 
 

@@ -98,7 +98,7 @@ const std::vector<odd> cases = {
      {64, 96, 2, 1},
      {64, 96, 2, 1},
      {95, 5, 1, 1},
-     "fewer rows or columns"},
+     "fewer columns than there are keys"},
     {"a mask for each head, with slopes, sinks and softcap",
      {64, 5, 6, 2},
      {64, 600, 2, 2},

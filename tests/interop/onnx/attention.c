@@ -257,7 +257,8 @@ static attnkit_tensor mask_tensor(const struct call *call, attnkit_type type, in
     const int64_t whole[3] = {call->args.batch, call->args.q_heads, call->args.q_len};
     require(mask->rank > 0, "a mask without dimensions");
     *columns = mask->dims[mask->rank - 1];
-    require(*columns > 0 && *columns <= call->args.kv_len, "a mask of none or too many keys");
+    require(*columns > 0 && *columns <= call->args.kv_len,
+            "a mask with no columns, or with more columns than keys");
     int64_t stride = *columns * (int64_t)mask->element;
     for (int i = 2; i >= 0; i--) {
         const int at = mask->rank - 4 + i;
@@ -344,7 +345,8 @@ static void check_inputs(const struct call *call)
     const int rank = in[IN_Q].rank;
     require(rank == 3 || rank == 4, "Q has neither 3 nor 4 dimensions");
     require(in[IN_K].rank == rank && in[IN_V].rank == rank, "Q, K and V differ in their rank");
-    require(!in[IN_PAST_KEY].data == !in[IN_PAST_VALUE].data, "one past without the other");
+    require(!in[IN_PAST_KEY].data == !in[IN_PAST_VALUE].data,
+            "past_key without past_value, or past_value without past_key");
     require(!lens->data || !in[IN_PAST_KEY].data, "nonpad_kv_seqlen with a past");
     require(!lens->data || (lens->type == TENSOR_INT64 && lens->rank == 1 &&
                             lens->dims[0] == in[IN_Q].dims[0]),

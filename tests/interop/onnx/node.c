@@ -96,8 +96,9 @@ static const char *take_attribute(struct node *node, const struct field *field)
     const char *const wrong = parse_attribute(field->bytes, &attribute);
     if (wrong)
         return wrong;
-    return set_float(node, &attribute) || set_int(node, &attribute) ? NULL
-                                                                    : "an attribute not known";
+    return set_float(node, &attribute) || set_int(node, &attribute)
+               ? NULL
+               : "an unknown attribute, or one of the wrong type";
 }
 
 /* Sets has[*count] to whether the name in the field is not empty, and increments *count. Returns

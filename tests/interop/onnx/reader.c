@@ -273,14 +273,14 @@ static void bad_dimensions_are_refused(void **state)
     assert_refused(&b, "a tensor of more than 4 dimensions");
     b = begin_tensor(TENSOR_FLOAT, 1, 1);
     add_bytes(&b, 1, "\x80", 1);
-    assert_refused(&b, "dims: not whole");
+    assert_refused(&b, "dims: a number is cut off or too long");
 }
 
 static void bad_types_are_refused(void **state)
 {
     (void)state;
     struct builder b = begin_tensor((enum tensor_type)11, 2, 3); /* double */
-    assert_refused(&b, "data_type: none that Attention takes");
+    assert_refused(&b, "data_type: not a type that Attention takes");
     b.size = 0;
     assert_refused(&b, "no data_type");
     b = raw_floats();
@@ -304,7 +304,7 @@ static void bad_elements_are_refused(void **state)
     assert_refused(&b, "more elements than the dimensions say");
     b = begin_tensor(TENSOR_FLOAT, 2, 3);
     add_bytes(&b, 4, floats, sizeof floats - 3);
-    assert_refused(&b, "elements: not whole");
+    assert_refused(&b, "elements: a number is cut off or too long");
     b = begin_tensor(TENSOR_FLOAT, 2, 3);
     add_number(&b, 7, 1);
     assert_refused(&b, "elements of another type");
@@ -404,10 +404,10 @@ static void bad_nodes_are_refused(void **state)
     (void)state;
     struct builder b = sample_node();
     add_attribute(&b, "slope", 0.5f, 0);
-    assert_node_refused(&b, "an attribute not known");
+    assert_node_refused(&b, "an unknown attribute, or one of the wrong type");
     b = sample_node();
     add_attribute(&b, "is_causal", 0.5f, 0);
-    assert_node_refused(&b, "an attribute not known");
+    assert_node_refused(&b, "an unknown attribute, or one of the wrong type");
     b = sample_node();
     add_bytes(&b, 5, "\x0a\x05name", 6);
     assert_node_refused(&b, "an attribute is not a whole message");

@@ -76,7 +76,7 @@ static const char *add_dims(struct tensor *tensor, const struct field *field)
     while (packed.at < packed.end) {
         uint64_t dim;
         if (!protobuf_number(&packed, WIRE_VARINT, &dim))
-            return "dims: not whole";
+            return "dims: a number is cut off or too long";
         const char *const wrong = add_dim(tensor, dim);
         if (wrong)
             return wrong;
@@ -91,7 +91,7 @@ static const char *take_property(struct tensor *tensor, const struct field *fiel
         return add_dims(tensor, field);
     case FIELD_TYPE:
         if (field->wire != WIRE_VARINT || !storage_of((int64_t)field->value))
-            return "data_type: none that Attention takes";
+            return "data_type: not a type that Attention takes";
         tensor->type = (enum tensor_type)field->value;
         return NULL;
     case FIELD_SEGMENT:
@@ -167,7 +167,7 @@ static const char *add_numbers(struct tensor *tensor, size_t *filled, const stru
     while (packed.at < packed.end) {
         uint64_t value;
         if (!protobuf_number(&packed, wire, &value))
-            return "elements: not whole";
+            return "elements: a number is cut off or too long";
         const char *const wrong = add_element(tensor, filled, value);
         if (wrong)
             return wrong;

@@ -50,7 +50,7 @@ static void run(const char *point, const struct worker_memory *memory,
     struct toy toy = {.args = {.count = COUNT, .cache = cache, .out = out}};
     problem[0] = '\0';
     if (strncmp(point, "prefill/f32/scalar/", 19)) {
-        snprintf(problem, WORKER_PROBLEM, "it has no such point");
+        snprintf(problem, WORKER_PROBLEM, "the worker has no such point");
         return;
     }
     memset(out, 0, COUNT * sizeof *out);

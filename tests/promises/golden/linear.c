@@ -99,7 +99,7 @@ static char *new_y(const struct linear_call *c, const char *isa)
     const struct runner runner = {.isa = isa ? isa : "scalar", .threads = 1};
     linear_call_pack(c, runner);
     if (!linear_call_is_packed(c))
-        fail_msg("packed differs");
+        fail_msg("the packed matrix differs from the reference");
     if (!isa)
         return linear_call_reference(c);
     linear_call_run(c, runner);

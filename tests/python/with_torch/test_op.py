@@ -299,7 +299,7 @@ class WrongArguments(unittest.TestCase):
         self.refused("v has rows of no element", {"v": v[..., :0]})
         self.refused("q_heads|multiple", {"k": k[:, :3], "v": v[:, :3]})
         self.refused("head_dim", {"q": q[..., :0], "k": k[..., :0]})
-        self.refused(r"mask has the shape \(3, 1, 5, 7\): must repeat to \(2, 4, 5, 7\)",
+        self.refused(r"mask has the shape \(3, 1, 5, 7\): must broadcast to \(2, 4, 5, 7\)",
                      mask=torch.ones(3, 1, 5, 7, dtype=torch.bool))
         self.refused("mask has 5 dimensions", mask=torch.ones(1, 1, 1, 5, 7, dtype=torch.bool))
         self.refused(r"bias has the shape \(5, 6\)", bias=torch.ones(5, 6))
