@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the commit with which a change is to be compared. This is the commit where the branch left the main branch or,
-on the main branch, the previous commit.
+"""Finds the commit with which a change is to be compared. This is the commit where HEAD left a main branch. The main
+branches are origin/HEAD, origin/main and main. The first of these branches that HEAD has left counts. If HEAD has left
+none of these branches, the commit before HEAD is found.
 
     tools/base_revision.py [FOLDER]
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo reads handwritten digits by attention, then prints speed and error of every instruction set.
+"""The demo reads handwritten digits by attention. Then it prints speed and error of each instruction set that can run.
 
 Usage: demo.py ATTNKIT. ATTNKIT is the path of the command. The demo needs NumPy. tools/demo runs this script.
 
 Attention is kernel regression. The keys are [x, -|x|^2 / 2] and the queries [y, 1]. Their dot product is
-x.y - |x|^2 / 2 = (|y|^2 - |x - y|^2) / 2. Therefore the softmax weights the known digits x by a Gaussian of their
-distance to the unknown digit y. The values are one-hot labels. The result has, for each of the ten labels, the sum of
-the weights of the known digits with this label."""
+x.y - |x|^2 / 2 = (|y|^2 - |x - y|^2) / 2. Therefore the weight of a known digit x is proportional to a Gaussian of the
+distance from x to the unknown digit y. The values are one-hot labels. The result has, for each of the ten labels, the
+sum of the weights of the known digits with this label."""
 
 import os
 import pathlib

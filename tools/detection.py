@@ -136,8 +136,8 @@ class Load:
 
 
 def run_to_end(words):
-    """Returns the exit code and the standard error of a command. After an interrupt or TIME_LIMIT, terminates the
-    command and waits until the command has cleaned up."""
+    """Returns the exit code and the standard error of a command. After TIME_LIMIT, terminates the command and waits
+    until the command has ended. After an interrupt, also terminates the command, but does not wait for its end."""
     try:
         with subprocess.Popen(words, text=True, stdout=subprocess.DEVNULL,
                               stderr=subprocess.PIPE) as process:

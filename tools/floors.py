@@ -13,9 +13,9 @@ A row is measured 5 times (--quick: 3). Medians are over undisturbed measurement
 measured as often again if it is below its floor, or has fewer than 3 undisturbed measurements (--quick: 2). There are
 at most two such further rounds (--quick: one).
 
-The exit status is 0 if all floors hold, and 1 if a floor is broken. It is 2 if no floor is broken, but some rows could
-not be judged. It is 3 if something else went wrong, such as an invalid file. It is 77 if --base without a revision
-finds no revision."""
+The exit status is 0 if the floors of all measured rows hold, and 1 if a floor is broken. It is 2 if no floor is broken,
+but some rows could not be judged. With --base, it is 0 if no floor is lower, else 1. With --raise, it is 0. It is 3 if
+something else went wrong, such as an invalid file. It is 77 if --base without a revision finds no revision."""
 
 import argparse
 import dataclasses
@@ -247,8 +247,8 @@ def bench(options, names):
 
 
 def measure(options, floors):
-    """Measures this machine. Repeats rows with too few undisturbed measurements, and rows below their floor. Returns a
-    list with one Machine."""
+    """Measures this machine. Repeats rows with too few undisturbed measurements, and rows below their floor. Does not
+    repeat a row without any measurement. Returns a list with one Machine."""
     here = Machine(None, {})
     again = rows_here(options, floors)
     for _ in range(QUICK_ROUNDS if options.quick else ROUNDS):

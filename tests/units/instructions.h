@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The instructions of a CPU architecture that multiply bf16, bytes or int16. Each instruction has a
- * function that runs it, and a model: a C function that imitates the instruction (models.h). x86.c
- * and arm.c have the lists of instructions.
+ * The tested instructions of a CPU architecture, which multiply bf16, bytes or int16. Each
+ * instruction has a function that runs it, and a model: a C function that imitates the instruction
+ * (models.h). x86.c and arm.c have the lists of instructions.
  */
 #ifndef ATTNKIT_TEST_UNITS_INSTRUCTIONS_H
 #define ATTNKIT_TEST_UNITS_INSTRUCTIONS_H
@@ -23,7 +23,7 @@ struct instruction {
     uint32_t (*lane)(uint32_t acc, uint32_t a,
                      uint32_t b); /* the model of a lane; NULL if `whole` is the model */
     void (*whole)(uint32_t *acc, const uint32_t *a,
-                  const uint32_t *b); /* the model of the whole instruction */
+                  const uint32_t *b); /* the model of the instruction; NULL if `lane` is not NULL */
 };
 
 extern const struct instruction instructions[];

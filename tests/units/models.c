@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The models that models.h describes. The models of BFMLALB and BFMLALT call fmaf. The other models
- * for bf16 work in binary64. Products of two binary32 are exact in binary64. A sum of two numbers
- * is rounded to odd. Rounding this sum to 24 bits then gives the same result as rounding the exact
- * sum. Numbers are rounded to 24 bits by integer arithmetic on their bits.
+ * for bf16 work in binary64. Products of two binary32 are exact in binary64. Each sum of two
+ * numbers is rounded to odd in binary64. Rounding this sum to 24 bits then gives the same result as
+ * rounding the exact sum. Numbers are rounded to 24 bits by integer arithmetic on their bits.
  */
 #include "tests/units/models.h"
 

@@ -5,8 +5,8 @@
  * equals any NaN. The program reports an instruction as skipped if the CPU lacks it, or if the
  * program may not use it. Without ATTNKIT_BF16_PRODUCTS, the library computes dot products of
  * floats by chains of fused multiply-adds. VDPBF16PS may replace a chain only where the bits are
- * the same. The last test checks for which numbers the model of VDPBF16PS has the bits of the
- * chain.
+ * the same. LEAST_SUM is a limit of exponents. The last test checks that the model of VDPBF16PS has
+ * the bits of the chain down to this limit, but not always below it.
  *
  *   units [CASES | --list]
  *
@@ -221,8 +221,8 @@ static int chain_differs(int least_q, int least_k)
 
 /* Checks when a chain of fused multiply-adds has the bits of the model of VDPBF16PS. If no element
  * is subnormal and LEAST_SUM is the least sum of the exponents of q and k, every chain must have
- * these bits. With a smaller least sum, some chains must differ. With subnormal elements, some
- * chains must differ as well. */
+ * these bits. If the least sum is LEAST_SUM - 8, some chains must differ. With subnormal elements,
+ * some chains must differ as well. */
 static bool check_chain(void)
 {
     bool ok = true;

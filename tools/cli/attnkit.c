@@ -68,8 +68,8 @@ static int dispatch(int argc, char **argv)
     return EXIT_USAGE;
 }
 
-/* Runs the command, then flushes standard output. Output may still be in the buffer of stdio, so
- * that a full disk is noticed only here. */
+/* Runs the command, then flushes standard output. A full disk may be noticed only here, because
+ * output may still be in the buffer of stdio. */
 int main(int argc, char **argv)
 {
     attnkit_enable("avx512+amx", NULL); /* if the unit cannot be used, `attnkit info` says why */

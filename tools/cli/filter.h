@@ -9,8 +9,8 @@
 #include <stdbool.h>
 
 /* Compiles the expression. NULL stands for an expression that matches all names. The caller frees
- * the filter with regfree(). Prints an error and returns false if `expression` is no valid regular
- * expression. */
+ * a compiled filter with regfree(). If `expression` cannot be compiled, prints an error and returns
+ * false, and there is nothing to free. */
 bool filter_make(const char *expression, regex_t *filter);
 
 /* Returns whether the expression matches the name or a part of the name. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `attnkit info` prints the version of the library and the processor of this machine. For each
- * instruction set and unit, it prints whether the library can use it here, with the reason. It also
- * prints the instruction sets that the library chooses. With --isas, it prints only the names of
- * the instruction sets that run here.
+ * instruction set and each unit, the command prints whether this set or unit can run here, with the
+ * reason. The command also prints the instruction sets that the library chooses. With --isas, the
+ * command prints only the names of the instruction sets that run here.
  */
 #include <attnkit.h>
 

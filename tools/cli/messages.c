@@ -3,7 +3,7 @@
  * Prints lines for the programs of this project: error messages and results. A line may quote the
  * name of a file or a tensor, which another person chose. Therefore this file escapes characters
  * that a terminal takes for commands, characters that separate lines, and characters that change
- * the direction of text.
+ * the direction of text. Bytes that are not UTF-8 are also escaped.
  */
 #include "tools/cli/tool.h"
 
@@ -27,8 +27,9 @@ static bool is_layout(uint32_t character)
            (character >= 0x2066 && character <= 0x2069);
 }
 
-/* Copies the text to `escaped`. Each byte of a character that is not readable becomes \x and two
- * hexadecimal digits. `escaped` needs room for ESCAPE times the bytes of the text, and a 0. */
+/* Copies the text to `escaped`. Each byte of a character that is not readable, and each byte that
+ * is not UTF-8, becomes \x and two hexadecimal digits. `escaped` needs room for ESCAPE times the
+ * bytes of the text, and a 0. */
 static void escape(const char *text, char *escaped)
 {
     const char *const end = text + strlen(text);

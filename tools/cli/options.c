@@ -24,8 +24,8 @@ static const struct option *find(const struct option *options, int count, const 
 }
 
 /* Returns the argument of an option that needs an argument. The argument is the text after the '='
- * in `word`. If `word` has no '=', the argument is `next`, which must not be the name of an option.
- * On an error, prints it and returns NULL. */
+ * in `word`. If `word` has no '=', the argument is `next`. `next` must not name an option, alone or
+ * before a '='. On an error, prints it and returns NULL. */
 static const char *argument_of(const struct option *option, const char *word, const char *next,
                                bool next_is_option)
 {

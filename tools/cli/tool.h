@@ -29,8 +29,8 @@ int compare_command(int argc, char **argv);
  * `return complain(...)`. */
 __attribute__((format(printf, 1, 2))) bool complain(const char *format, ...);
 
-/* Prints a line on standard output. In such a line and in error messages, each byte of an
- * unreadable character is escaped, for example as "\x1b". */
+/* Prints a line on standard output. say and complain escape each byte of an unreadable character,
+ * and each byte that is not UTF-8, for example as "\x1b". */
 __attribute__((format(printf, 1, 2))) void say(const char *format, ...);
 
 /* An option of a subcommand. */
@@ -48,7 +48,7 @@ struct option {
  * false. */
 bool options_parse(const struct option *options, int count, int argc, char **argv);
 
-/* Returns whether each of the named options was given. If not, prints an error. names end with
+/* Returns whether each of the named options was given. If not, prints an error. `names` ends with
  * NULL. */
 bool options_require(const char *command, const struct option *options, int count,
                      const char *const *names);

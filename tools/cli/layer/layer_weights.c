@@ -184,7 +184,7 @@ static bool missing(const struct weights_file *file, const struct layer *layer, 
 }
 
 /* Prints an error about a prefix without a layer, and returns false. If the file has layers, the
- * error lists their prefixes. */
+ * error lists at most LISTED of their prefixes. */
 static bool no_layer(const struct weights_file *file, const struct layer *layer)
 {
     char text[LIST_TEXT];

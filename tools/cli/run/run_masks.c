@@ -129,8 +129,8 @@ static bool read_bytes(struct run *run)
     return true;
 }
 
-/* Reads a mask of bits. A byte of the file has the bits of eight keys. The last byte of a whole row
- * may have the bits of fewer keys. */
+/* Reads a mask of bits. A byte of the file has the bits of eight keys. In a row that has bits for
+ * all keys, the last byte may have the bits of fewer keys. */
 static bool read_bits(struct run *run)
 {
     const int64_t kv_len = run->args.kv_len, whole = kv_len / 8 + (kv_len % 8 != 0);

@@ -24,8 +24,8 @@ static double keys_of(const struct run *run, int64_t b)
     return run->kv_lens ? (double)run->kv_lens[b] : (double)run->args.kv_len;
 }
 
-/* Returns 1 more than the largest key index in the cells of a batch entry, or 0 if all cells are
- * empty. */
+/* Returns 1 more than the largest key index in the cells of a batch entry, or 0 if all these cells
+ * are empty. With --kv-len, only the first cells of the entry count. */
 static double end_of_cells(const struct run *run, int64_t b)
 {
     int64_t largest = -1;
@@ -60,7 +60,8 @@ static double visible_keys(const struct run *run, double position, double keys)
     return seen > 0.0 && kept > first ? larger(kept, end) : kept + seen;
 }
 
-/* Returns how many of a batch entry's cells hold a key that the row may see. */
+/* Returns how many of a batch entry's cells hold a key that the row at this position may see. With
+ * --kv-len, only the first cells of the entry count. */
 static double visible_cells(const struct run *run, int64_t b, double position)
 {
     double count = 0.0;
