@@ -26,15 +26,15 @@ import builds  # noqa: E402
 import environment  # noqa: E402
 import speed_table  # noqa: E402
 
-# A dict: title of the candidate -> (whether it has the backend, whether -fa is on). The first candidate with -fa on
-# writes a file of the cache, and the second candidate with -fa on reads this file. The candidate with -fa off writes
-# another file, and nothing reads it.
+# A dict: title of the candidate -> (whether it has the backend, whether -fa is on). If the depth is not 0, the first
+# candidate with -fa on writes a file of the cache, and the second candidate with -fa on reads this file. The candidate
+# with -fa off writes another file, which no candidate reads. At depth 0, the cache is empty, and there are no files.
 CANDIDATES = {"attnkit": (True, 1), "fa on": (False, 1), "fa off": (False, 0)}
 
 
 class Candidate:
-    """The process of a candidate. It reads its cache from a file if the file exists. Otherwise it computes the cache
-    and writes the file."""
+    """The process of a candidate. The process reads its cache from a file if the file exists. Otherwise the process
+    computes the cache and, if the depth is not 0, writes the file."""
 
     def __init__(self, program, library, flash, options, cache):
         environment = {"LD_LIBRARY_PATH": str(builds.libraries()), "PATH": "/usr/bin:/bin"}

@@ -24,7 +24,7 @@ struct npy {
     int64_t shape[NPY_MAX_RANK];
     enum npy_type type;
     size_t bytes; /* size of data in bytes */
-    void *data;   /* not NULL between npy_read or npy_make and npy_free, even if a size is 0 */
+    void *data;   /* not NULL after npy_read or npy_make returned true, even if a size is 0 */
 };
 
 /* The arrays that a reader accepts. */
@@ -61,8 +61,8 @@ struct npy_output {
 };
 
 /* Sets name and path. Checks that the folder of the file can be written, and that the file is a
- * regular file or does not exist yet. If not, prints an error and returns false. Thus the user sees
- * these errors before the work is done. */
+ * regular file or does not exist yet. If a check fails, prints an error and returns false. Thus the
+ * user sees these errors before the work is done. */
 bool npy_output_at(const char *name, struct npy_output *output);
 
 /* Writes all files. Each file is first completed under another name in the folder of its target.

@@ -72,7 +72,9 @@ def attnkit_library(build):
 
 
 def backend(build, name="backend", ggml=None):
-    """Builds libggml-attnkit.so by ggml/CMakeLists.txt, with the attnkit of a build folder."""
+    """Builds libggml-attnkit.so by ggml/CMakeLists.txt, with the attnkit of a build folder. Returns the path of the
+    library. `name` is the name of the backend's build folder. `ggml` is a folder with ggml's headers. The
+    default is the folder of the pinned ggml."""
     folder = build / "llamacpp" / name
     llamacpp.run("cmake", "cmake", "-S", ROOT / "ggml", "-B", folder,
                  f"-DGGML_SOURCE={ggml or llamacpp.source() / 'ggml'}",

@@ -15,7 +15,7 @@ import llamacpp
 
 HERE = Path(__file__).resolve().parent
 PROGRAM = Path(sys.argv[0]).name
-NEEDED = {"torch": 8.0, "": 1.0}  # the disk space in GB that is needed during the installation
+NEEDED = {"torch": 8.0, "": 1.0}  # GB of disk for the installation of a section; "" stands for the other sections
 STAMP = "installed.txt"           # a file in the environment that lists its fully installed packages
 
 
@@ -73,7 +73,7 @@ def words_of(package):
 
 
 def install(venv, sections, advice):
-    """Installs all missing packages, one peer after the other."""
+    """Installs all missing packages, one section of requirements.txt after the other."""
     stamp = venv / STAMP
     there = stamp.read_text().split()
     for name, packages in sections.items():

@@ -22,7 +22,7 @@ def checked_rows(count):
 
 
 class LinearTensors(Output):
-    """x, out, and several copies of the matrix."""
+    """x, out, and `copies` copies of the matrix."""
 
     def __init__(self, workload, copies=1):
         random = generator(workload)
@@ -43,7 +43,7 @@ class LinearOracle(Checked):
 
 
 class LayerTensors(Output):
-    """x, out, and several copies of the layer's weights and cache. A layer with a cache has one row of x. The key and
+    """x, out, and `copies` copies of the layer's weights and cache. A layer with a cache has one row of x. The key and
     the value of this row take the last place of the cache."""
 
     def __init__(self, workload, copies=1):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Downloads the sdist of llama-cpp-python, which has all sources of llama.cpp, and builds llama.cpp's libraries and
-llama-server from it: stock, or with other options. All files are in the user's cache folder. requirements.txt pins the
-sdist by its hash. If two programs need these files at the same time, the second program waits for the first.
+llama-server from these sources: stock, or with other options. All files are in the user's cache folder.
+requirements.txt pins the sdist by its hash. If two programs need these files at the same time, the second program waits
+for the first.
 """
 
 import contextlib

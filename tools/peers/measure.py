@@ -4,7 +4,7 @@ The roof is measured before the first round and after each round. So a change of
 the machine, affects all candidates alike. Medians over the rounds are reported.
 
 Each candidate runs in its own process, on the same processors, because libraries in one process share OpenMP and BLAS
-settings and can crash each other. Only one of these processes runs at any time. The others are stopped. Thus a
+settings and can crash each other. Only one of these processes runs at any time. The other processes are stopped. Thus a
 library's threads may spin between its own calls, as they do in other programs, but never during the calls of another
 library. A measurement of a candidate is called its turn. A turn is one call, or as many calls as fill TURN seconds.
 Unless a call takes long (WARM in worker.py), some untimed calls warm the caches before a turn."""

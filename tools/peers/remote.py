@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Controls the candidates' processes from the measuring process. A signal stops every process that is not being
-measured, with all its threads."""
+"""Controls the candidates' processes from the measuring process. The candidates are the columns of the table of
+tools/peers.py (columns.py), and each candidate has a process. A signal stops every process that is not being measured,
+with all its threads."""
 
 import os
 import signal

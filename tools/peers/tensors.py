@@ -102,7 +102,7 @@ class Output:
 
 def heads_within_tokens(array):
     """Copies [batch, heads, keys, dim] to memory in the order [batch, keys, heads, dim], and returns a view [batch,
-    heads, keys, dim] of it."""
+    heads, keys, dim] of this memory."""
     return aligned_copy(array.swapaxes(1, 2)).swapaxes(1, 2)
 
 

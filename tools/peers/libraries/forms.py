@@ -2,7 +2,7 @@
 """A form is a way to express a workload in a library. Each with_<library>.py has two functions:
 
     version()                            text, with the settings that matter for speed
-    forms(workload, tensors, setting)    pairs of a name and a function that builds the Form
+    forms(workload, tensors, setting)    pairs of a name and a function that builds a Form
 
 A layers_with_<library>.py has two functions like forms(): linear_forms for linear maps, and layer_forms for layers. A
 library without this module is measured only with attention. The fastest correct form of a library is measured: a

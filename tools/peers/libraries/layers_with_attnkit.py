@@ -16,7 +16,7 @@ BARRIER_BYTES = 64  # at least sizeof(pthread_barrier_t)
 
 
 def asked(function, args):
-    """Returns the number of bytes that a query function of the library writes."""
+    """Calls a function of the library that computes the size of packed weights. Returns this size in bytes."""
     size, message = ctypes.c_size_t(), ctypes.create_string_buffer(MESSAGE_SIZE)
     check(function(ctypes.byref(args), ctypes.byref(size), message), message)
     return size.value

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """attnkit, in the shared library of a build, called through ctypes. The time of a call includes the overhead of ctypes.
-With several threads, each thread makes the same call for its own share. If there is no dense mask, there is then also a
-form on one thread. In some workloads of decode, there are two forms: K is stored in rows or in tiles of 16 keys.
-attnkit_append can write K both ways. A dense mask is passed as a bias. If a column (columns.py) has a mode, such as
-"integers", its calls have the flags of this mode (FLAGS)."""
+With several threads, each thread makes the same call for its own share. With several threads and no dense mask, there
+is also a form on one thread. In some workloads of decode, there is a form with K in rows, and a form with K in tiles of
+16 keys. attnkit_append can write K both ways. A dense mask is passed as a bias. If a column (columns.py) has a mode,
+such as "integers", its calls have the flags of this mode (FLAGS)."""
 
 import ctypes
 import functools

@@ -45,7 +45,7 @@ def heads_first(node):
 
 
 def compiled(workload, arrays, setting, precision, dynamic, folded):
-    """Returns the compiled model. `arrays` are q, k, v and what biases() returns."""
+    """Returns the compiled model. `arrays` are q, k, v and, if biases() returns an array, this array."""
     def parameter(array, lengths=(0, 2)):
         shape = [-1 if dynamic and axis in lengths else size for axis, size in enumerate(array.shape)]
         return opset13.parameter(PartialShape(shape), type_of(array))
