@@ -6,9 +6,9 @@
 
 By default, `attnkit bench` measures each number of query rows from 1 to 128 over 4096 keys three times, which takes
 five minutes. The plot has the medians. The order is random, so that a machine that becomes slower does not look like a
-slope. Writes a plot as PNG and SVG, and the numbers as JSON. If this Python has no matplotlib, the Python of
-tools/peers.py's virtual environment takes over. The environment is made if necessary. The benches must have been
-built."""
+slope. Writes a plot as PNG and SVG, and the numbers as JSON. With --from, plots a JSON file that an earlier run wrote,
+and measures nothing. If this Python has no matplotlib, the Python of tools/peers.py's virtual environment takes over.
+The environment is made if necessary. Measuring needs the benches, which must have been built."""
 
 import argparse
 import datetime
@@ -105,8 +105,8 @@ def measure(options):
 
 def bounds(results):
     """Returns, for each point, the shortest time in seconds that the roofs allow for a row. The shortest time of a call
-    is the larger of two times: for its multiply-adds, and for reading K and V once. Each row has an equal share of this
-    time."""
+    is the larger of two times: for its multiply-adds, and for reading K and V once. For a call of one row, only the
+    time for reading counts. The time of a call is divided equally among its rows."""
     few = results["points"][1:]
     flops = median(p["roof_GFLOPS"] for p in few) if few else None
     read = results["points"][0]
@@ -150,7 +150,7 @@ def title(results):
 
 
 def take_matplotlib(options):
-    """Continues in a Python that has matplotlib."""
+    """Continues in a Python that has matplotlib. With --no-venv, ends the program if this Python has no matplotlib."""
     if options.no_venv and not importlib.util.find_spec("matplotlib"):
         sys.exit(f"plot_rows.py: {sys.executable} has no matplotlib: leave out --no-venv, or take a "
                  "Python that has matplotlib (Debian: python3-matplotlib)")

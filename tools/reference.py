@@ -6,10 +6,10 @@
 
 A section of a header becomes a page. A section begins with a comment whose first line is dashes. The comment above a
 declaration documents the declaration. A field or constant has a comment after it on the same line, or is named in the
-comment above its paragraph. If a field is alone in its paragraph, this comment need not name it. A field of a struct
-attnkit_..._data without such a comment gets a reference to the field of the same name in a struct from which a plan is
-made. The text of a function attnkit_..._init is made from its name. tests/repository/reference.py finds declarations
-without a comment."""
+comment above its paragraph. If a field is alone in its paragraph, the comment above the paragraph need not name the
+field. A field of a struct attnkit_..._data that has neither comment gets a reference to the field of the same name in a
+struct from which a plan is made. The text of a function attnkit_..._init is made from its name.
+tests/repository/reference.py finds declarations without a comment."""
 
 import re
 import sys

@@ -201,7 +201,7 @@ class Layer(OfMatrices):
 
     @property
     def q_dim(self):
-        """Returns the number of elements in a row of q, which is also the number in a row of the attention result."""
+        """Returns how many elements the query heads of a token have together, in q and in the result of attention."""
         return self.attention.q_heads * self.attention.dim
 
     @property
@@ -274,7 +274,8 @@ SLOW = "W3_8192"  # the longest workload, which --quick leaves out
 
 
 def find(names):
-    """Returns the workloads of these names. W3 stands for all names that begin with 'W3_'."""
+    """Returns the workloads of these names. The part of a name before the first _ stands for all workloads with this
+    part: W3 stands for W3_512, W3_2048 and W3_8192. Raises ValueError if no workload has one of the names."""
     def fits(workload, name):
         return name in (workload.name, workload.name.split("_")[0])
     for name in names:

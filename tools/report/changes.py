@@ -30,7 +30,7 @@ def within_fences(values):
 @functools.cache
 def candidates(n):
     """Returns, for each split of each part of n values, (start of the part, first index after the split, end of the
-    part, share of the part before the split, factor of the separation)."""
+    part, share of the part's values that are before the split, factor of the separation)."""
     splits, length = [], n
     while length >= LEAST_RUNS or not splits:
         for start in range(0, n - length + 1, max(1, length // 2)):
@@ -72,8 +72,9 @@ def splits(values):
 
 
 def steps(values, places):
-    """Returns (step, place) for each place. A step is the size of the change from the median before the place to the
-    median after it, as a share of the median before it."""
+    """`places` are the indices at which new levels begin. Returns (step, place) for each place. A step is the size of
+    the change from the median of the level before the place to the median of the level after the place, as a share of
+    the median before."""
     levels = [median(values[start:end]) for start, end in zip([0, *places], [*places, len(values)])]
     return [(abs(after / before - 1), place) for before, after, place in zip(levels, levels[1:], places)]
 

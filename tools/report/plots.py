@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the plots of a history. A plot over the runs shows what percentage of the roof is reached in each run, by one
-row or by each row of a family. The other plot is the roofline of an instruction set. A fall is a red triangle that
+row or by each row of a family. The other plot is the roofline of an instruction set. A fall is an orange triangle that
 points down. A rise is a green triangle that points up. Readers can tell falls from rises without the colours.
 """
 
@@ -92,8 +92,8 @@ def draw_change_note(figure, change, y):
 
 
 def of_family(machine, all_series, words):
-    """Draws a thin line for each row, a stronger line for rows that changed, and their changes. The line of a row is
-    dashed if all runs of the row were disturbed."""
+    """Draws a line for each row, and a triangle at each change. The line of a row is stronger if the row changed. The
+    line is dashed if all runs of the row were disturbed."""
     shown = {series.name: [p for p in series.points if p.undisturbed] or series.points for series in all_series}
     figure = timeline(machine, [p.percent for points in shown.values() for p in points], words, 210)
     for series in sorted(all_series, key=lambda s: len(s.changes)):

@@ -15,8 +15,8 @@ WORK = {"GFLOPS", "GBps", "ns_per_element"}  # a measured row has one of these
 
 
 class Unusable(Exception):
-    """A file cannot be read or is no result of `attnkit bench` or tools/peers.py, or a folder has no results. The
-    message has the reason."""
+    """A file cannot be read or is no result of `attnkit bench` or tools/peers.py, or a folder does not exist or has no
+    results. The message has the reason."""
 
 
 @dataclasses.dataclass

@@ -11,17 +11,18 @@ which leaves out prefetches and changes of scale that are not needed in every it
 type, if the kernel has a function for each type) with the same number of FMAs share a line of the output. After the
 numbers of FMAs and of loops, the line has three figures: instructions for each FMA, loads into vector or tile registers
 for each FMA (a broadcast from memory counts as a load), and loads and stores of spilled vectors. For each CPU model,
-the line also has the FMAs per cycle by llvm-mca 19, in percent of the FMAs that the ports of this CPU can start.
-Kernels of integers, and all kernels of units (such as avx512_bf16), have no percentage. Each figure of a line is the
-worst figure of the loops that share the line.
+the line also has the FMAs per cycle by llvm-mca 19, in percent of the FMAs that the CPU can start in a cycle. Kernels
+of integers, and all kernels of units (such as avx512_bf16), have no percentage. Each figure of a line is the worst
+figure of the loops that share the line.
 
 llvm-mca does not model caches, instruction fetch or store-to-load forwarding.
 
-Fails if a full tile breaks a limit. The full tile of a kernel is its loop with the most FMAs. Also fails if a figure
-differs from the stored figure in tools/static/loops/, even if the new figure is better. A change of kernels must
-include the new figures, which `tools/figures --write` stores. Figures are stored for each instruction set and compiler.
-Code of a compiler without stored figures, or of a build with c_args, only has to keep the limits. The exit status is 77
-if the build is instrumented, or if there are no objects that this script can read."""
+Fails if a full tile breaks a limit. The full tile of a kernel is its loop with the most FMAs. Only the kernels in TILES
+and TILES_OF_UNIT have limits. Also fails if a figure differs from the stored figure in tools/static/loops/, even if the
+new figure is better. A change of kernels must include the new figures, which `tools/figures --write` stores. Figures
+are stored for each instruction set and compiler. Code of a compiler without stored figures, or of a build with c_args,
+only has to keep the limits. The exit status is 77 if the build is instrumented, or if there are no objects that this
+script can read."""
 
 import argparse
 import json
@@ -46,13 +47,12 @@ TYPES = re.compile(r"_(f32|f16|bf16|i8|q8_0)(\.|$)")  # the type at the end of a
 LEAST_PERCENT = 90
 # The most loads per FMA of a full tile. Ice Lake sustains little more than one load of a zmm per cycle. Sapphire Rapids
 # starts two loads of a tile register in the time of a TDPBF16PS. With at most one load per TDPBF16PS, the loads do not
-# limit the speed. With VNNI, the loop of `panel` with the most products computes scores of 4 keys for 2 vectors of
-# query rows. An iteration takes a block of 32 elements of K: 6 loads for each 8 of its 128 products, and 6 loads of
-# scales.
+# limit the speed. With VNNI, the loop of `panel` with the most FMAs computes scores of 4 keys for 2 vectors of query
+# rows. An iteration takes a block of 32 elements of K: 6 loads for each 8 of its 128 FMAs, and 6 loads of scales.
 MOST_LOADS = {"avx512": 0.5, "avx512_vnni": 0.8, "avx512_amx": 1}
 MCA = "llvm-mca-19"  # a fixed version, because the models, and with them the figures, differ between versions
 COUNTED = {"instructions", "loads", "spills"}  # the counts of a loop; its other figures are cycles on each CPU
-PADDING = re.compile(r"\bnop|^xchg\s+%ax,%ax$")  # what aligns the next instruction
+PADDING = re.compile(r"\bnop|^xchg\s+%ax,%ax$")  # instructions that only align the next instruction
 # The difference of two runs of llvm-mca gives the cycles of an iteration, without the time to fill the pipeline.
 ITERATIONS = 50, 150
 
@@ -200,7 +200,7 @@ def flow_order(blocks):
 
 def dominators(order, entries, before):
     """Returns a dict: block -> its dominators, which are the blocks on every path from an entry to the block, including
-    the block itself."""
+    the block itself. `before` is a dict: block -> the blocks that it may follow."""
     dominating = {block: set(order) for block in order} | {entry: {entry} for entry in entries}
     changed = True
     while changed:
@@ -215,7 +215,8 @@ def dominators(order, entries, before):
 
 def body_of(head, ends, before):
     """Returns the blocks of a loop: its head, and all blocks from which a path leads to one of `ends` without passing
-    the head. `ends` are the blocks that jump back to the head."""
+    the head. `ends` are the blocks that jump back to the head. `before` is a dict: block -> the blocks that it may
+    follow."""
     body, stack = {head}, list(ends)
     while stack:
         block = stack.pop()
@@ -241,7 +242,8 @@ def best_way(blocks, body, head, ends, order):
 
 
 def inner_loops(machine, function):
-    """Yields the instructions of the best path through every innermost loop with FMAs."""
+    """Yields the instructions of the best path through each loop that has FMAs on this path. Leaves out a loop that
+    contains another of these loops."""
     blocks = blocks_of(machine, function)
     order, entries = flow_order(blocks)
     before = {block: [] for block in order}
@@ -300,7 +302,8 @@ def loops_of(machine, kernel, tool, path):
 
 
 def assembly(machine, loops):
-    """Returns the input of llvm-mca. Every loop is a region, and all its jumps go to the same label."""
+    """Returns the input of llvm-mca. Every loop is a region. A jump is left out if it forms one operation with the
+    instruction before it. All other jumps go to the same label."""
     lines = []
     for i, loop in enumerate(loops):
         body = []
