@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Builds revisions. The repository itself is not touched: `git archive` exports a revision. The
- * library and its worker go to a folder whose name follows from the commit and the arguments for
- * meson (name_finished). A second side with the same commit and arguments uses the same folder.
+ * Finds existing builds, and builds revisions. The build of a revision does not touch the
+ * repository: `git archive` exports the revision. The library and its worker go to a folder whose
+ * name follows from the commit and the arguments for meson (name_finished). A second side with the
+ * same commit and arguments uses the same folder.
  */
 #include "bench/compare/build/builds.h"
 
@@ -39,6 +40,8 @@ struct revision {
 
 /* ------------------------------------------------------------------------------- the revision */
 
+/* Prints why the revision has failed, and the end of its log. Prints nothing after a signal that
+ * ends the job. Returns false. */
 static bool fails(const struct revision *revision, const char *why)
 {
     if (interrupted())
@@ -48,8 +51,9 @@ static bool fails(const struct revision *revision, const char *why)
     return false;
 }
 
-/* Runs a command that writes its output to `file`, and removes the file. Sets `answer` to the first
- * line of the output. Returns false if the command fails or this line is empty. */
+/* Runs a command with the temporary file `file` for its output, and removes the file. Sets
+ * `answer`, which has `size` bytes, to the first line of the output. Returns false if the command
+ * fails or this line is empty. */
 static bool ask(const char *const *words, const char *file, char *answer, size_t size)
 {
     answer[0] = '\0';
@@ -89,12 +93,13 @@ static bool name_files(const char *folder, const char *library, const char *work
     return path_join(folder, library, files[LIBRARY]) && path_join(folder, worker, files[WORKER]);
 }
 
-/* Sets the names of the files in the folder of a build. */
+/* Sets the names of the library and the worker in the folder of a build. */
 static bool name_built(const char *folder, char files[FILES][PATH_MAX])
 {
     return name_files(folder, "dispatch/" LIBRARY_FILE, "bench/worker/" WORKER_FILE, files);
 }
 
+/* Sets the names of a library and a worker that lie side by side in `folder`. */
 static bool name_beside(const char *folder, char files[FILES][PATH_MAX])
 {
     return name_files(folder, LIBRARY_FILE, WORKER_FILE, files);
@@ -221,6 +226,8 @@ static bool name_finished(const struct revision *revision, char folder[PATH_MAX]
     return path_join(where, name, folder);
 }
 
+/* Fills in the user's arguments for meson and the paths of the build, and makes the temporary
+ * folder of the build. On an error, prints it and returns false. */
 static bool plan(const struct builder *builder, struct revision *revision, const char *setup)
 {
     revision->builder = builder;
@@ -235,6 +242,7 @@ static bool plan(const struct builder *builder, struct revision *revision, const
            complain("cannot make %s: %s", revision->folder, strerror(errno));
 }
 
+/* Sets `files` to the finished files of the revision. Builds the files if they do not exist. */
 static bool find_revision(struct revision *revision, char files[FILES][PATH_MAX], char label[LABEL])
 {
     char folder[PATH_MAX];
