@@ -81,6 +81,7 @@ bool attnkit_pairs_keep_bits(const struct pair_kernels *pairs)
     return true;
 }
 
+#if !defined(ATTNKIT_WITHOUT_INTEGERS) || !defined(ATTNKIT_WITHOUT_LINEAR)
 /* Returns a number between -largest and largest, often one of these two bounds. */
 static int16_t drawn_integer(uint32_t *random, int32_t largest)
 {
@@ -147,7 +148,6 @@ bool attnkit_bytes_keep_bits(const struct matrix_integer_kernels *integers)
     return true;
 }
 
-#if !defined(ATTNKIT_WITHOUT_INTEGERS) || !defined(ATTNKIT_WITHOUT_LINEAR)
 /* add_dots does the work of `dot` of struct byte_kernels in plain C, and add_matrices the work of
  * `multiply`. */
 static void add_dots(int32_t *sum, const int8_t *a, const int8_t *b)
@@ -195,26 +195,25 @@ bool attnkit_signed_bytes_keep_bits(const struct byte_kernels *bytes)
            (!bytes->multiply || adds_products(bytes->multiply, add_matrices));
 }
 
-static bool keeps_signed_bytes(const struct kernels *kernels)
+/* Returns whether the tiles for integers give the right bits. */
+static bool integers_are_right(const struct kernels *kernels)
 {
-    return !kernels->bytes || attnkit_signed_bytes_keep_bits(kernels->bytes);
+    const struct matrix_integer_kernels *const maps = kernels->matrix_integers;
+    return (!maps || !maps->add || attnkit_bytes_keep_bits(maps)) &&
+           (!kernels->bytes || attnkit_signed_bytes_keep_bits(kernels->bytes)) &&
+           (!HAS_INTEGERS || !kernels->integers->add ||
+            attnkit_integers_keep_bits(kernels->integers));
 }
 #else
-static bool keeps_signed_bytes(const struct kernels *kernels)
+static bool integers_are_right(const struct kernels *kernels)
 {
-    (void)kernels; /* no unit of this build multiplies bytes */
+    (void)kernels; /* no tile of this build multiplies integers */
     return true;
 }
 #endif
 
 bool attnkit_keeps_bits(const struct kernels *kernels)
 {
-    const struct matrix_integer_kernels *const bytes = kernels->matrix_integers;
-    if (bytes && bytes->add && !attnkit_bytes_keep_bits(bytes))
-        return false;
-    if (!keeps_signed_bytes(kernels))
-        return false;
-    return (!kernels->pairs || attnkit_pairs_keep_bits(kernels->pairs)) &&
-           (!HAS_INTEGERS || !kernels->integers->add ||
-            attnkit_integers_keep_bits(kernels->integers));
+    return integers_are_right(kernels) &&
+           (!kernels->pairs || attnkit_pairs_keep_bits(kernels->pairs));
 }
