@@ -56,7 +56,7 @@ def wrong_order(readme):
 
 
 def unnamed_kernels():
-    """Returns an error for each function of kernels/vectors/entries.h whose full name occurs in no file of the folder of
+    """Returns an error for each function of kernels/vectors/entries.h whose full name is in no file of the folder of
     an instruction set. Folders of units, which have a _ in their names, need not have all these functions."""
     entries = re.findall(r"\bKERNEL\((\w+)\)\(", read("kernels/vectors/entries.h"))
     folders = [path.parent for path in (ROOT / "kernels").glob("*/table.c") if "_" not in path.parent.name]
