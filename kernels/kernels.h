@@ -931,9 +931,11 @@ struct kernels {
 
     /* Does the work of `decode` for a block of several heads, and reads K and V nearly in the order
      * of memory. NULL if no gain was measured with the instruction set or the unit. Bit t of
-     * `together_types` is set if rows of type t gain by decode_together. */
+     * `together_types` is set if rows of type t gain by decode_together. A block of fewer than
+     * `together_heads` heads gains nothing. */
     void (*decode_together)(const struct heads_block *block, float scale_log2);
     unsigned together_types;
+    int together_heads;
 };
 
 /* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. Let n be x, rounded, but at

@@ -92,15 +92,17 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Returns whether decode_together of struct kernels takes the rows of K and V, and saves time with
- * these rows. Rows of TYPE_F32 of at most 64 elements save no time. With rows of more than 512
- * bytes, the rows that the heads read in a turn (kernels/vectors/decode/together.h) and the rows
- * that are prefetched meanwhile take too much of L2. */
-static bool suit_together(const struct attention *a, const struct kernels *kernels)
+/* Returns whether decode_together of struct kernels takes the rows of K and V of `heads` heads,
+ * and saves time with these rows. Rows of TYPE_F32 of at most 64 elements save no time. With rows
+ * of more than 512 bytes, the rows that the heads read in a turn
+ * (kernels/vectors/decode/together.h) and the rows that are prefetched meanwhile take too much of
+ * L2. */
+static bool suit_together(const struct attention *a, const struct kernels *kernels, int heads)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
-    return k->type == v->type && kernels->together_types >> k->type & 1 && k->dim == v->dim &&
-           k->dim % MAX_VECTOR == 0 && !k->tiled && !has_integers(a) &&
+    return heads >= kernels->together_heads && kernels->together_types >> k->type & 1 &&
+           k->type == v->type && k->dim == v->dim && k->dim % MAX_VECTOR == 0 && !k->tiled &&
+           !has_integers(a) &&
            (k->type == TYPE_F32 ? k->dim > 64 && k->dim <= 128 : is_half(k->type) && k->dim <= 256);
 }
 
@@ -108,7 +110,7 @@ static bool suit_together(const struct attention *a, const struct kernels *kerne
  * scratch. */
 static size_t together_scratch(const struct attention *a, const struct kernels *kernels, int items)
 {
-    if (items == 1 || !suit_together(a, kernels))
+    if (!suit_together(a, kernels, items))
         return 0;
     return LINE_BYTES + (size_t)(items * together_floats(a->k.dim)) * sizeof(float);
 }
@@ -536,7 +538,7 @@ static bool can_go_together(const struct attention *a, const struct kernels *ker
                             const struct walk *walks, int count)
 {
     enum { L2_BYTES = 1 << 21 };
-    return suit_together(a, kernels) && are_side_by_side(a, walks, count) && walks[0].far &&
+    return suit_together(a, kernels, count) && are_side_by_side(a, walks, count) && walks[0].far &&
            walks[0].large && count * last_end(walks) * key_bytes(a) > L2_BYTES &&
            walks[0].rows <= TOGETHER_ROWS && !a->extras.any && !has_cells(a);
 }

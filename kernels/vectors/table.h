@@ -80,6 +80,7 @@ const struct kernels KERNEL_TABLE = {
 #ifdef KERNEL_TOGETHER
     .decode_together = KERNEL_TOGETHER,
     .together_types = KERNEL_TOGETHER_TYPES,
+    .together_heads = KERNEL_TOGETHER_HEADS,
 #endif
 };
 

@@ -497,6 +497,7 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         assert_true(!table.decode_together || table.decode_together == without->decode_together);
         table.decode_together = without->decode_together;
         table.together_types = without->together_types;
+        table.together_heads = without->together_heads;
         table.pairs = NULL;
         table.integers = without->integers;
         /* Groups of products use words of two elements if and only if the unit has an instruction

@@ -60,6 +60,7 @@ static const struct point_workload plain[] = {
     {"prefill", "B1_H2_L192_D64_causal_dropout", F32, NEVER_QUICK, false},
     {"prefill", "B1_H2_L192_D64_causal_weights", F32, NEVER_QUICK, false},
     {"decode", "B1_H8_2_L1x2048_D128", F32 | F16 | Q8_0, NEVER_QUICK, false}, /* reads memory */
+    {"decode", "B1_H32_8_L1x1280_D128_token", F16, NEVER_QUICK, false}, /* the heads take turns */
 };
 
 static const struct point_workload warm[] = {
