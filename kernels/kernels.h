@@ -334,7 +334,7 @@ enum { TOGETHER_ROWS = 4 }; /* most query rows of a head in a struct heads_block
  * of K and of V have the same type and length. */
 struct heads_block {
     enum type type;                /* one of together_types of struct kernels */
-    int64_t dim;                   /* a multiple of MAX_VECTOR */
+    int64_t dim;                   /* a multiple of MAX_VECTOR; a row has at most 512 bytes */
     int heads, rows;               /* rows of each head, at most TOGETHER_ROWS */
     const float *const *const *q;  /* [heads][rows] */
     const struct state *const *st; /* [heads] */

@@ -19,9 +19,9 @@
  * error. ALiBi's slope is rounded once. The distance is rounded once if it is beyond 2^24, and the
  * product of slope and distance is rounded once. If there are a bias and a slope, the sum of these
  * two products is rounded once. A fused multiply-add adds the sum, or the only one of the two
- * products, to the product of score and factor. So the product of score and factor has no rounding
- * of its own. t_j is the score of key j after all these steps, divided by ln 2. dt_j is the largest
- * error of t^_j.
+ * products, to the product of score and factor. So with a bias or a slope, the product of score and
+ * factor has no rounding of its own. t_j is the score of key j after all these steps, in units of
+ * ln 2. dt_j is the largest error of t^_j.
  *
  * Weights. M, the last maximum, is the ceil of some t^, so M <= top + 1 with top = max_j (t_j +
  * dt_j). No earlier maximum is larger. So for each maximum M', the rounding of t^_j - M' is off by
@@ -95,16 +95,17 @@
  * key times the scale d_j of its v, rounded. n_jc is the integer of its v in column c. If x_j is
  * subnormal, the loss e is so far below S that OWN_ERROR covers it. The sum of the products n_j
  * n_jc over the keys is rounded once, and its product with S^ is rounded once. Neither the sum nor
- * this product is subnormal. Together with the 4 roundings above, h_o thus counts 7 roundings
- * instead of the additions within a block and the product with v. For ATTNKIT_I8, h_o counts one
- * more rounding: the oracle rounds the product of d_j and a byte to v_jc, but the attention does
- * not. The y_j add at most exp(h_o u) L / 65024 sum_j |n_jc| to lost_o. This sum is over the keys
- * with an x_j other than 0. If L < 2^-100, at most 2^-100 sum_j |n_jc| is lost. Here L is in units
- * of 2^M', where M' is the maximum that the weights of the block are computed with. In units of 2^M
- * with the last maximum M, L and the loss are the same or smaller. So nothing is lost if L in units
- * of 2^M is at least 2^-100. A d_j that is NaN or infinite makes its 32 columns NaN, even if the
- * weight is 0. For ATTNKIT_Q8_0 no o overflows, even with dropout, because |v_jc| is at most 2^23.
- * For ATTNKIT_I8 an o that overflows makes its element infinite or NaN, and has no bound.
+ * this product is subnormal. Together with the rounding of x_j and the 4 roundings above, h_o thus
+ * counts 7 roundings instead of the additions within a block and the product with v. For
+ * ATTNKIT_I8, h_o counts one more rounding: the oracle rounds the product of d_j and a byte to
+ * v_jc, but the attention does not. The y_j add at most exp(h_o u) L / 65024 sum_j |n_jc| to
+ * lost_o. This sum is over the keys with an x_j other than 0. If L < 2^-100, at most 2^-100 sum_j
+ * |n_jc| is lost. Here L is in units of 2^M', where M' is the maximum that the weights of the block
+ * are computed with. In units of 2^M with the last maximum M, L and the loss are the same or
+ * smaller. So nothing is lost if L in units of 2^M is at least 2^-100. A d_j that is NaN or
+ * infinite makes its 32 columns NaN, even if the weight is 0. For ATTNKIT_Q8_0 no o overflows, even
+ * with dropout, because |v_jc| is at most 2^23. For ATTNKIT_I8 an o that overflows makes its
+ * element infinite or NaN, and has no bound.
  *
  * Groups of products of bf16. ATTNKIT_BF16_PRODUCTS adds products in groups of 32. In a group, the
  * products of even index and of odd index are two chains of at most 16 fused multiply-adds. A
@@ -253,7 +254,8 @@ static float largest_of(const float *group)
 }
 
 /* Returns the dot product of a group of q and a block of K whose scales have an infinite product.
- * The sign of the sum of integers then decides between the infinities. A sum of 0 makes NaN. */
+ * The sign of the sum of products of integers, times the sign of the scale of K, then decides
+ * between the infinities. A sum of 0 makes NaN. */
 static real infinite_product(const float *group, float largest, const struct integer_block *k)
 {
     const float inverse = (float)MOST_INTEGER / largest;
@@ -655,9 +657,9 @@ static struct oracle_element exactly(double value)
 }
 
 /* The sums of a column. o is the sum of w_j v_j. `magnitude` is the sum of w_j |v_j|. `scores` is
- * the sum of w_j |v_j| times the magnitude of x_j. `error` is the largest error of o without
- * losses. `lost` is the loss by weights, and by elements of V, that count as 0. In all sums v_j is
- * multiplied by the factor of dropout. */
+ * the sum over j of w_j |v_j| m_j, where m_j is the sum of the magnitudes of the terms of x_j.
+ * `error` is the largest error of o without losses. `lost` is the loss by weights, and by elements
+ * of V, that count as 0. In all sums v_j is multiplied by the factor of dropout. */
 struct column {
     double v_sum; /* the sum of |v_j|; NaN or infinite if an element of V is NaN or infinite */
     real o, magnitude, scores;

@@ -102,9 +102,9 @@ static struct side_rows copy_turn(const struct side_rows *rows, int keys, int64_
 /* Each head takes a turn at the keys from `first` on. If is_k, `rows` are rows of K, and the heads
  * compute scores. Otherwise `rows` are rows of V, and the heads add up weighted V. Meanwhile the
  * heads prefetch the tokens `next`. */
-static __attribute__((noinline, noclone)) void take_turns(const struct heads_block *b,
-                                                          const struct side_rows *rows, int first,
-                                                          const struct tokens *next, bool is_k)
+static __attribute__((noinline)) void take_turns(const struct heads_block *b,
+                                                 const struct side_rows *rows, int first,
+                                                 const struct tokens *next, bool is_k)
 {
     const char *row[KEY_BLOCK], *ahead[KEY_BLOCK];
     const int64_t bytes = bytes_of(b->type, b->dim);
