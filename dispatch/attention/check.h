@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks whether the options, shapes and groups of an attention call fit each other. These checks
- * only need to know which addresses are NULL. plan.c turns a checked request into a plan.
+ * Checks whether the options, shapes and groups of an attention call fit each other. Of an address,
+ * these checks only need to know whether it is NULL. plan.c turns a checked request into a plan.
  */
 #ifndef ATTNKIT_CHECK_H
 #define ATTNKIT_CHECK_H

@@ -38,9 +38,9 @@ static bool is_empty(const int64_t count[3], int64_t row_bytes)
     return count[0] == 0 || count[1] == 0 || count[2] == 0 || row_bytes == 0;
 }
 
-/* Sets *span to the number of bytes from the first row to the end of the last row of a tensor with
- * the dimensions in `count`, by address. Sets *below to the number of these bytes before the
- * address of the tensor. Returns false if the span exceeds 63 bits. */
+/* The tensor has the dimensions in `count`. Sets *span to the number of bytes from the row with the
+ * lowest address to the end of the row with the highest address. Sets *below to the number of these
+ * bytes before the address of the tensor. Returns false if the span exceeds 63 bits. */
 static bool measure(const struct tensor *t, const int64_t count[3], int64_t *below, int64_t *span)
 {
     *below = *span = 0;

@@ -38,9 +38,9 @@ static uint64_t xcr0(void)
     return (uint64_t)high << 32 | low;
 }
 
-/* Returns CPU_FAST_BF16 on CPUs of AMD, else 0. By the benchmark pigirons/cpufp, Zen 4 and Zen 5
- * start as many VDPBF16PS in a cycle as FMAs, and Sapphire Rapids does half as many multiply-adds
- * by VDPBF16PS as by FMA. CPUID has no bit for this. */
+/* Returns CPU_FAST_BF16 on CPUs of AMD, else 0. By the benchmark pigirons/cpufp, VDPBF16PS does
+ * twice as many multiply-adds in a second as FMA on Zen 4 and Zen 5, and half as many as FMA on
+ * Sapphire Rapids. CPUID has no bit for this. */
 static uint32_t speed_of_bf16(void)
 {
     unsigned eax, ebx, ecx, edx;

@@ -54,10 +54,10 @@ typedef struct attnkit_pages {
  * kv_lens[b]) on have no meaning and may be NaN. The bits of the result are the same as for K in
  * rows. Tiles are not allowed with cu_seqlens_kv.
  * Cost: decoding takes up to a quarter less time than with K in rows. The gain is small if decoding
- * mostly waits for memory. Calls with more than a few query rows for each KV head turn K back into
- * rows, once for each block of 256 or 512 rows of a KV head. For a long prompt this cost is
- * negligible. For 32 rows of a prompt over a long cache, the call takes a tenth to a quarter longer
- * than with K in rows. So use tiles if most calls that read the cache are decoding steps.
+ * mostly waits for memory. Calls with more than a few query rows for each KV head convert K back
+ * into rows, once for each block of 256 or 512 query rows of a KV head. For a long prompt this cost
+ * is negligible. For 32 rows of a prompt over a long cache, the call takes a tenth to a quarter
+ * longer than with K in rows. So use tiles if most calls that read the cache are decoding steps.
  */
 
 /* Pages, scales, packed sequences and cells of K and V. */
@@ -222,9 +222,9 @@ typedef struct attnkit_score_mods {
      * release 0.1.0 does not have this field. If the numbers of the bias are distances, the same
      * for all heads, the factors are slopes as in ALiBi. A bias of -infinity masks the key whatever
      * the factor is, even 0 or NaN. For any other bias, the product counts like a bias, but never
-     * masks the key. A product of NaN or +infinity makes the row NaN. A product below -2^126 counts
-     * as -2^126, and so does -infinity. A factor beyond 2.35e38 in magnitude counts as infinite.
-     * Factors of 1 give the same bits as NULL.
+     * masks the key. A product of NaN or +infinity makes the row NaN. A product below -2^126, even
+     * -infinity, counts as -2^126. A factor beyond 2.35e38 in magnitude counts as infinite. Factors
+     * of 1 give the same bits as NULL.
      * Cost: as for a bias whose numbers differ between heads. */
     const float *bias_scales;
 } attnkit_score_mods;

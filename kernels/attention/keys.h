@@ -63,7 +63,8 @@ static inline float *lse_row(const struct attention *a, struct place p)
     return (float *)(a->lse + place_offset(a->lse_stride, p));
 }
 
-/* Returns where M, l and o of a query row lie in the caller's totals. */
+/* Returns where the maximum, the sum of weights and the weighted sum of V of a query row lie in the
+ * caller's totals. */
 static inline struct total total_row(const struct attention *a, struct total all, struct place p)
 {
     const int64_t line = (p.outer * a->kv_heads * a->group + p.head) * a->q_room + p.row;

@@ -2,10 +2,10 @@
  *
  * Turns scores into t, which struct adjust of kernels.h defines. careful.c and weights.c of
  * kernels/attention call `adjust` for all scores that they compute. prefill.c and the decode tile
- * call `adjust` only in three cases: the call has a softcap, something is added to scores, or a
- * bias of -inf hides keys from some rows. The decode tile calls `adjust` once for each of its rows.
- * The adjust.c of an instruction set defines magnitude, with_sign_of, min_with_nan, power_of_two
- * and unless_masked, and then includes this file.
+ * call `adjust` only in three cases: the call has a softcap, the call adds a bias or a slope to
+ * scores, or keys that some rows do not see are given as a bias of -inf. The decode tile calls
+ * `adjust` once for each of its rows. The adjust.c of an instruction set defines magnitude,
+ * with_sign_of, min_with_nan, power_of_two and unless_masked, and then includes this file.
  */
 #ifndef ATTNKIT_VECTORS_ADJUST_H
 #define ATTNKIT_VECTORS_ADJUST_H

@@ -8,12 +8,12 @@
  *
  * for kv_len up to 16384, or up to 131072 with ATTNKIT_TEST_LONG in the environment. With head_dim
  * 33, E is at most 4 for kv_len up to 4096. With head_dim 1, E may exceed 4. On every instruction
- * set, rows of some calls are compared with the reference bit by bit. The figures hold for every
- * instruction set that has the bits of the reference. E is also at most 4 in public calls with K
- * and V of types other than binary32, for kv_len up to 16384 and the seeds of settings.c. For these
- * calls the oracle computes with the stored numbers, and E is measured in the unit of accuracy of
- * each element (oracle_element.unit). Finally, attentions with a deliberate fault must be outside
- * the bound.
+ * set, rows of some calls are compared with the reference bit by bit. These bounds of E hold for
+ * every instruction set that has the bits of the reference. E is also at most 4 in public calls
+ * with K and V of types other than binary32, for kv_len up to 16384 and the seeds of settings.c.
+ * For these calls the oracle computes with the stored numbers, and E is measured in the unit of
+ * accuracy of each element (oracle_element.unit). Finally, attentions with a deliberate fault must
+ * be outside the bound.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -229,10 +229,11 @@ static struct worst judge_stored_lengths(const struct storage *as, const struct 
 }
 
 /* Quantised V is often exactly 0, even for the key that has nearly all the weight. The result then
- * comes from the other keys, whose scores oracle_unit hardly counts. So E is measured in
- * oracle_element.unit. E is at most 4 for the seeds in settings.c. For most other seeds, E of
- * "rising maximum" is between 4 and 8, for every type, even f32. The reason is that the scores of
- * row 0 are large, and that nearly all products of such a score have the same sign. */
+ * comes from the other keys, whose scores hardly count in the unit of a whole row (oracle_unit). So
+ * E is measured in the unit of each element (oracle_element.unit). E is at most 4 for the seeds in
+ * settings.c. For most other seeds, E of "rising maximum" is between 4 and 8, for every type, even
+ * f32. The reason is that the scores of row 0 are large, and that nearly all products of such a
+ * score have the same sign. */
 static void storage_is_accurate(void **state)
 {
     const struct storage *as = *state;

@@ -5,11 +5,12 @@
  * inside its derived bound, and attentions with coarser integers must be outside this bound. The
  * root mean square error of out must be at most a fiftieth of the error that rounding K and V to
  * bytes makes. attnkit.h says so for normally distributed numbers. The only exception is I8 with an
- * out that is small enough to become 0 (MOST_LOST). On normally distributed numbers, the same must
- * hold for scores with the error that rounding K makes, and for weighted sums with the error that
- * rounding V makes. An error of the arithmetic is the difference between a result and the oracle.
- * An error of rounding to bytes is the difference between two results of the oracle: one for the
- * stored K and V, and one for which K, V or both are taken before the rounding.
+ * out that is small enough to become 0 (MOST_LOST). On normally distributed numbers, the error of
+ * scores must be at most a fiftieth of the error that rounding K makes, and the error of weighted
+ * sums at most a fiftieth of the error that rounding V makes. An error of the arithmetic is the
+ * difference between a result and the oracle. An error of rounding to bytes is the difference
+ * between two results of the oracle: one for the stored K and V, and one for which K, V or both are
+ * taken before the rounding.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -152,7 +152,7 @@ class Verdicts(CompareTest):
         self.assertIn("waits", point["note"])
 
     def test_a_side_that_waits_is_slower_if_its_calls_are_long(self):
-        """Even without its waits, one call takes at least the processor time that a timing needs."""
+        """Even without waits, one call takes more processor time than the least time of a timing."""
         point = self.slower(self.library("WORK=60000", "SLEEP=2000"), self.library("WORK=60000"))
         self.assertIn("waits", point["note"])
 

@@ -20,7 +20,7 @@ struct plan {
     struct choice choice;
     struct effort effort;      /* `limit` and `enough` do not count: a measuring process sets them
                                 * in its own copy of `effort` */
-    double budgets[PROCESSES]; /* seconds for all points of a process */
+    double budgets[PROCESSES]; /* seconds for all points of a pass */
     int core;                  /* processor to pin to; -1: the last processor that this process may
                                 * use */
     uint64_t seed;
@@ -50,9 +50,10 @@ struct shared *shared_make(void);
  * returns EXIT_GREEN, too. */
 enum exit_code process_list(const struct plan *plan, struct shared *shared);
 
-/* Measures the wanted points in process FIRST or SECOND. SECOND loads the libraries in another
- * order than FIRST. Calls `tell` after each point. Returns EXIT_GREEN, or prints an error and
- * returns its exit code. A signal ends the measurement, with EXIT_GREEN. */
+/* Measures the wanted points in pass FIRST or SECOND (`process`). If HEAD crashes or hangs, a pass
+ * takes several processes. SECOND loads the libraries in another order than FIRST. Calls `tell`
+ * after each point. Returns EXIT_GREEN, or prints an error and returns its exit code. A signal ends
+ * the measurement, with EXIT_GREEN. */
 enum exit_code process_measure(const struct plan *plan, struct shared *shared, int process,
                                void (*tell)(const struct shared *shared, int process, int point));
 

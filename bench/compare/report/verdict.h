@@ -38,8 +38,8 @@ bool point_is_confirmed(const struct judged *point);
 bool point_is_red(const struct judged *point);
 
 /* Returns whether the point is suspect but not slower in the first process. If the second process
- * had to measure the point, it must be suspect there, too. A point with a wrong or missing result
- * is not unclear. */
+ * had to measure the point, true also needs that the point is suspect in the second process. A
+ * point with a wrong or missing result is not unclear. */
 bool point_is_unclear(const struct judged *point);
 
 /* The result of BASE against itself. */

@@ -5,9 +5,9 @@
  * TYPE_Q8_0. Rows of TYPE_Q4_0 and TYPE_Q5_0 are also made from binary32. A step of the conversion
  * to binary32 takes some 17 instructions for 32 elements. A shift, a table or masks of bits turn
  * the integers of the elements into signed bytes in a ymm. The bytes then become two zmm of
- * binary32. The two conversions and the two stores limit the speed. Two zmm and the constants are
- * live at a time. The conversion to TYPE_Q8_0 stores the signed bytes as they are, in some 9
- * instructions.
+ * binary32. The conversions of integers to binary32 and the stores of these two zmm limit the
+ * speed. Two zmm and the constants are live at a time. The conversion to TYPE_Q8_0 stores the
+ * signed bytes as they are, in some 9 instructions.
  */
 #include "kernels/avx512/avx512.h"
 #include "kernels/blocks.h"

@@ -9,8 +9,8 @@
  * one row. The chains over words of even index come first. The sums of these chains wait, in memory
  * or in free registers, until the chains over words of odd index are done. With AVX2 and AVX-512, a
  * tile of ROWS_AT_ONCE rows takes 8 accumulators, 2 vectors of words and 1 broadcast: 11 of 16 ymm
- * or of 32 zmm registers. Each word of a lane takes 6 loads and 8 multiply-adds. The multiply-adds
- * limit the speed.
+ * or of 32 zmm registers. A word of each lane and each row of the tile takes 6 loads and 8
+ * multiply-adds in all. The multiply-adds limit the speed.
  */
 #ifndef ATTNKIT_VECTORS_GROUPED_FEW_H
 #define ATTNKIT_VECTORS_GROUPED_FEW_H

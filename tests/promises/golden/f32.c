@@ -2,8 +2,8 @@
  *
  * Golden cases of plain attention in binary32. The cases have every head_dim up to 130, and four
  * larger head_dims. The lengths lie around the borders of tiles and blocks, and one length takes
- * two chunks. The cases have all layouts of tests/cases/case.h. On an instruction set, each case
- * also runs with every row next to an unmapped page.
+ * two chunks. The cases have all layouts of tests/cases/case.h. On every instruction set, but not
+ * in the reference, each case also runs with every row next to an unmapped page.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -127,7 +127,7 @@ def float32(array):
 
 
 def flash(workload, tensors, backend):
-    """Builds the form of flash attention. Its result is [batch, rows, heads, dim]."""
+    """Builds the form that calls ggml's flash attention. The result of ggml's op is [batch, rows, heads, dim]."""
     q, mask = float32(tensors.q), needed_mask(workload, np.float16)
     out = aligned((workload.batch, workload.q_len, workload.q_heads, workload.dim))
 
