@@ -88,7 +88,7 @@ def may_start(job, running, at_once):
 
 def run_jobs(jobs, at_once, ended=lambda job, outcome: None):
     """Runs at most `at_once` jobs at a time, and yields (job, outcome) in the order of the jobs. When a job has ended,
-    calls `ended` before the jobs that wait for this job start. Ignores names in `after` that belong to no job."""
+    calls `ended`, and then starts the jobs that wait for this job. Ignores names in `after` that belong to no job."""
     names = {job.name for job in jobs}
     jobs = [job._replace(after=tuple(n for n in job.after if n in names)) for job in jobs]
     running, told = {}, set()

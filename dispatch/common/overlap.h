@@ -21,10 +21,10 @@ struct layout {
 
 /* Sets *layout to the layout of a tensor of 3 dimensions. Leaves out dimensions of count 1 or
  * stride 0, and dimensions that only continue the row. Returns false if the tensor does not fit the
- * address space. Dimensions of count 1 have no effect on *repeats. Sets *repeats to false if each
- * stride spans a row and all bytes of the dimensions with smaller strides. Then no two rows share a
- * byte. Else sets *repeats to true: rows may share bytes. tensor.c refuses an output for which
- * *repeats is true. */
+ * address space. Sets *repeats to false if each stride is at least as long as a row together with
+ * all dimensions of smaller strides. Then no two rows share a byte. Else sets *repeats to true:
+ * rows may share bytes. Strides of dimensions of count 1 do not count here. tensor.c refuses an
+ * output for which *repeats is true. */
 bool attnkit_layout(struct layout *layout, const void *data, const int64_t count[3],
                     const int64_t stride[3], int64_t row_bytes, bool *repeats);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Turns a checked layer call into the plans of its parts: attention, linear maps and appends.
- * Intermediate results lie in the workspace in binary32, token-major ([rows][heads][dim] of an
- * entry), as linear maps write them.
+ * Intermediate results lie in the workspace in binary32, token-major ([rows][heads][dim] for each
+ * batch entry), as linear maps write them.
  */
 #include "dispatch/attention/check.h"
 #include "dispatch/common/message.h"

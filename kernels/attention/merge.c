@@ -151,9 +151,9 @@ static void finish_lse(const struct kernels *kernels, const struct tile *tile,
     kernels->decode_finish(&st, tile->rows, 0, out, tile->lse);
 }
 
-/* Merges some columns of a tile. Writes lse only with the last columns, because each call of this
- * function for the tile reads the lse of all parts. The memory of the result's lse may be the lse
- * of a part. */
+/* Merges some columns of a tile. The lse of the result may lie in the memory of the lse of a part,
+ * and each call of this function for the tile reads the lse of all parts. Therefore lse is written
+ * only with the last columns. */
 static void merge_columns(const struct merge *m, const struct kernels *kernels,
                           const struct tile *tile, struct merged_columns columns)
 {

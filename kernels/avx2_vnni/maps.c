@@ -9,7 +9,8 @@
  * broadcasts take all 16 ymm. So the binary32 sums, to which the integer sums are added, are in L1.
  * A step of 4 inputs takes 12 VPDPBUSD, 3 broadcasts and 4 loads. VPDPBUSD limits the speed. A core
  * of Alder Lake can start two VPDPBUSD in a cycle, and a sum is ready 5 cycles later. So a tile
- * needs 10 vectors of sums to keep the core busy. A tile of 4 rows x 2 vectors has only 8.
+ * needs 10 vectors of sums to keep the core busy. The tile for few rows, 4 rows x 2 vectors, has
+ * only 8.
  */
 #include "kernels/avx2/integers/bytes.h"
 

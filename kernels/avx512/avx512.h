@@ -192,8 +192,8 @@ static inline void store_first(float *p, int64_t n, __m512 x)
 }
 
 /* Returns n elements of a row from element `at` on as binary32, with zeros after them. Memory after
- * the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block, type is
- * TYPE_I8, or `at` is 0. */
+ * the n elements is not touched. No scale is applied. For the bytes of a TYPE_Q8_0 block, `row` is
+ * the address of the bytes. The type is then TYPE_I8. It may also be TYPE_Q8_0 if `at` is 0. */
 static inline __attribute__((always_inline)) __m512
 load_as_f32(const enum type type, const void *row, int64_t at, int64_t n)
 {

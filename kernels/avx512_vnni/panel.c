@@ -5,8 +5,8 @@
  * sum overflows. The loops are in kernels/vectors/integers/panel.h.
  *
  * A register tile of scores has 3 keys x 4 vectors: 12 sums, 12 scores, 4 vectors of q and a
- * broadcast take 29 of 32 zmm. A tile of columns has 4 columns x 4 vectors. One word (two 16-bit
- * integers) for each of its 16 sums takes 16 VPDPWSSD and 8 loads. VPDPWSSD limits the speed.
+ * broadcast take 29 of 32 zmm. A tile of columns has 4 columns x 4 vectors: 16 sums. A step of two
+ * keys, whose integers share words, takes 16 VPDPWSSD and 8 loads. VPDPWSSD limits the speed.
  */
 #include "kernels/avx512/integers/panel.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loop of an append. For each row the loop finds the place in dst and the cos and sin of the
+ * The loop of an append. For each token the loop finds the place in dst and the cos and sin of the
  * position. Then, head after head, the loop widens the head's row from src to binary32, rotates
  * a->pairs pairs of its elements, and narrows the result to dst. If src and dst have the same type
  * and nothing is rotated, the loop copies the bytes instead. If dst is tiled, a head's row is made

@@ -10,11 +10,11 @@
  * binary64 of at most 2^-53. There are n parts, none of them absent, with |lse_i| < 2^23. A is as
  * in merge.h.
  *
- * Weights. t^ is off by at most 2^-52 |t|. The difference t - M is within [-1, 0], and its rounding
- * to binary32 adds at most u / 2. exp2 is off by 1 ulp of a result in [1/2, 1], at most 2 u. So
- * l^_i = l_i (1 + a_i) with |a_i| <= 2 u + ln 2 (u / 2 + 2^-52 |t_i|) < 2.38 u. The error a_i is
- * the same in l and in o. So the weights w_i are multiplied by 1 + a_i before they are divided by
- * their sum. This changes the result by less than 2 * 2.38 u A.
+ * Weights. t^ is off by at most 2^-52 |t|. The difference t - M_i is within [-1, 0], and its
+ * rounding to binary32 adds at most u / 2. exp2 is off by 1 ulp of a result in [1/2, 1], at most 2
+ * u. So l^_i = l_i (1 + a_i) with |a_i| <= 2 u + ln 2 (u / 2 + 2^-52 |t_i|) < 2.38 u. The error a_i
+ * is the same in l and in o. So each part counts 1 + a_i times as much as it should, in the sum and
+ * in o. This changes the result by less than 2 * 2.38 u A.
  *
  * Roundings. out_i l^_i and its product with a power of 2 are exact in binary64. In binary64, each
  * of n folds has one rounding in l and one in o, and the quotient has one. The rounding of the
@@ -22,11 +22,11 @@
  * (5.76 + (2 n + 1) 2^-29) u A. The factor 6 of the bound also covers products of errors for
  * n <= 1000.
  *
- * Losses. The factor of a part is 0 if M exceeds M_i by at least 101. l_i <= 1, and the part with
- * the largest M_i has l_i >= 1/2. So a weight loses at most 2^-100 of the sum, and all losses
- * change the result by at most n 2^-99 max |out_i|. A subnormal result loses 2^-150, beside which
- * the losses of binary64 are negligible. The losses by subnormal numbers together are at most
- * 2^-149.
+ * Losses. The power of 2 by which a part is multiplied is 0 if M exceeds M_i by at least 101. l_i
+ * <= 1, and the part with the largest M_i has l_i >= 1/2. So a weight loses at most 2^-100 of the
+ * sum, and all losses change the result by at most n 2^-99 max |out_i|. A subnormal result loses
+ * 2^-150, beside which the losses of binary64 are negligible. The losses by subnormal numbers
+ * together are at most 2^-149.
  *
  * Logarithm. l^ is off by 2.38 u, by (n - 1) 2^-53, and by u from the rounding to binary32. log l
  * is off by 1 ulp, which is 2 u max(0.7, ln n). Two fused multiply-adds add M ln 2. The inner
@@ -161,7 +161,8 @@ static const struct distribution {
 
 enum { DISTRIBUTIONS = COUNT(distributions), DIM = 24 };
 
-/* Dense rows of parts: out is [parts][rows][DIM], lse is [parts][rows]. */
+/* Dense rows of parts: out is [parts][rows][columns], lse is [parts][rows]. The users of the struct
+ * know the number of columns. */
 struct parts {
     int64_t count, rows;
     float *out, *lse;

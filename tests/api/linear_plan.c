@@ -148,9 +148,9 @@ static void check_fewer_rows(attnkit_type packed_type, struct runner runner)
     linear_call_free(c);
 }
 
-/* One plan serves runs of 1 to 34 rows, and of several larger numbers of rows. few_product takes up
- * to a limit of rows. The limit is at most 16, and depends on the instruction set and on whether
- * the matrix is f32. */
+/* One plan serves runs of 1 to 34 rows, and of several larger numbers of rows. few_product takes at
+ * most some number of rows. This number is at most 16, and depends on the instruction set and on
+ * whether the matrix is f32. */
 static void rows_may_be_fewer(void **state)
 {
     const struct runner runner = {.isa = *state, .threads = 3};

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the backend for ggml on 64-bit ARM. The cross compiler builds ggml, the backend and llama.cpp's own test of
-operators. Under qemu, the test runs only a part of its cases of FLASH_ATTN_EXT: CASES cases, which have all types of K
-and V. If these cases lack a value of a parameter, a further case with this value runs as well. A further case has at
-most DEAREST multiply-adds. A value is left out if only cases with more multiply-adds have the value. The check
-llamacpp_arm_all runs all cases, which takes hours. The sources of llama.cpp and the builds of ggml are kept in the
-user's cache folder."""
+operators. The check llamacpp_arm runs, under qemu, only a part of the test's cases of FLASH_ATTN_EXT: CASES cases,
+which have all types of K and V. If these cases lack a value of a parameter, a further case with this value runs as
+well. A further case has at most DEAREST multiply-adds. A value is left out if only cases with more multiply-adds have
+the value. The check llamacpp_arm_all runs all cases, which takes hours. The sources of llama.cpp and the builds of ggml
+are kept in the user's cache folder."""
 
 import os
 import re

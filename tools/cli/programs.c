@@ -25,8 +25,8 @@ static bool own_folder(char folder[PATH_MAX])
 }
 
 /* Looks for the program `name` in the folder of this command, in the folders of a build tree, and
- * in the libexec folder of an installation. Sets `program` to its path. In the message,
- * `built_where` says when the program is built. */
+ * in the libexec folder of an installation. Sets `program` to its path. If there is none, prints an
+ * error and returns false. `built_where` tells the user how to get the program. */
 static bool find_program(const char *name, const char *built_where, char program[2 * PATH_MAX])
 {
     static const char *const places[] = {"", "/../bench", "/../bench/compare", "/../libexec"};

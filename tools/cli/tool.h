@@ -13,8 +13,8 @@
 enum { EXIT_OK = 0, EXIT_REFUSED = 1, EXIT_USAGE = 2 };
 
 /* The exit code of `attnkit compare` if the program attnkit-compare is missing, or if a file,
- * memory, a process or a processor is not available. Exit codes 0 to 2 are verdicts, 64 to 67 are
- * other errors. */
+ * memory, a process or a processor is not available. The exit codes 0 to 2 of `attnkit compare` are
+ * verdicts, and 64 to 67 are other errors. */
 enum { EXIT_NO_VERDICT = 68 };
 
 /* Run the subcommands. Each function takes the arguments after the name of the subcommand, and

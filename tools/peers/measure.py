@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the candidates in rounds. In each round, every correct candidate is measured once, in a new random order.
-The roof is measured before the first round and after each round. So a change of the clock rate, or another program on
-the machine, affects all candidates alike. Medians over the rounds are reported.
+"""Measures the candidates in rounds. In each round, every correct candidate is measured once, in a new random order. So
+a change of the clock rate, or another program on the machine, affects all candidates alike. The roof is measured before
+the first round and after each round. Medians over the rounds are reported.
 
-Each candidate runs in its own process, on the same processors, because libraries in one process share OpenMP and BLAS
-settings and can crash each other. Only one of these processes runs at any time. The other processes are stopped. Thus a
-library's threads may spin between its own calls, as they do in other programs, but never during the calls of another
-library. A measurement of a candidate is called its turn. A turn is one call, or as many calls as fill TURN seconds.
-Unless a call takes long (WARM in worker.py), some untimed calls warm the caches before a turn."""
+All candidates run on the same processors. Each candidate has a process of its own, because libraries in one process
+share OpenMP and BLAS settings and can crash each other. Only one of these processes runs at any time. The other
+processes are stopped. Thus a library's threads may spin between its own calls, as they do in other programs, but never
+during the calls of another library. A measurement of a candidate is called its turn. A turn is one call, or as many
+calls as fill TURN seconds. Unless a call takes long (WARM in worker.py), some untimed calls warm the caches before a
+turn."""
 
 import random
 import sys

@@ -172,7 +172,8 @@ def head_oracle(q, k, v, sees):
 
 class Checked:
     """The common part of the oracles. `rows` has the indices of the checked rows, and `values` has these rows of the
-    true output, in float64. The error of a correct output is at most `tolerance` times `largest`."""
+    true output, in float64. The error of a correct output is at most `tolerance` times
+    `largest`, a magnitude that each oracle defines."""
 
     def error(self, out):
         """Returns the largest absolute error, or infinity if there is a NaN."""

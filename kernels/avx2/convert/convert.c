@@ -25,7 +25,8 @@ static inline uint16_t f16_from_float(float x)
  * carry sets bit 14 of the result, which makes the result a NaN of binary16. */
 static inline __m256i f16_from_e4m3(__m128i bytes)
 {
-    const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7); /* bit 14: the sign */
+    /* The sign is in bits 14 and 15. */
+    const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
     const __m256i ones = _mm256_or_si256(wide, _mm256_set1_epi16((short)0xc000));
     const __m256i carried = _mm256_add_epi16(ones, _mm256_set1_epi16(0x80));
     const __m256i is_nan = _mm256_andnot_si256(carried, _mm256_set1_epi16(0x4000));

@@ -2,11 +2,12 @@
  *
  * Conversions for the types whose blocks have less than a byte for an element. Rows of all these
  * types are converted to binary32. Rows of the types without a minimum are also converted to
- * TYPE_Q8_0. Rows of TYPE_Q4_0 and TYPE_Q5_0 are also made from binary32. A step converts 32
- * elements in some 40 instructions. A shift, a table or a test of bits turns the integers of the
- * elements into signed bytes in two vectors. The bytes then become eight vectors of binary32. The
- * eight conversions and the eight stores limit the speed. Ten vectors and the constants are live at
- * a time. The conversion to TYPE_Q8_0 stores the signed bytes as they are: some 10 instructions.
+ * TYPE_Q8_0. Rows of TYPE_Q4_0 and TYPE_Q5_0 are also made from binary32. A step of the conversion
+ * to binary32 takes some 40 instructions for 32 elements. A shift, a table or a test of bits turns
+ * the integers of the elements into signed bytes in two vectors. The bytes then become eight
+ * vectors of binary32. The eight conversions and the eight stores limit the speed. Ten vectors and
+ * the constants are live at a time. The conversion to TYPE_Q8_0 stores the signed bytes as they
+ * are: some 10 instructions.
  */
 #include "kernels/blocks.h"
 #include "kernels/neon/neon.h"
@@ -60,7 +61,7 @@ integers(const enum type type, const char *block, int64_t unit, int half)
     switch (type) {
     case TYPE_Q4_0:
         return vsubq_s8(vreinterpretq_s8_u8(quads(from, half)), vdupq_n_s8(8));
-    case TYPE_Q5_0: /* q - 16: the low four bits; if the fifth bit is 0, all upper bits are set */
+    case TYPE_Q5_0: /* q - 16: the low four bits, and if the fifth bit is 0, 0xf0 */
         q = vorrq_u8(quads(from, half), vbicq_u8(vdupq_n_u8(0xf0), bytes_from_bits(fifth)));
         return vreinterpretq_s8_u8(q);
     case TYPE_Q5_1:

@@ -171,8 +171,8 @@ static void scores(const float *q_t, int lanes, const float *k, int keys, int64_
 
 /* ----------------------------------------------------------------------------------- weights */
 
-/* The weights of `count` keys from key `first` of the words of V on, and the scales of Q8_BLOCK
- * columns. */
+/* The weights of `count` keys, and the scales of Q8_BLOCK columns of V. The first of these keys is
+ * key `first` of the words of V. */
 struct scaled_keys {
     const float *p;      /* [count][lanes] */
     const float *scales; /* of KEY_BLOCK keys, and then the magnitudes of these scales */
