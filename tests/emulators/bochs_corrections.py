@@ -39,6 +39,9 @@ CORRECTIONS = (
     Correction(SKYLAKE, LEAF_7, "default:", "edx = 0", "edx = get_std_cpuid_leaf_7_edx()", 1),
     Correction(SKYLAKE, rf"(?s:{LEAF_7}.*?default:)", "ebx", "= 0",
                "= subfunction == 1 ? get_std_cpuid_leaf_7_subleaf_1_eax() : 0", 1),
+    # The upper half of the result of vcvtne2ps2bf16 has the elements of the first source.
+    Correction("cpu/avx/avx512_bf16.cc", r"::VCVTNE2PS2BF16_MASK_VphHpsWpsR\(", "BX_NEXT_INSTR", "op1.vmm32u(n)",
+               "op1.vmm32u(n - DWORD_ELEMENTS(len))", 1),
     # A difference of binary32 numbers with the same exponent is flushed to 0 only if its magnitude is below 2^-126.
     Correction("cpu/softfloat3e/s_subMagsF32.c", "expZ = 0;", "softfloat_flushUnderflowToZero",
                "&& sigDiff", "&& ((sigDiff << shiftDist) & 0x00800000) == 0", 1),
