@@ -364,6 +364,8 @@ def suite_pairs():
         status, output = run(machine + [BUILD / "tests" / "test_pairs"], timeout=2400)
         record_tap("avx512 machine: pairs", status, output)
         note_pairs(output, "emulated (Bochs)")
+        status, output = run(machine + [BUILD / "tests" / "test_grouped", "--isa", PAIRS, "--every", "4"], timeout=2400)
+        record_tap("avx512 machine: groups of products", status, output)
     for name in missing:
         if name not in ran_where:
             emulate_integers(name, machine, guest, ["--file", f"{GOLDEN}={guest}"], BUILD, "emulated (Bochs)")
