@@ -11,7 +11,6 @@
 #include "dispatch/layer/layer_plan.h"
 #include "dispatch/linear/matrix.h"
 #include "kernels/attention/cells.h"
-#include "kernels/attention/weights.h"
 
 /* A run and its threads. */
 struct crew {
@@ -199,29 +198,36 @@ static void attend(const struct crew *crew)
     meet(crew);
 }
 
+/* Computes a row of mean_weights. Row i belongs to query row i % q_len of batch entry i / q_len.
+ * Each element is the sum of the weights of all heads, in the order of the heads, divided by the
+ * number of heads. */
+static void average_row(const struct layer_run *run, int64_t row)
+{
+    const struct attention *const a = &run->attention;
+    const int64_t entry = row / a->q_len, position = row % a->q_len;
+    const struct strides in = a->extras.weights_stride;
+    const struct strides out = strides_of(&run->plan->own[OWN_MEAN]);
+    const struct rows heads = {
+        .first = (const char *)a->extras.weights + entry * in.batch + position * in.row,
+        .stride = in.head,
+        .dim = a->kv_len,
+    };
+    char *const mean = (char *)run->memory[OWN_MEAN] + entry * out.batch + position * out.row;
+    run->kernels->mean(&heads, run->plan->layer.q_heads, (float *)mean);
+}
+
 /* Computes a thread's share of the rows of mean_weights. Running a share again gives the same
  * result. */
 static void average(void *arg, int64_t thread)
 {
     const struct crew *const crew = arg;
-    const struct layer_run *const run = crew->run;
-    const struct attention *const a = &run->attention;
-    const int64_t threads = crew->exec->threads;
+    const int64_t threads = crew->exec->threads, rows = crew->run->lengths.q_rows;
     if (thread < 0 || thread >= threads)
         return;
-    const struct mean_weights mean = {
-        .q_len = a->q_len,
-        .heads = run->plan->layer.q_heads,
-        .keys = a->kv_len,
-        .weights = a->extras.weights,
-        .stride = a->extras.weights_stride,
-        .out = (char *)run->memory[OWN_MEAN],
-        .out_stride = strides_of(&run->plan->own[OWN_MEAN]),
-    };
     const fp_modes callers = fp_modes_begin();
-    attnkit_average_weights(&mean, run->kernels,
-                            first_of_share(run->lengths.q_rows, threads, thread),
-                            first_of_share(run->lengths.q_rows, threads, thread + 1));
+    const int64_t end = first_of_share(rows, threads, thread + 1);
+    for (int64_t row = first_of_share(rows, threads, thread); row < end; row++)
+        average_row(crew->run, row);
     fp_modes_end(callers);
 }
 

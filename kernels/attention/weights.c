@@ -4,8 +4,7 @@
  * the score mods, times log2 e. M and l are the final maximum and sum of the row. In place of the
  * weights the caller may ask for the scores at one of several stages. The loop walks over K once
  * more, in panels of query rows as in prefill.c. prefill.c and decode.c call attnkit_write_weights
- * when M and l of some rows are final. In a layer that returns mean weights,
- * attnkit_average_weights then computes the mean of the weights of all heads.
+ * when M and l of some rows are final.
  */
 #include "kernels/attention/weights.h"
 
@@ -236,21 +235,5 @@ void attnkit_write_weights(const struct attention *a, const struct kernels *kern
                 write_cells(&w, lane, block, any, w.lines + lane * KEY_BLOCK);
             else
                 write_row(&w, lane, block, any, w.lines + lane * KEY_BLOCK);
-    }
-}
-
-void attnkit_average_weights(const struct mean_weights *m, const struct kernels *kernels,
-                             int64_t first, int64_t end)
-{
-    for (int64_t row = first; row < end; row++) {
-        const int64_t entry = row / m->q_len, position = row % m->q_len;
-        const struct rows heads = {
-            .first = m->weights + entry * m->stride.batch + position * m->stride.row,
-            .stride = m->stride.head,
-            .dim = m->keys,
-        };
-        kernels->mean(
-            &heads, m->heads,
-            (float *)(m->out + entry * m->out_stride.batch + position * m->out_stride.row));
     }
 }

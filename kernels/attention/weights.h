@@ -17,20 +17,4 @@ void attnkit_write_weights(const struct attention *a, const struct kernels *kern
                            struct place first, int rows, const float *row_max, const float *row_sum,
                            char *scratch);
 
-/* Weights that a call has written, which are to be averaged over heads. */
-struct mean_weights {
-    int64_t q_len, heads, keys;
-    const char *weights;
-    struct strides stride;     /* bytes */
-    char *out;                 /* `keys` floats for each row */
-    struct strides out_stride; /* bytes; the result has no heads */
-};
-
-/* Computes rows first .. end - 1 of the result. Row i belongs to query row i % q_len of batch entry
- * i / q_len. Each element is the sum of the weights of all heads, in the order of the heads,
- * divided by the number of heads.
- */
-void attnkit_average_weights(const struct mean_weights *m, const struct kernels *kernels,
-                             int64_t first, int64_t end);
-
 #endif
