@@ -193,7 +193,8 @@ static struct layout layout_of(const struct memory *m)
     return layout;
 }
 
-bool attnkit_memory_overlaps(const struct memory *a, const struct memory *b)
+/* Returns whether two tensors share a byte. */
+static bool share_bytes(const struct memory *a, const struct memory *b)
 {
     if (a->end <= b->first || b->end <= a->first)
         return false;
@@ -220,7 +221,7 @@ attnkit_status attnkit_check_overlaps(const struct memory *memory, int n, char *
             const struct memory *const a = &memory[i], *const b = &memory[j];
             if (b->in_place == a && same_rows(b, a))
                 continue;
-            if (attnkit_memory_overlaps(a, b))
+            if (share_bytes(a, b))
                 return refuse(message, ATTNKIT_BAD_ARGUMENT, "%s (%p) overlaps %s (%p)",
                               a->tensor->name, a->data, b->tensor->name, b->data);
         }

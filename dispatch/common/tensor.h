@@ -72,9 +72,6 @@ attnkit_status attnkit_check_overlaps(const struct memory *memory, int n, char *
 attnkit_status attnkit_check_workspace_apart(const struct memory *memory, int n,
                                              const void *workspace, size_t size, char *message);
 
-/* Returns whether two tensors share a byte. */
-bool attnkit_memory_overlaps(const struct memory *a, const struct memory *b);
-
 static inline struct strides strides_of(const struct tensor *t)
 {
     return (struct strides){t->stride[0], t->stride[1], t->stride[2]};

@@ -265,8 +265,7 @@ static const char *why_unit(const struct unit *unit)
     if (!keeps_bits(unit))
         return wrong_bits;
     if (!is_worth_it(unit))
-        return "this unit is slower than its instruction set alone on this CPU: it is used only if "
-               "named";
+        return "its instruction set is faster on this CPU: the unit is used only if named";
     if (best_unit(unit->isa) > unit - units)
         return "a better unit is used: this unit is used only if named";
     return "CPU and operating system support the unit";
