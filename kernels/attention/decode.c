@@ -101,8 +101,8 @@ static bool suit_together(const struct attention *a, const struct kernels *kerne
 {
     const struct cache *const k = &a->k, *const v = &a->v;
     return heads >= kernels->together_heads && kernels->together_types >> k->type & 1 &&
-           k->type == v->type && k->dim == v->dim && k->dim % MAX_VECTOR == 0 && !k->tiled &&
-           !has_integers(a) &&
+           k->type == v->type && k->dim == v->dim &&
+           (k->dim & (kernels->together_multiple - 1)) == 0 && !k->tiled && !has_integers(a) &&
            (k->type == TYPE_F32 ? k->dim > 64 && k->dim <= 128 : is_half(k->type) && k->dim <= 256);
 }
 

@@ -305,6 +305,7 @@ static inline void transpose(__m512 r[VECTOR])
 
 #define KERNEL_TOGETHER attnkit_avx512_decode_together
 #define KERNEL_TOGETHER_HEADS 2
+#define KERNEL_TOGETHER_MULTIPLE 1
 #define KERNEL_TOGETHER_TYPES (1u << TYPE_F32 | 1u << TYPE_F16 | 1u << TYPE_BF16)
 
 void attnkit_avx512_decode_together(const struct heads_block *block, float scale_log2);

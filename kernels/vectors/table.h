@@ -81,6 +81,7 @@ const struct kernels KERNEL_TABLE = {
     .decode_together = KERNEL_TOGETHER,
     .together_types = KERNEL_TOGETHER_TYPES,
     .together_heads = KERNEL_TOGETHER_HEADS,
+    .together_multiple = KERNEL_TOGETHER_MULTIPLE,
 #endif
 };
 

@@ -498,6 +498,7 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         table.decode_together = without->decode_together;
         table.together_types = without->together_types;
         table.together_heads = without->together_heads;
+        table.together_multiple = without->together_multiple;
         table.pairs = NULL;
         table.integers = without->integers;
         /* Groups of products use words of two elements if and only if the unit has an instruction

@@ -208,15 +208,18 @@ static void draw_heads(struct heads *h, const struct kernels *kernels, int numbe
 {
     static const enum type types[] = {TYPE_F16, TYPE_BF16, TYPE_F32};
     static const int dims[] = {64, 128, 256, 80, 96, 16};
+    const int multiple = kernels->together_multiple;
     const int type_count = kernels->together_types >> TYPE_F32 & 1 ? 3 : 2;
     uint64_t random = (uint64_t)number;
     h->kernels = kernels;
-    h->block = (struct heads_block){.type = types[number % type_count],
-                                    .dim = dims[number / 3 % 6],
-                                    .heads = 2 + (int)random_below(&random, MAX_HEADS - 1),
-                                    .rows = 1 + (int)random_below(&random, TOGETHER_ROWS),
-                                    .q = h->q_of,
-                                    .st = h->st_of};
+    h->block = (struct heads_block){
+        .type = types[number / 2 % type_count],
+        .dim = number % 2 ? multiple * (1 + random_below(&random, MAX_DIM / multiple))
+                          : dims[number / 6 % 6],
+        .heads = 2 + (int)random_below(&random, MAX_HEADS - 1),
+        .rows = 1 + (int)random_below(&random, TOGETHER_ROWS),
+        .q = h->q_of,
+        .st = h->st_of};
     h->block.k = draw_tokens(h, &h->k, &random);
     h->block.v = draw_tokens(h, &h->v, &random);
     h->block.next_k = h->block.k; /* any address may be prefetched */
@@ -476,9 +479,9 @@ static void transposed_rows_have_the_bits_of_other_rows(void **state)
 }
 
 /* In all calls but the third and the last, an instruction set that has decode_together may compute
- * by it the blocks in which each query row of a KV head sees all 128 keys. In the third call, a row
- * of K is no whole number of vectors. In the last call a KV head has 5 query rows, which are too
- * many for decode_together. */
+ * by it the blocks in which each query row of a KV head sees all 128 keys. In the third call, the
+ * rows are no whole number of vectors, which only some instruction sets take. In the last call a KV
+ * head has 5 query rows, which are too many for decode_together. */
 static void heads_together_have_the_bits_of_heads_one_by_one(void **state)
 {
     const char *const isa = *state;
