@@ -251,9 +251,9 @@ static void check_shape(const struct isa *isa, const struct shape *shape)
             assert_true(steal_of(c, isa, threads).splits);
             run(c, isa->name, (enum way)way, threads);
             if (memcmp(out, c->out, c->out_bytes) || memcmp(lse, c->lse, c->lse_bytes)) {
-                printf(
-                    "# %s: shape %d, %d threads, way %d: results differ from those of one thread\n",
-                    isa->name, (int)(shape - shapes), threads, way);
+                printf("# %s: shape %d, %d threads, way %d: the results differ from the results of "
+                       "one thread\n",
+                       isa->name, (int)(shape - shapes), threads, way);
                 fail();
             }
         }

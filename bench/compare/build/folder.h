@@ -8,8 +8,8 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* Makes a folder and those of its parents that do not exist. If the folder exists, does nothing. On
- * an error, prints it and returns false. */
+/* Makes a folder, and first its parents if they do not exist. If the folder exists, does nothing.
+ * On an error, prints it and returns false. */
 bool folder_make_all(const char *folder);
 
 /* Makes a new folder in $XDG_CACHE_HOME/attnkit, by default in ~/.cache/attnkit. Sets `folder` to

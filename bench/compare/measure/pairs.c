@@ -214,7 +214,7 @@ static double try_timing(const struct timing *timing, int side)
 /* Makes two timings, and returns the seconds of the shorter timing. Sets *often to whether there
  * were at least half as many waits as calls. Fewer waits do not count, because they may be page
  * faults. If one of only two calls waited, two more calls show whether the wait was a page fault.
- * The seconds are then those of the shortest of four timings. */
+ * The seconds are then the seconds of the shortest of four timings. */
 static double try_and_count(const struct timing *timing, int side, bool *often)
 {
     const long before = waits();
