@@ -134,11 +134,11 @@ enum hints {
 /* Returns whether to prefetch K into L1. A cache line of binary32 takes half the work of a line of
  * a 16-bit type, so the next line of binary32 is needed sooner. With prefetches into L1, 16-bit
  * types took up to 5 % longer if K was in a cache of the CPU already. So rows of 16-bit types are
- * prefetched into L1 only if K and V are larger than L2. Types of bytes gain nothing. */
+ * prefetched into L1 only if K and V are larger than L2. TYPE_I8 gains nothing. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;
-    return panel->far && (type == TYPE_F32 || (half && panel->block->large));
+    return panel->far && (type == TYPE_F32 || type == TYPE_Q8_0 || (half && panel->block->large));
 }
 
 /* Prefetches cache lines from L2 to L1, because loads from L2 would wait behind cache lines that
@@ -196,15 +196,19 @@ add_step(const enum type type, const struct scored_tile *tile, int64_t d, struct
         now = &own;
     }
     if (type == TYPE_Q8_0)
-        take_block(d, k->dim, place, tile->blocks, scales, vectors);
+        widen_scales(&tile->steps->halves[tile->steps->now], scales, vectors);
 #pragma GCC unroll 8
     for (int i = 0; i < UNITS; i++) {
         if (i % (UNITS / asks_of_step(type)) == 0)
             prefetch_ahead(ahead, hints == K_AND_V_NEAR);
         if (type == TYPE_I8 && i % 4 == 0 && d + 4 * i == scales->next)
             take_group(k, tile->key, d + 4 * i, scales, vectors);
-        if (is_transposed_before(type) && i / PARTS < vectors)
+        if (is_transposed_before(type) && i / PARTS < vectors) {
             transpose_part(type, i % PARTS, place, x, next, i / PARTS);
+            if (type == TYPE_Q8_0)
+                collect_scales(i % PARTS, place, &tile->steps->halves[1 - tile->steps->now],
+                               i / PARTS);
+        }
         for (int e = 0; e < in_unit; e++) {
             __m512 element[MAX_TILE];
             for (int j = 0; j < vectors; j++)
@@ -341,19 +345,17 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
     const struct key_rows *const k = &panel->block->k;
     const int keys = vectors * VECTOR, last = panel->most - keys + VECTOR;
     struct steps steps;
-    struct next_blocks blocks;
     steps.now = 0;
     if (is_transposed_before(type) && first < last && k->dim >= elements_of_step(type)) {
         const struct step_place place = place_after(type, k, k->row + first, NULL, 0, 0);
         transpose_step(type, place, &steps.step[0], vectors);
-        if (type == TYPE_Q8_0)
-            load_blocks(place, k->dim, &blocks, vectors);
+        for (int i = 0; type == TYPE_Q8_0 && i < vectors * PARTS; i++)
+            collect_scales(i % PARTS, place, &steps.halves[0], i / PARTS);
     }
     for (; first < last; first += keys) {
         /* After the last tile there is no next tile, and any keys may take its place. */
         const char *const *const next = k->row + first + (first + keys < last ? keys : 0);
-        const struct scored_tile tile = {panel,  panel->block->k.row + first, next, first, &steps,
-                                         &blocks};
+        const struct scored_tile tile = {panel, panel->block->k.row + first, next, first, &steps};
         score_tile(type, &tile, scores, ahead, hints, vectors, rows);
     }
     return first;
@@ -495,7 +497,7 @@ score_copied_rows(const struct panel *panel, struct scores *scores, const int ro
     int key = 0;
     for (; key + VECTOR < panel->most; key += keys) {
         copy_rows(&panel->block->k, key, &copies);
-        const struct scored_tile tile = {panel, copies.row, copies.row, key, &steps, NULL};
+        const struct scored_tile tile = {panel, copies.row, copies.row, key, &steps};
         score_tile(TYPE_F32, &tile, scores, &ahead, K_COPIED, MAX_TILE, rows);
     }
     score_tiles(TYPE_F32, panel, key, scores, &ahead, NOTHING_NEAR, 1, rows);

@@ -10,11 +10,10 @@
 #include "kernels/avx512/decode.h"
 
 enum {
-    STEP = 32,      /* bytes of each key */
-    UNITS = 8,      /* units of 32 bits in STEP bytes */
-    PARTS = 4,      /* parts of the work of transposing a step of one vector of keys */
-    MAX_TILE = 2,   /* most vectors of keys in a tile */
-    MAX_BLOCKS = 4, /* blocks of TYPE_Q8_0 whose scales are loaded together */
+    STEP = 32,    /* bytes of each key */
+    UNITS = 8,    /* units of 32 bits in STEP bytes */
+    PARTS = 4,    /* parts of the work of transposing a step of one vector of keys */
+    MAX_TILE = 2, /* most vectors of keys in a tile */
 };
 
 /* Returns the number of elements in a unit of 32 bits. */
@@ -134,6 +133,23 @@ static inline short f16_at(const char *const *key, int64_t at)
     return bits;
 }
 
+/* The scales of a block of TYPE_Q8_0 of the keys of a tile, as binary16. The scales are collected
+ * in memory, because moving a binary16 number into a vector takes an FMA port. */
+struct halves {
+    _Alignas(64) short of[MAX_TILE * VECTOR];
+};
+
+/* Collects the scales of a quarter of the keys of vector j, for the block at `place`. A quarter is
+ * collected with each part of a step. If all scales were collected at once, the FMA ports would be
+ * idle meanwhile, because a CPU stores about one scale in a cycle. */
+static inline __attribute__((always_inline)) void
+collect_scales(const int part, struct step_place place, struct halves *scales, const int j)
+{
+    const int first = j * VECTOR + part * (VECTOR / PARTS);
+    for (int i = first; i < first + VECTOR / PARTS; i++)
+        scales->of[i] = f16_at(place.key + i, place.at - 2);
+}
+
 /* The scales of the keys of a tile, for the elements that are multiplied next. */
 struct scales {
     __m512 of[MAX_TILE];
@@ -141,50 +157,16 @@ struct scales {
     bool exact;   /* all scales so far give exact products */
 };
 
-/* Scales of the next blocks of TYPE_Q8_0, as binary16. The scales are collected in memory, because
- * moving a binary16 number into a vector takes an FMA port. The scales are collected a step or more
- * before they are needed, because the load of all scales waits until each store has reached the
- * cache. */
-struct next_blocks {
-    _Alignas(64) short scale[MAX_BLOCKS][MAX_TILE * VECTOR];
-};
-
-static inline __attribute__((always_inline)) void copy_blocks(struct step_place place,
-                                                              short scale[][MAX_TILE * VECTOR],
-                                                              const int keys, const int blocks)
-{
-    for (int i = 0; i < keys; i++)
-        for (int b = 0; b < blocks; b++)
-            scale[b][i] = f16_at(place.key + i, place.at - 2 + b * Q8_BLOCK_BYTES);
-}
-
-/* Loads the scales of the next blocks of TYPE_Q8_0: at most MAX_BLOCKS blocks, and only blocks
- * among the `elements` elements from `place` on. */
+/* Sets the scales to the binary16 numbers in `halves`. The numbers must have been stored a step or
+ * more before, because the load of all numbers waits until each store has reached the cache. */
 static inline __attribute__((always_inline)) void
-load_blocks(struct step_place place, int64_t elements, struct next_blocks *next, const int vectors)
+widen_scales(const struct halves *halves, struct scales *scales, const int vectors)
 {
-    if (elements >= MAX_BLOCKS * Q8_BLOCK)
-        copy_blocks(place, next->scale, vectors * VECTOR, MAX_BLOCKS);
-    else
-        for (int b = 0; b * Q8_BLOCK < elements; b++, place.at += Q8_BLOCK_BYTES)
-            copy_blocks(place, next->scale + b, vectors * VECTOR, 1);
-}
-
-/* Sets the scales to the scales of the TYPE_Q8_0 block at element d. The next block is at `place`.
- * If `next` has no more scales, loads scales from `place` on. */
-static inline __attribute__((always_inline)) void
-take_block(int64_t d, int64_t dim, struct step_place place, struct next_blocks *next,
-           struct scales *scales, const int vectors)
-{
-    const int block = (int)(d / Q8_BLOCK % MAX_BLOCKS);
     for (int j = 0; j < vectors; j++) {
-        const short *const halves = next->scale[block] + j * VECTOR;
-        scales->of[j] = _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)halves));
+        const short *const of_vector = halves->of + j * VECTOR;
+        scales->of[j] = _mm512_cvtph_ps(_mm256_load_si256((const __m256i *)of_vector));
         scales->exact &= _mm512_fpclass_ps_mask(scales->of[j], 0x18) == 0; /* infinite */
     }
-    const int64_t then = d + Q8_BLOCK < dim ? d + Q8_BLOCK : 0;
-    if (then == 0 || block == MAX_BLOCKS - 1)
-        load_blocks(place, dim - then, next, vectors);
 }
 
 /* Returns the place that is `steps` steps after element d. After the last whole step of a row, the
@@ -200,19 +182,19 @@ place_after(const enum type type, const struct key_rows *k, const char *const *k
     return (struct step_place){next, bytes_of(type, then - end) + scale};
 }
 
-/* Two steps. One is in use while the other is filled. */
+/* Two steps. One is in use while the other is filled. `halves` has their scales of TYPE_Q8_0. */
 struct steps {
     struct step step[2];
+    struct halves halves[2];
     int now; /* index of the complete step */
 };
 
-/* A tile of keys, and the buffers that one tile passes to the next. */
+/* A tile of keys, and the steps that one tile passes to the next. */
 struct scored_tile {
     const struct panel *panel;
     const char *const *key, *const *next; /* the first keys of this tile and of the next tile */
     int first;                            /* index of the tile's first key */
     struct steps *steps;
-    struct next_blocks *blocks;
 };
 
 #endif
