@@ -14,18 +14,18 @@ static const volatile int64_t percent = SLOWDOWN_PERCENT;
 
 /* The linker's --wrap needs these names. */
 void __real_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                            const struct work_item *item, char *scratch);
+                            const struct work_item *item, struct sights *sights, char *scratch);
 void __wrap_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                            const struct work_item *item, char *scratch);
+                            const struct work_item *item, struct sights *sights, char *scratch);
 
 /* Runs the real prefill, and then waits for a percentage of its processor time. Time in which the
  * prefill waits for a processor is not counted, because a slower kernel would not wait longer. The
  * two readings of the clock of processor time take 1 us for each item, also at 0 percent. */
 void __wrap_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                            const struct work_item *item, char *scratch)
+                            const struct work_item *item, struct sights *sights, char *scratch)
 {
     const int64_t begin = clock_nanoseconds(CLOCK_THREAD_CPUTIME_ID);
-    __real_attnkit_prefill(a, kernels, item, scratch);
+    __real_attnkit_prefill(a, kernels, item, sights, scratch);
     const int64_t own = clock_nanoseconds(CLOCK_THREAD_CPUTIME_ID) - begin;
     const int64_t late = clock_nanoseconds(CLOCK_MONOTONIC) + own * percent / 100;
     while (clock_nanoseconds(CLOCK_MONOTONIC) < late)

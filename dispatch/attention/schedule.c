@@ -284,7 +284,8 @@ void attnkit_group(const struct attention *a, const struct schedule *s, struct r
 }
 
 void attnkit_run_group(const struct attention *a, const struct kernels *kernels,
-                       const struct schedule *s, const struct group *group, char *scratch)
+                       const struct schedule *s, const struct group *group, struct sights *sights,
+                       char *scratch)
 {
     const struct work_item *const item = group->item;
     attnkit_take_cells(a, kernels, item->batch);
@@ -293,18 +294,39 @@ void attnkit_run_group(const struct attention *a, const struct kernels *kernels,
         return;
     }
     if (item->panel_rows > 0)
-        attnkit_prefill(a, kernels, item, scratch);
+        attnkit_prefill(a, kernels, item, sights, scratch);
     if (item->decode_rows > 0)
         attnkit_decode(a, kernels, item, group->count, scratch);
+}
+
+/* Runs the groups of items first .. end - 1. */
+static inline __attribute__((always_inline)) void
+run_items(const struct attention *a, const struct kernels *kernels, const struct schedule *s,
+          int64_t first, int64_t end, struct sights *sights, char *scratch)
+{
+    struct group group;
+    for (; first < end; first += group.count) {
+        attnkit_group(a, s, (struct range){first, end}, &group);
+        attnkit_run_group(a, kernels, s, &group, sights, scratch);
+    }
+}
+
+/* The function is not inlined, so that calls without masks need no stack for struct sights. */
+static __attribute__((noinline)) void run_masked_items(const struct attention *a,
+                                                       const struct kernels *kernels,
+                                                       const struct schedule *s, struct range items,
+                                                       char *scratch)
+{
+    struct sights sights; /* only batch is set */
+    sights.batch = NO_BATCH;
+    run_items(a, kernels, s, items.first, items.end, &sights, scratch);
 }
 
 void attnkit_run_items(const struct attention *a, const struct kernels *kernels,
                        const struct schedule *s, struct range items, char *scratch)
 {
-    struct group group;
-    while (items.first < items.end) {
-        attnkit_group(a, s, items, &group);
-        attnkit_run_group(a, kernels, s, &group, scratch);
-        items.first += group.count;
-    }
+    if (a->extras.any && a->kv_heads > 1)
+        run_masked_items(a, kernels, s, items, scratch);
+    else
+        run_items(a, kernels, s, items.first, items.end, NULL, scratch);
 }

@@ -164,13 +164,23 @@ size_t attnkit_decode_scratch(const struct attention *a, const struct kernels *k
                               int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
 
+/* Which panels see no key, or all keys, of which blocks of keys. Panels of different KV heads see
+ * the same keys if masks do not differ between heads. Therefore a thread passes the same struct to
+ * attnkit_prefill for all its items, and reads most elements of a mask for one head only. */
+enum { SIGHTS = 4096 }; /* a bit for each panel and block; later panels have no bits */
+struct sights {
+    int64_t batch; /* the batch entry of the bits, or NO_BATCH */
+    uint64_t none[SIGHTS / 64], all[SIGHTS / 64];
+};
+#define NO_BATCH INT64_C(-1)
+
 /* The loops. attnkit_prefill computes and writes the panel rows of an item. attnkit_decode and
  * attnkit_heads compute and write the decode rows. An item of attnkit_prefill must have panel rows,
  * an item of the other loops must have decode rows. attnkit_decode takes up to MAX_WALKS items of
  * one batch entry. These items take turns at each block of keys. `scratch` is aligned to 64
- * bytes. */
+ * bytes. `sights` is NULL or a struct of this thread and call. */
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                     const struct work_item *item, char *scratch);
+                     const struct work_item *item, struct sights *sights, char *scratch);
 void attnkit_decode(const struct attention *a, const struct kernels *kernels,
                     const struct work_item *items, int count, char *scratch);
 void attnkit_heads(const struct attention *a, const struct kernels *kernels,

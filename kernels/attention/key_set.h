@@ -35,6 +35,15 @@ static inline struct key_set intersection_of(struct key_set s, struct key_set t)
     return (struct key_set){{s.word[0] & t.word[0], s.word[1] & t.word[1]}};
 }
 
+/* Returns the set whose words a function has just stored one by one. gcc would load both words as a
+ * vector, and such a load waits until both stores have reached the cache. */
+static inline struct key_set just_stored(const uint64_t words[KEY_BLOCK / 64])
+{
+    uint64_t low = words[0], high = words[1];
+    __asm__("" : "+r"(low), "+r"(high));
+    return (struct key_set){{low, high}};
+}
+
 static inline bool has_key(struct key_set s, int key)
 {
     return s.word[key / 64] >> key % 64 & 1;

@@ -147,12 +147,12 @@ static struct key_set seen_by_bytes(const struct attention *a, const struct kern
 {
     const struct mask *const m = &a->extras.bytes;
     char line[KEY_BLOCK * LARGEST_ELEMENT];
-    struct key_set s;
+    uint64_t words[KEY_BLOCK / 64];
     const struct block_columns c = columns_at(a, mask_row(m, place), m->columns, block, 1, line);
     if (c.first != line)
         ask_for_rows_after(m, c.first, KEY_BLOCK);
-    kernels->nonzero((const unsigned char *)c.first, s.word);
-    return let_through(m, s, c.keys);
+    kernels->nonzero((const unsigned char *)c.first, words);
+    return let_through(m, just_stored(words), c.keys);
 }
 
 /* Returns KEY_BLOCK bits of a row of a mask, from column `first` on. */
@@ -203,21 +203,23 @@ static struct key_set seen_by_bits(const struct attention *a, const struct place
     return let_through(m, s, key_set_of(0, columns));
 }
 
-static struct seen seen_by_bias(const struct attention *a, const struct kernels *kernels,
-                                const struct place *place, int64_t block)
+/* Returns the keys that the bias does not mask. Sets *biased to whether the bias of any of these
+ * keys is not 0. */
+static struct key_set seen_by_bias(const struct attention *a, const struct kernels *kernels,
+                                   const struct place *place, int64_t block, bool *biased)
 {
     const struct mask *const m = &a->extras.bias;
     _Alignas(LARGEST_ELEMENT) char line[KEY_BLOCK * LARGEST_ELEMENT];
-    struct seen s = {.biased = false};
+    uint64_t words[KEY_BLOCK / 64];
     const struct block_columns c =
         columns_at(a, mask_row(m, place), m->columns, block, (int)bytes_of(m->type, 1), line);
+    *biased = false;
     if (is_empty(c.keys))
-        return s;
+        return c.keys;
     if (c.first != line)
         ask_for_rows_after(m, c.first, (int)bytes_of(m->type, KEY_BLOCK));
-    s.biased = kernels->unmasked(m->type, c.first, s.keys.word);
-    s.keys = intersection_of(s.keys, c.keys);
-    return s;
+    *biased = kernels->unmasked(m->type, c.first, words);
+    return intersection_of(just_stored(words), c.keys);
 }
 
 /* Returns the keys whose segment id is the segment id of the row. */
@@ -229,12 +231,12 @@ static struct key_set seen_by_document(const struct attention *a, const struct k
         a->kv_starts.data ? int_at(a->kv_starts, place->batch) : place->batch * a->kv_room;
     const int32_t own = x->q_docs[place->outer * a->q_room + place->row];
     _Alignas(LARGEST_ELEMENT) char line[KEY_BLOCK * LARGEST_ELEMENT];
-    struct key_set s;
+    uint64_t words[KEY_BLOCK / 64];
     const struct block_columns c =
         columns_at(a, (const char *)(x->kv_docs + first), has_cells(a) ? a->kv_len : end, block,
                    (int)sizeof own, line);
-    kernels->same_ids((const int32_t *)(const void *)c.first, own, s.word);
-    return intersection_of(s, c.keys);
+    kernels->same_ids((const int32_t *)(const void *)c.first, own, words);
+    return intersection_of(just_stored(words), c.keys);
 }
 
 void attnkit_see(const struct attention *a, const struct kernels *kernels,
@@ -255,9 +257,9 @@ void attnkit_see(const struct attention *a, const struct kernels *kernels,
     if (x->bits.first && !is_empty(keys))
         keys = intersection_of(keys, seen_by_bits(a, place, block));
     if (x->bias.first && !is_empty(keys)) {
-        const struct seen by_bias = seen_by_bias(a, kernels, place, block);
-        keys = intersection_of(keys, by_bias.keys);
-        seen->biased |= by_bias.biased || x->has_huge_scale;
+        bool biased;
+        keys = intersection_of(keys, seen_by_bias(a, kernels, place, block, &biased));
+        seen->biased |= biased || x->has_huge_scale;
     }
     seen->keys.word[0] = keys.word[0];
     seen->keys.word[1] = keys.word[1];

@@ -36,6 +36,7 @@ struct panel {
     struct state chunk; /* the state of the latest chunk, over the blocks that have been computed */
     struct total total; /* the total over the chunks before the latest chunk */
     struct seen *seen;  /* with masks: the keys of the block that each row sees */
+    int sight;          /* bit of struct sights for the first block of keys; -1: none */
     bool is_begun;      /* the total holds the caller's total or a chunk */
     bool is_sunk;       /* M and l of the total hold the sinks, but o is still in `chunk` */
     bool is_fresh;      /* `chunk` is empty, or the total has all blocks of `chunk` */
@@ -51,6 +52,7 @@ struct prefill {
     const struct attention *a;
     const struct kernels *kernels;
     int64_t batch, kv_head;
+    struct sights *sights;  /* NULL: not used */
     int rows;               /* rows of the item that go through panels */
     float *scores;          /* [KEY_BLOCK][lanes] of a panel */
     float *rescale;         /* [lanes] */
@@ -312,6 +314,16 @@ static void resume_panel(const struct prefill *w, struct panel *p)
     p->is_begun = true;
 }
 
+/* Returns the bit of struct sights for the first block of keys and the panel whose first row is
+ * first_row. Returns -1 if there is none. */
+static int first_sight(const struct prefill *w, int64_t first_row)
+{
+    if (!w->sights)
+        return -1;
+    const int64_t blocks = w->a->kv_len / KEY_BLOCK + 1, number = first_row / w->kernels->lanes;
+    return blocks <= SIGHTS && number < SIGHTS / blocks ? (int)(number * blocks) : -1;
+}
+
 static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, int rows,
                         char **scratch)
 {
@@ -328,6 +340,7 @@ static void begin_panel(struct prefill *w, struct panel *p, int64_t first_row, i
     p->is_begun = false;
     p->is_sunk = false;
     p->is_fresh = true;
+    p->sight = first_sight(w, first_row);
     pack_panel(w, p);
 }
 
@@ -479,27 +492,89 @@ static void attend_block(const struct prefill *w, struct panel *p, int64_t first
 /* --- With masks --------------------------------------------------------------------------------
  */
 
+static bool has_bit(const uint64_t *words, int bit)
+{
+    return words[bit / 64] >> bit % 64 & 1;
+}
+
+/* Returns whether each row of a panel sees all keys of a block, and the bias of these keys is 0. */
+static bool sees_all(const struct panel *p, struct key_set whole)
+{
+    for (int lane = 0; lane < p->rows; lane++)
+        if (p->seen[lane].biased || !is_equal(p->seen[lane].keys, whole))
+            return false;
+    return true;
+}
+
+/* A block of keys that panels look at. */
+struct looked_at {
+    int64_t first;       /* its first key */
+    struct key_set keys; /* all its keys */
+    bool rows_differ;    /* rows may see different keys */
+    bool heads_differ;   /* rows of a position may see different keys */
+};
+
+/* Finds for each row of a panel which keys of a block the row sees. `last` is the row before the
+ * panel's first row, or NULL. Returns the keys that at least one row sees. */
+static struct key_set look_at_rows(const struct prefill *w, const struct panel *p,
+                                   const struct looked_at *block, const struct seen *last)
+{
+    struct place place = p->first;
+    struct key_set any = {{0, 0}};
+    for (int lane = 0; lane < p->rows; lane++, place = next_place(w->a, place)) {
+        struct seen *const seen = &p->seen[lane];
+        const bool is_same =
+            !block->rows_differ || (!block->heads_differ && place.head != place.group_head);
+        if (last && is_same) {
+            *seen = *last;
+            any = lane == 0 ? seen->keys : any;
+        } else {
+            attnkit_see(w->a, w->kernels, &place, block->first, seen);
+            any = union_of(any, just_stored(seen->keys.word));
+        }
+        last = seen;
+    }
+    return any;
+}
+
+/* Does the work of look_at_rows. If struct sights says that the rows see no key or all keys of the
+ * block, does not look at masks. */
+static struct key_set look_at_panel(const struct prefill *w, const struct panel *p,
+                                    const struct looked_at *block, const struct seen *last)
+{
+    struct sights *const s = w->sights;
+    if (p->sight < 0)
+        return look_at_rows(w, p, block, last);
+    const int bit = p->sight + (int)(block->first / KEY_BLOCK);
+    if (has_bit(s->none, bit) || has_bit(s->all, bit)) {
+        const struct key_set keys = has_bit(s->all, bit) ? block->keys : key_set_of(0, 0);
+        for (int lane = 0; lane < p->rows; lane++)
+            p->seen[lane] = (struct seen){.keys = keys, .biased = false};
+        return keys;
+    }
+    const struct key_set any = look_at_rows(w, p, block, last);
+    if (is_empty(any))
+        s->none[bit / 64] |= UINT64_C(1) << bit % 64;
+    else if (sees_all(p, block->keys))
+        s->all[bit / 64] |= UINT64_C(1) << bit % 64;
+    return any;
+}
+
 /* Finds for each row of the item which keys of a block the row sees. Returns the keys that at least
  * one row sees. */
-static struct key_set look(const struct prefill *w, int64_t block)
+static struct key_set look(const struct prefill *w, int64_t first)
 {
-    if (has_no_cells(w->a, block))
+    if (has_no_cells(w->a, first))
         return key_set_of(0, 0);
-    const bool heads_differ = attnkit_heads_differ(w->a), rows_differ = attnkit_rows_differ(w->a);
+    const int keys = visible_in_block(sequence_keys(w->a, w->batch), first);
+    const struct looked_at block = {first, key_set_of(0, keys), attnkit_rows_differ(w->a),
+                                    attnkit_heads_differ(w->a)};
     const struct seen *last = NULL;
     struct key_set any = {{0, 0}};
     for (int i = 0; i < w->panels; i++) {
         const struct panel *const p = &w->panel[i];
-        struct seen *const seen = p->seen;
-        struct place place = p->first;
-        for (int lane = 0; lane < p->rows; lane++, place = next_place(w->a, place)) {
-            if (last && (!rows_differ || (!heads_differ && place.head != place.group_head)))
-                seen[lane] = *last;
-            else
-                attnkit_see(w->a, w->kernels, &place, block, &seen[lane]);
-            last = &seen[lane];
-            any = union_of(any, last->keys);
-        }
+        any = union_of(any, look_at_panel(w, p, &block, last));
+        last = &p->seen[p->rows - 1];
     }
     return any;
 }
@@ -759,7 +834,7 @@ static double sum_of(const struct panel *p, int lane)
 static __attribute__((noinline)) void attend_alone(const struct prefill *w, int64_t row)
 {
     const struct work_item item = {w->batch, w->kv_head, row, 1, 0, 1};
-    attnkit_prefill(w->a, w->kernels, &item, w->careful_scratch);
+    attnkit_prefill(w->a, w->kernels, &item, NULL, w->careful_scratch);
 }
 
 /* Divides again and writes the result, for an item of one row. finish_total may have given a wrong
@@ -940,13 +1015,25 @@ static void finish_panel(const struct prefill *w, struct panel *p)
         redo_rows(w, p, not_finite);
 }
 
+/* Returns `sights` with the bits of a batch entry. Returns NULL if struct sights does not serve the
+ * call. */
+static struct sights *open_sights(const struct attention *a, int64_t batch, struct sights *sights)
+{
+    if (!sights || !a->extras.any || a->kv_heads == 1 || has_cells(a) || attnkit_heads_differ(a))
+        return NULL;
+    if (sights->batch != batch)
+        *sights = (struct sights){.batch = batch};
+    return sights;
+}
+
 static void begin_item(struct prefill *w, const struct attention *a, const struct kernels *kernels,
-                       const struct work_item *item, char *scratch)
+                       const struct work_item *item, struct sights *sights, char *scratch)
 {
     w->a = a;
     w->kernels = kernels;
     w->batch = item->batch;
     w->kv_head = item->kv_head;
+    w->sights = open_sights(a, item->batch, sights);
     w->rows = item->panel_rows;
     begin(w, item, scratch);
 }
@@ -976,12 +1063,12 @@ static void compute_again(const struct attention *a, const struct kernels *kerne
  * struct prefill on the stack. */
 static __attribute__((noinline)) void prefill(const struct attention *a,
                                               const struct kernels *kernels,
-                                              const struct work_item *item, struct again *again,
-                                              char *scratch)
+                                              const struct work_item *item, struct sights *sights,
+                                              struct again *again, char *scratch)
 {
     struct prefill w; /* not initialized as a whole: most panels are not used */
     w.again = again;
-    begin_item(&w, a, kernels, item, scratch);
+    begin_item(&w, a, kernels, item, sights, scratch);
     for (int i = 0; i < w.panels && a->before.out; i++)
         resume_panel(&w, &w.panel[i]);
     const int64_t end = last_end(&w);
@@ -991,10 +1078,10 @@ static __attribute__((noinline)) void prefill(const struct attention *a,
 }
 
 void attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                     const struct work_item *item, char *scratch)
+                     const struct work_item *item, struct sights *sights, char *scratch)
 {
     struct again again = {{0}};
-    prefill(a, kernels, item, &again, scratch);
+    prefill(a, kernels, item, sights, &again, scratch);
     if (has_integers(a))
         compute_again(a, kernels, item, &again, scratch);
 }
@@ -1017,7 +1104,7 @@ void attnkit_prefill_chunk(const struct attention *a, const struct kernels *kern
 {
     struct prefill w;
     char *states = (char *)state;
-    begin_item(&w, a, kernels, item, scratch);
+    begin_item(&w, a, kernels, item, NULL, scratch);
     for (int i = 0; i < w.panels; i++) {
         struct panel *p = &w.panel[i];
         p->chunk = take_state(&states, a->value_dim, p->lanes);
@@ -1062,7 +1149,7 @@ static __attribute__((noinline)) void join(const struct attention *a, const stru
     w.again = again;
     char *totals = (char *)run->total;
     int64_t offset = 0;
-    begin_item(&w, a, kernels, item, scratch);
+    begin_item(&w, a, kernels, item, NULL, scratch);
     for (int i = 0; i < w.panels; i++) {
         struct panel *const p = &w.panel[i];
         p->total = take_total(&totals, a->value_dim, p->lanes);

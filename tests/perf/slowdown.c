@@ -32,10 +32,11 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *time)
 /* Takes the place of the real prefill of an item. The item needs ITEM nanoseconds of processor
  * time, and waits WAITED nanoseconds while other processes run. */
 void __real_attnkit_prefill(const struct attention *a, const struct kernels *kernels,
-                            const struct work_item *item, char *scratch)
+                            const struct work_item *item, struct sights *sights, char *scratch)
 {
     assert_null(a);
     assert_null(kernels);
+    assert_null(sights);
     assert_int_equal(item->first_row, 256);
     scratch_seen = scratch;
     processor += ITEM;
@@ -50,7 +51,7 @@ static void an_item_is_delayed_by_its_percentage(void **state)
     const struct work_item item = {.first_row = 256};
     wall = processor = 5;
     items = 0;
-    __wrap_attnkit_prefill(NULL, NULL, &item, &scratch);
+    __wrap_attnkit_prefill(NULL, NULL, &item, NULL, &scratch);
     const int64_t late = wall - 5 - ITEM - WAITED;
     assert_int_equal(items, 1);
     assert_ptr_equal(scratch_seen, &scratch);
