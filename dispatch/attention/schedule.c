@@ -96,6 +96,12 @@ static bool heads_share_pages(const struct attention *a)
            (distance(k.head) < distance(k.row) || distance(v.head) < distance(v.row));
 }
 
+/* Returns whether attnkit_prefill can use struct sights. The result does not depend on lengths. */
+static bool has_sights(const struct attention *a)
+{
+    return a->extras.any && a->kv_heads > 1;
+}
+
 /* Returns the number of bytes of scratch for each thread. The number never shrinks if a call gets
  * more rows or keys, so that a workspace for the longest call serves shorter calls. */
 static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
@@ -111,7 +117,7 @@ static size_t scratch_bytes(const struct attention *a, const struct kernels *ker
         bytes = larger(bytes, attnkit_heads_scratch(a, kernels));
     if (a->q_starts.data || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0)
         bytes = larger(bytes, attnkit_prefill_scratch(a, kernels));
-    return round_up(bytes);
+    return round_up(bytes) + (has_sights(a) ? round_up(sizeof(struct sights)) : 0);
 }
 
 struct schedule attnkit_schedule(const struct attention *a, const struct kernels *kernels,
@@ -268,6 +274,22 @@ static void run_heads(const struct attention *a, const struct kernels *kernels,
     }
 }
 
+/* Returns the struct sights at the end of a thread's scratch, or NULL if the call has no use for
+ * it. */
+static struct sights *sights_of(const struct attention *a, const struct schedule *s, char *scratch)
+{
+    if (!has_sights(a))
+        return NULL;
+    return (struct sights *)(void *)(scratch + s->scratch - round_up(sizeof(struct sights)));
+}
+
+void attnkit_begin_items(const struct attention *a, const struct schedule *s, char *scratch)
+{
+    struct sights *const sights = sights_of(a, s, scratch);
+    if (sights)
+        sights->batch = NO_BATCH;
+}
+
 void attnkit_group(const struct attention *a, const struct schedule *s, struct range items,
                    struct group *group)
 {
@@ -284,8 +306,7 @@ void attnkit_group(const struct attention *a, const struct schedule *s, struct r
 }
 
 void attnkit_run_group(const struct attention *a, const struct kernels *kernels,
-                       const struct schedule *s, const struct group *group, struct sights *sights,
-                       char *scratch)
+                       const struct schedule *s, const struct group *group, char *scratch)
 {
     const struct work_item *const item = group->item;
     attnkit_take_cells(a, kernels, item->batch);
@@ -294,39 +315,19 @@ void attnkit_run_group(const struct attention *a, const struct kernels *kernels,
         return;
     }
     if (item->panel_rows > 0)
-        attnkit_prefill(a, kernels, item, sights, scratch);
+        attnkit_prefill(a, kernels, item, sights_of(a, s, scratch), scratch);
     if (item->decode_rows > 0)
         attnkit_decode(a, kernels, item, group->count, scratch);
-}
-
-/* Runs the groups of items first .. end - 1. */
-static inline __attribute__((always_inline)) void
-run_items(const struct attention *a, const struct kernels *kernels, const struct schedule *s,
-          int64_t first, int64_t end, struct sights *sights, char *scratch)
-{
-    struct group group;
-    for (; first < end; first += group.count) {
-        attnkit_group(a, s, (struct range){first, end}, &group);
-        attnkit_run_group(a, kernels, s, &group, sights, scratch);
-    }
-}
-
-/* The function is not inlined, so that calls without masks need no stack for struct sights. */
-static __attribute__((noinline)) void run_masked_items(const struct attention *a,
-                                                       const struct kernels *kernels,
-                                                       const struct schedule *s, struct range items,
-                                                       char *scratch)
-{
-    struct sights sights; /* only batch is set */
-    sights.batch = NO_BATCH;
-    run_items(a, kernels, s, items.first, items.end, &sights, scratch);
 }
 
 void attnkit_run_items(const struct attention *a, const struct kernels *kernels,
                        const struct schedule *s, struct range items, char *scratch)
 {
-    if (a->extras.any && a->kv_heads > 1)
-        run_masked_items(a, kernels, s, items, scratch);
-    else
-        run_items(a, kernels, s, items.first, items.end, NULL, scratch);
+    struct group group;
+    attnkit_begin_items(a, s, scratch);
+    while (items.first < items.end) {
+        attnkit_group(a, s, items, &group);
+        attnkit_run_group(a, kernels, s, &group, scratch);
+        items.first += group.count;
+    }
 }

@@ -68,12 +68,12 @@ struct group {
 void attnkit_group(const struct attention *a, const struct schedule *s, struct range items,
                    struct group *group);
 
-/* attnkit_run_group runs a group. attnkit_run_items runs all groups of `items` one after the other.
- * `scratch` is s->scratch bytes, aligned to 64 bytes. `sights` is NULL or a struct of this thread
- * and call. Before the first group, sights->batch is NO_BATCH. */
+/* attnkit_run_group runs a group. A thread must call attnkit_begin_items before its first group.
+ * attnkit_run_items runs all groups of `items` one after the other, and needs no other call.
+ * `scratch` is s->scratch bytes, aligned to 64 bytes. */
+void attnkit_begin_items(const struct attention *a, const struct schedule *s, char *scratch);
 void attnkit_run_group(const struct attention *a, const struct kernels *kernels,
-                       const struct schedule *s, const struct group *group, struct sights *sights,
-                       char *scratch);
+                       const struct schedule *s, const struct group *group, char *scratch);
 void attnkit_run_items(const struct attention *a, const struct kernels *kernels,
                        const struct schedule *s, struct range items, char *scratch);
 

@@ -334,12 +334,11 @@ static bool claim_group(const struct thread *t, struct queue *queue, struct grou
 static void work_on_queues(const struct thread *t, int64_t thread)
 {
     struct group group;
-    struct sights sights; /* only batch is set */
-    sights.batch = NO_BATCH;
+    attnkit_begin_items(t->a, t->s, t->scratch);
     for (int64_t i = 0; i < t->tail->queues; i++) {
         struct queue *const queue = &queues_of(t)[(thread + i) % t->tail->queues];
         while (claim_group(t, queue, &group))
-            attnkit_run_group(t->a, t->kernels, t->s, &group, &sights, t->scratch);
+            attnkit_run_group(t->a, t->kernels, t->s, &group, t->scratch);
     }
 }
 

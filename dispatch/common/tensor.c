@@ -193,14 +193,15 @@ static struct layout layout_of(const struct memory *m)
     return layout;
 }
 
-/* Returns whether rows of two tensors share a byte. The function is not inlined, because few calls
- * have tensors that lie among each other. */
+/* Returns whether rows of two tensors share a byte. The function is not inlined, because in few
+ * calls the address ranges of two tensors overlap. */
 static __attribute__((noinline)) bool rows_overlap(const struct memory *a, const struct memory *b)
 {
     const struct layout la = layout_of(a), lb = layout_of(b);
     return attnkit_layouts_overlap(&la, &lb);
 }
 
+/* Returns whether two tensors share a byte. */
 static bool overlap(const struct memory *a, const struct memory *b)
 {
     return a->end > b->first && b->end > a->first && rows_overlap(a, b);

@@ -506,7 +506,7 @@ static bool sees_all(const struct panel *p, struct key_set whole)
     return true;
 }
 
-/* A block of keys that panels look at. */
+/* A block of keys that panels look at, and what holds for all rows of the call. */
 struct looked_at {
     int64_t first;       /* its first key */
     struct key_set keys; /* all its keys */
@@ -537,8 +537,8 @@ static struct key_set look_at_rows(const struct prefill *w, const struct panel *
     return any;
 }
 
-/* Does the work of look_at_rows. If struct sights says that the rows see no key or all keys of the
- * block, does not look at masks. */
+/* Does the work of look_at_rows. Takes the answer from struct sights if the answer is there.
+ * Otherwise looks at masks, and stores the answer if the rows see no key or all keys. */
 static struct key_set look_at_panel(const struct prefill *w, const struct panel *p,
                                     const struct looked_at *block, const struct seen *last)
 {
@@ -1015,8 +1015,8 @@ static void finish_panel(const struct prefill *w, struct panel *p)
         redo_rows(w, p, not_finite);
 }
 
-/* Returns `sights` with the bits of a batch entry. Returns NULL if struct sights does not serve the
- * call. */
+/* Returns `sights`, and first clears it if its bits are of another batch entry. Returns NULL if the
+ * call cannot use it: it has one KV head, cells, or masks that differ between heads. */
 static struct sights *open_sights(const struct attention *a, int64_t batch, struct sights *sights)
 {
     if (!sights || !a->extras.any || a->kv_heads == 1 || has_cells(a) || attnkit_heads_differ(a))

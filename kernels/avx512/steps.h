@@ -140,8 +140,8 @@ struct halves {
 };
 
 /* Collects the scales of a quarter of the keys of vector j, for the block at `place`. A quarter is
- * collected with each part of a step. If all scales were collected at once, the FMA ports would be
- * idle meanwhile, because a CPU stores about one scale in a cycle. */
+ * collected with each part of a step. A CPU stores about one scale in a cycle. So if all scales
+ * were collected at once, the FMA ports would be idle meanwhile. */
 static inline __attribute__((always_inline)) void
 collect_scales(const int part, struct step_place place, struct halves *scales, const int j)
 {
@@ -157,8 +157,8 @@ struct scales {
     bool exact;   /* all scales so far give exact products */
 };
 
-/* Sets the scales to the binary16 numbers in `halves`. The numbers must have been stored a step or
- * more before, because the load of all numbers waits until each store has reached the cache. */
+/* Sets the scales to the binary16 numbers in `halves`. The numbers should have been stored a step
+ * or more before, because the load of all numbers waits until each store has reached the cache. */
 static inline __attribute__((always_inline)) void
 widen_scales(const struct halves *halves, struct scales *scales, const int vectors)
 {
@@ -182,7 +182,8 @@ place_after(const enum type type, const struct key_rows *k, const char *const *k
     return (struct step_place){next, bytes_of(type, then - end) + scale};
 }
 
-/* Two steps. One is in use while the other is filled. `halves` has their scales of TYPE_Q8_0. */
+/* Two steps. One is in use while the other is filled. For TYPE_Q8_0, halves[i] has the scales of
+ * step[i]. */
 struct steps {
     struct step step[2];
     struct halves halves[2];

@@ -136,13 +136,21 @@ static struct mask_of_call add_mask(struct call *c, enum mask_type type, uint64_
     return m;
 }
 
+static void add_lengths(struct call *c, uint64_t *random)
+{
+    int64_t *const lengths = call_memory(c, (size_t)c->args.batch * sizeof *lengths);
+    for (int64_t b = 0; b < c->args.batch; b++)
+        lengths[b] = random_below(random, c->args.kv_len + 1);
+    c->groups.visibility.kv_lens = (attnkit_ints){.data = lengths};
+}
+
 /* Returns a call with a mask of `type`. Every third call has a second mask, of bytes or numbers,
- * which differs from the first mask. Some calls are causal, some have slopes. */
+ * which differs from the first mask. Some calls are causal, some have lengths or slopes. */
 static struct call *draw(int number, enum mask_type type, uint64_t *random)
 {
     struct call *const c = call_new((struct shape){.batch = 1 + random_below(random, 3),
                                                    .kv_heads = 2 + random_below(random, 3),
-                                                   .group = 1 + random_below(random, 2),
+                                                   .group = 1 + random_below(random, 3),
                                                    .q_len = 20 + random_below(random, 300),
                                                    .kv_len = 100 + random_below(random, 400),
                                                    .head_dim = 8,
@@ -150,6 +158,8 @@ static struct call *draw(int number, enum mask_type type, uint64_t *random)
     add_mask(c, type, random);
     if (number % 3 == 0)
         add_mask(c, type == BYTES ? HALVES : BYTES, random);
+    if (number % 4 == 0)
+        add_lengths(c, random);
     if (number % 5 == 0) {
         c->args.flags = ATTNKIT_CAUSAL;
         c->args.align = ATTNKIT_ALIGN_BOTTOM_RIGHT;
@@ -239,6 +249,20 @@ static void heads_with_a_bias_in_f32_have_the_bits_of_heads_alone(void **state)
     check_type(*state, FLOATS);
 }
 
+/* With so many keys, struct sights has bits for two panels, and later panels have none. */
+static void heads_of_many_keys_have_the_bits_of_heads_alone(void **state)
+{
+    uint64_t random = 3;
+    if (is_sampled_run())
+        skip();
+    struct call *const c = call_new((struct shape){
+        .kv_heads = 2, .q_len = 400, .kv_len = 1367 * KEY_BLOCK, .head_dim = 4, .value_dim = 4});
+    assert_false(add_mask(c, BYTES, &random).heads_differ);
+    call_run(c, *state);
+    check_heads(c, *state);
+    call_free(c);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest promises[] = {
@@ -246,6 +270,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(heads_with_a_mask_of_bits_have_the_bits_of_heads_alone),
         cmocka_unit_test(heads_with_a_bias_in_f16_have_the_bits_of_heads_alone),
         cmocka_unit_test(heads_with_a_bias_in_f32_have_the_bits_of_heads_alone),
+        cmocka_unit_test(heads_of_many_keys_have_the_bits_of_heads_alone),
     };
     return promises_main("sights", promises, sizeof promises / sizeof promises[0], argc, argv);
 }

@@ -22,10 +22,10 @@ enum {
     MAX_BLOCKS = 4, /* blocks of TYPE_Q8_0 whose scales are loaded together */
 };
 
-/* Scales of the next blocks of TYPE_Q8_0, as binary16. The scales of 4 blocks are collected
- * together. decode_k.c collects the scales of each step by itself (collect_scales). For integers on
- * a Zen 4, collect_scales saves 4 % of the time of 4 query rows if K and V are in a cache of the
- * CPU. But if K and V come from memory, 1 and 2 query rows take 4 % longer with it. */
+/* Scales of the next blocks of TYPE_Q8_0, as binary16. The scales of MAX_BLOCKS blocks are
+ * collected together. decode_k.c collects the scales of each step by itself (collect_scales). For
+ * integers on a Zen 4, collect_scales saves 4 % of the time of 4 query rows if K and V are in a
+ * cache of the CPU. But if K and V come from memory, 1 and 2 query rows take 4 % longer with it. */
 struct next_blocks {
     struct halves block[MAX_BLOCKS];
 };
