@@ -99,7 +99,7 @@ static bool heads_share_pages(const struct attention *a)
 /* Returns whether attnkit_prefill can use struct sights. The result does not depend on lengths. */
 static bool has_sights(const struct attention *a)
 {
-    return a->extras.any && a->kv_heads > 1;
+    return HAS_SIGHTS && a->extras.any && a->kv_heads > 1;
 }
 
 /* Returns the number of bytes of scratch for each thread. The number never shrinks if a call gets

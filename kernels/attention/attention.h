@@ -164,13 +164,20 @@ size_t attnkit_decode_scratch(const struct attention *a, const struct kernels *k
                               int items);
 size_t attnkit_heads_scratch(const struct attention *a, const struct kernels *kernels);
 
+/* A library that is optimised for size leaves out the code for struct sights. */
+#ifdef __OPTIMIZE_SIZE__
+enum { HAS_SIGHTS = 0 };
+#else
+enum { HAS_SIGHTS = 1 };
+#endif
+enum { SIGHTS = 4096 }; /* bits of none and of all */
+
 /* What panels of query rows see of blocks of keys, for one batch entry. A bit of `none` is set if
  * no row of the panel sees a key of the block. A bit of `all` is set if every row sees all keys of
  * the block, with a bias of 0. If masks do not differ between heads, panels of different KV heads
  * see the same keys. So a thread passes the same struct to attnkit_prefill for all its items, and
  * the elements of such blocks are read for one head only. If a head has B blocks, the first SIGHTS
  * / B panels have bits. For later panels, masks are read for each head. */
-enum { SIGHTS = 4096 };
 struct sights {
     int64_t batch; /* the batch entry, or NO_BATCH: no bit is valid */
     uint64_t none[SIGHTS / 64], all[SIGHTS / 64];

@@ -318,7 +318,7 @@ static void resume_panel(const struct prefill *w, struct panel *p)
  * first_row. Returns -1 if there is none. */
 static int first_sight(const struct prefill *w, int64_t first_row)
 {
-    if (!w->sights)
+    if (!HAS_SIGHTS || !w->sights)
         return -1;
     const int64_t blocks = w->a->kv_len / KEY_BLOCK + 1, number = first_row / w->kernels->lanes;
     return blocks <= SIGHTS && number < SIGHTS / blocks ? (int)(number * blocks) : -1;
@@ -543,7 +543,7 @@ static struct key_set look_at_panel(const struct prefill *w, const struct panel 
                                     const struct looked_at *block, const struct seen *last)
 {
     struct sights *const s = w->sights;
-    if (p->sight < 0)
+    if (!HAS_SIGHTS || p->sight < 0)
         return look_at_rows(w, p, block, last);
     const int bit = p->sight + (int)(block->first / KEY_BLOCK);
     if (has_bit(s->none, bit) || has_bit(s->all, bit)) {
@@ -1019,7 +1019,8 @@ static void finish_panel(const struct prefill *w, struct panel *p)
  * call cannot use it: it has one KV head, cells, or masks that differ between heads. */
 static struct sights *open_sights(const struct attention *a, int64_t batch, struct sights *sights)
 {
-    if (!sights || !a->extras.any || a->kv_heads == 1 || has_cells(a) || attnkit_heads_differ(a))
+    if (!HAS_SIGHTS || !sights || !a->extras.any || a->kv_heads == 1 || has_cells(a) ||
+        attnkit_heads_differ(a))
         return NULL;
     if (sights->batch != batch)
         *sights = (struct sights){.batch = batch};

@@ -139,7 +139,7 @@ enum hints {
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;
-    return panel->far && (type == TYPE_F32 || type == TYPE_Q8_0 || (half && panel->block->large));
+    return type == TYPE_Q8_0 || (panel->far && (type == TYPE_F32 || (half && panel->block->large)));
 }
 
 /* Prefetches cache lines from L2 to L1, because loads from L2 would wait behind cache lines that
@@ -379,7 +379,7 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
     int key = 0;
     if (gains_by_first(type, &ahead) && panel->most > keys)
         key = score_tiles(type, panel, key, scores, &ahead, K_AND_V_NEAR, MAX_TILE, rows);
-    else if (gains_by_near(type, panel) && panel->most > keys)
+    else if (gains_by_near(type, panel) && (type == TYPE_Q8_0 || panel->most > keys))
         key = score_tiles(type, panel, key, scores, &ahead, K_NEAR, MAX_TILE, rows);
     else
         key = score_tiles(type, panel, key, scores, &ahead, NOTHING_NEAR, MAX_TILE, rows);
