@@ -176,7 +176,7 @@ static const char *why(const struct isa *isa)
     if ((cpu.has & isa->needs_mask) != isa->needs_mask)
         return "the CPU lacks a feature that the instruction set needs";
     if ((cpu.usable & isa->needs_mask) != isa->needs_mask)
-        return "the operating system does not save its registers";
+        return "the operating system does not save the needed registers";
     return "CPU and operating system support the instruction set";
 }
 
@@ -257,7 +257,7 @@ static const char *why_unit(const struct unit *unit)
     if ((machine().has & unit->needs_mask) != unit->needs_mask)
         return "the CPU lacks a feature that the unit needs";
     if (!has_unit(unit))
-        return "the operating system does not save its registers";
+        return "the operating system does not save the needed registers";
     if (!has_leave(unit)) {
         const char *const refused = atomic_load_explicit(&refusal, memory_order_relaxed);
         return refused ? refused : "the program has not called attnkit_enable";

@@ -176,8 +176,8 @@ enum { SIGHTS = 4096 }; /* bits of none and of all */
  * no row of the panel sees a key of the block. A bit of `all` is set if every row sees all keys of
  * the block, with a bias of 0. If masks do not differ between heads, panels of different KV heads
  * see the same keys. So a thread passes the same struct to attnkit_prefill for all its items, and
- * the elements of such blocks are read for one head only. If a head has B blocks, the first SIGHTS
- * / B panels have bits. For later panels, masks are read for each head. */
+ * the elements of such blocks are read for one head only. A panel has kv_len / KEY_BLOCK + 1 bits
+ * of each array. Panels for which no bits are left read the masks for each head. */
 struct sights {
     int64_t batch; /* the batch entry, or NO_BATCH: no bit is valid */
     uint64_t none[SIGHTS / 64], all[SIGHTS / 64];

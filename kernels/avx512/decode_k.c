@@ -134,8 +134,8 @@ enum hints {
 /* Returns whether to prefetch K into L1. A cache line of binary32 takes half the work of a line of
  * a 16-bit type, so the next line of binary32 is needed sooner. With prefetches into L1, 16-bit
  * types took up to 5 % longer if K was in a cache of the CPU already. So rows of 16-bit types are
- * prefetched into L1 only if K and V are larger than L2. Rows of
- * TYPE_Q8_0 always gain, rows of TYPE_I8 never. */
+ * prefetched into L1 only if K and V are larger than L2. Rows of TYPE_Q8_0 always gain, rows of
+ * TYPE_I8 never. */
 static inline bool gains_by_near(const enum type type, const struct panel *panel)
 {
     const bool half = type == TYPE_F16 || type == TYPE_BF16;

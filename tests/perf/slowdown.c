@@ -16,6 +16,7 @@ enum { READING = 20, ITEM = 1000000, WAITED = 7000000 /* nanoseconds */ };
 
 static int64_t wall, processor;
 static int items;
+static struct sights *sights_seen;
 static char *scratch_seen;
 
 /* A made-up clock. Reading it takes READING nanoseconds. */
@@ -36,7 +37,7 @@ void __real_attnkit_prefill(const struct attention *a, const struct kernels *ker
 {
     assert_null(a);
     assert_null(kernels);
-    assert_null(sights);
+    sights_seen = sights;
     assert_int_equal(item->first_row, 256);
     scratch_seen = scratch;
     processor += ITEM;
@@ -48,12 +49,14 @@ static void an_item_is_delayed_by_its_percentage(void **state)
 {
     (void)state;
     char scratch;
+    struct sights sights;
     const struct work_item item = {.first_row = 256};
     wall = processor = 5;
     items = 0;
-    __wrap_attnkit_prefill(NULL, NULL, &item, NULL, &scratch);
+    __wrap_attnkit_prefill(NULL, NULL, &item, &sights, &scratch);
     const int64_t late = wall - 5 - ITEM - WAITED;
     assert_int_equal(items, 1);
+    assert_ptr_equal(sights_seen, &sights);
     assert_ptr_equal(scratch_seen, &scratch);
     assert_in_range(late, ITEM * SLOWDOWN_PERCENT / 100,
                     ITEM * SLOWDOWN_PERCENT / 100 + 5 * READING);

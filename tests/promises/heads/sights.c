@@ -13,7 +13,6 @@
 
 #include <cmocka.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
@@ -25,7 +24,7 @@ enum { CASES = 40, MASKS = 4 };
 
 /* What a mask does to some query rows and a block of keys. BIASED: all keys are seen, and their
  * bias is not 0. A mask without numbers takes BIASED as ALL. */
-enum part { ALL, NONE, SOME, BIASED, PARTS };
+enum part { ALL, NONE, SOME, BIASED };
 
 enum mask_type { BYTES, BITS, HALVES, FLOATS };
 
@@ -53,7 +52,7 @@ static int64_t row_bytes(const struct mask_of_call *m, int64_t keys)
     }
 }
 
-/* Returns the part that has a key of a row. */
+/* Returns the part of the mask that has row at.i and key at.j. */
 static enum part part_at(const struct mask_of_call *m, struct at at)
 {
     uint64_t state = m->seed;
