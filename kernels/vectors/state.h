@@ -152,6 +152,7 @@ enum numbers {
 /* VECTOR lanes of a panel, and where their results go. Lanes from `rows` on are spare and get no
  * result. */
 struct part {
+    enum numbers numbers;
     const void *o; /* points at the first of the lanes */
     floats divisor;
     struct divisor wide_divisor;
@@ -191,6 +192,15 @@ static inline __attribute__((always_inline)) floats finish_tile(const enum numbe
     return spoilt;
 }
 
+/* Does the work of finish_tile for the last columns, which fill less than a vector. The function is
+ * not inlined: value_dim is a multiple of VECTOR in almost all models, so short code matters more
+ * than time. */
+static __attribute__((noinline, cold)) floats finish_rest(const struct part *p, int64_t column,
+                                                          int64_t columns, floats spoilt)
+{
+    return finish_tile(p->numbers, p, column, columns, spoilt);
+}
+
 /* Finishes all columns of a part. Returns a bit for each lane: 1 if the row of this lane has a
  * value that is NaN or infinite. */
 static inline __attribute__((always_inline)) uint64_t
@@ -201,7 +211,7 @@ finish_part(const enum numbers numbers, const struct part *p, int64_t value_dim)
     for (; c + VECTOR <= value_dim; c += VECTOR)
         spoilt = finish_tile(numbers, p, c, VECTOR, spoilt);
     if (c < value_dim)
-        spoilt = finish_tile(numbers, p, c, value_dim - c, spoilt);
+        spoilt = finish_rest(p, c, value_dim - c, spoilt);
     if (!is_spoilt(spoilt))
         return 0;
     return KERNEL(settle)(p->rows < VECTOR ? p->rows : VECTOR, value_dim, p->out);
@@ -220,7 +230,8 @@ static inline __attribute__((always_inline)) uint64_t finish(const enum numbers 
 {
     uint64_t not_finite = 0;
     for (int lane = 0; lane < rows; lane += VECTOR) {
-        struct part p = {.lanes = lanes, .rows = rows - lane, .out = out + lane};
+        struct part p = {
+            .numbers = numbers, .lanes = lanes, .rows = rows - lane, .out = out + lane};
         floats row_sum;
         p.o = numbers == WIDE ? (const void *)((const double *)from->out + lane)
                               : (const void *)((const float *)from->out + lane);
