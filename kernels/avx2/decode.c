@@ -70,13 +70,25 @@ static inline void prefetch_in_softmax(struct ahead *ahead)
 /* Defines attnkit_avx2_decode. */
 #include "kernels/vectors/decode/rows.h"
 
+enum { MOST_APART = 16 }; /* most keys of a turn if rows of other heads lie between the tokens */
+
 /* Returns whether to copy the rows of a turn before they are read. If all rows share one set of L1,
  * copies reduce the time of decoding with 16-bit types to 0.7 to 0.9. If rows share two sets,
- * copies cost more time than they save. */
-static inline bool gains_by_copied_turns(ptrdiff_t stride)
+ * copies cost more time than they save. Rows of TYPE_F32 are not copied here, because decode_k
+ * copies rows of K that share sets, and each cache line of V is read only once. */
+static inline bool gains_by_copied_turns(enum type type, ptrdiff_t stride)
 {
     enum { SETS = 4096 }; /* bytes between cache lines of the same set of L1 */
-    return stride % SETS == 0;
+    return type != TYPE_F32 && stride % SETS == 0;
+}
+
+/* Adds up the V of a turn. */
+static inline void weigh_turn(const struct panel *panel, const struct weights *weights)
+{
+    if (panel->block->v.type == TYPE_F32)
+        attnkit_avx2_decode_v_turn(panel, weights);
+    else
+        attnkit_avx2_decode_v(panel, weights);
 }
 
 /* Defines attnkit_avx2_decode_together. */

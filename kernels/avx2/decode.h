@@ -212,5 +212,6 @@ static inline bool is_finite(__m256 x)
 void attnkit_avx2_decode_tiled_k(const struct panel *panel, struct scores *scores);
 void attnkit_avx2_decode_k(const struct panel *panel, struct scores *scores);
 void attnkit_avx2_decode_v(const struct panel *panel, const struct weights *weights);
+void attnkit_avx2_decode_v_turn(const struct panel *panel, const struct weights *weights);
 
 #endif

@@ -352,11 +352,12 @@ score_tile(const enum type type, const struct panel *panel, struct copies *copie
 }
 
 /* Returns what to prefetch while the scores are computed, in `tiles` tiles with `times` calls of
- * prefetch_ahead each: the rows of V, or in a turn its pieces of memory. */
+ * prefetch_ahead each: the rows of V, or in a turn its pieces of memory. can_turn is a constant, so
+ * that the compiler leaves out the code of turns where there are none. */
 static inline __attribute__((always_inline)) struct ahead
-ahead_of_scores(const enum type type, const struct panel *panel, int64_t tiles, int64_t times)
+ahead_of_scores(const struct panel *panel, int64_t tiles, int64_t times, const bool can_turn)
 {
-    if ((KERNEL_TOGETHER_TYPES >> type & 1) && __builtin_expect(panel->turn != NULL, false))
+    if (can_turn && __builtin_expect(panel->turn != NULL, false))
         return ask_in_turn(panel->turn, tiles, times);
     return v_ahead(panel, tiles, times);
 }
@@ -366,8 +367,8 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
 {
     const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
     const int64_t steps = (bytes_of(stored, panel->block->k.dim) + STEP - 1) / STEP;
-    struct ahead ahead =
-        ahead_of_scores(type, panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR), steps);
+    struct ahead ahead = ahead_of_scores(panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR),
+                                         steps, KERNEL_TOGETHER_TYPES >> type & 1);
     int key = 0;
     for (; key + VECTOR < panel->most; key += 2 * VECTOR)
         score_tile(type, panel, NULL, key, scores, &ahead, 2, rows);
@@ -389,7 +390,7 @@ static inline bool gains_by_copies(const struct panel *panel)
     const int64_t bytes = bytes_of(TYPE_F32, k->dim);
     const bool apart = k->row[1] != k->row[0] + bytes && bytes <= COPIED_BYTES;
     return k->type == TYPE_F32 && panel->most > VECTOR && k->dim % VECTOR == 0 &&
-           (share_sets(k->row) || (apart && panel->far && panel->block->large));
+           (panel->turn || share_sets(k->row) || (apart && panel->far && panel->block->large));
 }
 
 /* Computes the scores of copied rows, always for two vectors of keys. */
@@ -397,7 +398,8 @@ static inline __attribute__((always_inline)) void
 score_copied_rows(const struct panel *panel, struct scores *scores, const int rows)
 {
     const int64_t steps = panel->block->k.dim * (int64_t)sizeof(float) / STEP;
-    struct ahead ahead = v_ahead(panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR), steps);
+    struct ahead ahead =
+        ahead_of_scores(panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR), steps, true);
     struct copies copies;
     for (int key = 0; key < panel->most; key += 2 * VECTOR)
         score_tile(TYPE_F32, panel, &copies, key, scores, &ahead, 2, rows);
@@ -419,6 +421,14 @@ static __attribute__((noinline)) void score_copies(const struct panel *panel, st
     }
 }
 
+static void score_rows(const struct panel *panel, struct scores *scores)
+{
+    if (gains_by_copies(panel))
+        score_copies(panel, scores);
+    else
+        score_keys_of_any_type(panel, scores);
+}
+
 /* Computes the scores of a turn as the scores of a block that has only the keys of the turn. So
  * whole blocks and turns share the code. */
 static __attribute__((noinline)) void score_turn(const struct panel *panel, struct scores *scores)
@@ -430,7 +440,7 @@ static __attribute__((noinline)) void score_turn(const struct panel *panel, stru
     block.k.row += begin;
     own.block = &block;
     own.fewest = own.most = panel->turn->end - begin;
-    score_keys_of_any_type(&own, &turn);
+    score_rows(&own, &turn);
     for (int r = 0; r < computed_rows(panel); r++)
         memcpy(scores->s[r] + begin, turn.s[r], (size_t)own.most * sizeof(float));
 }
@@ -439,8 +449,6 @@ void attnkit_avx2_decode_k(const struct panel *panel, struct scores *scores)
 {
     if (panel->turn)
         score_turn(panel, scores);
-    else if (gains_by_copies(panel))
-        score_copies(panel, scores);
     else
-        score_keys_of_any_type(panel, scores);
+        score_rows(panel, scores);
 }

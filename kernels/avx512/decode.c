@@ -80,11 +80,20 @@ static inline __attribute__((always_inline)) void prefetch_in_softmax(struct ahe
 /* Defines attnkit_avx512_decode. */
 #include "kernels/vectors/decode/rows.h"
 
+enum { MOST_APART = KEY_BLOCK }; /* no limit: see turn_keys in together.h */
+
 /* Returns false: the rows of a turn are read in place. */
-static inline bool gains_by_copied_turns(ptrdiff_t stride)
+static inline bool gains_by_copied_turns(enum type type, ptrdiff_t stride)
 {
+    (void)type;
     (void)stride;
     return false;
+}
+
+/* Adds up the V of a turn. */
+static inline void weigh_turn(const struct panel *panel, const struct weights *weights)
+{
+    attnkit_avx512_decode_v(panel, weights);
 }
 
 /* Defines attnkit_avx512_decode_together. */
