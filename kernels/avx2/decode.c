@@ -74,8 +74,8 @@ enum { MOST_APART = 16 }; /* most keys of a turn if rows of other heads lie betw
 
 /* Returns whether to copy the rows of a turn before they are read. If all rows share one set of L1,
  * copies reduce the time of decoding with 16-bit types to 0.7 to 0.9. If rows share two sets,
- * copies cost more time than they save. Rows of TYPE_F32 are not copied here, because decode_k
- * copies rows of K that share sets, and each cache line of V is read only once. */
+ * copies cost more time than they save. Rows of TYPE_F32 are not copied here: decode_k copies rows
+ * of K that share sets, and most cache lines of V are read only once. */
 static inline bool gains_by_copied_turns(enum type type, ptrdiff_t stride)
 {
     enum { SETS = 4096 }; /* bytes between cache lines of the same set of L1 */

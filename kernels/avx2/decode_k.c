@@ -11,9 +11,9 @@
  * are enough chains for the FMA ports. A broadcast of q serves both vectors. Registers: 8 units, at
  * most 8 sums and a broadcast are more than the 16 ymm, so some units are on the stack.
  *
- * A step of TYPE_F16 takes 16 bytes of each of 16 keys as 8 vectors of 16-bit elements, with 8
- * loads, 8 inserts from memory and 24 shuffles. The vectors are stored, so that each conversion
- * loads an element of 8 keys.
+ * TYPE_F16 is different: a step takes 16 bytes of each key of a tile as 8 vectors of 16-bit
+ * elements. With 16 keys, this costs 8 loads, 8 inserts from memory and 24 shuffles. The vectors
+ * are stored, so that each conversion loads an element of 8 keys.
  *
  * If K is binary32 and there are few query rows, memory limits the speed. For types of 8 or 16
  * bits, shuffles and FMA together limit the speed. Prefetches are spread evenly and go through one
@@ -122,7 +122,7 @@ add_step(const enum type type, const struct panel *panel, const char *const *key
     }
 }
 
-/* A step of TYPE_F16. Each vector has one element of all keys. */
+/* A step of TYPE_F16. Each vector has one element of 8 or 16 keys. */
 struct halves {
     __m256i element[HALVES];
 };
@@ -130,8 +130,7 @@ struct halves {
 /* Transposes 16-bit elements: in each 128 bits, element i of x[j] becomes element j of x[i]. */
 static inline __attribute__((always_inline)) void transpose_halves(__m256i x[HALVES])
 {
-    __m256i two[HALVES], four[HALVES]; /* each element beside the same element of the next x, and of
-                                        * the next three x */
+    __m256i two[HALVES], four[HALVES]; /* elements of two x, and of four x, side by side */
     for (int i = 0; i < HALVES; i += 2) {
         two[i] = _mm256_unpacklo_epi16(x[i], x[i + 1]);
         two[i + 1] = _mm256_unpackhi_epi16(x[i], x[i + 1]);
@@ -390,7 +389,7 @@ static inline bool gains_by_copies(const struct panel *panel)
     const int64_t bytes = bytes_of(TYPE_F32, k->dim);
     const bool apart = k->row[1] != k->row[0] + bytes && bytes <= COPIED_BYTES;
     return k->type == TYPE_F32 && panel->most > VECTOR && k->dim % VECTOR == 0 &&
-           (panel->turn || share_sets(k->row) || (apart && panel->far && panel->block->large));
+           (share_sets(k->row) || (apart && panel->far && panel->block->large));
 }
 
 /* Computes the scores of copied rows, always for two vectors of keys. */

@@ -291,8 +291,8 @@ static inline int tile_vectors(int64_t left, const int most)
 }
 
 /* Returns what to prefetch while V is read, in `tiles` tiles with `times` calls of prefetch_ahead
- * each: the next rows of K, or in a turn its pieces of memory. The function is not inlined, because
- * it is called once for each block, and the library shall be small. */
+ * each: the next rows of K, or in a turn its pieces of memory. The function is called only once for
+ * each block or turn, so short code matters more than time. */
 static __attribute__((noinline)) struct ahead ahead_of_v(const struct panel *panel, int64_t tiles,
                                                          int64_t times)
 {
@@ -351,8 +351,9 @@ weigh_turn_of(const struct panel *panel, const struct weights *weights, const in
         v_tile(TYPE_F32, panel, weights, NULL, c, &ahead, 2, rows, true);
 }
 
-/* Computes a turn of TYPE_F32. The turns have their own function, because with tiles that can take
- * turns, decoding without turns would take 1.01 to 1.03 of its time. */
+/* Computes a turn of TYPE_F32. The number of columns is a multiple of 2 * VECTOR, because it is a
+ * multiple of KERNEL_TOGETHER_MULTIPLE. The turns have their own function, because with tiles that
+ * can take turns, decoding without turns would take 1.01 to 1.03 of its time. */
 void attnkit_avx2_decode_v_turn(const struct panel *panel, const struct weights *weights)
 {
     switch (computed_rows(panel)) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Steps of K for the scores of decode: 16 bytes of each of 8 keys, transposed in registers. The
- * comment of decode_k.c says what a step costs. decode_k.c multiplies the steps as binary32. The
- * tiles in integers/ use only transpose_4 and STEP of this header.
+ * comment of decode_k.c says what a step costs. decode_k.c multiplies the steps as binary32. For
+ * TYPE_F16 it uses only STEP and load_two of this header. The tiles in integers/ use only
+ * transpose_4 and STEP.
  */
 #ifndef ATTNKIT_AVX2_STEPS_H
 #define ATTNKIT_AVX2_STEPS_H
@@ -26,7 +27,8 @@ static inline __attribute__((always_inline)) void transpose_4(__m256 x[4])
     x[3] = _mm256_shuffle_ps(high_01, high_23, 0xee);
 }
 
-/* Returns STEP bytes of one key, and STEP bytes of another key after these. */
+/* Returns STEP bytes of `first` in the lower 128 bits, and STEP bytes of `second` in the upper 128
+ * bits. */
 static inline __attribute__((always_inline)) __m256 load_two(const char *first, const char *second)
 {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)first)),

@@ -81,6 +81,7 @@ static inline __attribute__((always_inline)) void prefetch_in_softmax(struct ahe
 #include "kernels/vectors/decode/rows.h"
 
 enum { MOST_APART = KEY_BLOCK }; /* no limit: see turn_keys in together.h */
+_Static_assert(MOST_APART % (2 * VECTOR) == 0, "tiles of K in a turn have two vectors of keys");
 
 /* Returns false: the rows of a turn are read in place. */
 static inline bool gains_by_copied_turns(enum type type, ptrdiff_t stride)

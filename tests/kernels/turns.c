@@ -134,6 +134,7 @@ static void parts_of_all_turns_are_the_next_block(void **state)
 enum {
     ROUNDS = 60,
     MAX_DIM = 256,
+    SETS = 4096, /* bytes between cache lines of the same set of L1 */
 };
 
 /* The operands of decode_together. K and V lie between unmapped pages. */
@@ -150,12 +151,14 @@ struct heads {
 };
 
 /* Draws the rows of all heads for all tokens, in *memory, which the caller frees. Tokens have up to
- * 80 bytes between them, and may lie in reverse order. */
+ * 80 bytes between them, or lie a multiple of 4 KiB apart. They may lie in reverse order. */
 static struct side_rows draw_tokens(const struct heads *h, struct guarded *memory, uint64_t *random)
 {
     const struct kernels *const plain = plain_c();
     const int64_t row = bytes_of(h->block.type, h->block.dim), token = h->block.heads * row;
-    const ptrdiff_t stride = token + 16 * random_below(random, 6);
+    ptrdiff_t stride = token + 16 * random_below(random, 6);
+    if (random_below(random, 4) == 0)
+        stride = (stride + SETS - 1) / SETS * SETS;
     const size_t bytes = (size_t)((KEY_BLOCK - 1) * stride + token);
     *memory = memory_guarded(bytes, 0, random_below(random, 2));
     float numbers[MAX_DIM];

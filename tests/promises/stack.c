@@ -330,6 +330,36 @@ static void attention_over_many_keys_needs_64_kb(void **state)
     print_used(*state, "attention over many keys");
 }
 
+/* Makes a tensor [1][heads][rows][dim] token-major, with the same memory. */
+static void make_token_major(attnkit_tensor *t, int64_t heads, int64_t rows, int64_t dim)
+{
+    const int64_t row = dim * (int64_t)sizeof(float);
+    t->layout = ATTNKIT_STRIDED;
+    t->strides[0] = heads * rows * row;
+    t->strides[1] = row;
+    t->strides[2] = heads * row;
+}
+
+/* The heads take turns in instruction sets with decode_together. */
+static void decoding_in_turns_needs_64_kb(void **state)
+{
+    enum { HEADS = 8, KEYS = 1100, DIM = 128 };
+    begin_measuring();
+    for (int64_t group = 1; group <= 4; group += 3) {
+        struct call *const c = call_new((struct shape){.kv_heads = HEADS,
+                                                       .group = group,
+                                                       .q_len = 1,
+                                                       .kv_len = KEYS,
+                                                       .head_dim = DIM,
+                                                       .value_dim = DIM});
+        make_token_major(&c->args.k, HEADS, KEYS, DIM);
+        make_token_major(&c->args.v, HEADS, KEYS, DIM);
+        attend(&c->args, *state, 1);
+        call_free(c);
+    }
+    print_used(*state, "decoding in turns");
+}
+
 /* --- Appends ---------------------------------------------------------------------------------- */
 
 static attnkit_status append_workspace(struct job *j, size_t *bytes)
@@ -807,6 +837,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(attention_with_bf16_products_needs_64_kb),
         cmocka_unit_test(attention_with_every_option_needs_64_kb),
         cmocka_unit_test(attention_over_many_keys_needs_64_kb),
+        cmocka_unit_test(decoding_in_turns_needs_64_kb),
         cmocka_unit_test(appends_need_64_kb),
         cmocka_unit_test(linear_maps_need_64_kb),
         cmocka_unit_test(embeddings_need_64_kb),

@@ -5,8 +5,8 @@
  * scores of the next keys, and so on. After the softmaxes of all heads, the heads add up V in
  * turns. So K and V are read nearly in the order of memory. On an Emerald Rapids with AVX-512,
  * decoding 16384 keys takes 0.86 (f32) or 0.93 (f16, bf16) of the time that it takes with one head
- * after the other. On a Zen 4 with AVX2, decoding takes 0.8 to 0.97 (f16, bf16) of this time, and
- * on a Zen 3 with f32 0.79 to 0.98.
+ * after the other. With AVX2, decoding takes 0.8 to 0.97 (f16, bf16, Zen 4) or 0.77 to 1.01 (f32,
+ * Zen 3) of this time.
  *
  * All sums are in the order of rows.h, so the bits are the same. The decode.c of an instruction set
  * includes rows.h, defines MOST_APART, gains_by_copied_turns and weigh_turn, and then includes this
@@ -18,14 +18,15 @@
 #include "kernels/vectors/decode/rows.h"
 
 _Static_assert((int)TOGETHER_ROWS <= (int)PANEL_ROWS, "a head has one panel");
+_Static_assert(KEY_BLOCK % MOST_APART == 0, "turns make up a block");
 
 enum { TURN_BYTES = 1 << 14 }; /* most bytes of the rows of a head in a turn */
 
 /* Returns the number of keys of a turn: 8 to 16 KiB of rows for each head, or the whole block if
  * the block has less. With fewer keys, the tiles of K begin too often. With more keys, memory is
  * read less in order. If rows of other heads lie between the rows of two tokens, the number is at
- * most MOST_APART: on a Zen 3, turns of 16 keys then take 0.85 to 0.98 of the time of turns of 32
- * (f32) or 64 keys (f16). */
+ * most MOST_APART: on a Zen 3, turns of 16 keys then take 0.84 to 1.02 of the time of turns of 32
+ * (f32) or 64 keys (f16), mostly about 0.93. */
 static inline int turn_keys(const struct heads_block *b)
 {
     const int64_t bytes = bytes_of(b->type, b->dim);
@@ -96,44 +97,57 @@ static void share_tokens(const struct heads_block *b, const struct tokens *token
     turn->piece_bytes = b->heads * bytes_of(b->type, b->dim);
 }
 
-/* Copies the rows of a turn. Returns where the copies lie. */
-static struct side_rows copy_turn(const struct side_rows *rows, int keys, int64_t bytes,
-                                  char copies[TURN_BYTES])
+/* A head takes a turn at the keys from `first` on. If is_k, `rows` are its rows of K in this turn,
+ * and the head computes scores. Otherwise `rows` are rows of V, and the head adds up weighted V.
+ * Meanwhile the head prefetches its share of the tokens `next`. */
+static __attribute__((noinline)) void take_turn(const struct heads_block *b, int head,
+                                                const struct side_rows *rows, int first,
+                                                const struct tokens *next, bool is_k)
 {
-    for (int i = 0; i < keys; i++)
-        memcpy(copies + i * bytes, rows->first + i * rows->stride, (size_t)bytes);
-    return (struct side_rows){copies, (ptrdiff_t)bytes};
+    const char *row[KEY_BLOCK], *ahead[KEY_BLOCK];
+    struct between *const between = between_of(b, head);
+    struct turn turn = {first, first + turn_keys(b), (float *)(void *)(between + 1), NULL, 0, 0};
+    struct decode_block block;
+    struct panel panel;
+    KERNEL(fill_pointers)(rows->first, rows->stride, turn.end - first, row + first);
+    begin_head(b, head, row, &block, &panel);
+    share_tokens(b, next, head, ahead, &turn);
+    panel.fewest = panel.most = turn.end;
+    panel.turn = &turn;
+    if (is_k)
+        KERNEL(decode_k)(&panel, &between->scores);
+    else
+        weigh_turn(&panel, &between->weights);
 }
 
-/* Each head takes a turn at the keys from `first` on. If is_k, `rows` are rows of K, and the heads
- * compute scores. Otherwise `rows` are rows of V, and the heads add up weighted V. Meanwhile the
- * heads prefetch the tokens `next`. */
+/* Does the work of take_turn with copies of the rows. The function is not inlined, so that other
+ * turns have no room for copies on the stack. */
+static __attribute__((noinline)) void take_copied_turn(const struct heads_block *b, int head,
+                                                       const struct side_rows *rows, int first,
+                                                       const struct tokens *next, bool is_k)
+{
+    _Alignas(sizeof(floats)) char copies[TURN_BYTES];
+    const int64_t bytes = bytes_of(b->type, b->dim);
+    const struct side_rows own = {copies, (ptrdiff_t)bytes};
+    for (int i = 0; i < turn_keys(b); i++)
+        memcpy(copies + i * bytes, rows->first + i * rows->stride, (size_t)bytes);
+    take_turn(b, head, &own, first, next, is_k);
+}
+
+/* Each head takes a turn at the keys from `first` on. `rows` are the rows of K or of V of the
+ * block. */
 static __attribute__((noinline)) void take_turns(const struct heads_block *b,
                                                  const struct side_rows *rows, int first,
                                                  const struct tokens *next, bool is_k)
 {
-    const char *row[KEY_BLOCK], *ahead[KEY_BLOCK];
-    const int64_t bytes = bytes_of(b->type, b->dim);
-    const int keys = turn_keys(b);
     touch_pages(b, next);
     for (int head = 0; head < b->heads; head++) {
-        struct between *const between = between_of(b, head);
-        struct turn turn = {first, first + keys, (float *)(void *)(between + 1), NULL, 0, 0};
-        struct decode_block block;
-        struct panel panel;
-        _Alignas(sizeof(floats)) char copies[TURN_BYTES];
-        struct side_rows own = {rows->first + first * rows->stride + head * bytes, rows->stride};
+        const int64_t at = head * bytes_of(b->type, b->dim);
+        const struct side_rows own = {rows->first + first * rows->stride + at, rows->stride};
         if (gains_by_copied_turns(b->type, own.stride))
-            own = copy_turn(&own, keys, bytes, copies);
-        KERNEL(fill_pointers)(own.first, own.stride, keys, row + first);
-        begin_head(b, head, row, &block, &panel);
-        share_tokens(b, next, head, ahead, &turn);
-        panel.fewest = panel.most = turn.end;
-        panel.turn = &turn;
-        if (is_k)
-            KERNEL(decode_k)(&panel, &between->scores);
+            take_copied_turn(b, head, &own, first, next, is_k);
         else
-            weigh_turn(&panel, &between->weights);
+            take_turn(b, head, &own, first, next, is_k);
     }
 }
 
