@@ -79,7 +79,9 @@ enum { MOST_APART = 16 }; /* most keys of a turn if rows of other heads lie betw
 static inline bool gains_by_copied_turns(enum type type, ptrdiff_t stride)
 {
     enum { SETS = 4096 }; /* bytes between cache lines of the same set of L1 */
-    return type != TYPE_F32 && stride % SETS == 0;
+    const bool is_half =
+        (type == TYPE_F16 && is_built(TYPE_F16)) || (type == TYPE_BF16 && is_built(TYPE_BF16));
+    return is_half && stride % SETS == 0;
 }
 
 /* Adds up the V of a turn. */
