@@ -309,7 +309,7 @@ score_tile(const enum type type, const struct panel *panel, struct copies *copie
            struct scores *scores, struct ahead *ahead, const int vectors, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
-    const int step = type == TYPE_F32 ? 4 : type == TYPE_F16 || type == TYPE_BF16 ? 8 : 16;
+    const int step = type == TYPE_F32 ? 4 : type == TYPE_BF16 ? 8 : 16;
     __m256 s[PANEL_ROWS][MAX_TILE];
     struct byte_scales scales = {0};
     for (int r = 0; r < rows; r++)
