@@ -11,9 +11,9 @@
  * are enough chains for the FMA ports. A broadcast of q serves both vectors. Registers: 8 units, at
  * most 8 sums and a broadcast are more than the 16 ymm, so some units are on the stack.
  *
- * TYPE_F16 is different: a step takes 16 bytes of each key of a tile as 8 vectors of 16-bit
- * elements. With 16 keys, this costs 8 loads, 8 inserts from memory and 24 shuffles. The vectors
- * are stored, so that each conversion loads an element of 8 keys.
+ * TYPE_F16 is different: a step takes 32 bytes of each of 8 keys as 8 vectors of 16-bit elements.
+ * This costs 8 loads and 24 shuffles. The vectors are stored, so that each conversion loads an
+ * element of 8 keys.
  *
  * If K is binary32 and there are few query rows, memory limits the speed. For types of 8 or 16
  * bits, shuffles and FMA together limit the speed. Prefetches are spread evenly and go through one
@@ -32,7 +32,7 @@
 #define UPPER_BYTE 0x1p24f
 #define BYTE_ZERO 0x1.01p15f
 
-enum { HALVES = STEP / 2 /* elements of TYPE_F16 in a step */ };
+enum { HALVES = STEP / 2 /* elements of TYPE_F16 in half a step */ };
 
 /* Returns the indices of the first stage's shuffle for 32 bits: byte i goes to its place, and the
  * other bytes become 0. */
@@ -122,9 +122,10 @@ add_step(const enum type type, const struct panel *panel, const char *const *key
     }
 }
 
-/* A step of TYPE_F16. Each vector has one element of 8 or 16 keys. */
+/* A step of TYPE_F16. Vector i of a vector of keys has elements i (lower 128 bits) and i + HALVES
+ * (upper 128 bits) of 8 keys. */
 struct halves {
-    __m256i element[HALVES];
+    __m256i element[MAX_TILE][HALVES];
 };
 
 /* Transposes 16-bit elements: in each 128 bits, element i of x[j] becomes element j of x[i]. */
@@ -146,55 +147,62 @@ static inline __attribute__((always_inline)) void transpose_halves(__m256i x[HAL
     }
 }
 
-/* Loads and transposes a step. If there are two vectors of keys, the elements of the second vector
- * are in the upper 128 bits. */
+/* Loads and transposes a step of one vector of keys. */
 static inline __attribute__((always_inline)) void take_halves(const char *const *key, int64_t at,
-                                                              const int vectors, struct halves *to)
+                                                              __m256i element[HALVES])
 {
     __m256i x[HALVES];
     for (int i = 0; i < HALVES; i++)
-        x[i] = vectors == 2
-                   ? _mm256_castps_si256(load_two(key[i] + at, key[i + VECTOR] + at))
-                   : _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(key[i] + at)));
+        x[i] = _mm256_loadu_si256((const __m256i *)(key[i] + at));
     transpose_halves(x);
     for (int i = 0; i < HALVES; i++)
-        to->element[i] = x[i];
+        element[i] = x[i];
 }
 
-/* Does the work of add_step for TYPE_F16. */
+/* Adds the products of q and of the elements at `from`, which lie two vectors of 128 bits apart, to
+ * s. The first of these HALVES elements is element d. */
 static inline __attribute__((always_inline)) void add_halves(const struct panel *panel,
-                                                             const struct halves *halves, int64_t d,
+                                                             const __m128i *from, int64_t d,
                                                              __m256 s[][MAX_TILE],
                                                              const int vectors, const int rows)
 {
     for (int i = 0; i < HALVES; i++) {
-        const __m128i *const element = (const __m128i *)&halves->element[i];
         __m256 x[MAX_TILE];
         for (int j = 0; j < vectors; j++)
-            x[j] = _mm256_cvtph_ps(_mm_load_si128(element + j));
+            x[j] = _mm256_cvtph_ps(_mm_load_si128(from + 2 * (j * HALVES + i)));
         add_element(panel, d + i, x, s, vectors, rows, vectors * rows >= LARGE_TILE);
     }
 }
 
-/* Adds the products of q and of all whole steps of the rows of TYPE_F16 to s. Returns the number of
- * elements of a row in these steps. Each step is transposed while the previous step is multiplied.
- * If a step were multiplied right after it is transposed, the multiply-adds would wait for the
- * stored elements: on a Zen 3, the scores of a block would take 1.15 to 1.3 times as long. */
+/* Adds the products of q and of the rows of TYPE_F16 to s, up to the last multiple of HALVES
+ * elements. Returns the number of these elements, or 0 if a row is shorter than a step. If the
+ * number is not a multiple of 2 * HALVES, the last two steps overlap, and only the upper half of
+ * the last step is added. Each step is transposed while the previous step is multiplied. If a step
+ * were multiplied right after it is transposed, the multiply-adds would wait for the stored
+ * elements: on a Zen 3, the scores of a block would take 1.15 to 1.3 times as long. */
 static inline __attribute__((always_inline)) int64_t
 score_halves(const struct panel *panel, const char *const *key, struct ahead *ahead,
              __m256 s[][MAX_TILE], const int vectors, const int rows)
 {
-    const int64_t end = panel->block->k.dim / HALVES * HALVES;
+    enum { WHOLE = 2 * HALVES };
+    const int64_t dim = panel->block->k.dim, end = dim < WHOLE ? 0 : dim / HALVES * HALVES;
     struct halves halves[2];
-    int now = 0;
     if (end > 0)
-        take_halves(key, 0, vectors, &halves[now]);
-    for (int64_t d = 0; d < end; d += HALVES, now ^= 1) {
-        if (d + HALVES < end)
-            take_halves(key, bytes_of(TYPE_F16, d + HALVES), vectors, &halves[now ^ 1]);
+        for (int j = 0; j < vectors; j++)
+            take_halves(key + j * VECTOR, 0, halves[0].element[j]);
+    int now = 0;
+    for (int64_t d = 0; d < end; now ^= 1) {
+        const int64_t next = d + WHOLE, last = end - WHOLE;
+        if (next < end)
+            for (int j = 0; j < vectors; j++)
+                take_halves(key + j * VECTOR, bytes_of(TYPE_F16, next < last ? next : last),
+                            halves[now ^ 1].element[j]);
         __asm__("" : "+m"(halves));
-        prefetch_ahead(ahead, TYPE_F16);
-        add_halves(panel, &halves[now], d, s, vectors, rows);
+#pragma GCC unroll 1
+        for (int half = next > end; half < 2; half++, d += HALVES) {
+            prefetch_ahead(ahead, TYPE_F16);
+            add_halves(panel, (const __m128i *)&halves[now] + half, d, s, vectors, rows);
+        }
     }
     return end;
 }
