@@ -333,10 +333,11 @@ enum { TOGETHER_ROWS = 4 }; /* most query rows of a head in a struct heads_block
 /* A whole block of KEY_BLOCK keys for some query rows of several heads. All rows see all keys. Rows
  * of K and of V have the same type and length. */
 struct heads_block {
-    enum type type;               /* one of together_types of struct kernels */
-    int64_t dim;                  /* a multiple of together_multiple; a row has at most 512 bytes */
-    int heads, rows;              /* rows of each head, at most TOGETHER_ROWS */
-    const float *const *const *q; /* [heads][rows] */
+    /* gains_together of struct kernels returns true for `type`, `dim` and `heads`. */
+    enum type type;
+    int64_t dim;
+    int heads, rows;               /* rows of each head, at most TOGETHER_ROWS */
+    const float *const *const *q;  /* [heads][rows] */
     const struct state *const *st; /* [heads] */
     struct side_rows k, v;
     /* Hints: K of the next block, and how many of its tokens to prefetch, at most KEY_BLOCK. */
@@ -931,13 +932,12 @@ struct kernels {
     const struct grouped_kernels *grouped; /* NULL in a build without the part "products" */
 
     /* Does the work of `decode` for a block of several heads, and reads K and V nearly in the order
-     * of memory. NULL if no gain was measured with the instruction set or the unit. Bit t of
-     * `together_types` is set if rows of type t gain by decode_together. A block of fewer than
-     * `together_heads` heads gains nothing. Rows must have a multiple of `together_multiple`
-     * elements, which is a power of 2. */
+     * of memory. NULL if no gain was measured with the instruction set or the unit. */
     void (*decode_together)(const struct heads_block *block, float scale_log2);
-    unsigned together_types;
-    int together_heads, together_multiple;
+
+    /* Returns whether decode_together takes blocks of `heads` heads, at least 2, with rows of `dim`
+     * elements of `type`, and saves time with them. NULL if decode_together is NULL. */
+    bool (*gains_together)(enum type type, int64_t dim, int heads);
 };
 
 /* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. Let n be x, rounded, but at

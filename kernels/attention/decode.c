@@ -93,17 +93,12 @@ static size_t larger(size_t a, size_t b)
 }
 
 /* Returns whether decode_together of struct kernels takes the rows of K and V of `heads` heads,
- * and saves time with these rows. Rows of TYPE_F32 of at most 64 elements save no time. With rows
- * of more than 512 bytes, the rows that the heads read in a turn
- * (kernels/vectors/decode/together.h) and the rows that are prefetched meanwhile take too much of
- * L2. */
+ * and saves time with these rows. */
 static bool suit_together(const struct attention *a, const struct kernels *kernels, int heads)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
-    return heads >= kernels->together_heads && kernels->together_types >> k->type & 1 &&
-           k->type == v->type && k->dim == v->dim &&
-           (k->dim & (kernels->together_multiple - 1)) == 0 && !k->tiled && !has_integers(a) &&
-           (k->type == TYPE_F32 ? k->dim > 64 && k->dim <= 128 : is_half(k->type) && k->dim <= 256);
+    return heads > 1 && kernels->gains_together && k->type == v->type && k->dim == v->dim &&
+           !k->tiled && !has_integers(a) && kernels->gains_together(k->type, k->dim, heads);
 }
 
 /* Returns the number of bytes of scratch for decode_together, and for the alignment of this

@@ -301,14 +301,10 @@ static inline void transpose(__m256 r[VECTOR])
 
 #include "kernels/vectors/entries.h"
 
-#define KERNEL_TOGETHER attnkit_avx2_decode_together
-/* With 2 or 3 heads on a Zen 4, decode_together would take 1.02 to 1.07 of the time of the heads
- * one after the other. */
-#define KERNEL_TOGETHER_HEADS 4
-#define KERNEL_TOGETHER_MULTIPLE MAX_VECTOR /* so that tiles of V have 2 or 4 vectors */
-#define KERNEL_TOGETHER_TYPES (1u << TYPE_F32 | 1u << TYPE_F16 | 1u << TYPE_BF16)
+#define KERNEL_TOGETHER /* this instruction set has decode_together */
 
 void attnkit_avx2_decode_together(const struct heads_block *block, float scale_log2);
+bool attnkit_avx2_gains_together(enum type type, int64_t dim, int heads);
 
 #include "kernels/vectors/floats.h"
 

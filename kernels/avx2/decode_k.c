@@ -15,6 +15,9 @@
  * This costs 8 loads and 24 shuffles. The vectors are stored, so that each conversion loads an
  * element of 8 keys.
  *
+ * Rows of TYPE_F32 that share sets of L1 are copied, a cache line of each of 16 keys at a time. The
+ * copies of the next lines are spread over the steps of the present lines.
+ *
  * If K is binary32 and there are few query rows, memory limits the speed. For types of 8 or 16
  * bits, shuffles and FMA together limit the speed. Prefetches are spread evenly and go through one
  * row after the other. Prefetches in bursts, or of one cache line of each row in turn, would delay
@@ -32,7 +35,11 @@
 #define UPPER_BYTE 0x1p24f
 #define BYTE_ZERO 0x1.01p15f
 
-enum { HALVES = STEP / 2 /* elements of TYPE_F16 in half a step */ };
+enum {
+    HALVES = STEP / 2, /* elements of TYPE_F16 in half a step */
+    LINE_BYTES = LINE * (int)sizeof(float),
+    STEPS = LINE_BYTES / STEP, /* steps of TYPE_F32 in a cache line */
+};
 
 /* Returns the indices of the first stage's shuffle for 32 bits: byte i goes to its place, and the
  * other bytes become 0. */
@@ -247,7 +254,7 @@ add_bytes(const enum type type, const struct panel *panel, const char *const *ke
             units.unit[i][j] = _mm256_castps_si256(unit[i]);
     }
     __asm__("" : "+m"(units));
-#pragma GCC unroll 4
+#pragma GCC unroll 1
     for (int i = 0; i < UNITS; i++) {
         __m256i unit[MAX_TILE];
         for (int j = 0; j < vectors; j++) {
@@ -288,33 +295,10 @@ static __attribute__((noinline)) void add_last_dims(const struct panel *panel, i
     }
 }
 
-enum { COPIED_BYTES = 512 }; /* bytes of each row that are copied at once */
-
-/* Copies of parts of the rows of a tile. */
-struct copies {
-    _Alignas(32) char bytes[MAX_TILE * VECTOR][COPIED_BYTES];
-    const char *row[MAX_TILE * VECTOR];
-};
-
-/* Copies `bytes` bytes of each row of a tile, from byte `at` on. `bytes` is a whole number of
- * vectors. The function is not inlined, so that the code for all numbers of query rows calls the
- * same function. */
-static __attribute__((noinline)) void copy_rows(const char *const *row, int64_t at, int64_t bytes,
-                                                struct copies *copies)
-{
-    for (int i = 0; i < MAX_TILE * VECTOR; i++) {
-        for (int64_t b = 0; b < bytes; b += (int64_t)sizeof(__m256i))
-            _mm256_store_si256((__m256i *)(copies->bytes[i] + b),
-                               _mm256_loadu_si256((const __m256i *)(row[i] + at + b)));
-        copies->row[i] = copies->bytes[i];
-    }
-}
-
-/* Computes the scores of `vectors` vectors of keys from `first` on. If `copies` is not NULL, parts
- * of the rows are copied there before they are multiplied. */
+/* Computes the scores of `vectors` vectors of keys from `first` on. */
 static inline __attribute__((always_inline)) void
-score_tile(const enum type type, const struct panel *panel, struct copies *copies, int first,
-           struct scores *scores, struct ahead *ahead, const int vectors, const int rows)
+score_tile(const enum type type, const struct panel *panel, int first, struct scores *scores,
+           struct ahead *ahead, const int vectors, const int rows)
 {
     const struct key_rows *const k = &panel->block->k;
     const int step = type == TYPE_F32 ? 4 : type == TYPE_BF16 ? 8 : 16;
@@ -326,26 +310,20 @@ score_tile(const enum type type, const struct panel *panel, struct copies *copie
     int64_t d = type == TYPE_F16 ? score_halves(panel, k->row + first, ahead, s, vectors, rows) : 0;
     const int64_t group = type == TYPE_I8     ? k->scale_group
                           : type == TYPE_Q8_0 ? (int64_t)Q8_BLOCK
-                          : copies            ? COPIED_BYTES * step / STEP
                                               : k->dim;
     const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
     bool exact = true;
     while (type != TYPE_F16 && d + step <= k->dim) {
         int64_t at = bytes_of(type, d) + (type == TYPE_Q8_0 ? 2 : 0);
-        const int64_t end = copies && k->dim < d + group ? k->dim : d + group;
+        const int64_t end = d + group;
         for (int j = 0; j < vectors && scaled; j++)
             exact &= take_scales(type, k, k->row + first + j * VECTOR, d, &scales, j);
-        if (copies) {
-            copy_rows(k->row + first, at, bytes_of(type, end - d), copies);
-            at = 0;
-        }
         for (; d + step <= end; d += step, at += STEP) {
             prefetch_ahead(ahead, type);
             if (scaled)
                 add_bytes(type, panel, k->row + first, at, d, &scales, s, vectors, rows);
             else
-                add_step(type, panel, copies ? copies->row : k->row + first, at, d, s, vectors,
-                         rows);
+                add_step(type, panel, k->row + first, at, d, s, vectors, rows);
         }
     }
     for (int r = 0; r < rows; r++)
@@ -375,41 +353,120 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
     const enum type stored = type == TYPE_Q8_0 ? TYPE_I8 : type;
     const int64_t steps = (bytes_of(stored, panel->block->k.dim) + STEP - 1) / STEP;
     struct ahead ahead = ahead_of_scores(panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR),
-                                         steps, KERNEL_TOGETHER_TYPES >> type & 1);
+                                         steps, takes_turns(type));
     int key = 0;
     for (; key + VECTOR < panel->most; key += 2 * VECTOR)
-        score_tile(type, panel, NULL, key, scores, &ahead, 2, rows);
+        score_tile(type, panel, key, scores, &ahead, 2, rows);
     for (; key < panel->most; key += VECTOR)
-        score_tile(type, panel, NULL, key, scores, &ahead, 1, rows);
+        score_tile(type, panel, key, scores, &ahead, 1, rows);
 }
 
 #include "kernels/vectors/decode/score_by_type.h"
 
 /* Returns whether to copy rows before they are multiplied. Only rows of TYPE_F32 are copied here.
  * If such rows share sets of L1, copies save time: while the rows are multiplied in place, L1 loses
- * cache lines before all of a line has been read. Rows that do not share sets are copied only if
- * three conditions hold: a row has at most COPIED_BYTES bytes, there are gaps between the rows, and
- * the rows come from memory. For these rows, copies save time because copying reads one row after
- * the other, each from its beginning to its end. */
+ * cache lines before all of a line has been read. The steps of other types read more elements of a
+ * line at once, and save no time by copies. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;
-    const int64_t bytes = bytes_of(TYPE_F32, k->dim);
-    const bool apart = k->row[1] != k->row[0] + bytes && bytes <= COPIED_BYTES;
-    return k->type == TYPE_F32 && panel->most > VECTOR && k->dim % VECTOR == 0 &&
-           (share_sets(k->row) || (apart && panel->far && panel->block->large));
+    return k->type == TYPE_F32 && panel->most > VECTOR &&
+           bytes_of(TYPE_F32, k->dim) % LINE_BYTES == 0 && share_sets(k->row);
 }
 
-/* Computes the scores of copied rows, always for two vectors of keys. */
+/* Copies of a cache line of each key of a tile, and of the cache lines that are multiplied next. */
+struct copies {
+    _Alignas(32) char line[2][MAX_TILE * VECTOR][LINE_BYTES];
+    int now; /* index of the lines that are multiplied */
+};
+
+enum { COPIED_KEYS = MAX_TILE * VECTOR / STEPS /* keys whose lines are copied in a step */ };
+
+/* Copies the lines of COPIED_KEYS keys. */
+static inline __attribute__((always_inline)) void copy_lines(const char *const *row, int64_t at,
+                                                             char (*line)[LINE_BYTES])
+{
+    for (int i = 0; i < COPIED_KEYS; i++)
+        for (int b = 0; b < LINE_BYTES; b += (int)sizeof(__m256i))
+            _mm256_store_si256((__m256i *)(line[i] + b),
+                               _mm256_loadu_si256((const __m256i *)(row[i] + at + b)));
+}
+
+/* Does the work of add_step for copied lines. The step begins at byte `at` of the lines. */
+static inline __attribute__((always_inline)) void
+add_copied_step(const struct panel *panel, const char (*line)[LINE_BYTES], int64_t at, int64_t d,
+                __m256 s[][MAX_TILE], const int rows)
+{
+    __m256 unit[MAX_TILE][UNITS];
+    for (int j = 0; j < MAX_TILE; j++, line += VECTOR) {
+        for (int i = 0; i < UNITS; i++)
+            unit[j][i] = load_two(line[i] + at, line[i + 4] + at);
+        transpose_4(unit[j]);
+    }
+    for (int i = 0; i < UNITS; i++) {
+        const __m256 x[MAX_TILE] = {unit[0][i], unit[1][i]};
+        add_element(panel, d + i, x, s, MAX_TILE, rows, MAX_TILE * rows >= LARGE_TILE);
+    }
+}
+
+/* Adds the products of q and of the present lines to s. Meanwhile copies the next lines, which are
+ * at byte `at` of the rows `next`. The first element of the present lines is element d. The loop is
+ * not unrolled: this would take 6 to 14 KB more code and would save no time. */
+static inline __attribute__((always_inline)) void
+add_lines(const struct panel *panel, int64_t d, const char *const *next, int64_t at,
+          struct copies *copies, struct ahead *ahead, __m256 s[][MAX_TILE], const int rows)
+{
+    const char(*const present)[LINE_BYTES] = (const char(*)[LINE_BYTES])copies->line[copies->now];
+    copies->now ^= 1;
+    char(*to)[LINE_BYTES] = copies->line[copies->now];
+#pragma GCC unroll 1
+    for (int64_t step = 0; step < LINE_BYTES; step += STEP, d += UNITS) {
+        prefetch_over_rows(ahead);
+        add_copied_step(panel, present, step, d, s, rows);
+        copy_lines(next, at, to);
+        next += COPIED_KEYS;
+        to += COPIED_KEYS;
+    }
+}
+
+/* Computes the scores of a tile, whose first lines have been copied. Copies the first lines of the
+ * rows `then`. */
+static inline __attribute__((always_inline)) void
+score_copied_tile(const struct panel *panel, int first, const char *const *then,
+                  struct copies *copies, struct scores *scores, struct ahead *ahead, const int rows)
+{
+    const struct key_rows *const k = &panel->block->k;
+    const int64_t bytes = bytes_of(TYPE_F32, k->dim);
+    __m256 s[PANEL_ROWS][MAX_TILE];
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < MAX_TILE; j++)
+            s[r][j] = _mm256_setzero_ps();
+    for (int64_t at = 0; at < bytes; at += LINE_BYTES) {
+        const int64_t next = at + LINE_BYTES;
+        add_lines(panel, at / (int64_t)sizeof(float), next < bytes ? k->row + first : then,
+                  next < bytes ? next : 0, copies, ahead, s, rows);
+    }
+    for (int r = 0; r < rows; r++)
+        for (int j = 0; j < MAX_TILE; j++)
+            _mm256_store_ps(scores->s[r] + first + j * VECTOR, s[r][j]);
+}
+
+/* Computes the scores of copied rows, always for two vectors of keys. With the last tile, the
+ * first lines of this tile are copied once more. */
 static inline __attribute__((always_inline)) void
 score_copied_rows(const struct panel *panel, struct scores *scores, const int rows)
 {
-    const int64_t steps = panel->block->k.dim * (int64_t)sizeof(float) / STEP;
-    struct ahead ahead =
-        ahead_of_scores(panel, (panel->most + 2 * VECTOR - 1) / (2 * VECTOR), steps, true);
+    enum { TILE = MAX_TILE * VECTOR };
+    const struct key_rows *const k = &panel->block->k;
+    const int64_t steps = k->dim * (int64_t)sizeof(float) / STEP;
+    struct ahead ahead = ahead_of_scores(panel, (panel->most + TILE - 1) / TILE, steps, true);
     struct copies copies;
-    for (int key = 0; key < panel->most; key += 2 * VECTOR)
-        score_tile(TYPE_F32, panel, &copies, key, scores, &ahead, 2, rows);
+    copies.now = 0;
+    for (int key = 0; key < TILE; key += COPIED_KEYS)
+        copy_lines(k->row + key, 0, copies.line[0] + key);
+    for (int key = 0; key < panel->most; key += TILE)
+        score_copied_tile(panel, key, k->row + (key + TILE < panel->most ? key + TILE : key),
+                          &copies, scores, &ahead, rows);
 }
 
 /* The function is not inlined, so that gcc compiles the code that reads rows in place as if there

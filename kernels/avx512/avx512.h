@@ -303,12 +303,10 @@ static inline void transpose(__m512 r[VECTOR])
 
 #include "kernels/vectors/entries.h"
 
-#define KERNEL_TOGETHER attnkit_avx512_decode_together
-#define KERNEL_TOGETHER_HEADS 2
-#define KERNEL_TOGETHER_MULTIPLE 1
-#define KERNEL_TOGETHER_TYPES (1u << TYPE_F32 | 1u << TYPE_F16 | 1u << TYPE_BF16)
+#define KERNEL_TOGETHER /* this instruction set has decode_together */
 
 void attnkit_avx512_decode_together(const struct heads_block *block, float scale_log2);
+bool attnkit_avx512_gains_together(enum type type, int64_t dim, int heads);
 #include "kernels/vectors/floats.h"
 
 #endif

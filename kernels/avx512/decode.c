@@ -80,15 +80,25 @@ static inline __attribute__((always_inline)) void prefetch_in_softmax(struct ahe
 /* Defines attnkit_avx512_decode. */
 #include "kernels/vectors/decode/rows.h"
 
-enum { MOST_APART = KEY_BLOCK }; /* no limit: see turn_keys in together.h */
-_Static_assert(MOST_APART % (2 * VECTOR) == 0, "tiles of K in a turn have two vectors of keys");
-
-/* Returns false: the rows of a turn are read in place. */
-static inline bool gains_by_copied_turns(enum type type, ptrdiff_t stride)
+/* Rows of TYPE_F32 of at most 64 elements save no time. With longer rows than MOST_TURN_BYTES, the
+ * rows that the heads read in a turn and the rows that are prefetched meanwhile would take too much
+ * of L2. */
+bool attnkit_avx512_gains_together(enum type type, int64_t dim, int heads)
 {
-    (void)type;
-    (void)stride;
-    return false;
+    (void)heads;
+    return takes_turns(type) && bytes_of(type, dim) <= MOST_TURN_BYTES &&
+           (type != TYPE_F32 || dim > 64);
+}
+
+/* Returns the number of keys of a turn: 8 to 16 KiB of rows for each head, or the whole block if
+ * the block has less. With fewer keys, the tiles of K begin too often. With more keys, memory is
+ * read less in order. */
+static inline int turn_keys(const struct heads_block *b)
+{
+    const int64_t bytes = bytes_of(b->type, b->dim);
+    const int keys = bytes > 256 ? 32 : bytes > 128 ? 64 : KEY_BLOCK;
+    _Static_assert(32 % (2 * VECTOR) == 0, "tiles of K in a turn have two vectors of keys");
+    return keys;
 }
 
 /* Adds up the V of a turn. */

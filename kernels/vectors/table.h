@@ -5,9 +5,9 @@
  * header of the instruction set, and functions that entries.h declares. table.c defines the names
  * of other tables: KERNEL_INTEGERS for attention in integers, KERNEL_MATRIX_INTEGERS for linear
  * maps in integers, KERNEL_GROUPED for groups of products. table.c may define KERNEL_PAIRS and
- * KERNEL_BYTES, the entries pairs and bytes. The header of the instruction set may define
- * KERNEL_TOGETHER, the entry decode_together. If one of these three names is not defined, its entry
- * is NULL.
+ * KERNEL_BYTES, the entries pairs and bytes. If one of these two names is not defined, its entry is
+ * NULL. The header of an instruction set that has decode_together and gains_together defines
+ * KERNEL_TOGETHER.
  */
 #ifndef ATTNKIT_TABLE_H
 #define ATTNKIT_TABLE_H
@@ -78,10 +78,8 @@ const struct kernels KERNEL_TABLE = {
     .grouped = &KERNEL_GROUPED,
 #endif
 #ifdef KERNEL_TOGETHER
-    .decode_together = KERNEL_TOGETHER,
-    .together_types = KERNEL_TOGETHER_TYPES,
-    .together_heads = KERNEL_TOGETHER_HEADS,
-    .together_multiple = KERNEL_TOGETHER_MULTIPLE,
+    .decode_together = KERNEL(decode_together),
+    .gains_together = KERNEL(gains_together),
 #endif
 };
 

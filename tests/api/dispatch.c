@@ -495,10 +495,9 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         table.name = without->name;
         /* A unit may leave out decode_together. */
         assert_true(!table.decode_together || table.decode_together == without->decode_together);
+        assert_int_equal(!table.gains_together, !table.decode_together);
         table.decode_together = without->decode_together;
-        table.together_types = without->together_types;
-        table.together_heads = without->together_heads;
-        table.together_multiple = without->together_multiple;
+        table.gains_together = without->gains_together;
         table.pairs = NULL;
         table.integers = without->integers;
         /* Groups of products use words of two elements if and only if the unit has an instruction

@@ -211,18 +211,23 @@ static void draw_heads(struct heads *h, const struct kernels *kernels, int numbe
 {
     static const enum type types[] = {TYPE_F16, TYPE_BF16, TYPE_F32};
     static const int dims[] = {64, 128, 256, 80, 96, 16};
-    const int multiple = kernels->together_multiple;
-    const int type_count = kernels->together_types >> TYPE_F32 & 1 ? 3 : 2;
     uint64_t random = (uint64_t)number;
+    const enum type type = types[number / 2 % 3];
+    int heads = 2 + (int)random_below(&random, MAX_HEADS - 1);
+    int64_t dim = dims[number / 6 % 6];
+    while (number % 2 || !kernels->gains_together(type, dim, heads)) {
+        dim = 1 + random_below(&random, MAX_DIM);
+        heads = 2 + (int)random_below(&random, MAX_HEADS - 1);
+        if (kernels->gains_together(type, dim, heads))
+            break;
+    }
     h->kernels = kernels;
-    h->block = (struct heads_block){
-        .type = types[number / 2 % type_count],
-        .dim = number % 2 ? multiple * (1 + random_below(&random, MAX_DIM / multiple))
-                          : dims[number / 6 % 6],
-        .heads = 2 + (int)random_below(&random, MAX_HEADS - 1),
-        .rows = 1 + (int)random_below(&random, TOGETHER_ROWS),
-        .q = h->q_of,
-        .st = h->st_of};
+    h->block = (struct heads_block){.type = type,
+                                    .dim = dim,
+                                    .heads = heads,
+                                    .rows = 1 + (int)random_below(&random, TOGETHER_ROWS),
+                                    .q = h->q_of,
+                                    .st = h->st_of};
     h->block.k = draw_tokens(h, &h->k, &random);
     h->block.v = draw_tokens(h, &h->v, &random);
     h->block.next_k = h->block.k; /* any address may be prefetched */

@@ -5,12 +5,12 @@
  * scores of the next keys, and so on. After the softmaxes of all heads, the heads add up V in
  * turns. So K and V are read nearly in the order of memory. On an Emerald Rapids with AVX-512,
  * decoding 16384 keys takes 0.86 (f32) or 0.93 (f16, bf16) of the time that it takes with one head
- * after the other. With AVX2, decoding takes 0.8 to 0.97 (f16, bf16, Zen 4) or 0.77 to 1.01 (f32,
+ * after the other. With AVX2, decoding takes 0.8 to 0.97 (f16, bf16, Zen 4) or 0.6 to 0.7 (f32,
  * Zen 3) of this time.
  *
  * All sums are in the order of rows.h, so the bits are the same. The decode.c of an instruction set
- * includes rows.h, defines MOST_APART, gains_by_copied_turns and weigh_turn, and then includes this
- * file.
+ * includes rows.h, defines turn_keys and weigh_turn, and then includes this file. turn_keys returns
+ * the number of keys of a turn, which divides KEY_BLOCK.
  */
 #ifndef ATTNKIT_DECODE_TOGETHER_H
 #define ATTNKIT_DECODE_TOGETHER_H
@@ -18,22 +18,6 @@
 #include "kernels/vectors/decode/rows.h"
 
 _Static_assert((int)TOGETHER_ROWS <= (int)PANEL_ROWS, "a head has one panel");
-_Static_assert(KEY_BLOCK % MOST_APART == 0, "turns make up a block");
-
-enum { TURN_BYTES = 1 << 14 }; /* most bytes of the rows of a head in a turn */
-
-/* Returns the number of keys of a turn: 8 to 16 KiB of rows for each head, or the whole block if
- * the block has less. With fewer keys, the tiles of K begin too often. With more keys, memory is
- * read less in order. If rows of other heads lie between the rows of two tokens, the number is at
- * most MOST_APART: on a Zen 3, turns of 16 keys then take 0.84 to 1.02 of the time of turns of 32
- * (f32) or 64 keys (f16), mostly about 0.93. */
-static inline int turn_keys(const struct heads_block *b)
-{
-    const int64_t bytes = bytes_of(b->type, b->dim);
-    const int keys = bytes > 256 ? 32 : bytes > 128 ? 64 : KEY_BLOCK;
-    const ptrdiff_t apart = b->k.stride < 0 ? -b->k.stride : b->k.stride;
-    return apart > b->heads * bytes && keys > MOST_APART ? MOST_APART : keys;
-}
 
 /* Numbers of a head that stay between its turns. The sums of V follow this struct. */
 struct between {
@@ -120,20 +104,6 @@ static __attribute__((noinline)) void take_turn(const struct heads_block *b, int
         weigh_turn(&panel, &between->weights);
 }
 
-/* Does the work of take_turn with copies of the rows. The function is not inlined, so that other
- * turns have no room for copies on the stack. */
-static __attribute__((noinline)) void take_copied_turn(const struct heads_block *b, int head,
-                                                       const struct side_rows *rows, int first,
-                                                       const struct tokens *next, bool is_k)
-{
-    _Alignas(sizeof(floats)) char copies[TURN_BYTES];
-    const int64_t bytes = bytes_of(b->type, b->dim);
-    const struct side_rows own = {copies, (ptrdiff_t)bytes};
-    for (int i = 0; i < turn_keys(b); i++)
-        memcpy(copies + i * bytes, rows->first + i * rows->stride, (size_t)bytes);
-    take_turn(b, head, &own, first, next, is_k);
-}
-
 /* Each head takes a turn at the keys from `first` on. `rows` are the rows of K or of V of the
  * block. */
 static __attribute__((noinline)) void take_turns(const struct heads_block *b,
@@ -144,10 +114,7 @@ static __attribute__((noinline)) void take_turns(const struct heads_block *b,
     for (int head = 0; head < b->heads; head++) {
         const int64_t at = head * bytes_of(b->type, b->dim);
         const struct side_rows own = {rows->first + first * rows->stride + at, rows->stride};
-        if (gains_by_copied_turns(b->type, own.stride))
-            take_copied_turn(b, head, &own, first, next, is_k);
-        else
-            take_turn(b, head, &own, first, next, is_k);
+        take_turn(b, head, &own, first, next, is_k);
     }
 }
 
