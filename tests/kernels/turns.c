@@ -132,7 +132,7 @@ static void parts_of_all_turns_are_the_next_block(void **state)
  * decode_together of struct kernels has the bits of `decode`, which computes one head. */
 
 enum {
-    ROUNDS = 60,
+    ROUNDS = 80,
     MAX_DIM = 256,
     SETS = 4096, /* bytes between cache lines of the same set of L1 */
 };
@@ -206,28 +206,27 @@ static void draw_queries(struct heads *h, uint64_t *random)
     }
 }
 
+/* Draws a type, a number of elements and a number of heads that decode_together takes. */
+static void draw_shape(struct heads_block *block, const struct kernels *kernels, uint64_t *random)
+{
+    static const enum type types[] = {TYPE_F16, TYPE_BF16, TYPE_F32};
+    static const int dims[] = {64, 128, 256, 80, 96, 32};
+    do {
+        block->type = types[random_below(random, 3)];
+        block->dim = random_below(random, 2) ? dims[random_below(random, 6)]
+                                             : 1 + random_below(random, MAX_DIM);
+        block->heads = 2 + (int)random_below(random, MAX_HEADS - 1);
+    } while (!kernels->gains_together(block->type, block->dim, block->heads));
+}
+
 /* Draws the operands of decode_together. The same number gives the same operands. */
 static void draw_heads(struct heads *h, const struct kernels *kernels, int number)
 {
-    static const enum type types[] = {TYPE_F16, TYPE_BF16, TYPE_F32};
-    static const int dims[] = {64, 128, 256, 80, 96, 16};
     uint64_t random = (uint64_t)number;
-    const enum type type = types[number / 2 % 3];
-    int heads = 2 + (int)random_below(&random, MAX_HEADS - 1);
-    int64_t dim = dims[number / 6 % 6];
-    while (number % 2 || !kernels->gains_together(type, dim, heads)) {
-        dim = 1 + random_below(&random, MAX_DIM);
-        heads = 2 + (int)random_below(&random, MAX_HEADS - 1);
-        if (kernels->gains_together(type, dim, heads))
-            break;
-    }
     h->kernels = kernels;
-    h->block = (struct heads_block){.type = type,
-                                    .dim = dim,
-                                    .heads = heads,
-                                    .rows = 1 + (int)random_below(&random, TOGETHER_ROWS),
-                                    .q = h->q_of,
-                                    .st = h->st_of};
+    h->block = (struct heads_block){
+        .rows = 1 + (int)random_below(&random, TOGETHER_ROWS), .q = h->q_of, .st = h->st_of};
+    draw_shape(&h->block, kernels, &random);
     h->block.k = draw_tokens(h, &h->k, &random);
     h->block.v = draw_tokens(h, &h->v, &random);
     h->block.next_k = h->block.k; /* any address may be prefetched */
@@ -315,9 +314,10 @@ static void *must_have(size_t bytes)
     return memory;
 }
 
-static int64_t size_of(attnkit_type type)
+/* Returns the number of bytes of `dim` elements. */
+static int64_t row_bytes(attnkit_type type, int64_t dim)
 {
-    return type == ATTNKIT_F32 ? 4 : 2;
+    return type == ATTNKIT_Q8_0 ? dim / 32 * 34 : type == ATTNKIT_F32 ? 4 * dim : 2 * dim;
 }
 
 /* Draws the bits of a binary16 or bfloat16 number whose magnitude is in [2^-7, 2). */
@@ -329,29 +329,34 @@ static uint16_t draw_half(uint64_t *random, attnkit_type type)
     return (uint16_t)(sign | bits);
 }
 
-/* Draws an element of a row. */
-static void draw_number(uint64_t *random, attnkit_type type, char *to)
+/* Draws a row of `dim` elements. */
+static void draw_row(uint64_t *random, attnkit_type type, int64_t dim, char *to)
 {
-    if (type == ATTNKIT_F32) {
+    for (int64_t d = 0; d < dim; d++) {
         const float number = random_uniform(random);
-        memcpy(to, &number, sizeof number);
-    } else {
-        const uint16_t number = draw_half(random, type);
-        memcpy(to, &number, sizeof number);
+        const uint16_t half = draw_half(random, type == ATTNKIT_BF16 ? type : ATTNKIT_F16);
+        if (type == ATTNKIT_F32) {
+            memcpy(to + d * 4, &number, sizeof number);
+        } else if (type == ATTNKIT_Q8_0) {
+            char *const block = to + d / 32 * 34;
+            block[2 + d % 32] = (char)random_below(random, 256);
+            memcpy(block, &half, sizeof half);
+        } else {
+            memcpy(to + d * 2, &half, sizeof half);
+        }
     }
 }
 
 static void fill_cache(struct call *c, int which, attnkit_type type, uint64_t *random)
 {
     const attnkit_attention_args *const args = &c->args;
-    const size_t bytes = (size_t)(args->head_dim * size_of(type));
+    const size_t bytes = (size_t)row_bytes(type, args->head_dim);
     c->tokens[which] = must_have((size_t)(args->kv_len * c->row));
     c->heads[which] = must_have((size_t)(args->kv_len * args->kv_heads) * bytes);
     for (int64_t key = 0; key < args->kv_len; key++)
         for (int64_t h = 0; h < args->kv_heads; h++) {
             char *const to = c->tokens[which] + key * c->row + h * (int64_t)bytes;
-            for (int64_t d = 0; d < args->head_dim; d++)
-                draw_number(random, type, to + d * size_of(type));
+            draw_row(random, type, args->head_dim, to);
             memcpy(c->heads[which] + (h * args->kv_len + key) * (int64_t)bytes, to, bytes);
         }
 }
@@ -359,7 +364,7 @@ static void fill_cache(struct call *c, int which, attnkit_type type, uint64_t *r
 static void lay(struct call *c, bool by_tokens, attnkit_type type)
 {
     attnkit_attention_args *const args = &c->args;
-    const int64_t bytes = args->head_dim * size_of(type);
+    const int64_t bytes = row_bytes(type, args->head_dim);
     attnkit_tensor *const tensors[2] = {&args->k, &args->v};
     for (int i = 0; i < 2; i++) {
         *tensors[i] = (attnkit_tensor){.data = by_tokens ? c->tokens[i] : c->heads[i],
@@ -400,9 +405,10 @@ static void check_group(const char *isa, int group, int heads, int dim, int64_t 
                         attnkit_type type)
 {
     uint64_t random = (uint64_t)(heads * 1000 + dim + gap);
-    const int64_t keys = (1 << 19) / (2 * size_of(type) * dim) + 1 + random_below(&random, 300);
+    const int64_t row = row_bytes(type, dim);
+    const int64_t keys = (1 << 19) / (2 * row) + 1 + random_below(&random, 300);
     const int64_t rows = q_len * heads * group;
-    struct call c = {.row = heads * dim * size_of(type) + gap,
+    struct call c = {.row = heads * row + gap,
                      .args = {.size = sizeof c.args,
                               .flags = q_len > 1 ? ATTNKIT_CAUSAL : 0,
                               .align = ATTNKIT_ALIGN_BOTTOM_RIGHT,
@@ -455,8 +461,7 @@ static void turns_have_the_bits_of_heads_one_by_one(void **state)
 }
 
 /* In all calls but the fourth, rows lie a multiple of 2048 bytes apart, so they share sets of L1.
- * Some instruction sets do not copy the rows of the fifth call or of the sixth call. Some copy the
- * rows of the sixth call in two parts. */
+ * Some instruction sets do not copy the rows of the fifth call or of the sixth call. */
 static void copied_rows_have_the_bits_of_rows_in_place(void **state)
 {
     const char *const isa = *state;
@@ -499,6 +504,10 @@ static void heads_together_have_the_bits_of_heads_one_by_one(void **state)
     check_group(isa, 4, 9, 80, 1, 0, ATTNKIT_F32);
     check_group(isa, 1, 5, 80, 3, 32, ATTNKIT_F16);
     check_group(isa, 2, 4, 96, 2, 0, ATTNKIT_F32);
+    check_group(isa, 4, 8, 64, 1, 0, ATTNKIT_F32);
+    check_group(isa, 2, 2, 128, 1, 0, ATTNKIT_F16);
+    check_group(isa, 4, 7, 128, 1, 0, ATTNKIT_Q8_0);
+    check_group(isa, 1, 10, 96, 2, 34, ATTNKIT_Q8_0);
     check_group(isa, 5, 4, 96, 1, 0, ATTNKIT_F32);
 }
 
