@@ -2,10 +2,10 @@
  *
  * The contract between the loops (in attention/, cache/ and linear/ of this folder) and the tiles
  * of an instruction set. The contract is one struct of function pointers. Every instruction set has
- * all entries of the struct, except that `pairs`, `bytes`, `decode_together` and the entries of
- * parts that the build leaves out may be NULL. Each entry does the work of one tile. README.md in
- * this folder has the canonical order of roundings that every entry keeps. A "chain" is an
- * accumulation that starts at +0 and takes its terms one by one in index order.
+ * all entries of the struct, except that `pairs`, `bytes`, `decode_together`, `gains_together` and
+ * the entries of parts that the build leaves out may be NULL. Each entry does the work of one tile.
+ * README.md in this folder has the canonical order of roundings that every entry keeps. A "chain"
+ * is an accumulation that starts at +0 and takes its terms one by one in index order.
  */
 #ifndef ATTNKIT_KERNELS_H
 #define ATTNKIT_KERNELS_H

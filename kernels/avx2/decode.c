@@ -84,8 +84,8 @@ bool attnkit_avx2_gains_together(enum type type, int64_t dim, int heads)
  * unless this would be too few keys. With fewer keys, tiles begin too often. With more keys, L2
  * loses some of the rows that have been prefetched for the next turn. On a Zen 3, 8 heads with rows
  * of 128 elements take 0.85 (f32, 16 keys) or 0.93 (f16, bf16, 32 keys) of the time with twice as
- * many keys. If rows of other heads lie between the rows of two tokens, turns of 16 keys are best
- * for all types. */
+ * many keys (bench/README.md). If rows of other heads lie between the rows of two tokens, turns of
+ * 16 keys are best for all types. */
 static inline int turn_keys(const struct heads_block *b)
 {
     enum { L2_SHARE = 1 << 15, FEWEST = 16 };
