@@ -254,7 +254,7 @@ add_bytes(const enum type type, const struct panel *panel, const char *const *ke
             units.unit[i][j] = _mm256_castps_si256(unit[i]);
     }
     __asm__("" : "+m"(units));
-#pragma GCC unroll 1
+#pragma GCC unroll 4
     for (int i = 0; i < UNITS; i++) {
         __m256i unit[MAX_TILE];
         for (int j = 0; j < vectors; j++) {
