@@ -72,7 +72,8 @@ static inline void prefetch_in_softmax(struct ahead *ahead)
 
 /* The number of elements is a multiple of MAX_VECTOR, so that tiles of V have 2 or 4 vectors. If
  * the rows of a token have fewer than 512 bytes, turns take 1.1 to 1.5 of the time of one head
- * after the other (Zen 3). */
+ * after the other (Zen 3). Rows of more than MOST_TURN_BYTES are not measured. On a Zen 4, AVX2
+ * with 2 or 3 heads in turns of 64 keys took 1.02 to 1.07 of the time, but a Zen 4 has AVX-512. */
 bool attnkit_avx2_gains_together(enum type type, int64_t dim, int heads)
 {
     const int64_t bytes = bytes_of(type, dim);
@@ -80,20 +81,31 @@ bool attnkit_avx2_gains_together(enum type type, int64_t dim, int heads)
            heads * bytes >= 512;
 }
 
-/* Returns the number of keys of a turn. The rows of these keys of all heads have at most 32 KiB,
- * unless this would be too few keys. With fewer keys, tiles begin too often. With more keys, L2
- * loses some of the rows that have been prefetched for the next turn. On a Zen 3, 8 heads with rows
- * of 128 elements take 0.85 (f32, 16 keys) or 0.93 (f16, bf16, 32 keys) of the time with twice as
- * many keys (bench/README.md). If rows of other heads lie between the rows of two tokens, turns of
- * 16 keys are best for all types. */
+enum { FEWEST_KEYS = 16 /* in a turn: one tile of K */ };
+_Static_assert(KEY_BLOCK % (4 * FEWEST_KEYS) == 0, "turns make up a block");
+
+/* Returns the fewest keys of a turn. Turns of fewer keys take longer, because each turn begins
+ * tiles of K and V, and a tile of V loads and stores its sums. */
+static inline int fewest_keys(enum type type)
+{
+    return type == TYPE_F32 ? FEWEST_KEYS : 2 * FEWEST_KEYS;
+}
+
+/* Returns the number of keys of a turn: 64, but fewer if their rows of all heads would have more
+ * than 32 KiB, and at least fewest_keys. With more keys, L2 loses some of the rows that have been
+ * prefetched for the next turn. On a Zen 3, 8 heads with rows of 128 elements take 0.85 (f32, 16
+ * keys) or 0.93 (f16, bf16, 32 keys) of the time with twice as many keys (bench/README.md). If
+ * there are other bytes between the rows of two tokens, for example rows of other heads, turns of
+ * FEWEST_KEYS are best for all types. */
 static inline int turn_keys(const struct heads_block *b)
 {
-    enum { L2_SHARE = 1 << 15, FEWEST = 16 };
+    enum { L2_SHARE = 1 << 15 };
     const int64_t token = b->heads * bytes_of(b->type, b->dim);
     const ptrdiff_t apart = b->k.stride < 0 ? -b->k.stride : b->k.stride;
-    const int fewest = b->type == TYPE_F32 || apart > token ? FEWEST : 2 * FEWEST;
-    int keys = apart > token ? FEWEST : 4 * FEWEST;
-    while (keys > fewest && keys * token > L2_SHARE)
+    if (apart > token)
+        return FEWEST_KEYS;
+    int keys = 4 * FEWEST_KEYS;
+    while (keys > fewest_keys(b->type) && keys * token > L2_SHARE)
         keys /= 2;
     return keys;
 }

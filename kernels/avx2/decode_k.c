@@ -15,8 +15,8 @@
  * This costs 8 loads and 24 shuffles. The vectors are stored, so that each conversion loads an
  * element of 8 keys.
  *
- * Rows of TYPE_F32 that share sets of L1 are copied, a cache line of each of 16 keys at a time. The
- * copies of the next lines are spread over the steps of the present lines.
+ * Rows of TYPE_F32 that share sets of L1 are copied (gains_by_copies), a cache line of each of 16
+ * keys at a time. The copies of the next lines are spread over the steps of the present lines.
  *
  * If K is binary32 and there are few query rows, memory limits the speed. For types of 8 or 16
  * bits, shuffles and FMA together limit the speed. Prefetches are spread evenly and go through one
@@ -129,8 +129,8 @@ add_step(const enum type type, const struct panel *panel, const char *const *key
     }
 }
 
-/* A step of TYPE_F16. Vector i of a vector of keys has elements i (lower 128 bits) and i + HALVES
- * (upper 128 bits) of 8 keys. */
+/* A step of TYPE_F16. element[j][i] has elements i (lower 128 bits) and i + HALVES (upper 128 bits)
+ * of the 8 keys of vector j. */
 struct halves {
     __m256i element[MAX_TILE][HALVES];
 };
@@ -166,8 +166,8 @@ static inline __attribute__((always_inline)) void take_halves(const char *const 
         element[i] = x[i];
 }
 
-/* Adds the products of q and of the elements at `from`, which lie two vectors of 128 bits apart, to
- * s. The first of these HALVES elements is element d. */
+/* Adds the products of q and of the lower or upper elements of a step to s. `from` is the address
+ * of the first of them, element d of 8 keys. */
 static inline __attribute__((always_inline)) void add_halves(const struct panel *panel,
                                                              const __m128i *from, int64_t d,
                                                              __m256 s[][MAX_TILE],
@@ -273,7 +273,7 @@ add_bytes(const enum type type, const struct panel *panel, const char *const *ke
 }
 
 /* Continues the chains of the tile's scores from element d on. If the whole tile is recomputed, d
- * is 0. Else element d is less than STEP bytes from the end of the row. */
+ * is 0. Else less than STEP bytes are left, or less than 2 * STEP bytes of TYPE_F16. */
 static __attribute__((noinline)) void add_last_dims(const struct panel *panel, int first, int keys,
                                                     int64_t d, struct scores *scores)
 {
@@ -363,10 +363,10 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
 
 #include "kernels/vectors/decode/score_by_type.h"
 
-/* Returns whether to copy rows before they are multiplied. Only rows of TYPE_F32 are copied here.
- * If such rows share sets of L1, copies save time: while the rows are multiplied in place, L1 loses
- * cache lines before all of a line has been read. The steps of other types read more elements of a
- * line at once, and save no time by copies. */
+/* Returns whether to copy rows before they are multiplied. Only rows of TYPE_F32 that are whole
+ * cache lines are copied. If such rows share sets of L1, copies save time: while the rows are
+ * multiplied in place, L1 loses cache lines before all of a line has been read. With f16 and bf16,
+ * copies save no time. */
 static inline bool gains_by_copies(const struct panel *panel)
 {
     const struct key_rows *const k = &panel->block->k;
@@ -377,7 +377,7 @@ static inline bool gains_by_copies(const struct panel *panel)
 /* Copies of a cache line of each key of a tile, and of the cache lines that are multiplied next. */
 struct copies {
     _Alignas(32) char line[2][MAX_TILE * VECTOR][LINE_BYTES];
-    int now; /* index of the lines that are multiplied */
+    int now; /* index of the lines that add_lines multiplies when it is called next */
 };
 
 enum { COPIED_KEYS = MAX_TILE * VECTOR / STEPS /* keys whose lines are copied in a step */ };

@@ -317,6 +317,7 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
     struct ahead ahead = ahead_of_v(panel, tiles, steps);
     struct group_scales scales;
     bool exact = true;
+    /* A group of TYPE_Q8_0 fills whole tiles, so this type needs no tile of 2 vectors beside 4. */
     for (int64_t c = 0, group_end = 0, vectors; c < whole; c += vectors * VECTOR) {
         if (c >= group_end) {
             group_end = c + group_left(type, v, c);
@@ -327,7 +328,7 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
         if (vectors == most)
             v_tile(type, panel, weights, &scales, c, &ahead, most, rows,
                    can_turn(type, most) && panel->turn);
-        else if (most > 2 && vectors == 2)
+        else if (most > 2 && type != TYPE_Q8_0 && vectors == 2)
             v_tile(type, panel, weights, &scales, c, &ahead, 2, rows,
                    can_turn(type, 2) && panel->turn);
         else

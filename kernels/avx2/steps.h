@@ -2,8 +2,7 @@
  *
  * Steps of K for the scores of decode: 16 bytes of each of 8 keys, transposed in registers. The
  * comment of decode_k.c says what a step costs. decode_k.c multiplies the steps as binary32. For
- * TYPE_F16 it uses only STEP and load_two of this header. The tiles in integers/ use only
- * transpose_4 and STEP.
+ * TYPE_F16 it uses only STEP of this header. The tiles in integers/ use only transpose_4 and STEP.
  */
 #ifndef ATTNKIT_AVX2_STEPS_H
 #define ATTNKIT_AVX2_STEPS_H

@@ -5,8 +5,8 @@
  * scores of the next keys, and so on. After the softmaxes of all heads, the heads add up V in
  * turns. So K and V are read nearly in the order of memory. On an Emerald Rapids with AVX-512,
  * decoding 16384 keys takes 0.86 (f32) or 0.93 (f16, bf16) of the time that it takes with one head
- * after the other. With AVX2, decoding takes 0.8 to 0.97 (f16, bf16, Zen 4) or 0.6 to 0.7 (f32,
- * Zen 3) of this time.
+ * after the other. With AVX2 on a Zen 3, decoding from 2 KV heads takes 0.6 (f32) or 0.6 to 0.8
+ * (f16) of this time. bench/README.md has more figures.
  *
  * All sums are in the order of rows.h, so the bits are the same. The decode.c of an instruction set
  * includes rows.h, defines turn_keys and weigh_turn, and then includes this file. turn_keys returns
