@@ -72,7 +72,7 @@ static inline void prefetch_in_softmax(struct ahead *ahead)
 
 /* The number of elements is a multiple of MAX_VECTOR, so that tiles of V have 2 or 4 vectors. If
  * the rows of a token have fewer than 512 bytes, turns take 1.1 to 1.5 of the time of one head
- * after the other (Zen 3). Rows of more than MOST_TURN_BYTES are not measured. On a Zen 4, AVX2
+ * after the other (Zen 3). Rows of more than MOST_TURN_BYTES were not measured. On a Zen 4, AVX2
  * with 2 or 3 heads in turns of 64 keys took 1.02 to 1.07 of the time, but a Zen 4 has AVX-512. */
 bool attnkit_avx2_gains_together(enum type type, int64_t dim, int heads)
 {

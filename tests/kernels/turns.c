@@ -491,10 +491,10 @@ static void transposed_rows_have_the_bits_of_other_rows(void **state)
     check_bits(isa, 4, 264, 2, 1984, ATTNKIT_BF16);
 }
 
-/* In all calls but the third and the last, an instruction set that has decode_together may compute
- * by it the blocks in which each query row of a KV head sees all 128 keys. In the third call, the
- * rows are no whole number of vectors, which only some instruction sets take. In the last call a KV
- * head has 5 query rows, which are too many for decode_together. */
+/* In most calls, an instruction set that has decode_together may compute by it the blocks in which
+ * each query row of a KV head sees all 128 keys. In the third call, the rows are no whole number of
+ * vectors, which only some instruction sets take. No instruction set takes rows of Q8_0 now. In the
+ * last call a KV head has 5 query rows, which are too many for decode_together. */
 static void heads_together_have_the_bits_of_heads_one_by_one(void **state)
 {
     const char *const isa = *state;
