@@ -541,6 +541,13 @@ struct weight_parts {
     float *words;
 };
 
+/* How the scores of a panel are scaled, and where the maxima of the lanes go. */
+struct scaling {
+    float scale_log2;
+    const int32_t *visible; /* lane sees keys 0 .. visible[lane] - 1; NULL: all keys */
+    float *maxima;          /* [lanes] */
+};
+
 /* Multiplies q and K, and weights and V, in groups of 32 products, by step 17 of README.md. The
  * tiles take words instead of elements. A word is an element as binary32, or, in the tiles of a
  * unit that multiplies bf16, two bf16 of the same quad. The tiles choose the order of the elements
@@ -563,20 +570,26 @@ struct grouped_kernels {
     void (*pack_group)(const void *const row[GROUP_PRODUCTS], int keys, int64_t n, float *words);
 
     /* Computes s[key][lane] = the sum by groups of k[key] * q_t[..][lane]. The dim of k is a number
-     * of words. Lanes from `rows` on are spare, and their scores have no meaning. */
-    void (*scores)(const float *q_t, int lanes, int rows, const struct rows *k, int keys, float *s);
+     * of words. Lanes from `rows` on are spare, and their scores have no meaning. If scaling is not
+     * NULL, does the work of `scale`, too. */
+    void (*scores)(const float *q_t, int lanes, int rows, const struct rows *k, int keys,
+                   const struct scaling *scaling, float *s);
 
-    /* Turns scores into weights, as `softmax` of struct kernels does, and updates row_max. Writes
-     * the largest weight of each lane, at least LEAST_PEAK and at most 1, into to->largest.
+    /* Replaces each score s by t = s * scale_log2, or by -inf where the lane does not see the key.
+     * maxima[lane] becomes the maximum of t. NaN does not count. */
+    void (*scale)(float *s, int lanes, int keys, const struct scaling *scaling);
+
+    /* Turns t into weights, as `softmax` of struct kernels does, and updates row_max. `maxima` has
+     * the maxima of t, and may be to->largest. Writes the largest weight of each lane, at least
+     * LEAST_PEAK and at most 1, into to->largest.
      * Multiplies the weights of the lane by 1 / largest. A product p less than LEAST_WEIGHT counts
      * as 0. Makes parts of p: the bf16 p_high nearest to p, and, unless `is_short`, the bf16 p_low
      * nearest to p - p_high. to->words gets words of p_high, [KEY_BLOCK / elements][lanes], and
      * after them as many words of p_low. The last quad of keys is filled up with zeros. No word
      * after this quad is written. Updates row_sum: l = fma(chain over keys of p_high + p_low,
-     * largest, l * rescale). Afterwards the numbers in s have no meaning. */
-    void (*softmax)(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
-                    const struct state *st, bool is_short, float *rescale,
-                    const struct weight_parts *to);
+     * largest, l * rescale). Afterwards the numbers in t have no meaning. */
+    void (*softmax)(float *t, int lanes, int keys, const float *maxima, const struct state *st,
+                    bool is_short, float *rescale, const struct weight_parts *to);
 
     /* Computes o[c][lane] = fma(the sum by groups of the products of `parts` and v, largest[lane],
      * o[c][lane] * rescale[lane]). If rescale is NULL, the old o counts as 0. Lanes from `rows` on

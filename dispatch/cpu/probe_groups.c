@@ -47,8 +47,12 @@ static void draw_trial(uint32_t *random, int spread, struct group_trial *t)
     }
 }
 
-static void score_trial(const struct grouped_kernels *g, const struct group_trial *t, float *s)
+/* Computes the scores times 1, by one call or by two calls. */
+static void score_trial(const struct grouped_kernels *g, const struct group_trial *t, bool at_once,
+                        float *s)
 {
+    _Alignas(MAX_VECTOR * sizeof(float)) float maxima[GROUP_LANES];
+    const struct scaling scaling = {1.0f, NULL, maxima};
     _Alignas(MAX_VECTOR * sizeof(float)) float q_t[GROUP_QUADS * GROUP_LANES];
     float words[GROUP_KEYS * GROUP_QUADS];
     const int count = GROUP_QUADS / g->elements;
@@ -60,7 +64,9 @@ static void score_trial(const struct grouped_kernels *g, const struct group_tria
     }
     for (int key = 0; key < GROUP_KEYS; key++)
         g->pack_row(t->k[key], GROUP_DIM, words + key * count);
-    g->scores(q_t, GROUP_LANES, GROUP_LANES, &k, GROUP_KEYS, s);
+    g->scores(q_t, GROUP_LANES, GROUP_LANES, &k, GROUP_KEYS, at_once ? &scaling : NULL, s);
+    if (!at_once)
+        g->scale(s, GROUP_LANES, GROUP_KEYS, &scaling);
 }
 
 static void weigh_trial(const struct grouped_kernels *g, const struct group_trial *t, bool is_short,
@@ -72,6 +78,7 @@ static void weigh_trial(const struct grouped_kernels *g, const struct group_tria
     _Alignas(MAX_VECTOR * sizeof(float)) float scores[GROUP_KEYS * GROUP_LANES];
     const struct state st = {.row_max = r->max, .row_sum = r->sum};
     const struct weight_parts to = {largest, parts};
+    const struct scaling scaling = {1.0f, NULL, largest};
     float words[GROUP_QUADS * GROUP_DIM]; /* enough: a word has at least one key */
     const struct rows v = {(const char *)words, GROUP_DIM * sizeof(float), GROUP_DIM};
     for (int lane = 0; lane < GROUP_LANES; lane++) {
@@ -87,7 +94,8 @@ static void weigh_trial(const struct grouped_kernels *g, const struct group_tria
                       words + key / g->elements * GROUP_DIM);
     }
     memcpy(scores, t->scores, sizeof scores);
-    g->softmax(scores, GROUP_LANES, GROUP_KEYS, NULL, 1.0f, &st, is_short, r->rescale, &to);
+    g->scale(scores, GROUP_LANES, GROUP_KEYS, &scaling);
+    g->softmax(scores, GROUP_LANES, GROUP_KEYS, largest, &st, is_short, r->rescale, &to);
     g->weighted_v(parts, GROUP_LANES, GROUP_LANES, largest, NULL, &v, GROUP_KEYS, is_short, r->o);
 }
 
@@ -97,7 +105,7 @@ static __attribute__((noinline)) void run_trial(const struct grouped_kernels *g,
 {
     if (g->begin)
         g->begin();
-    score_trial(g, t, r->s);
+    score_trial(g, t, is_short, r->s);
     weigh_trial(g, t, is_short, r);
     if (g->end)
         g->end();

@@ -59,7 +59,8 @@ struct prefill {
     float *parts;           /* with groups of products: room for the words of struct weight_parts,
                              * 2 times [KEY_BLOCK][lanes]; with integers: scratch of weighted_v,
                              * [KEY_BLOCK / 2][lanes] */
-    float *largest;         /* with groups of products: largest weights of a block, [lanes] */
+    float *largest;         /* with groups of products: largest t, then largest weights, of a
+                             * block, [lanes] */
     float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and [KEY_BLOCK][lanes] */
     struct visible visible; /* the keys that at least one row sees by its position */
     char *careful_scratch;  /* for rows that are recomputed; the same memory as `wide` */
@@ -413,32 +414,34 @@ struct rows_ahead {
     const struct rows *v, *k; /* NULL: no prefetch */
 };
 
+/* Computes scores. With groups of products, also scales the scores if `scaling` is not NULL. */
 static void score(const struct prefill *w, const struct panel *p, const struct rows *k, int keys,
-                  struct rows_ahead ahead)
+                  const struct scaling *scaling, struct rows_ahead ahead)
 {
     const struct rows *const v = keys == KEY_BLOCK ? ahead.v : NULL;
     if (has_integers(w->a))
         w->kernels->integers->panel->scores(p->q_t, p->lanes, (const float *)(const void *)k->first,
                                             keys, k->dim, w->scores);
     else if (is_grouped(w->a))
-        w->kernels->grouped->scores(p->q_t, p->lanes, p->rows, k, keys, w->scores);
+        w->kernels->grouped->scores(p->q_t, p->lanes, p->rows, k, keys, scaling, w->scores);
     else if (w->paired)
         w->kernels->pairs->scores(p->q_t, p->lanes, k, keys, w->scores, v);
     else
         w->kernels->scores(p->q_t, p->lanes, k, keys, w->scores, v);
 }
 
-/* Turns scores, or the t that `adjust` has made of them, into weights. With groups of products,
- * splits the weights into parts. */
+/* Turns scores, or the t that `adjust` has made of them, into weights. With groups of products, the
+ * scores have been scaled, and the weights are split into parts. */
 static void softmax(const struct prefill *w, const struct panel *p, int keys,
-                    const int32_t *visible, float scale_log2)
+                    const struct scaling *scaling)
 {
     const struct weight_parts to = {w->largest, w->parts};
     if (is_grouped(w->a))
-        w->kernels->grouped->softmax(w->scores, p->lanes, keys, visible, scale_log2, &p->chunk,
+        w->kernels->grouped->softmax(w->scores, p->lanes, keys, scaling->maxima, &p->chunk,
                                      w->a->short_weights, w->rescale, &to);
     else
-        w->kernels->softmax(w->scores, p->lanes, keys, visible, scale_log2, &p->chunk, w->rescale);
+        w->kernels->softmax(w->scores, p->lanes, keys, scaling->visible, scaling->scale_log2,
+                            &p->chunk, w->rescale);
 }
 
 static struct rows rows_from(struct rows rows, int first)
@@ -484,8 +487,9 @@ static void attend_block(const struct prefill *w, struct panel *p, int64_t first
         place = next_lane(w, p, lane, place);
     }
 
-    score(w, p, &block->k, keys, ahead);
-    softmax(w, p, keys, mixed ? visible : NULL, w->a->scale_log2);
+    const struct scaling scaling = {w->a->scale_log2, mixed ? visible : NULL, w->largest};
+    score(w, p, &block->k, keys, &scaling, ahead);
+    softmax(w, p, keys, &scaling);
     add_v(w, p, &block->v, 0, keys, ahead);
 }
 
@@ -658,18 +662,19 @@ static void weigh(const struct prefill *w, const struct panel *p, const struct v
     const struct adjust *how = &w->a->extras.adjust;
     const size_t scores = (size_t)view->count * (size_t)p->lanes;
     int32_t counts[MAX_LANES];
-    const int32_t *visible = NULL;
-    float scale_log2 = w->a->scale_log2;
+    struct scaling scaling = {w->a->scale_log2, NULL, w->largest};
     const bool bias = view->biased || (!view->full && !see_first_keys(p, view, counts));
     if (!bias && !view->full)
-        visible = counts;
+        scaling.visible = counts;
     if (bias)
         make_plane(w, p, view, block, false);
     if (bias || how->capped) {
         kernels->adjust(how, bias ? w->plane : NULL, scores, w->scores);
-        scale_log2 = 1.0f;
+        scaling.scale_log2 = 1.0f;
     }
-    softmax(w, p, view->count, visible, scale_log2);
+    if (is_grouped(w->a))
+        kernels->grouped->scale(w->scores, p->lanes, view->count, &scaling);
+    softmax(w, p, view->count, &scaling);
     if (!w->a->extras.drops)
         return;
     make_plane(w, p, view, block, true);
@@ -685,7 +690,7 @@ static void attend_masked_block(const struct prefill *w, struct panel *p, int64_
     if (view.count == 0)
         return;
     const struct rows k = rows_from(block->k, view.first);
-    score(w, p, &k, view.count, ahead);
+    score(w, p, &k, view.count, NULL, ahead);
     weigh(w, p, &view, first);
     add_v(w, p, &block->v, view.first, view.count, ahead);
 }

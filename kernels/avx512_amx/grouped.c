@@ -8,7 +8,10 @@
  * A rectangle of sums has up to 2 x 2 tile registers: 32 lanes, and 32 keys or 32 columns of V.
  * Each group takes 4 TDPBF16PS and 4 loads of a register. If each weight is the sum of two bf16,
  * weighted V takes 8 TDPBF16PS and 6 loads for each group. TDPBF16PS limits the speed: Sapphire
- * Rapids starts one TDPBF16PS in 16 cycles, and one load in 8 cycles.
+ * Rapids starts one TDPBF16PS in 16 cycles, and one load in 8 cycles. The 4 stores of a rectangle
+ * take 16 cycles each, in which no TDPBF16PS runs. Up to 16 vector instructions beside a TDPBF16PS
+ * take no time. So the sums of a rectangle are finished (finish.h) while the next rectangle is
+ * multiplied. Registers: 8 tmm, and 6 zmm for the sums that are finished.
  */
 #include "kernels/avx512/avx512.h"
 
@@ -16,6 +19,7 @@
 #define KERNEL(entry) attnkit_avx512_amx_##entry
 
 #include "kernels/avx512/grouped/words.h"
+#include "kernels/avx512_amx/finish.h"
 #include "kernels/avx512_amx/tile_registers.h"
 
 enum { GROUP_WORDS = GROUP_PRODUCTS / ELEMENTS };
@@ -60,7 +64,7 @@ static inline void round_quad(const floats x[QUAD_ELEMENTS], floats rounded[QUAD
     round_pair(&rounded[3], &rounded[2], words + lanes);
 }
 
-/* Defines softmax. */
+/* Defines scale and softmax. */
 #include "kernels/vectors/grouped/softmax.h"
 
 /* --- Products --------------------------------------------------------------------------------- */
@@ -77,15 +81,6 @@ struct product_factors {
     int words; /* number of words of a line */
 };
 
-/* A rectangle of sums: `lines` lines from `line` on, and `width` lanes from `lane` on. */
-struct rectangle {
-    int64_t line;
-    int lines; /* 2 * TILE_LINES, or at most TILE_LINES */
-    int lane, width;
-    float *sums;       /* the sum of the first line and lane */
-    ptrdiff_t by_line; /* bytes between the sums of two lines */
-};
-
 /* `count` groups of words, from group `first` on. */
 struct groups {
     int first, count;
@@ -93,10 +88,12 @@ struct groups {
 };
 
 /* Adds the products of a group to the sums. If loads_lines is false, the words of lines are still
- * in their registers. */
+ * in their registers. If `finish` is not NULL, lines of another rectangle are finished after each
+ * TDPBF16PS: a few vector instructions take no time while TDPBF16PS is under way. */
 static inline __attribute__((always_inline)) void
 add_group(const char *lines, ptrdiff_t by_line, const float *lanes, ptrdiff_t by_word,
-          const bool loads_lines, const int line_tiles, const int lane_tiles)
+          const bool loads_lines, struct finish *finish, const enum purpose purpose,
+          const int line_tiles, const int lane_tiles)
 {
     load_register(LANES_OF, lanes, by_word);
     if (lane_tiles == 2)
@@ -104,21 +101,30 @@ add_group(const char *lines, ptrdiff_t by_line, const float *lanes, ptrdiff_t by
     if (loads_lines)
         load_register(LINES, lines, by_line);
     multiply_registers(SUMS, LINES, LANES_OF);
+    if (finish)
+        finish_some(finish, purpose);
     if (lane_tiles == 2)
         multiply_registers(SUMS + 1, LINES, LANES_OF + 1);
+    if (finish)
+        finish_some(finish, purpose);
     if (line_tiles == 1)
         return;
     if (loads_lines)
         load_register(LINES + 1, lines + TILE_LINES * by_line, by_line);
     multiply_registers(SUMS + 2, LINES + 1, LANES_OF);
+    if (finish)
+        finish_some(finish, purpose);
     if (lane_tiles == 2)
         multiply_registers(SUMS + 3, LINES + 1, LANES_OF + 1);
+    if (finish)
+        finish_some(finish, purpose);
 }
 
 static inline __attribute__((always_inline)) void
-begin_sums(const struct rectangle *r, bool begins, const int line_tiles, const int lane_tiles)
+begin_sums(float *sums, bool begins, const int line_tiles, const int lane_tiles)
 {
-    const float *const second = r->sums + TILE_LINES * (r->by_line / (ptrdiff_t)sizeof(float));
+    const ptrdiff_t by_line = SUMS_BY_LINE * sizeof(float);
+    float *const second = sums + TILE_LINES * SUMS_BY_LINE;
     if (begins) {
         clear_register(SUMS);
         clear_register(SUMS + 1);
@@ -126,59 +132,72 @@ begin_sums(const struct rectangle *r, bool begins, const int line_tiles, const i
         clear_register(SUMS + 3);
         return;
     }
-    load_register(SUMS, r->sums, r->by_line);
+    load_register(SUMS, sums, by_line);
     if (lane_tiles == 2)
-        load_register(SUMS + 1, r->sums + TILE_FLOATS, r->by_line);
+        load_register(SUMS + 1, sums + TILE_FLOATS, by_line);
     if (line_tiles == 2)
-        load_register(SUMS + 2, second, r->by_line);
+        load_register(SUMS + 2, second, by_line);
     if (line_tiles == 2 && lane_tiles == 2)
-        load_register(SUMS + 3, second + TILE_FLOATS, r->by_line);
+        load_register(SUMS + 3, second + TILE_FLOATS, by_line);
 }
 
-static inline __attribute__((always_inline)) void
-end_sums(const struct rectangle *r, const int line_tiles, const int lane_tiles)
+static inline __attribute__((always_inline)) void end_sums(float *sums, const int line_tiles,
+                                                           const int lane_tiles)
 {
-    float *const second = r->sums + TILE_LINES * (r->by_line / (ptrdiff_t)sizeof(float));
-    store_register(SUMS, r->sums, r->by_line);
+    const ptrdiff_t by_line = SUMS_BY_LINE * sizeof(float);
+    float *const second = sums + TILE_LINES * SUMS_BY_LINE;
+    store_register(SUMS, sums, by_line);
     if (lane_tiles == 2)
-        store_register(SUMS + 1, r->sums + TILE_FLOATS, r->by_line);
+        store_register(SUMS + 1, sums + TILE_FLOATS, by_line);
     if (line_tiles == 2)
-        store_register(SUMS + 2, second, r->by_line);
+        store_register(SUMS + 2, second, by_line);
     if (line_tiles == 2 && lane_tiles == 2)
-        store_register(SUMS + 3, second + TILE_FLOATS, r->by_line);
+        store_register(SUMS + 3, second + TILE_FLOATS, by_line);
 }
 
 static inline __attribute__((always_inline)) void
 add_groups(const struct product_factors *f, const struct rectangle *r, const struct groups *groups,
-           const int line_tiles, const int lane_tiles)
+           struct finish *finish, const enum purpose purpose, const int line_tiles,
+           const int lane_tiles)
 {
-    const int64_t by_group = (int64_t)GROUP_WORDS * f->lanes;
+    const int64_t by_group = (int64_t)GROUP_WORDS * f->lanes, next_group = f->by_group;
     const ptrdiff_t by_line = f->by_line, by_word = f->lanes * (ptrdiff_t)sizeof(float);
     const char *lines = f->lines + r->line * by_line + groups->first * f->by_group;
     const float *lanes = f->lanes_at + r->lane + groups->first * by_group;
     const ptrdiff_t low = f->low ? f->low - f->lanes_at : 0;
-    begin_sums(r, groups->begins, line_tiles, lane_tiles);
-    for (int g = 0; g < groups->count; g++, lines += f->by_group, lanes += by_group) {
-        add_group(lines, by_line, lanes, by_word, true, line_tiles, lane_tiles);
+    begin_sums(r->sums, groups->begins, line_tiles, lane_tiles);
+    for (int g = groups->count; g > 0; g--, lines += next_group, lanes += by_group) {
+        add_group(lines, by_line, lanes, by_word, true, finish, purpose, line_tiles, lane_tiles);
         if (low)
-            add_group(lines, by_line, lanes + low, by_word, false, line_tiles, lane_tiles);
+            add_group(lines, by_line, lanes + low, by_word, false, finish, purpose, line_tiles,
+                      lane_tiles);
     }
-    end_sums(r, line_tiles, lane_tiles);
+    end_sums(r->sums, line_tiles, lane_tiles);
 }
 
-static __attribute__((noinline)) void add_to_rectangle(const struct product_factors *f,
-                                                       const struct rectangle *r,
-                                                       const struct groups *groups)
+/* Adds groups to the sums of rectangle r, and finishes the sums of rectangle `last`. */
+static inline __attribute__((always_inline)) void
+add_and_finish(const struct product_factors *f, const struct rectangle *r,
+               const struct groups *groups, const struct rectangle *last, const struct results *to,
+               const enum purpose purpose)
 {
     const bool two_lines = r->lines > TILE_LINES, two_lanes = r->width > TILE_FLOATS;
+    if (two_lines && two_lanes && last->lines > TILE_LINES && last->width > TILE_FLOATS) {
+        struct finish finish = begin_finish(last, to, purpose, 2);
+        add_groups(f, r, groups, &finish, purpose, 2, 2);
+        end_finish(&finish, last, to, purpose, 2);
+        return;
+    }
+    if (last->lines > 0)
+        finish_rectangle(last, to, purpose);
     if (two_lines && two_lanes)
-        add_groups(f, r, groups, 2, 2);
+        add_groups(f, r, groups, NULL, purpose, 2, 2);
     else if (two_lines)
-        add_groups(f, r, groups, 2, 1);
+        add_groups(f, r, groups, NULL, purpose, 2, 1);
     else if (two_lanes)
-        add_groups(f, r, groups, 1, 2);
+        add_groups(f, r, groups, NULL, purpose, 1, 2);
     else
-        add_groups(f, r, groups, 1, 1);
+        add_groups(f, r, groups, NULL, purpose, 1, 1);
 }
 
 /* The shapes of the registers: arguments of shape_registers. */
@@ -208,19 +227,23 @@ static void end(void)
     release_registers();
 }
 
-static void sum_rectangle(const struct product_factors *f, const struct rectangle *r,
-                          struct shape *now)
+/* Computes the sums of rectangle r, and finishes the sums of rectangle `last`. */
+static inline __attribute__((always_inline)) void
+sum_rectangle(const struct product_factors *f, const struct rectangle *r,
+              const struct rectangle *last, const struct results *to, struct shape *now,
+              const enum purpose purpose)
 {
     const int lines = r->lines < TILE_LINES ? r->lines : TILE_LINES;
     const struct groups whole = {0, f->words / GROUP_WORDS, true};
     const struct groups rest = {whole.count, 1, whole.count == 0};
+    static const struct rectangle none = {.lines = 0};
     if (whole.count > 0) {
         set_shape(now, lines, GROUP_WORDS);
-        add_to_rectangle(f, r, &whole);
+        add_and_finish(f, r, &whole, last, to, purpose);
     }
     if (f->words % GROUP_WORDS > 0) {
         set_shape(now, lines, f->words % GROUP_WORDS);
-        add_to_rectangle(f, r, &rest);
+        add_and_finish(f, r, &rest, whole.count > 0 ? &none : last, to, purpose);
     }
 }
 
@@ -236,65 +259,48 @@ static int width_of(int left)
     return left < 2 * TILE_FLOATS ? left : 2 * TILE_FLOATS;
 }
 
-static void scores(const float *q_t, int lanes, int rows, const struct rows *k, int keys, float *s)
+/* Computes and finishes the sums of `lines` lines. There is room for the sums of two rectangles:
+ * while the sums of a rectangle are computed, the sums of the last rectangle are finished. */
+static inline __attribute__((always_inline)) void sum_lines(const struct product_factors *f,
+                                                            int64_t lines, const struct results *to,
+                                                            const enum purpose purpose)
 {
-    require_built(TYPE_BF16);
-    (void)rows; /* a register is multiplied as a whole, with its spare lanes */
-    const ptrdiff_t group_bytes = GROUP_WORDS * sizeof(float);
-    const struct product_factors f = {k->first, k->stride, group_bytes, q_t,
-                                      NULL,     lanes,     (int)k->dim};
+    _Alignas(VECTOR * sizeof(float)) float sums[2][RECTANGLE];
     struct shape now = full_shape;
-    struct rectangle r = {.by_line = lanes * (ptrdiff_t)sizeof(float)};
-    for (r.line = 0; r.line < keys; r.line += r.lines) {
-        r.lines = lines_of(keys - r.line);
-        for (r.lane = 0; r.lane < lanes; r.lane += r.width) {
-            r.width = width_of(lanes - r.lane);
-            r.sums = s + r.line * lanes + r.lane;
-            sum_rectangle(&f, &r, &now);
+    struct rectangle r = {.sums = sums[0]}, last = {.sums = sums[1], .lines = 0};
+    for (r.line = 0; r.line < lines; r.line += r.lines) {
+        r.lines = lines_of(lines - r.line);
+        for (r.lane = 0; r.lane < f->lanes; r.lane += r.width) {
+            r.width = width_of(f->lanes - r.lane);
+            sum_rectangle(f, &r, &last, to, &now, purpose);
+            float *const free = last.sums;
+            last = r;
+            r.sums = free;
         }
     }
+    finish_rectangle(&last, to, purpose);
     set_shape(&now, full_shape.lines, full_shape.words);
 }
 
-/* Where the weighted sums of V are added: `o` has a float for each column and lane. In each lane,
- * the new sums are multiplied by `largest`, and the old o by `rescale`. */
-struct weighted {
-    const float *largest, *rescale; /* rescale is NULL if the old o counts as 0 */
-    int lanes;
-    float *o;
-};
-
-/* Adds the sums of a rectangle, times `largest`, to o * rescale, and writes the result to o. If
- * `rescaled` is false, the old o counts as 0. */
-static inline __attribute__((always_inline)) void
-add_lines_to_o(const struct rectangle *r, const struct weighted *to, const bool rescaled)
+static void scores(const float *q_t, int lanes, int rows, const struct rows *k, int keys,
+                   const struct scaling *scaling, float *s)
 {
-    for (int j = 0; j < r->width; j += VECTOR) {
-        const floats largest = load_aligned(to->largest + r->lane + j);
-        floats rescale = broadcast(0.0f);
-        if (rescaled)
-            rescale = load_aligned(to->rescale + r->lane + j);
-        float *o = to->o + r->line * to->lanes + r->lane + j;
-        for (int i = 0; i < r->lines; i++, o += to->lanes) {
-            const floats sum = load_aligned(r->sums + i * 2 * TILE_FLOATS + j);
-            floats moved = broadcast(0.0f);
-            if (rescaled)
-                moved = load_aligned(o) * rescale;
-            store_aligned(o, fma_v(sum, largest, moved));
-        }
+    require_built(TYPE_BF16);
+    (void)rows; /* a register is multiplied as a whole, with its spare lanes */
+    const bool scales = scaling && !scaling->visible;
+    _Alignas(VECTOR * sizeof(float)) float factor[MAX_LANES], most[MAX_LANES];
+    const ptrdiff_t group_bytes = GROUP_WORDS * sizeof(float);
+    const struct product_factors f = {k->first, k->stride, group_bytes, q_t,
+                                      NULL,     lanes,     (int)k->dim};
+    const struct results to = {s, factor, NULL, scales ? scaling->maxima : most, lanes};
+    for (int lane = 0; lane < lanes; lane += VECTOR) {
+        store_aligned(factor + lane, broadcast(scales ? scaling->scale_log2 : 1.0f));
+        store_aligned(to.most + lane, minus_infinity());
     }
+    sum_lines(&f, keys, &to, SCORES);
+    if (scaling && !scales)
+        scale(s, lanes, keys, scaling);
 }
-
-static void add_to_o(const struct rectangle *r, const struct weighted *to)
-{
-    if (to->rescale)
-        add_lines_to_o(r, to, true);
-    else
-        add_lines_to_o(r, to, false);
-}
-
-/* The most sums of a rectangle. */
-enum { RECTANGLE = 2 * TILE_LINES * 2 * TILE_FLOATS };
 
 static void weighted_v(const float *parts, int lanes, int rows, const float *largest,
                        const float *rescale, const struct rows *v, int keys, bool is_short,
@@ -302,23 +308,15 @@ static void weighted_v(const float *parts, int lanes, int rows, const float *lar
 {
     require_built(TYPE_BF16);
     (void)rows;
-    _Alignas(VECTOR * sizeof(float)) float sums[RECTANGLE];
     const float *const low = is_short ? NULL : parts + KEY_BLOCK / ELEMENTS * lanes;
     const ptrdiff_t line_bytes = GROUP_WORDS * sizeof(float);
     const struct product_factors f = {v->first, line_bytes, GROUP_WORDS * v->stride,          parts,
                                       low,      lanes,      (int)whole_quads(keys) / ELEMENTS};
-    const struct weighted to = {largest, rescale, lanes, o};
-    struct shape now = full_shape;
-    struct rectangle r = {.sums = sums, .by_line = 2 * TILE_FLOATS * sizeof(float)};
-    for (r.line = 0; r.line < v->dim; r.line += r.lines) {
-        r.lines = lines_of(v->dim - r.line);
-        for (r.lane = 0; r.lane < lanes; r.lane += r.width) {
-            r.width = width_of(lanes - r.lane);
-            sum_rectangle(&f, &r, &now);
-            add_to_o(&r, &to);
-        }
-    }
-    set_shape(&now, full_shape.lines, full_shape.words);
+    const struct results to = {o, largest, rescale, NULL, lanes};
+    if (rescale)
+        sum_lines(&f, v->dim, &to, MORE_V);
+    else
+        sum_lines(&f, v->dim, &to, FIRST_V);
 }
 
 extern const struct grouped_kernels KERNEL(grouped);
@@ -329,6 +327,7 @@ const struct grouped_kernels KERNEL(grouped) = {
     .pack_row = pack_row,
     .pack_group = pack_group,
     .scores = scores,
+    .scale = scale,
     .softmax = softmax,
     .weighted_v = weighted_v,
 };

@@ -45,7 +45,23 @@ static int64_t count_of_group(int64_t left)
     return left < GROUP_PRODUCTS ? left : GROUP_PRODUCTS;
 }
 
-static void scores(const float *q_t, int lanes, int rows, const struct rows *k, int keys, float *s)
+static void scale(float *s, int lanes, int keys, const struct scaling *scaling)
+{
+    const int32_t *const visible = scaling->visible;
+    require_built(TYPE_BF16);
+    for (int lane = 0; lane < lanes; lane++) {
+        float most = -INFINITY;
+        for (int key = 0; key < keys; key++) {
+            float *const t = s + key * lanes + lane;
+            *t = !visible || key < visible[lane] ? *t * scaling->scale_log2 : -INFINITY;
+            most = *t > most ? *t : most;
+        }
+        scaling->maxima[lane] = most;
+    }
+}
+
+static void scores(const float *q_t, int lanes, int rows, const struct rows *k, int keys,
+                   const struct scaling *scaling, float *s)
 {
     require_built(TYPE_BF16);
     (void)rows;
@@ -59,6 +75,8 @@ static void scores(const float *q_t, int lanes, int rows, const struct rows *k, 
             s[key * lanes + lane] = sum;
         }
     }
+    if (scaling)
+        scale(s, lanes, keys, scaling);
 }
 
 /* Returns the largest weight of a lane, at least LEAST_PEAK and at most 1. A NaN does not count. */
@@ -102,15 +120,15 @@ static void split_weights(const float *p, int lanes, int keys, bool is_short, co
     }
 }
 
-static void softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
-                    const struct state *st, bool is_short, float *rescale,
-                    const struct weight_parts *to)
+static void softmax(float *t, int lanes, int keys, const float *maxima, const struct state *st,
+                    bool is_short, float *rescale, const struct weight_parts *to)
 {
     float unused[MAX_LANES] = {0.0f};
-    const struct state maxima = {.row_max = st->row_max, .row_sum = unused};
+    const struct state weighed = {.row_max = st->row_max, .row_sum = unused};
     require_built(TYPE_BF16);
-    attnkit_scalar.softmax(s, lanes, keys, visible, scale_log2, &maxima, rescale);
-    split_weights(s, lanes, keys, is_short, rescale, st->row_sum, to);
+    (void)maxima; /* the next call finds them again */
+    attnkit_scalar.softmax(t, lanes, keys, NULL, 1.0f, &weighed, rescale);
+    split_weights(t, lanes, keys, is_short, rescale, st->row_sum, to);
 }
 
 /* Returns the sum over the keys of the products of one lane of `parts` and one column of V. */
@@ -150,6 +168,7 @@ const struct grouped_kernels attnkit_scalar_grouped = {
     .pack_row = pack_row,
     .pack_group = pack_group,
     .scores = scores,
+    .scale = scale,
     .softmax = softmax,
     .weighted_v = weighted_v,
 };

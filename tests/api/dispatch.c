@@ -513,7 +513,7 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
 
 typedef void (*entry)(void);
 
-enum { OWN_ENTRIES = 34, ENTRIES = OWN_ENTRIES + 2 + 5 + 4 + 5 };
+enum { OWN_ENTRIES = 34, ENTRIES = OWN_ENTRIES + 2 + 5 + 4 + 6 };
 
 _Static_assert(offsetof(struct kernels, pairs) - offsetof(struct kernels, exp2) ==
                    OWN_ENTRIES * sizeof(entry),
@@ -526,7 +526,7 @@ _Static_assert(offsetof(struct matrix_integer_kernels, add) -
                        offsetof(struct matrix_integer_kernels, round_rows) ==
                    4 * sizeof(entry),
                "every entry of struct matrix_integer_kernels belongs into list_entries, too");
-_Static_assert(sizeof(struct grouped_kernels) == (3 + 5) * sizeof(entry),
+_Static_assert(sizeof(struct grouped_kernels) == (3 + 6) * sizeof(entry),
                "every entry of struct grouped_kernels but begin and end belongs into list_entries");
 
 static void list_entries(const struct kernels *k, entry entries[ENTRIES])
@@ -579,6 +579,7 @@ static void list_entries(const struct kernels *k, entry entries[ENTRIES])
                                 (entry)k->grouped->pack_row,
                                 (entry)k->grouped->pack_group,
                                 (entry)k->grouped->scores,
+                                (entry)k->grouped->scale,
                                 (entry)k->grouped->softmax,
                                 (entry)k->grouped->weighted_v};
     memcpy(entries, all, sizeof all);

@@ -404,7 +404,7 @@ static float product_by_tile(const char *isa, bool is_panel, const uint16_t *q, 
             words[w * lanes + lane] = q_words[w];
     if (g->begin)
         g->begin();
-    g->scores(words, lanes, is_panel ? lanes : 1, &rows, 1, s);
+    g->scores(words, lanes, is_panel ? lanes : 1, &rows, 1, NULL, s);
     if (g->end)
         g->end();
     return s[0];
@@ -425,6 +425,140 @@ static void scores_have_the_bits_of_the_models(void **state)
         for (int i = 0; i < 2 * name_count; i++)
             assert_true(same_bits(&product,
                                   (const float[]){product_by_tile(names[i / 2], i % 2, q, k)}, 1));
+    }
+}
+
+/* --- The tiles of a panel --------------------------------------------------------------------- */
+
+enum { TILE_DIM = 100, TILE_BLOCKS = 2 };
+
+/* Inputs of the tiles: a panel of query rows, and blocks of keys. */
+struct tile_inputs {
+    int lanes, keys, dim, value_dim;
+    bool is_short, is_masked;
+    float scale_log2;
+    int32_t visible[MAX_LANES];
+    uint16_t q[MAX_LANES][TILE_DIM];
+    uint16_t k[TILE_BLOCKS][KEY_BLOCK][TILE_DIM], v[TILE_BLOCKS][KEY_BLOCK][TILE_DIM];
+};
+
+/* What the tiles compute: t and its maxima in the last block, and the state after all blocks. */
+struct tile_results {
+    _Alignas(MAX_VECTOR * sizeof(float)) float t[KEY_BLOCK * MAX_LANES], maxima[MAX_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float max[MAX_LANES], sum[MAX_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float o[TILE_DIM * MAX_LANES];
+};
+
+static void fill_with_bf16(uint64_t *random, uint16_t *numbers, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        numbers[i] = bf16_from_float(random_normal(random));
+}
+
+/* Draws inputs. A tile of AMX has up to 32 lanes and 32 keys or columns, so half of the panels are
+ * large. */
+static void draw_inputs(uint64_t *random, const struct kernels *kernels, struct tile_inputs *in)
+{
+    const bool is_large = random_below(random, 2);
+    const int vectors = kernels->lanes / kernels->vector;
+    in->lanes = kernels->vector * (is_large ? vectors : 1 + (int)random_below(random, vectors));
+    in->keys = is_large ? KEY_BLOCK - (int)random_below(random, 40)
+                        : 1 + (int)random_below(random, KEY_BLOCK);
+    in->dim = 1 + (int)random_below(random, TILE_DIM);
+    in->value_dim = is_large ? 64 + (int)random_below(random, TILE_DIM - 63)
+                             : 1 + (int)random_below(random, TILE_DIM);
+    in->is_short = random_below(random, 2);
+    in->is_masked = random_below(random, 3) == 0;
+    in->scale_log2 = 0.1f * random_normal(random);
+    for (int lane = 0; lane < in->lanes; lane++)
+        in->visible[lane] = (int32_t)random_below(random, in->keys + 1);
+    fill_with_bf16(random, in->q[0], sizeof in->q / sizeof(uint16_t));
+    fill_with_bf16(random, in->k[0][0], sizeof in->k / sizeof(uint16_t));
+    fill_with_bf16(random, in->v[0][0], sizeof in->v / sizeof(uint16_t));
+}
+
+static void score_block(const struct grouped_kernels *g, const struct tile_inputs *in, int block,
+                        bool scales_later, struct tile_results *r)
+{
+    _Alignas(MAX_VECTOR * sizeof(float)) static float q_t[TILE_DIM * MAX_LANES];
+    static float words[KEY_BLOCK * TILE_DIM];
+    const int count = (int)whole_quads(in->dim) / g->elements;
+    const struct rows k = {(const char *)words, count * (ptrdiff_t)sizeof(float), count};
+    const struct scaling scaling = {in->scale_log2, in->is_masked ? in->visible : NULL, r->maxima};
+    for (int lane = 0; lane < in->lanes; lane++) {
+        g->pack_row(in->q[lane], in->dim, words);
+        for (int i = 0; i < count; i++)
+            q_t[i * in->lanes + lane] = words[i];
+    }
+    for (int key = 0; key < in->keys; key++)
+        g->pack_row(in->k[block][key], in->dim, words + key * count);
+    g->scores(q_t, in->lanes, in->lanes, &k, in->keys, scales_later ? NULL : &scaling, r->t);
+    if (scales_later)
+        g->scale(r->t, in->lanes, in->keys, &scaling);
+}
+
+static void weigh_block(const struct grouped_kernels *g, const struct tile_inputs *in, int block,
+                        const float *t, struct tile_results *r)
+{
+    _Alignas(MAX_VECTOR * sizeof(float)) static float parts[2 * KEY_BLOCK * MAX_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float rescale[MAX_LANES], largest[MAX_LANES];
+    static float words[KEY_BLOCK * TILE_DIM];
+    const struct rows v = {(const char *)words, in->value_dim * (ptrdiff_t)sizeof(float),
+                           in->value_dim};
+    const struct state st = {r->max, r->sum, r->o};
+    const int end = (int)whole_quads(in->keys);
+    for (int key = 0; key < end; key += GROUP_PRODUCTS) {
+        const void *row[GROUP_PRODUCTS];
+        const int rows = end - key < GROUP_PRODUCTS ? end - key : GROUP_PRODUCTS;
+        for (int i = 0; i < rows; i++)
+            row[i] = key + i < in->keys ? in->v[block][key + i] : NULL;
+        g->pack_group(row, rows, in->value_dim, words + key / g->elements * in->value_dim);
+    }
+    _Alignas(MAX_VECTOR * sizeof(float)) static float own[KEY_BLOCK * MAX_LANES];
+    memcpy(own, t, (size_t)(in->keys * in->lanes) * sizeof *t);
+    g->softmax(own, in->lanes, in->keys, r->maxima, &st, in->is_short, rescale,
+               &(struct weight_parts){largest, parts});
+    g->weighted_v(parts, in->lanes, in->lanes, largest, block > 0 ? rescale : NULL, &v, in->keys,
+                  in->is_short, r->o);
+}
+
+static void run_tiles(const struct grouped_kernels *g, const struct tile_inputs *in,
+                      bool scales_later, struct tile_results *r)
+{
+    for (int lane = 0; lane < in->lanes; lane++) {
+        r->max[lane] = -INFINITY;
+        r->sum[lane] = 0.0f;
+    }
+    if (g->begin)
+        g->begin();
+    for (int block = 0; block < TILE_BLOCKS; block++) {
+        score_block(g, in, block, scales_later, r);
+        weigh_block(g, in, block, r->t, r);
+    }
+    if (g->end)
+        g->end();
+}
+
+/* Large panels fill all tile registers of AMX, so that the sums of one rectangle are finished while
+ * the next rectangle is multiplied. */
+static void tiles_have_the_bits_of_the_scalar_tiles(void **state)
+{
+    static struct tile_inputs in;
+    static struct tile_results r, own;
+    (void)state;
+    uint64_t random = 20261130;
+    for (int number = 0; number < 30 * name_count; number++) {
+        struct isa_choice choice;
+        assert_int_equal(attnkit_isa_pick(names[number % name_count], &choice, NULL), ATTNKIT_OK);
+        draw_inputs(&random, choice.kernels, &in);
+        run_tiles(&attnkit_scalar_grouped, &in, false, &r);
+        run_tiles(choice.kernels->grouped, &in, random_below(&random, 2), &own);
+        const size_t lanes = (size_t)in.lanes;
+        assert_true(same_bits(own.t, r.t, (size_t)in.keys * lanes));
+        assert_true(same_bits(own.maxima, r.maxima, lanes));
+        assert_true(same_bits(own.max, r.max, lanes));
+        assert_true(same_bits(own.sum, r.sum, lanes));
+        assert_true(same_bits(own.o, r.o, (size_t)in.value_dim * lanes));
     }
 }
 
@@ -472,7 +606,8 @@ static void weigh(const struct kernels *kernels, bool is_short, const float *sco
         for (int key = 0; key < keys; key++)
             s[key * lanes + lane] = scores[key];
     }
-    kernels->grouped->softmax(s, lanes, keys, NULL, 1.0f, &st, is_short, of->rescale, &to);
+    kernels->grouped->scale(s, lanes, keys, &(struct scaling){1.0f, NULL, of->largest});
+    kernels->grouped->softmax(s, lanes, keys, of->largest, &st, is_short, of->rescale, &to);
     weigh_column(kernels->grouped, lanes, keys, is_short, &to, of->o);
 }
 
@@ -514,9 +649,9 @@ static void flip_last_bit(float *x)
 }
 
 static void wrong_scores(const float *q_t, int lanes, int rows, const struct rows *k, int keys,
-                         float *s)
+                         const struct scaling *scaling, float *s)
 {
-    right->scores(q_t, lanes, rows, k, keys, s);
+    right->scores(q_t, lanes, rows, k, keys, scaling, s);
     flip_last_bit(&s[keys * lanes - 1]);
 }
 
@@ -528,11 +663,17 @@ static void wrong_weighted_v(const float *parts, int lanes, int rows, const floa
     flip_last_bit(&o[v->dim * lanes - 1]);
 }
 
-static void wrong_softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
+static void wrong_scale(float *s, int lanes, int keys, const struct scaling *scaling)
+{
+    right->scale(s, lanes, keys, scaling);
+    flip_last_bit(&s[keys * lanes - 1]);
+}
+
+static void wrong_softmax(float *t, int lanes, int keys, const float *maxima,
                           const struct state *st, bool is_short, float *rescale,
                           const struct weight_parts *to)
 {
-    right->softmax(s, lanes, keys, visible, scale_log2, st, is_short, rescale, to);
+    right->softmax(t, lanes, keys, maxima, st, is_short, rescale, to);
     flip_last_bit(&st->row_sum[lanes - 1]);
 }
 
@@ -552,6 +693,9 @@ static void the_trial_finds_a_single_wrong_bit(void **state)
         assert_false(attnkit_groups_keep_bits(&wrong, lanes));
         wrong = *right;
         wrong.weighted_v = wrong_weighted_v;
+        assert_false(attnkit_groups_keep_bits(&wrong, lanes));
+        wrong = *right;
+        wrong.scale = wrong_scale;
         assert_false(attnkit_groups_keep_bits(&wrong, lanes));
         wrong = *right;
         wrong.softmax = wrong_softmax;
@@ -592,6 +736,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(reference_is_inside_the_bound),
         cmocka_unit_test(strange_numbers_have_the_bits_of_the_reference_and_are_inside_the_bound),
         cmocka_unit_test(scores_have_the_bits_of_the_models),
+        cmocka_unit_test(tiles_have_the_bits_of_the_scalar_tiles),
         cmocka_unit_test(the_largest_weight_may_be_of_another_score_than_the_largest),
         cmocka_unit_test(the_trial_finds_a_single_wrong_bit),
     };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The entry softmax of struct grouped_kernels: turns the scores of a block into weights, multiplies
+ * The entries scale and softmax of struct grouped_kernels. `scale` multiplies scores by a factor.
+ * `softmax` turns the products into weights, multiplies
  * the weights of each row by 1 / divisor, and splits each product into parts: one or two bf16. The
  * divisor is the largest weight of the row in the block (see peak_of). The grouped.c of an
  * instruction set or unit defines ELEMENTS and round_quad, or includes files that define them. Then
@@ -129,10 +130,14 @@ static inline void softmax_lanes_in_groups(struct scored *scored, floats block_m
     store_aligned(to->largest + lane, scored->divisor);
 }
 
-static inline void scale_lanes(float *s, int lanes, int keys, const int32_t *visible,
-                               float scale_log2, floats block_max[VECTORS], const bool masked)
+static inline __attribute__((always_inline)) void scale_lanes(float *s, int lanes, int keys,
+                                                              const struct scaling *scaling,
+                                                              floats block_max[VECTORS],
+                                                              const bool masked)
 {
     const int vectors = lanes / VECTOR;
+    const int32_t *const visible = scaling->visible;
+    const float scale_log2 = scaling->scale_log2;
     if (vectors == VECTORS)
         scale_panel(s, keys, visible, scale_log2, block_max, VECTORS, masked);
     else if (VECTORS > 3 && vectors == 3)
@@ -143,19 +148,26 @@ static inline void scale_lanes(float *s, int lanes, int keys, const int32_t *vis
         scale_panel(s, keys, visible, scale_log2, block_max, 1, masked);
 }
 
-static void softmax(float *s, int lanes, int keys, const int32_t *visible, float scale_log2,
-                    const struct state *st, bool is_short, float *rescale,
-                    const struct weight_parts *to)
+static void scale(float *s, int lanes, int keys, const struct scaling *scaling)
 {
     require_built(TYPE_BF16);
     floats block_max[VECTORS];
-    if (visible)
-        scale_lanes(s, lanes, keys, visible, scale_log2, block_max, true);
+    if (scaling->visible)
+        scale_lanes(s, lanes, keys, scaling, block_max, true);
     else
-        scale_lanes(s, lanes, keys, NULL, scale_log2, block_max, false);
-    for (int j = 0; j < lanes / VECTOR; j++) {
-        struct scored scored = {.t = s + j * VECTOR, .lanes = lanes, .keys = keys};
-        softmax_lanes_in_groups(&scored, block_max[j], st, j * VECTOR, is_short, rescale, to);
+        scale_lanes(s, lanes, keys, scaling, block_max, false);
+    for (int j = 0; j < lanes / VECTOR; j++)
+        store_aligned(scaling->maxima + j * VECTOR, block_max[j]);
+}
+
+static void softmax(float *t, int lanes, int keys, const float *maxima, const struct state *st,
+                    bool is_short, float *rescale, const struct weight_parts *to)
+{
+    require_built(TYPE_BF16);
+    for (int lane = 0; lane < lanes; lane += VECTOR) {
+        struct scored scored = {.t = t + lane, .lanes = lanes, .keys = keys};
+        softmax_lanes_in_groups(&scored, load_aligned(maxima + lane), st, lane, is_short, rescale,
+                                to);
     }
 }
 

@@ -130,9 +130,9 @@ static __attribute__((noinline)) void add_group(const float *lane_words,
     }
 }
 
-static void scores(const float *q_t, int lanes, int rows, const struct rows *k, int keys, float *s)
+static void sum_scores(const float *q_t, int lanes, int rows, const struct rows *k, int keys,
+                       float *s)
 {
-    require_built(TYPE_BF16);
     const int vectors = lanes / VECTOR;
     int lines;
     if (rows <= FEW_ROWS) {
@@ -148,6 +148,15 @@ static void scores(const float *q_t, int lanes, int rows, const struct rows *k, 
             add_group(q_t + w * lanes, &words, s + key * lanes, w == 0, lines, vectors);
         }
     }
+}
+
+static void scores(const float *q_t, int lanes, int rows, const struct rows *k, int keys,
+                   const struct scaling *scaling, float *s)
+{
+    require_built(TYPE_BF16);
+    sum_scores(q_t, lanes, rows, k, keys, s);
+    if (scaling)
+        scale(s, lanes, keys, scaling);
 }
 
 /* Sets sums[line][lane] to the sum of the products of the parts of the weights (softmax.h) and a
@@ -199,6 +208,7 @@ const struct grouped_kernels KERNEL(grouped) = {
     .pack_row = pack_row,
     .pack_group = pack_group,
     .scores = scores,
+    .scale = scale,
     .softmax = softmax,
     .weighted_v = weighted_v,
 };
