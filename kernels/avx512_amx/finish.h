@@ -31,6 +31,7 @@ struct rectangle {
 
 /* Where finished sums go, and the numbers that finish them: arrays with a number for each lane. */
 struct results {
+    enum purpose purpose;
     float *to;                     /* s or o: [lines][lanes] */
     const float *factor, *rescale; /* factor: of scores, or the largest weights; rescale: MORE_V */
     float *most;                   /* SCORES: the maxima so far */
@@ -110,7 +111,7 @@ end_finish(struct finish *f, const struct rectangle *r, const struct results *to
 }
 
 static inline __attribute__((always_inline)) void
-finish_rectangle(const struct rectangle *r, const struct results *to, const enum purpose purpose)
+finish_for_purpose(const struct rectangle *r, const struct results *to, const enum purpose purpose)
 {
     if (r->width > VECTOR) {
         struct finish f = begin_finish(r, to, purpose, 2);
@@ -118,6 +119,22 @@ finish_rectangle(const struct rectangle *r, const struct results *to, const enum
     } else {
         struct finish f = begin_finish(r, to, purpose, 1);
         end_finish(&f, r, to, purpose, 1);
+    }
+}
+
+/* Finishes the sums of a rectangle. */
+static __attribute__((noinline)) void finish_rectangle(const struct rectangle *r,
+                                                       const struct results *to)
+{
+    switch (to->purpose) {
+    case SCORES:
+        finish_for_purpose(r, to, SCORES);
+        break;
+    case FIRST_V:
+        finish_for_purpose(r, to, FIRST_V);
+        break;
+    default:
+        finish_for_purpose(r, to, MORE_V);
     }
 }
 

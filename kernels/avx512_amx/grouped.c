@@ -175,29 +175,49 @@ add_groups(const struct product_factors *f, const struct rectangle *r, const str
     end_sums(r->sums, line_tiles, lane_tiles);
 }
 
-/* Adds groups to the sums of rectangle r, and finishes the sums of rectangle `last`. */
-static inline __attribute__((always_inline)) void
-add_and_finish(const struct product_factors *f, const struct rectangle *r,
-               const struct groups *groups, const struct rectangle *last, const struct results *to,
-               const enum purpose purpose)
+/* Adds groups to the sums of rectangle r. The function is not inlined, so that all callers share
+ * its code. */
+static __attribute__((noinline)) void add_to_rectangle(const struct product_factors *f,
+                                                       const struct rectangle *r,
+                                                       const struct groups *groups)
 {
     const bool two_lines = r->lines > TILE_LINES, two_lanes = r->width > TILE_FLOATS;
-    if (two_lines && two_lanes && last->lines > TILE_LINES && last->width > TILE_FLOATS) {
-        struct finish finish = begin_finish(last, to, purpose, 2);
-        add_groups(f, r, groups, &finish, purpose, 2, 2);
-        end_finish(&finish, last, to, purpose, 2);
-        return;
-    }
-    if (last->lines > 0)
-        finish_rectangle(last, to, purpose);
     if (two_lines && two_lanes)
-        add_groups(f, r, groups, NULL, purpose, 2, 2);
+        add_groups(f, r, groups, NULL, SCORES, 2, 2);
     else if (two_lines)
-        add_groups(f, r, groups, NULL, purpose, 2, 1);
+        add_groups(f, r, groups, NULL, SCORES, 2, 1);
     else if (two_lanes)
-        add_groups(f, r, groups, NULL, purpose, 1, 2);
+        add_groups(f, r, groups, NULL, SCORES, 1, 2);
     else
-        add_groups(f, r, groups, NULL, purpose, 1, 1);
+        add_groups(f, r, groups, NULL, SCORES, 1, 1);
+}
+
+static inline __attribute__((always_inline)) void
+add_for_purpose(const struct product_factors *f, const struct rectangle *r,
+                const struct groups *groups, const struct rectangle *last, const struct results *to,
+                const enum purpose purpose)
+{
+    struct finish finish = begin_finish(last, to, purpose, 2);
+    add_groups(f, r, groups, &finish, purpose, 2, 2);
+    end_finish(&finish, last, to, purpose, 2);
+}
+
+/* Adds groups to the sums of rectangle r, and meanwhile finishes the sums of rectangle `last`. Both
+ * rectangles have 2 x 2 registers. */
+static __attribute__((noinline)) void
+add_and_finish(const struct product_factors *f, const struct rectangle *r,
+               const struct groups *groups, const struct rectangle *last, const struct results *to)
+{
+    switch (to->purpose) {
+    case SCORES:
+        add_for_purpose(f, r, groups, last, to, SCORES);
+        break;
+    case FIRST_V:
+        add_for_purpose(f, r, groups, last, to, FIRST_V);
+        break;
+    default:
+        add_for_purpose(f, r, groups, last, to, MORE_V);
+    }
 }
 
 /* The shapes of the registers: arguments of shape_registers. */
@@ -227,23 +247,30 @@ static void end(void)
     release_registers();
 }
 
+static bool is_full(const struct rectangle *r)
+{
+    return r->lines > TILE_LINES && r->width > TILE_FLOATS;
+}
+
 /* Computes the sums of rectangle r, and finishes the sums of rectangle `last`. */
-static inline __attribute__((always_inline)) void
-sum_rectangle(const struct product_factors *f, const struct rectangle *r,
-              const struct rectangle *last, const struct results *to, struct shape *now,
-              const enum purpose purpose)
+static void sum_rectangle(const struct product_factors *f, const struct rectangle *r,
+                          const struct rectangle *last, const struct results *to, struct shape *now)
 {
     const int lines = r->lines < TILE_LINES ? r->lines : TILE_LINES;
     const struct groups whole = {0, f->words / GROUP_WORDS, true};
     const struct groups rest = {whole.count, 1, whole.count == 0};
-    static const struct rectangle none = {.lines = 0};
-    if (whole.count > 0) {
+    const bool beside = whole.count > 0 && is_full(r) && is_full(last);
+    if (!beside && last->lines > 0)
+        finish_rectangle(last, to);
+    if (whole.count > 0)
         set_shape(now, lines, GROUP_WORDS);
-        add_and_finish(f, r, &whole, last, to, purpose);
-    }
+    if (beside)
+        add_and_finish(f, r, &whole, last, to);
+    else if (whole.count > 0)
+        add_to_rectangle(f, r, &whole);
     if (f->words % GROUP_WORDS > 0) {
         set_shape(now, lines, f->words % GROUP_WORDS);
-        add_and_finish(f, r, &rest, whole.count > 0 ? &none : last, to, purpose);
+        add_to_rectangle(f, r, &rest);
     }
 }
 
@@ -261,24 +288,27 @@ static int width_of(int left)
 
 /* Computes and finishes the sums of `lines` lines. There is room for the sums of two rectangles:
  * while the sums of a rectangle are computed, the sums of the last rectangle are finished. */
-static inline __attribute__((always_inline)) void sum_lines(const struct product_factors *f,
-                                                            int64_t lines, const struct results *to,
-                                                            const enum purpose purpose)
+static void sum_lines(const struct product_factors *f, int64_t lines, const struct results *to)
 {
     _Alignas(VECTOR * sizeof(float)) float sums[2][RECTANGLE];
+    struct rectangle two[2] = {{.sums = sums[0]}, {.sums = sums[1]}};
+    struct rectangle *r = &two[0], *last = &two[1];
     struct shape now = full_shape;
-    struct rectangle r = {.sums = sums[0]}, last = {.sums = sums[1], .lines = 0};
-    for (r.line = 0; r.line < lines; r.line += r.lines) {
-        r.lines = lines_of(lines - r.line);
-        for (r.lane = 0; r.lane < f->lanes; r.lane += r.width) {
-            r.width = width_of(f->lanes - r.lane);
-            sum_rectangle(f, &r, &last, to, &now, purpose);
-            float *const free = last.sums;
-            last = r;
-            r.sums = free;
+    int height;
+    for (int64_t line = 0; line < lines; line += height) {
+        height = lines_of(lines - line);
+        for (int lane = 0; lane < f->lanes; lane += 2 * TILE_FLOATS) {
+            r->line = line;
+            r->lines = height;
+            r->lane = lane;
+            r->width = width_of(f->lanes - lane);
+            sum_rectangle(f, r, last, to, &now);
+            struct rectangle *const done = r;
+            r = last;
+            last = done;
         }
     }
-    finish_rectangle(&last, to, purpose);
+    finish_rectangle(last, to);
     set_shape(&now, full_shape.lines, full_shape.words);
 }
 
@@ -292,12 +322,18 @@ static void scores(const float *q_t, int lanes, int rows, const struct rows *k, 
     const ptrdiff_t group_bytes = GROUP_WORDS * sizeof(float);
     const struct product_factors f = {k->first, k->stride, group_bytes, q_t,
                                       NULL,     lanes,     (int)k->dim};
-    const struct results to = {s, factor, NULL, scales ? scaling->maxima : most, lanes};
+    const struct results to = {
+        .purpose = SCORES,
+        .to = s,
+        .factor = factor,
+        .most = scales ? scaling->maxima : most,
+        .lanes = lanes,
+    };
     for (int lane = 0; lane < lanes; lane += VECTOR) {
         store_aligned(factor + lane, broadcast(scales ? scaling->scale_log2 : 1.0f));
         store_aligned(to.most + lane, minus_infinity());
     }
-    sum_lines(&f, keys, &to, SCORES);
+    sum_lines(&f, keys, &to);
     if (scaling && !scales)
         scale(s, lanes, keys, scaling);
 }
@@ -312,11 +348,14 @@ static void weighted_v(const float *parts, int lanes, int rows, const float *lar
     const ptrdiff_t line_bytes = GROUP_WORDS * sizeof(float);
     const struct product_factors f = {v->first, line_bytes, GROUP_WORDS * v->stride,          parts,
                                       low,      lanes,      (int)whole_quads(keys) / ELEMENTS};
-    const struct results to = {o, largest, rescale, NULL, lanes};
-    if (rescale)
-        sum_lines(&f, v->dim, &to, MORE_V);
-    else
-        sum_lines(&f, v->dim, &to, FIRST_V);
+    const struct results to = {
+        .purpose = rescale ? MORE_V : FIRST_V,
+        .to = o,
+        .factor = largest,
+        .rescale = rescale,
+        .lanes = lanes,
+    };
+    sum_lines(&f, v->dim, &to);
 }
 
 extern const struct grouped_kernels KERNEL(grouped);
