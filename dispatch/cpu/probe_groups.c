@@ -8,8 +8,10 @@
 
 #include "kernels/scalar/scalar.h"
 
-/* A panel of GROUP_LANES lanes. The numbers of keys and of dimensions are multiples neither of a
- * tile nor of a group of products. Both numbers, rounded up to whole quads, are GROUP_QUADS. */
+/* A panel of GROUP_LANES lanes, which is too small for the tiles of large panels. The trial finds
+ * out whether the instructions give the right bits, and the tests find out whether the tiles use
+ * them in the right way. The numbers of keys and of dimensions are multiples neither of a tile nor
+ * of a group of products. Both numbers, rounded up to whole quads, are GROUP_QUADS. */
 enum { GROUP_LANES = 16, GROUP_KEYS = 37, GROUP_DIM = 38, GROUP_QUADS = 40 };
 
 struct group_trial {
@@ -18,7 +20,7 @@ struct group_trial {
 };
 
 struct group_results {
-    _Alignas(MAX_VECTOR * sizeof(float)) float s[GROUP_KEYS * GROUP_LANES];
+    _Alignas(MAX_VECTOR * sizeof(float)) float s[GROUP_KEYS * GROUP_LANES], maxima[GROUP_LANES];
     _Alignas(MAX_VECTOR * sizeof(float)) float o[GROUP_DIM * GROUP_LANES];
     _Alignas(MAX_VECTOR * sizeof(float)) float max[GROUP_LANES], sum[GROUP_LANES];
     _Alignas(MAX_VECTOR * sizeof(float)) float rescale[GROUP_LANES];
@@ -47,12 +49,11 @@ static void draw_trial(uint32_t *random, int spread, struct group_trial *t)
     }
 }
 
-/* Computes the scores times 1, by one call or by two calls. */
+/* Computes scores with a scale of 1. If at_once, `scores` scales them, else `scale` does. */
 static void score_trial(const struct grouped_kernels *g, const struct group_trial *t, bool at_once,
-                        float *s)
+                        struct group_results *r)
 {
-    _Alignas(MAX_VECTOR * sizeof(float)) float maxima[GROUP_LANES];
-    const struct scaling scaling = {1.0f, NULL, maxima};
+    const struct scaling scaling = {1.0f, NULL, r->maxima};
     _Alignas(MAX_VECTOR * sizeof(float)) float q_t[GROUP_QUADS * GROUP_LANES];
     float words[GROUP_KEYS * GROUP_QUADS];
     const int count = GROUP_QUADS / g->elements;
@@ -64,9 +65,9 @@ static void score_trial(const struct grouped_kernels *g, const struct group_tria
     }
     for (int key = 0; key < GROUP_KEYS; key++)
         g->pack_row(t->k[key], GROUP_DIM, words + key * count);
-    g->scores(q_t, GROUP_LANES, GROUP_LANES, &k, GROUP_KEYS, at_once ? &scaling : NULL, s);
+    g->scores(q_t, GROUP_LANES, GROUP_LANES, &k, GROUP_KEYS, at_once ? &scaling : NULL, r->s);
     if (!at_once)
-        g->scale(s, GROUP_LANES, GROUP_KEYS, &scaling);
+        g->scale(r->s, GROUP_LANES, GROUP_KEYS, &scaling);
 }
 
 static void weigh_trial(const struct grouped_kernels *g, const struct group_trial *t, bool is_short,
@@ -105,7 +106,7 @@ static __attribute__((noinline)) void run_trial(const struct grouped_kernels *g,
 {
     if (g->begin)
         g->begin();
-    score_trial(g, t, is_short, r->s);
+    score_trial(g, t, is_short, r);
     weigh_trial(g, t, is_short, r);
     if (g->end)
         g->end();
@@ -123,6 +124,7 @@ static bool are_same(const float *x, const float *y, int count)
 static bool are_same_results(const struct group_results *x, const struct group_results *y)
 {
     return are_same(x->s, y->s, GROUP_KEYS * GROUP_LANES) &&
+           are_same(x->maxima, y->maxima, GROUP_LANES) &&
            are_same(x->o, y->o, GROUP_DIM * GROUP_LANES) && are_same(x->max, y->max, GROUP_LANES) &&
            are_same(x->sum, y->sum, GROUP_LANES) && are_same(x->rescale, y->rescale, GROUP_LANES);
 }

@@ -36,8 +36,14 @@ static inline void enable_units(void)
 {
     for (int32_t i = 0; i < attnkit_unit_count(); i++) {
         attnkit_unit_info info = {.size = sizeof info};
-        if (attnkit_unit_get(i, &info, NULL) == ATTNKIT_OK)
-            attnkit_enable(info.name, NULL); /* refuses a unit that cannot run here */
+        char message[ATTNKIT_MESSAGE_SIZE];
+        if (attnkit_unit_get(i, &info, NULL) != ATTNKIT_OK ||
+            attnkit_enable(info.name, message) == ATTNKIT_OK)
+            continue;
+        if (strstr(message, "does not give the right bits")) {
+            fprintf(stderr, "%s\n", message);
+            exit(1);
+        }
     }
 }
 
