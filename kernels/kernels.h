@@ -571,7 +571,7 @@ struct grouped_kernels {
 
     /* Computes s[key][lane] = the sum by groups of k[key] * q_t[..][lane]. The dim of k is a number
      * of words. Lanes from `rows` on are spare, and their scores have no meaning. If scaling is not
-     * NULL, does the work of `scale`, too. */
+     * NULL, then scales s, as `scale` does. */
     void (*scores)(const float *q_t, int lanes, int rows, const struct rows *k, int keys,
                    const struct scaling *scaling, float *s);
 
@@ -579,15 +579,16 @@ struct grouped_kernels {
      * maxima[lane] becomes the maximum of t. NaN does not count. */
     void (*scale)(float *s, int lanes, int keys, const struct scaling *scaling);
 
-    /* Turns t into weights, as `softmax` of struct kernels does, and updates row_max. `maxima` has
-     * the maxima of t, and may be to->largest. Writes the largest weight of each lane, at least
-     * LEAST_PEAK and at most 1, into to->largest.
+    /* Turns t into weights, as `softmax` of struct kernels does, and updates row_max. `maxima`
+     * holds the maximum of t of each lane. `maxima` and to->largest may be the same array. Writes
+     * the largest weight of each lane, at least LEAST_PEAK and at most 1, into to->largest.
      * Multiplies the weights of the lane by 1 / largest. A product p less than LEAST_WEIGHT counts
      * as 0. Makes parts of p: the bf16 p_high nearest to p, and, unless `is_short`, the bf16 p_low
-     * nearest to p - p_high. to->words gets words of p_high, [KEY_BLOCK / elements][lanes], and
-     * after them as many words of p_low. The last quad of keys is filled up with zeros. No word
-     * after this quad is written. Updates row_sum: l = fma(chain over keys of p_high + p_low,
-     * largest, l * rescale). Afterwards the numbers in t have no meaning. */
+     * nearest to p
+     * - p_high. to->words gets words of p_high, [KEY_BLOCK / elements][lanes], and after them as
+     * many words of p_low. The last quad of keys is filled up with zeros. No word after this quad
+     * is written. Updates row_sum: l = fma(chain over keys of p_high + p_low, largest, l *
+     * rescale). Afterwards the numbers in t have no meaning. */
     void (*softmax)(float *t, int lanes, int keys, const float *maxima, const struct state *st,
                     bool is_short, float *rescale, const struct weight_parts *to);
 

@@ -59,8 +59,8 @@ struct prefill {
     float *parts;           /* with groups of products: room for the words of struct weight_parts,
                              * 2 times [KEY_BLOCK][lanes]; with integers: scratch of weighted_v,
                              * [KEY_BLOCK / 2][lanes] */
-    float *largest;         /* with groups of products: largest t, then largest weights, of a
-                             * block, [lanes] */
+    float *largest;         /* with groups of products: the largest t of each lane in a block, and
+                             * later its largest weight */
     float *lines, *plane;   /* with masks: [lanes][KEY_BLOCK] and [KEY_BLOCK][lanes] */
     struct visible visible; /* the keys that at least one row sees by its position */
     char *careful_scratch;  /* for rows that are recomputed; the same memory as `wide` */

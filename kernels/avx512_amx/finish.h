@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is done with the sums of tile registers after TILESTORED has written them to memory: scores
- * are multiplied by a factor, and weighted V is added to o. A line of sums takes 4 to 6 vector
- * instructions. grouped.c includes this file, and finishes the lines of one rectangle of sums while
- * the tile registers multiply the next rectangle.
+ * Finishes sums. TILESTORED has written the sums from the tile registers to memory. Scores are
+ * multiplied by a factor. Weighted V is added to o. A line of sums takes 4 to 6 vector
+ * instructions. grouped.c includes this file. It finishes the lines of one rectangle while the tile
+ * registers compute the next rectangle.
  */
 #ifndef ATTNKIT_AVX512_AMX_FINISH_H
 #define ATTNKIT_AVX512_AMX_FINISH_H
@@ -11,8 +11,8 @@
 #include "kernels/avx512/avx512.h"
 #include "kernels/avx512_amx/tile_registers.h"
 
-/* What becomes of sums: scores times a factor, or weighted V that is the first to be added to o, or
- * is added to the o of earlier blocks. */
+/* The purpose of sums. SCORES: the sums are scores. FIRST_V: the sums are weighted V, and the old o
+ * counts as 0. MORE_V: the sums are weighted V, and the old o is kept, times rescale. */
 enum purpose { SCORES, FIRST_V, MORE_V };
 
 enum {
@@ -29,16 +29,19 @@ struct rectangle {
     float *sums; /* [lines][SUMS_BY_LINE] */
 };
 
-/* Where finished sums go, and the numbers that finish them: arrays with a number for each lane. */
+/* Where finished sums go, and the factors. `factor`, `rescale` and `most` have a number for each
+ * lane. */
 struct results {
     enum purpose purpose;
     float *to;                     /* s or o: [lines][lanes] */
-    const float *factor, *rescale; /* factor: of scores, or the largest weights; rescale: MORE_V */
+    const float *factor, *rescale; /* factor: the scale of SCORES, or the largest weights; rescale:
+                                      only for MORE_V */
     float *most;                   /* SCORES: the maxima so far */
     int lanes;
 };
 
-/* The lines of a rectangle that are not finished. The compiler keeps the struct in registers. */
+/* The unfinished lines of a rectangle, and their factors. The compiler keeps the struct in
+ * registers. */
 struct finish {
     const float *sums;
     float *to;
@@ -89,8 +92,8 @@ finish_line(struct finish *f, const enum purpose purpose, const int vectors)
     f->lines--;
 }
 
-/* Finishes LINES_BESIDE lines, if any are left. The number of lines is a multiple of LINES_BESIDE.
- */
+/* Finishes LINES_BESIDE lines, if any are left. The rectangle has 2 vectors of lanes, and 2 *
+ * TILE_LINES lines. */
 static inline __attribute__((always_inline)) void finish_some(struct finish *f,
                                                               const enum purpose purpose)
 {

@@ -8,10 +8,10 @@
  * A rectangle of sums has up to 2 x 2 tile registers: 32 lanes, and 32 keys or 32 columns of V.
  * Each group takes 4 TDPBF16PS and 4 loads of a register. If each weight is the sum of two bf16,
  * weighted V takes 8 TDPBF16PS and 6 loads for each group. TDPBF16PS limits the speed: Sapphire
- * Rapids starts one TDPBF16PS in 16 cycles, and one load in 8 cycles. The 4 stores of a rectangle
- * take 16 cycles each, in which no TDPBF16PS runs. Up to 16 vector instructions beside a TDPBF16PS
- * take no time. So the sums of a rectangle are finished (finish.h) while the next rectangle is
- * multiplied. Registers: 8 tmm, and 6 zmm for the sums that are finished.
+ * Rapids starts one TDPBF16PS in 16 cycles, and one load in 8 cycles. A rectangle has 4 stores. A
+ * store takes 16 cycles, in which no TDPBF16PS runs. Up to 16 vector instructions beside a
+ * TDPBF16PS take no time. So the sums of a rectangle are finished (finish.h) while the next
+ * rectangle is computed. Registers: 8 tmm. Finishing a line takes 6 zmm.
  */
 #include "kernels/avx512/avx512.h"
 
@@ -194,29 +194,31 @@ static __attribute__((noinline)) void add_to_rectangle(const struct product_fact
 
 static inline __attribute__((always_inline)) void
 add_for_purpose(const struct product_factors *f, const struct rectangle *r,
-                const struct groups *groups, const struct rectangle *last, const struct results *to,
-                const enum purpose purpose)
+                const struct groups *groups, const struct rectangle *before,
+                const struct results *to, const enum purpose purpose)
 {
-    struct finish finish = begin_finish(last, to, purpose, 2);
+    struct finish finish = begin_finish(before, to, purpose, 2);
     add_groups(f, r, groups, &finish, purpose, 2, 2);
-    end_finish(&finish, last, to, purpose, 2);
+    end_finish(&finish, before, to, purpose, 2);
 }
 
-/* Adds groups to the sums of rectangle r, and meanwhile finishes the sums of rectangle `last`. Both
- * rectangles have 2 x 2 registers. */
-static __attribute__((noinline)) void
-add_and_finish(const struct product_factors *f, const struct rectangle *r,
-               const struct groups *groups, const struct rectangle *last, const struct results *to)
+/* Adds groups to the sums of rectangle r, and meanwhile finishes the sums of rectangle `before`.
+ * Both rectangles have 2 x 2 registers. */
+static __attribute__((noinline)) void add_and_finish(const struct product_factors *f,
+                                                     const struct rectangle *r,
+                                                     const struct groups *groups,
+                                                     const struct rectangle *before,
+                                                     const struct results *to)
 {
     switch (to->purpose) {
     case SCORES:
-        add_for_purpose(f, r, groups, last, to, SCORES);
+        add_for_purpose(f, r, groups, before, to, SCORES);
         break;
     case FIRST_V:
-        add_for_purpose(f, r, groups, last, to, FIRST_V);
+        add_for_purpose(f, r, groups, before, to, FIRST_V);
         break;
     default:
-        add_for_purpose(f, r, groups, last, to, MORE_V);
+        add_for_purpose(f, r, groups, before, to, MORE_V);
     }
 }
 
@@ -252,20 +254,21 @@ static bool is_full(const struct rectangle *r)
     return r->lines > TILE_LINES && r->width > TILE_FLOATS;
 }
 
-/* Computes the sums of rectangle r, and finishes the sums of rectangle `last`. */
+/* Computes the sums of rectangle r, and finishes the sums of rectangle `before`. */
 static void sum_rectangle(const struct product_factors *f, const struct rectangle *r,
-                          const struct rectangle *last, const struct results *to, struct shape *now)
+                          const struct rectangle *before, const struct results *to,
+                          struct shape *now)
 {
     const int lines = r->lines < TILE_LINES ? r->lines : TILE_LINES;
     const struct groups whole = {0, f->words / GROUP_WORDS, true};
     const struct groups rest = {whole.count, 1, whole.count == 0};
-    const bool beside = whole.count > 0 && is_full(r) && is_full(last);
-    if (!beside && last->lines > 0)
-        finish_rectangle(last, to);
+    const bool beside = whole.count > 0 && is_full(r) && is_full(before);
+    if (!beside && before->lines > 0)
+        finish_rectangle(before, to);
     if (whole.count > 0)
         set_shape(now, lines, GROUP_WORDS);
     if (beside)
-        add_and_finish(f, r, &whole, last, to);
+        add_and_finish(f, r, &whole, before, to);
     else if (whole.count > 0)
         add_to_rectangle(f, r, &whole);
     if (f->words % GROUP_WORDS > 0) {
@@ -287,12 +290,12 @@ static int width_of(int left)
 }
 
 /* Computes and finishes the sums of `lines` lines. There is room for the sums of two rectangles:
- * while the sums of a rectangle are computed, the sums of the last rectangle are finished. */
+ * while the sums of a rectangle are computed, the sums of the rectangle before it are finished. */
 static void sum_lines(const struct product_factors *f, int64_t lines, const struct results *to)
 {
     _Alignas(VECTOR * sizeof(float)) float sums[2][RECTANGLE];
     struct rectangle two[2] = {{.sums = sums[0]}, {.sums = sums[1]}};
-    struct rectangle *r = &two[0], *last = &two[1];
+    struct rectangle *r = &two[0], *before = &two[1];
     struct shape now = full_shape;
     int height;
     for (int64_t line = 0; line < lines; line += height) {
@@ -302,13 +305,13 @@ static void sum_lines(const struct product_factors *f, int64_t lines, const stru
             r->lines = height;
             r->lane = lane;
             r->width = width_of(f->lanes - lane);
-            sum_rectangle(f, r, last, to, &now);
+            sum_rectangle(f, r, before, to, &now);
             struct rectangle *const done = r;
-            r = last;
-            last = done;
+            r = before;
+            before = done;
         }
     }
-    finish_rectangle(last, to);
+    finish_rectangle(before, to);
     set_shape(&now, full_shape.lines, full_shape.words);
 }
 

@@ -126,7 +126,7 @@ static void softmax(float *t, int lanes, int keys, const float *maxima, const st
     float unused[MAX_LANES] = {0.0f};
     const struct state weighed = {.row_max = st->row_max, .row_sum = unused};
     require_built(TYPE_BF16);
-    (void)maxima; /* the next call finds them again */
+    (void)maxima; /* attnkit_scalar.softmax computes the maxima itself */
     attnkit_scalar.softmax(t, lanes, keys, NULL, 1.0f, &weighed, rescale);
     split_weights(t, lanes, keys, is_short, rescale, st->row_sum, to);
 }

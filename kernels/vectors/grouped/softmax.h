@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The entries scale and softmax of struct grouped_kernels. `scale` multiplies scores by a factor.
- * `softmax` turns the products into weights, multiplies
- * the weights of each row by 1 / divisor, and splits each product into parts: one or two bf16. The
- * divisor is the largest weight of the row in the block (see peak_of). The grouped.c of an
- * instruction set or unit defines ELEMENTS and round_quad, or includes files that define them. Then
- * grouped.c includes this file, directly or by tiles.h. exp2 and the rounding limit the speed.
+ * The entries scale and softmax of struct grouped_kernels. `scale` multiplies scores by a factor,
+ * which gives t. `softmax` turns t into weights. It multiplies the weights of each row by 1 /
+ * divisor, and splits each of these products into parts: one or two bf16. The divisor is the
+ * largest weight of the row in the block (see peak_of). The grouped.c of an instruction set or unit
+ * defines ELEMENTS and round_quad, or includes files that define them. Then grouped.c includes this
+ * file, directly or by tiles.h. exp2 and the rounding limit the speed.
  *
  * The divisor must be known before the first product. So the divisor is at first the weight of the
  * largest score, which is almost always the largest weight. But exp2 rounds, so a smaller score may
