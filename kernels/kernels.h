@@ -570,8 +570,8 @@ struct grouped_kernels {
     void (*pack_group)(const void *const row[GROUP_PRODUCTS], int keys, int64_t n, float *words);
 
     /* Computes s[key][lane] = the sum by groups of k[key] * q_t[..][lane]. The dim of k is a number
-     * of words. Lanes from `rows` on are spare, and their scores have no meaning. If scaling is not
-     * NULL, then scales s, as `scale` does. */
+     * of words. Lanes from `rows` on are spare, and their scores have no meaning. If `scaling`
+     * is not NULL, the function then scales s, as `scale` does. */
     void (*scores)(const float *q_t, int lanes, int rows, const struct rows *k, int keys,
                    const struct scaling *scaling, float *s);
 
@@ -584,11 +584,10 @@ struct grouped_kernels {
      * the largest weight of each lane, at least LEAST_PEAK and at most 1, into to->largest.
      * Multiplies the weights of the lane by 1 / largest. A product p less than LEAST_WEIGHT counts
      * as 0. Makes parts of p: the bf16 p_high nearest to p, and, unless `is_short`, the bf16 p_low
-     * nearest to p
-     * - p_high. to->words gets words of p_high, [KEY_BLOCK / elements][lanes], and after them as
-     * many words of p_low. The last quad of keys is filled up with zeros. No word after this quad
-     * is written. Updates row_sum: l = fma(chain over keys of p_high + p_low, largest, l *
-     * rescale). Afterwards the numbers in t have no meaning. */
+     * nearest to p - p_high. to->words gets words of p_high, [KEY_BLOCK / elements][lanes], and
+     * after them as many words of p_low. The last quad of keys is filled up with zeros. No word
+     * after this quad is written. Updates row_sum: l = fma(chain over keys of p_high + p_low,
+     * largest, l * rescale). Afterwards the numbers in t have no meaning. */
     void (*softmax)(float *t, int lanes, int keys, const float *maxima, const struct state *st,
                     bool is_short, float *rescale, const struct weight_parts *to);
 

@@ -500,8 +500,9 @@ static void score_block(const struct grouped_kernels *g, const struct tile_input
 }
 
 static void weigh_block(const struct grouped_kernels *g, const struct tile_inputs *in, int block,
-                        const float *t, struct tile_results *r)
+                        struct tile_results *r)
 {
+    _Alignas(MAX_VECTOR * sizeof(float)) static float t[KEY_BLOCK * MAX_LANES];
     _Alignas(MAX_VECTOR * sizeof(float)) static float parts[2 * KEY_BLOCK * MAX_LANES];
     _Alignas(MAX_VECTOR * sizeof(float)) float rescale[MAX_LANES], largest[MAX_LANES];
     static float words[KEY_BLOCK * TILE_DIM];
@@ -516,9 +517,8 @@ static void weigh_block(const struct grouped_kernels *g, const struct tile_input
             row[i] = key + i < in->keys ? in->v[block][key + i] : NULL;
         g->pack_group(row, rows, in->value_dim, words + key / g->elements * in->value_dim);
     }
-    _Alignas(MAX_VECTOR * sizeof(float)) static float own[KEY_BLOCK * MAX_LANES];
-    memcpy(own, t, (size_t)(in->keys * in->lanes) * sizeof *t);
-    g->softmax(own, in->lanes, in->keys, r->maxima, &st, in->is_short, rescale,
+    memcpy(t, r->t, (size_t)(in->keys * in->lanes) * sizeof *t);
+    g->softmax(t, in->lanes, in->keys, r->maxima, &st, in->is_short, rescale,
                &(struct weight_parts){largest, parts});
     g->weighted_v(parts, in->lanes, in->lanes, largest, block > 0 ? rescale : NULL, &v, in->keys,
                   in->is_short, r->o);
@@ -535,14 +535,14 @@ static void run_tiles(const struct grouped_kernels *g, const struct tile_inputs 
         g->begin();
     for (int block = 0; block < TILE_BLOCKS; block++) {
         score_block(g, in, block, scales_later, r);
-        weigh_block(g, in, block, r->t, r);
+        weigh_block(g, in, block, r);
     }
     if (g->end)
         g->end();
 }
 
 /* Large panels fill all tile registers of AMX, so that the sums of one rectangle are finished while
- * the next rectangle is multiplied. */
+ * the next rectangle is computed. */
 static void tiles_have_the_bits_of_the_scalar_tiles(void **state)
 {
     static struct tile_inputs in;

@@ -32,6 +32,7 @@ static inline void expect_isa(int argc, char **argv)
     exit(2);
 }
 
+/* Enables all units. Ends the program as a failure if the CPU has a unit that gives wrong bits. */
 static inline void enable_units(void)
 {
     for (int32_t i = 0; i < attnkit_unit_count(); i++) {
