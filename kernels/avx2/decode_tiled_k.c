@@ -138,6 +138,15 @@ score_tiles(const enum type type, const struct panel *panel, int first, struct s
     return type != TYPE_Q8_0 || !exact || _mm256_movemask_ps(is_nan) == 0;
 }
 
+/* Computes the scores of TYPE_Q8_0 again, without add_large. Few calls have scales that are not
+ * finite, so all numbers of rows share this code: 1 or 2 rows are computed as 4. */
+static __attribute__((noinline)) void score_again(const struct panel *panel, struct scores *scores)
+{
+    struct ahead none = {0};
+    for (int key = 0; key < panel->most; key += TILE_KEYS)
+        score_tiles(TYPE_Q8_0, panel, key, scores, &none, false, TILE_VECTORS, PANEL_ROWS);
+}
+
 static inline __attribute__((always_inline)) void
 score_keys(const enum type type, const struct panel *panel, struct scores *scores, const int rows)
 {
@@ -151,8 +160,8 @@ score_keys(const enum type type, const struct panel *panel, struct scores *score
         exact &= score_tiles(type, panel, key, scores, &ahead, true, vectors, rows);
     for (; vectors > TILE_VECTORS && key < panel->most; key += TILE_KEYS)
         exact &= score_tiles(type, panel, key, scores, &ahead, true, TILE_VECTORS, rows);
-    for (key = 0; !exact && key < panel->most; key += TILE_KEYS)
-        score_tiles(type, panel, key, scores, &ahead, false, TILE_VECTORS, rows);
+    if (!exact)
+        score_again(panel, scores);
 }
 
 #include "kernels/vectors/decode/score_by_type.h"
