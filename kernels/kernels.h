@@ -2,7 +2,7 @@
  *
  * The contract between the loops (in attention/, cache/ and linear/ of this folder) and the tiles
  * of an instruction set. The contract is one struct of function pointers. Every instruction set has
- * all entries of the struct, except that `pairs`, `bytes`, `decode_together`, `gains_together` and
+ * all entries of the struct, except that `pairs`, `bytes`, `decode_together`, `together_rows` and
  * the entries of parts that the build leaves out may be NULL. Each entry does the work of one tile.
  * README.md in this folder has the canonical order of roundings that every entry keeps. A "chain"
  * is an accumulation that starts at +0 and takes its terms one by one in index order.
@@ -328,30 +328,33 @@ struct side_rows {
     ptrdiff_t stride;  /* bytes from token to token */
 };
 
-enum { TOGETHER_ROWS = 4 }; /* most query rows of a head in a struct heads_block */
+enum {
+    TOGETHER_ROWS = 12, /* most query rows of a head in a struct heads_block */
+    TURN_ROWS = 4,      /* most rows that a tile computes in a turn */
+};
 
 /* A whole block of KEY_BLOCK keys for some query rows of several heads. All rows see all keys. Rows
  * of K and of V have the same type and length. */
 struct heads_block {
-    /* gains_together of struct kernels returns true for `type`, `dim` and `heads`. */
     enum type type;
     int64_t dim;
-    int heads, rows;               /* rows of each head, at most TOGETHER_ROWS */
+    int heads, rows;               /* rows of each head, at most together_rows of struct kernels */
     const float *const *const *q;  /* [heads][rows] */
     const struct state *const *st; /* [heads] */
     struct side_rows k, v;
     /* Hints: K of the next block, and how many of its tokens to prefetch, at most KEY_BLOCK. */
     struct side_rows next_k;
     int next_keys;
-    float *scratch; /* heads * together_floats(dim) floats, aligned to a cache line */
+    float *scratch; /* heads * together_floats(rows, dim) floats, aligned to a cache line */
 };
 
 /* Returns the number of floats of scratch for each head of a struct heads_block: scores, weights
- * and sums of V of TOGETHER_ROWS rows, and some spare floats. */
-static inline int64_t together_floats(int64_t dim)
+ * and sums of V of all rows, and some spare floats. The number of rows is rounded up to a multiple
+ * of TURN_ROWS. The scratch of each TURN_ROWS rows lies in one piece. */
+static inline int64_t together_floats(int rows, int64_t dim)
 {
     const int64_t columns = (dim + MAX_VECTOR - 1) / MAX_VECTOR * MAX_VECTOR;
-    return TOGETHER_ROWS * (2 * KEY_BLOCK + columns) + 64;
+    return (rows + TURN_ROWS - 1) / TURN_ROWS * (TURN_ROWS * (2 * KEY_BLOCK + columns) + 64);
 }
 
 /* The weights of one of the heads that share vectors. `vector` is the field of struct kernels. The
@@ -948,9 +951,12 @@ struct kernels {
      * of memory. NULL if no gain was measured with the instruction set or the unit. */
     void (*decode_together)(const struct heads_block *block, float scale_log2);
 
-    /* Returns whether decode_together takes blocks of `heads` heads, at least 2, with rows of `dim`
-     * elements of `type`, and saves time with them. NULL if decode_together is NULL. */
-    bool (*gains_together)(enum type type, int64_t dim, int heads);
+    /* Returns the most query rows of a head with which decode_together saves time, for blocks of
+     * `heads` heads, at least 2, whose K and V have rows of `dim` elements of `type`. `gaps` says
+     * whether there are bytes between the rows of two tokens, for example rows of other heads. With
+     * gaps, the result is at most the result without gaps. The result is 0 if decode_together takes
+     * no such blocks or saves no time with them. NULL if decode_together is NULL. */
+    int (*together_rows)(enum type type, int64_t dim, int heads, bool gaps);
 };
 
 /* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. Let n be x, rounded, but at

@@ -92,29 +92,35 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Returns whether decode_together of struct kernels takes the rows of K and V of `heads` heads,
- * and saves time with these rows. */
-static bool suit_together(const struct attention *a, const struct kernels *kernels, int heads)
+/* Returns the most query rows of a head with which decode_together of struct kernels saves time,
+ * for K and V of `heads` heads. `gaps` is as in struct kernels. The result is 0 if decode_together
+ * does not take these heads. */
+static int together_rows(const struct attention *a, const struct kernels *kernels, int heads,
+                         bool gaps)
 {
     const struct cache *const k = &a->k, *const v = &a->v;
-    return heads > 1 && kernels->gains_together && k->type == v->type && k->dim == v->dim &&
-           !k->tiled && !has_integers(a) && kernels->gains_together(k->type, k->dim, heads);
+    if (heads == 1 || !kernels->together_rows || k->type != v->type || k->dim != v->dim ||
+        k->tiled || has_integers(a))
+        return 0;
+    return kernels->together_rows(k->type, k->dim, heads, gaps);
 }
 
 /* Returns the number of bytes of scratch for decode_together, and for the alignment of this
- * scratch. */
-static size_t together_scratch(const struct attention *a, const struct kernels *kernels, int items)
+ * scratch. A call of decode_together takes at most `rows` rows of each of at most `items` heads. */
+static size_t together_scratch(const struct attention *a, const struct kernels *kernels, int rows,
+                               int items)
 {
-    if (!suit_together(a, kernels, items))
+    const int most = together_rows(a, kernels, items, false), taken = rows < most ? rows : most;
+    if (most == 0)
         return 0;
-    return LINE_BYTES + (size_t)(items * together_floats(a->k.dim)) * sizeof(float);
+    return LINE_BYTES + (size_t)(items * together_floats(taken, a->k.dim)) * sizeof(float);
 }
 
 size_t attnkit_decode_scratch(const struct attention *a, const struct kernels *kernels, int rows,
                               int items)
 {
     const size_t after = larger(attnkit_weights_scratch(a), attnkit_careful_scratch(a));
-    return walk_scratch(a, rows, items) + larger(after, together_scratch(a, kernels, items));
+    return walk_scratch(a, rows, items) + larger(after, together_scratch(a, kernels, rows, items));
 }
 
 size_t attnkit_decode_row_scratch(const struct attention *a)
@@ -526,6 +532,15 @@ static struct key_range next_of(const struct walk *walks, int count, int i, int6
     return after_block(walks, count, count - 1, first);
 }
 
+/* Returns whether there are bytes between the rows that `count` heads have for two tokens. */
+static bool have_gaps(const struct attention *a, int count)
+{
+    const int64_t k = count * bytes_of(a->k.type, a->k.dim),
+                  v = count * bytes_of(a->v.type, a->v.dim);
+    return (a->k.stride.row != k && a->k.stride.row != -k) ||
+           (a->v.stride.row != v && a->v.stride.row != -v);
+}
+
 /* Returns whether one tile can compute whole blocks of all walks (decode_together of struct
  * kernels). Returns false if K and V of all walks may be in L2, because decode_together would then
  * cost time. */
@@ -533,9 +548,9 @@ static bool can_go_together(const struct attention *a, const struct kernels *ker
                             const struct walk *walks, int count)
 {
     enum { L2_BYTES = 1 << 21 };
-    return suit_together(a, kernels, count) && are_side_by_side(a, walks, count) && walks[0].far &&
-           walks[0].large && count * last_end(walks) * key_bytes(a) > L2_BYTES &&
-           walks[0].rows <= TOGETHER_ROWS && !a->extras.any && !has_cells(a);
+    return are_side_by_side(a, walks, count) && walks[0].far && walks[0].large &&
+           count * last_end(walks) * key_bytes(a) > L2_BYTES && !a->extras.any && !has_cells(a) &&
+           walks[0].rows <= together_rows(a, kernels, count, have_gaps(a, count));
 }
 
 /* Returns whether all rows of the walk see the whole block at key `first`. */

@@ -304,7 +304,7 @@ static inline void transpose(__m256 r[VECTOR])
 #define KERNEL_TOGETHER /* this instruction set has decode_together */
 
 void attnkit_avx2_decode_together(const struct heads_block *block, float scale_log2);
-bool attnkit_avx2_gains_together(enum type type, int64_t dim, int heads);
+int attnkit_avx2_together_rows(enum type type, int64_t dim, int heads, bool gaps);
 
 #include "kernels/vectors/floats.h"
 

@@ -73,12 +73,19 @@ static inline void prefetch_in_softmax(struct ahead *ahead)
 /* The number of elements is a multiple of MAX_VECTOR, so that tiles of V have 2 or 4 vectors. If
  * the rows of a token have fewer than 512 bytes, turns take 1.1 to 1.5 of the time of one head
  * after the other (Zen 3). Rows of more than MOST_TURN_BYTES were not measured. On a Zen 4, AVX2
- * with 2 or 3 heads in turns of 64 keys took 1.02 to 1.07 of the time, but a Zen 4 has AVX-512. */
-bool attnkit_avx2_gains_together(enum type type, int64_t dim, int heads)
+ * with 2 or 3 heads in turns of 64 keys took 1.02 to 1.07 of the time, but a Zen 4 has AVX-512.
+ *
+ * Rows of TYPE_Q8_0 take more arithmetic for a byte, so memory limits their speed less. On a Zen 3,
+ * turns take 0.95 to 1.14 of the time if there are gaps, 1.03 with 8 query rows and 64 elements,
+ * and 1.0 to 1.04 with 12 query rows. */
+int attnkit_avx2_together_rows(enum type type, int64_t dim, int heads, bool gaps)
 {
     const int64_t bytes = bytes_of(type, dim);
-    return takes_turns(type) && dim % MAX_VECTOR == 0 && bytes <= MOST_TURN_BYTES &&
-           heads * bytes >= 512;
+    const bool gains = takes_turns(type) && dim % MAX_VECTOR == 0 && bytes <= MOST_TURN_BYTES &&
+                       heads * bytes >= 512;
+    if (!gains || (type == TYPE_Q8_0 && gaps))
+        return 0;
+    return type != TYPE_Q8_0 ? TOGETHER_ROWS : dim < 128 ? PANEL_ROWS : 2 * PANEL_ROWS;
 }
 
 enum { FEWEST_KEYS = 16 /* in a turn: one tile of K */ };
@@ -88,6 +95,8 @@ _Static_assert(KEY_BLOCK % (4 * FEWEST_KEYS) == 0, "turns make up a block");
  * tiles of K and V, and a tile of V loads and stores its sums. */
 static inline int fewest_keys(enum type type)
 {
+    if (type == TYPE_Q8_0)
+        return 4 * FEWEST_KEYS;
     return type == TYPE_F32 ? FEWEST_KEYS : 2 * FEWEST_KEYS;
 }
 

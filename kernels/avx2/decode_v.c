@@ -49,9 +49,11 @@ static inline __attribute__((always_inline)) bool collect_scales(const enum type
                                                                  struct group_scales *scales)
 {
     const struct key_rows *const v = &panel->block->v;
+    const int begin = type == TYPE_Q8_0 ? first_key(panel) : 0;
+    const char *const *const row = v->row + begin;
     bool exact = true;
-    for (int key = 0; key < panel->most; key += VECTOR) {
-        const __m256 scale = scales_at(type, v, v->row + key, c);
+    for (int key = 0; key < panel->most - begin; key += VECTOR) {
+        const __m256 scale = scales_at(type, v, row + key, c);
         _mm256_store_ps(scales->scale + key, scale);
         if (type == TYPE_Q8_0) {
             const __m256 zero = _mm256_mul_ps(scale, _mm256_set1_ps(LARGE));
@@ -129,11 +131,13 @@ load_pairs(const enum type type, const char *const *row, int key, const struct c
 }
 
 /* Loads one vector of columns. */
-static inline __attribute__((always_inline)) __m256
-load_single(const enum type type, const struct key_rows *v, int key, const struct columns *columns)
+static inline __attribute__((always_inline)) __m256 load_single(const enum type type,
+                                                                const struct key_rows *v,
+                                                                const char *const *row, int key,
+                                                                const struct columns *columns)
 {
     const bool scaled = type == TYPE_I8 || type == TYPE_Q8_0;
-    const char *const data = columns_of(v->row + key, columns);
+    const char *const data = columns_of(row + key, columns);
     const __m256 x = load_as_f32(scaled ? TYPE_I8 : type, data, 0, VECTOR);
     return scaled ? _mm256_mul_ps(x, load_scale(type, v, key, data, columns->scale)) : x;
 }
@@ -152,7 +156,7 @@ add_key(const enum type type, const struct terms *terms, int key, const struct c
 {
     __m256 x[MAX_COLUMNS];
     if (vectors == 1)
-        x[0] = load_single(type, terms->v, key, columns);
+        x[0] = load_single(type, terms->v, terms->row, key, columns);
     else
         load_pairs(type, terms->row, key, columns, terms->scales, x, vectors);
     for (int r = first_row; r < first_row + rows; r++) {
@@ -167,7 +171,7 @@ add_key(const enum type type, const struct terms *terms, int key, const struct c
  * of TYPE_F32 have their own function (attnkit_avx2_decode_v_turn). */
 static inline bool can_turn(const enum type type, const int vectors)
 {
-    return (type == TYPE_F16 || type == TYPE_BF16) && vectors > 1;
+    return type == TYPE_Q8_0 || ((type == TYPE_F16 || type == TYPE_BF16) && vectors > 1);
 }
 
 /* load_sums continues with the sums of an earlier turn, which store_sums has stored. A row of
@@ -332,7 +336,8 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
             v_tile(type, panel, weights, &scales, c, &ahead, 2, rows,
                    can_turn(type, 2) && panel->turn);
         else
-            v_tile(type, panel, weights, &scales, c, &ahead, 1, rows, false);
+            v_tile(type, panel, weights, &scales, c, &ahead, 1, rows,
+                   can_turn(type, 1) && panel->turn);
     }
     if (whole < v->dim)
         weigh_part(panel, weights, whole);

@@ -306,7 +306,7 @@ static inline void transpose(__m512 r[VECTOR])
 #define KERNEL_TOGETHER /* this instruction set has decode_together */
 
 void attnkit_avx512_decode_together(const struct heads_block *block, float scale_log2);
-bool attnkit_avx512_gains_together(enum type type, int64_t dim, int heads);
+int attnkit_avx512_together_rows(enum type type, int64_t dim, int heads, bool gaps);
 #include "kernels/vectors/floats.h"
 
 #endif

@@ -83,11 +83,13 @@ static inline __attribute__((always_inline)) void prefetch_in_softmax(struct ahe
 /* Rows of TYPE_F32 of at most 64 elements save no time. With longer rows than MOST_TURN_BYTES, the
  * rows that the heads read in a turn and the rows that are prefetched meanwhile would take too much
  * of L2. */
-bool attnkit_avx512_gains_together(enum type type, int64_t dim, int heads)
+int attnkit_avx512_together_rows(enum type type, int64_t dim, int heads, bool gaps)
 {
     (void)heads;
-    return takes_turns(type) && bytes_of(type, dim) <= MOST_TURN_BYTES &&
-           (type != TYPE_F32 || dim > 64);
+    (void)gaps;
+    const bool gains = takes_turns(type) && bytes_of(type, dim) <= MOST_TURN_BYTES &&
+                       (type != TYPE_F32 || dim > 64);
+    return gains ? PANEL_ROWS : 0;
 }
 
 /* Returns the number of keys of a turn: 8 to 16 KiB of rows for each head, or the whole block if

@@ -13,6 +13,12 @@ enum {
     MAX_COLUMNS = 4, /* vectors of value columns in a tile of weighted V */
 };
 
+/* Returns whether the tiles of a type can compute a block in turns. */
+static inline bool takes_turns(enum type type)
+{
+    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
+}
+
 /* Rows to prefetch in the course of other work. The struct is used every few dozen cycles and has
  * to stay in registers. Therefore the struct is a local variable. A struct without rows needs no
  * special case. */

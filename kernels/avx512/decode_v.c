@@ -168,7 +168,7 @@ static inline __attribute__((always_inline)) void bring_near(const char *const *
  * constants, so that the compiler leaves out the code of turns in the tiles that have none. */
 static inline bool can_turn(const enum type type, const bool near)
 {
-    return !near && (type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16);
+    return !near && takes_turns(type);
 }
 
 /* load_sums continues with the sums of an earlier turn, which store_sums has stored. A row of

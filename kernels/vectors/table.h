@@ -6,7 +6,7 @@
  * of other tables: KERNEL_INTEGERS for attention in integers, KERNEL_MATRIX_INTEGERS for linear
  * maps in integers, KERNEL_GROUPED for groups of products. table.c may define KERNEL_PAIRS and
  * KERNEL_BYTES, the entries pairs and bytes. If one of these two names is not defined, its entry is
- * NULL. The header of an instruction set that has decode_together and gains_together defines
+ * NULL. The header of an instruction set that has decode_together and together_rows defines
  * KERNEL_TOGETHER.
  */
 #ifndef ATTNKIT_TABLE_H
@@ -79,7 +79,7 @@ const struct kernels KERNEL_TABLE = {
 #endif
 #ifdef KERNEL_TOGETHER
     .decode_together = KERNEL(decode_together),
-    .gains_together = KERNEL(gains_together),
+    .together_rows = KERNEL(together_rows),
 #endif
 };
 

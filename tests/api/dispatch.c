@@ -495,9 +495,9 @@ static void tables_of_units_differ_only_in_their_tiles(void **state)
         table.name = without->name;
         /* A unit may leave out decode_together. */
         assert_true(!table.decode_together || table.decode_together == without->decode_together);
-        assert_int_equal(!table.gains_together, !table.decode_together);
+        assert_int_equal(!table.together_rows, !table.decode_together);
         table.decode_together = without->decode_together;
-        table.gains_together = without->gains_together;
+        table.together_rows = without->together_rows;
         table.pairs = NULL;
         table.integers = without->integers;
         /* Groups of products use words of two elements if and only if the unit has an instruction

@@ -151,7 +151,8 @@ struct heads {
 };
 
 /* Draws the rows of all heads for all tokens, in *memory, which the caller frees. Tokens have up to
- * 80 bytes between them, or lie a multiple of 4 KiB apart. They may lie in reverse order. */
+ * 80 bytes between them, or lie a multiple of 4 KiB apart. They may lie in reverse order. A few
+ * scales of TYPE_Q8_0 are infinite. */
 static struct side_rows draw_tokens(const struct heads *h, struct guarded *memory, uint64_t *random)
 {
     const struct kernels *const plain = plain_c();
@@ -162,13 +163,16 @@ static struct side_rows draw_tokens(const struct heads *h, struct guarded *memor
     const size_t bytes = (size_t)((KEY_BLOCK - 1) * stride + token);
     *memory = memory_guarded(bytes, 0, random_below(random, 2));
     float numbers[MAX_DIM];
+    const uint16_t infinity = 0x7c00; /* binary16 */
     for (int key = 0; key < KEY_BLOCK; key++)
         for (int head = 0; head < h->block.heads; head++) {
             for (int64_t d = 0; d < h->block.dim; d++)
                 numbers[d] =
                     random_below(random, 20) ? random_uniform(random) : random_number(random);
-            plain->narrow(h->block.type, numbers, h->block.dim, 0,
-                          memory->data + key * stride + head * row, NULL);
+            char *const to = memory->data + key * stride + head * row;
+            plain->narrow(h->block.type, numbers, h->block.dim, 0, to, NULL);
+            if (h->block.type == TYPE_Q8_0 && random_below(random, 1000) == 0)
+                memcpy(to, &infinity, sizeof infinity);
         }
     if (random_below(random, 4) == 0)
         return (struct side_rows){memory->data + (KEY_BLOCK - 1) * stride, -stride};
@@ -206,17 +210,23 @@ static void draw_queries(struct heads *h, uint64_t *random)
     }
 }
 
-/* Draws a type, a number of elements and a number of heads that decode_together takes. */
+/* Draws a type, a number of elements, a number of heads and a number of rows that decode_together
+ * takes. */
 static void draw_shape(struct heads_block *block, const struct kernels *kernels, uint64_t *random)
 {
-    static const enum type types[] = {TYPE_F16, TYPE_BF16, TYPE_F32};
+    static const enum type types[] = {TYPE_F16, TYPE_BF16, TYPE_F32, TYPE_Q8_0};
     static const int dims[] = {64, 128, 256, 80, 96, 32};
+    int most;
+    bool is_whole;
     do {
-        block->type = types[random_below(random, 3)];
+        block->type = types[random_below(random, 4)];
         block->dim = random_below(random, 2) ? dims[random_below(random, 6)]
                                              : 1 + random_below(random, MAX_DIM);
         block->heads = 2 + (int)random_below(random, MAX_HEADS - 1);
-    } while (!kernels->gains_together(block->type, block->dim, block->heads));
+        most = kernels->together_rows(block->type, block->dim, block->heads, false);
+        is_whole = block->type != TYPE_Q8_0 || block->dim % Q8_BLOCK == 0;
+    } while (most == 0 || !is_whole);
+    block->rows = 1 + (int)random_below(random, most);
 }
 
 /* Draws the operands of decode_together. The same number gives the same operands. */
@@ -224,8 +234,7 @@ static void draw_heads(struct heads *h, const struct kernels *kernels, int numbe
 {
     uint64_t random = (uint64_t)number;
     h->kernels = kernels;
-    h->block = (struct heads_block){
-        .rows = 1 + (int)random_below(&random, TOGETHER_ROWS), .q = h->q_of, .st = h->st_of};
+    h->block = (struct heads_block){.q = h->q_of, .st = h->st_of};
     draw_shape(&h->block, kernels, &random);
     h->block.k = draw_tokens(h, &h->k, &random);
     h->block.v = draw_tokens(h, &h->v, &random);
@@ -233,7 +242,7 @@ static void draw_heads(struct heads *h, const struct kernels *kernels, int numbe
     h->block.next_keys = (int)random_below(&random, KEY_BLOCK + 1);
     draw_queries(h, &random);
     draw_states(h, &random);
-    const size_t floats = (size_t)(h->block.heads * together_floats(h->block.dim));
+    const size_t floats = (size_t)(h->block.heads * together_floats(h->block.rows, h->block.dim));
     h->scratch = memory_guarded(floats * sizeof(float), 0, true);
     h->block.scratch = (float *)(void *)h->scratch.data;
 }
@@ -250,7 +259,9 @@ static void free_heads(struct heads *h)
 /* Computes the block of each head by `decode`. */
 static void decode_each(const struct heads *h, float scale_log2)
 {
-    static const int32_t visible[TOGETHER_ROWS] = {KEY_BLOCK, KEY_BLOCK, KEY_BLOCK, KEY_BLOCK};
+    int32_t visible[TOGETHER_ROWS];
+    for (int r = 0; r < TOGETHER_ROWS; r++)
+        visible[r] = KEY_BLOCK;
     const struct heads_block *const b = &h->block;
     const int64_t row = bytes_of(b->type, b->dim);
     for (int head = 0; head < b->heads; head++) {

@@ -59,12 +59,6 @@ static inline int first_key(const struct panel *panel)
 
 enum { MOST_TURN_BYTES = 512 }; /* most bytes of a row of a head that takes turns */
 
-/* Returns whether the tiles of a type can compute a block in turns. */
-static inline bool takes_turns(enum type type)
-{
-    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
-}
-
 struct scores;
 
 /* The two parts of a decode tile that read K and V. */

@@ -17,18 +17,19 @@
 
 #include "kernels/vectors/decode/rows.h"
 
-_Static_assert((int)TOGETHER_ROWS <= (int)PANEL_ROWS, "a head has one panel");
-
-/* Numbers of a head that stay between its turns. The sums of V follow this struct. */
+/* Numbers of a panel that stay between its turns. The sums of V follow this struct. */
 struct between {
     struct scores scores;
     struct weights weights;
 };
 
-static struct between *between_of(const struct heads_block *b, int head)
+/* Returns the numbers of the panel of a head that begins with row `first`. */
+static struct between *between_of(const struct heads_block *b, int head, int first)
 {
-    float *const own = b->scratch + head * together_floats(b->dim);
-    _Static_assert(sizeof(struct between) <= (TOGETHER_ROWS * 2 * KEY_BLOCK + 64) * sizeof(float),
+    float *const own = b->scratch + head * together_floats(b->rows, b->dim) +
+                       first / TURN_ROWS * together_floats(TURN_ROWS, b->dim);
+    _Static_assert((int)TURN_ROWS == (int)PANEL_ROWS, "the scratch has a piece for each panel");
+    _Static_assert(sizeof(struct between) <= (TURN_ROWS * 2 * KEY_BLOCK + 64) * sizeof(float),
                    "together_floats is too small");
     return (struct between *)(void *)own;
 }
@@ -39,15 +40,18 @@ struct tokens {
     int count; /* at most KEY_BLOCK */
 };
 
-/* Sets up the panel of a head. `row` has the addresses of the rows of K or V, or is NULL for the
- * softmax. The panel points to `block`, and `block` points to `row`. */
-static void begin_head(const struct heads_block *b, int head, const char *const *row,
+/* Sets up the panel of a head that begins with query row `first`. `row` has the addresses of the
+ * rows of K or V, or is NULL for the softmax. The panel points to `block`, and `block` points to
+ * `row`. */
+static void begin_head(const struct heads_block *b, int head, int first, const char *const *row,
                        struct decode_block *block, struct panel *panel)
 {
-    static const int32_t all[TOGETHER_ROWS] = {KEY_BLOCK, KEY_BLOCK, KEY_BLOCK, KEY_BLOCK};
+    static const int32_t all[] = {KEY_BLOCK, KEY_BLOCK, KEY_BLOCK, KEY_BLOCK, KEY_BLOCK, KEY_BLOCK,
+                                  KEY_BLOCK, KEY_BLOCK, KEY_BLOCK, KEY_BLOCK, KEY_BLOCK, KEY_BLOCK};
+    _Static_assert(sizeof all == TOGETHER_ROWS * sizeof *all, "`all` has a number for each row");
     *block = (struct decode_block){.q = b->q[head], .visible = all, .st = b->st[head]};
     block->k = block->v = (struct key_rows){.type = b->type, .dim = b->dim, .row = row};
-    begin_panel(panel, block, 0, b->rows);
+    begin_panel(panel, block, first, b->rows - first < PANEL_ROWS ? b->rows - first : PANEL_ROWS);
 }
 
 /* Prefetches a cache line at least every PAGE bytes of the rows of the tokens, to have nearly all
@@ -83,25 +87,29 @@ static void share_tokens(const struct heads_block *b, const struct tokens *token
 
 /* A head takes a turn at the keys from `first` on. If is_k, `rows` are its rows of K in this turn,
  * and the head computes scores. Otherwise `rows` are rows of V, and the head adds up weighted V.
- * Meanwhile the head prefetches its share of the tokens `next`. */
+ * Meanwhile the first panel of the head prefetches the head's share of the tokens `next`. The other
+ * panels find K or V in L1 or L2. */
 static __attribute__((noinline)) void take_turn(const struct heads_block *b, int head,
                                                 const struct side_rows *rows, int first,
                                                 const struct tokens *next, bool is_k)
 {
     const char *row[KEY_BLOCK], *ahead[KEY_BLOCK];
-    struct between *const between = between_of(b, head);
-    struct turn turn = {first, first + turn_keys(b), (float *)(void *)(between + 1), NULL, 0, 0};
+    struct turn turn = {first, first + turn_keys(b), NULL, NULL, 0, 0};
     struct decode_block block;
     struct panel panel;
     KERNEL(fill_pointers)(rows->first, rows->stride, turn.end - first, row + first);
-    begin_head(b, head, row, &block, &panel);
     share_tokens(b, next, head, ahead, &turn);
-    panel.fewest = panel.most = turn.end;
-    panel.turn = &turn;
-    if (is_k)
-        KERNEL(decode_k)(&panel, &between->scores);
-    else
-        weigh_turn(&panel, &between->weights);
+    for (int i = 0; i < b->rows; i += PANEL_ROWS, turn.pieces = 0) {
+        struct between *const between = between_of(b, head, i);
+        begin_head(b, head, i, row, &block, &panel);
+        turn.sums = (float *)(void *)(between + 1);
+        panel.fewest = panel.most = turn.end;
+        panel.turn = &turn;
+        if (is_k)
+            KERNEL(decode_k)(&panel, &between->scores);
+        else
+            weigh_turn(&panel, &between->weights);
+    }
 }
 
 /* Each head takes a turn at the keys from `first` on. `rows` are the rows of K or of V of the
@@ -128,16 +136,21 @@ static struct tokens tokens_after(const struct side_rows *rows, int first, int k
     return (struct tokens){{rows->first + (first + keys) * rows->stride, rows->stride}, keys};
 }
 
+static void softmax_of_panel(const struct heads_block *b, int head, int first, float scale_log2)
+{
+    struct between *const between = between_of(b, head, first);
+    struct decode_block block;
+    struct panel panel;
+    begin_head(b, head, first, NULL, &block, &panel);
+    between->scores.scale_log2 = scale_log2;
+    softmax(&panel, &between->scores, &between->weights);
+}
+
 static void softmax_of_heads(const struct heads_block *b, float scale_log2)
 {
-    for (int head = 0; head < b->heads; head++) {
-        struct between *const between = between_of(b, head);
-        struct decode_block block;
-        struct panel panel;
-        begin_head(b, head, NULL, &block, &panel);
-        between->scores.scale_log2 = scale_log2;
-        softmax(&panel, &between->scores, &between->weights);
-    }
+    for (int head = 0; head < b->heads; head++)
+        for (int first = 0; first < b->rows; first += PANEL_ROWS)
+            softmax_of_panel(b, head, first, scale_log2);
 }
 
 /* The heads go through K, compute their softmaxes, and go through V. There is only one call of
