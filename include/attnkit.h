@@ -455,7 +455,8 @@ typedef struct attnkit_exec {
  *
  * plus the following terms, also for each thread and in bytes. A term counts under its condition:
  *
- *     4 * 129 * (head_dim + value_dim)   if q, k, v or out is not ATTNKIT_F32, or with pages,
+ *     4 * 129 * (head_dim + value_dim)   if q, k, v or out is not ATTNKIT_F32, or if there are
+ *                                        gaps between the rows of a head in k or v, or with pages,
  *                                        tiles, segments, masks, a bias or keep_first
  *     73728                              with any mask (window and segments, too), bias, softcap,
  *                                        slopes or dropout

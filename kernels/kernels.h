@@ -736,6 +736,13 @@ struct kernels {
      * that would have to be widened for a panel, f32_decode_rows for K and V that would not.
      * f32_decode_rows <= decode_rows <= MAX_DECODE_ROWS. */
     int decode_rows, f32_decode_rows;
+    /* If decode computes the last rows of an item that also has panel rows, K and V are read twice.
+     * far_rest_rows is the largest number of such rows for which decode is faster than a panel if K
+     * and V of a head are larger than L2. For smaller K and V, this number is half a vector. */
+    int far_rest_rows;
+    /* Whether prefill copies rows of binary32 that share sets of L1 (attnkit_gains_by_copies
+     * in kernels/attention/block.h), before several panels read them. */
+    bool copies_rows;
     /* The largest number of rows of x for which `few_product` is faster than `product`: matrix_rows
      * for types that have to be widened for `product`, f32_matrix_rows for binary32. Both are 1 ..
      * MAX_MATRIX_ROWS. */

@@ -27,6 +27,7 @@ static const struct workload workloads[] = {
     {"B1_H32_8_L2048_D128_causal", F32, 1, QUICK, false},
     {"B1_H32_8_L2048_D128_causal", F32, 2, QUICK, false},
     {"B1_H32_8_L2048_D128_causal", F16 | BF16, 1, NEVER_QUICK, false},
+    {"B1_H32_8_L2048_D128_causal_token", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L2048_D128_causal", BF16_BF16, 1, NEVER_QUICK, false},
     {"B1_H12_L1024_D64", BF16_BF16, 1, NEVER_QUICK, false},
     {"B1_H8_2_L8192_D128_causal", F32, 1, QUICK, false},
@@ -43,6 +44,7 @@ static const struct workload workloads[] = {
     {"B1_H12_L1000_D128", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L1023_D128", F32, 1, NEVER_QUICK, false},
     {"B1_H12_L37x91_D128", F32, 1, QUICK, true},
+    {"B1_H32_8_L5x4096_D128_causal", F32 | F16, 1, NEVER_QUICK, false}, /* 20 rows of a head */
     {"B1_H32_8_L8x4096_D128_causal", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H32_8_L32x4096_D128_causal", F32 | F16, 1, NEVER_QUICK, false},
     {"B1_H8_2_L512x16384_D64_causal_token", F16, 1, NEVER_QUICK, false},

@@ -51,6 +51,17 @@ static int rows_per_item(const struct kernels *kernels, int64_t rows, int most)
     return (int)divide_up(even, kernels->lanes) * kernels->lanes;
 }
 
+/* Returns the most rows after whole vectors of panel rows that decode computes. Decode reads K and
+ * V again for these rows. If K and V of a head may be larger than L2, this takes longer than lanes
+ * of a panel (far_rest_rows of struct kernels). If the rows would need a panel of their own
+ * (`is_panel`), they cost more in a panel, so the limit for K and V is higher. */
+static int most_rest_rows(const struct attention *a, const struct kernels *kernels, bool is_panel)
+{
+    const int64_t near_bytes = is_panel ? 1 << 21 : 1 << 20,
+                  key_bytes = bytes_of(a->k.type, a->k.dim) + bytes_of(a->v.type, a->v.dim);
+    return a->kv_len > near_bytes / key_bytes ? kernels->far_rest_rows : kernels->vector / 2;
+}
+
 /* The rows of a head's last item, if they are fewer than rows_per_item: first panel rows, then
  * decode rows. All other items have panel rows alone. With groups of products all rows are panel
  * rows. */
@@ -65,7 +76,8 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
     const int rest = (int)(rows % rows_per_item), part = rest % kernels->vector;
     if (is_grouped(a))
         return (struct rest){rest, 0};
-    int decode_rows = part <= kernels->vector / 2 ? part : 0;
+    const bool is_panel = part == rest % kernels->lanes;
+    int decode_rows = part <= most_rest_rows(a, kernels, is_panel) ? part : 0;
     if (rest <= most)
         decode_rows = rest;
     return (struct rest){rest - decode_rows, decode_rows};

@@ -25,6 +25,10 @@ struct wide {
  * output rows use struct wide only while K and V do not. */
 bool attnkit_needs_wide(const struct attention *a);
 
+/* Returns whether several panels should read copies of K and V in struct wide, although K and V are
+ * binary32 and in place: because their rows share sets of L1. */
+bool attnkit_gains_by_copies(const struct attention *a, const struct kernels *kernels);
+
 /* Returns whether a row may see keys on both sides of a key that it does not see: because of masks,
  * a bias, segment ids, a window with keep_first, or cells. */
 bool attnkit_may_have_gaps(const struct attention *a);
@@ -32,8 +36,9 @@ bool attnkit_may_have_gaps(const struct attention *a);
 /* attnkit_wide_floats returns how many floats of scratch struct wide needs. The number is enough
  * for calls with gaps between seen keys, too. attnkit_take_wide returns a struct wide that points
  * into `scratch`. */
-int64_t attnkit_wide_floats(const struct attention *a);
-struct wide attnkit_take_wide(const struct attention *a, float *scratch);
+int64_t attnkit_wide_floats(const struct attention *a, const struct kernels *kernels);
+struct wide attnkit_take_wide(const struct attention *a, const struct kernels *kernels,
+                              float *scratch);
 
 struct block {
     struct rows k, v;
@@ -42,10 +47,14 @@ struct block {
 
 /* Return the rows of `keys`, a set that is not empty, one row after the other. `keys` is a part of
  * the block that begins at key `first`. No other row is read, except that a tile of K is read as a
- * whole. attnkit_block returns K and V. attnkit_rows returns K if `c` is K, else V. Both functions
- * may write copies of the rows to `wide`. */
+ * whole. attnkit_block returns K and V, and attnkit_block_copy returns copies of K and V.
+ * attnkit_rows returns K if `c` is K, else V. All three functions may write copies of the rows to
+ * `wide`. */
 struct block attnkit_block(const struct attention *a, const struct kernels *kernels, int64_t batch,
                            int64_t kv_head, int64_t first, struct key_set keys, struct wide wide);
+struct block attnkit_block_copy(const struct attention *a, const struct kernels *kernels,
+                                int64_t batch, int64_t kv_head, int64_t first, struct key_set keys,
+                                struct wide wide);
 struct rows attnkit_rows(const struct attention *a, const struct kernels *kernels,
                          const struct cache *c, int64_t batch, int64_t kv_head, int64_t first,
                          struct key_set keys, float *wide);

@@ -150,7 +150,8 @@ size_t attnkit_prefill_scratch(const struct attention *a, const struct kernels *
 {
     const int64_t all_rows = a->q_len * a->group, most = attnkit_most_panel_rows(a, kernels);
     const int rows = (int)(all_rows < most ? all_rows : most);
-    const size_t wide = (size_t)attnkit_wide_floats(a) * sizeof(float) + attnkit_weights_scratch(a);
+    const size_t wide =
+        (size_t)attnkit_wide_floats(a, kernels) * sizeof(float) + attnkit_weights_scratch(a);
     if (has_integers(a))
         return larger(item_scratch(a, kernels, rows) + wide,
                       attnkit_decode_scratch(a, kernels, 1, 1));
@@ -368,7 +369,7 @@ static char *divide_scratch(struct prefill *w, int panel_rows, char *scratch, st
         *seen = (struct seen *)take(&scratch, ROW_BLOCK, sizeof **seen / sizeof(float));
     }
     w->careful_scratch = scratch;
-    w->wide = attnkit_take_wide(w->a, (float *)w->careful_scratch);
+    w->wide = attnkit_take_wide(w->a, w->kernels, (float *)w->careful_scratch);
     return panels;
 }
 
@@ -751,6 +752,8 @@ static struct block find_block(struct prefill *w, int64_t first, struct key_set 
         return attnkit_integer_block(w->a, w->kernels, w->batch, w->kv_head, first, keys, w->wide);
     if (is_grouped(w->a))
         return attnkit_grouped_block(w->a, w->kernels, w->batch, w->kv_head, first, keys, w->wide);
+    if (w->panels > 1 && attnkit_gains_by_copies(w->a, w->kernels))
+        return attnkit_block_copy(w->a, w->kernels, w->batch, w->kv_head, first, keys, w->wide);
     if (!w->paired)
         return attnkit_block(w->a, w->kernels, w->batch, w->kv_head, first, keys, w->wide);
     block.k =
@@ -992,7 +995,7 @@ static void fold_sinks(const struct prefill *w, struct panel *p)
 
 static void write_weights(const struct prefill *w, const struct panel *p)
 {
-    const size_t wide = (size_t)attnkit_wide_floats(w->a) * sizeof(float);
+    const size_t wide = (size_t)attnkit_wide_floats(w->a, w->kernels) * sizeof(float);
     float sums[MAX_LANES];
     for (int lane = 0; lane < p->rows; lane++)
         sums[lane] = (float)sum_of(p, lane);

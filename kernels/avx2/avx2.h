@@ -25,6 +25,8 @@ enum {
     LINE = 16,      /* floats in a cache line */
     DECODE_ROWS = 16,
     F32_DECODE_ROWS = 12,
+    FAR_REST_ROWS = 0,
+    COPIES_ROWS = true,
     MATRIX_ROWS = 8,
     F32_MATRIX_ROWS = 4,
     TILE_VECTORS = TILE_KEYS / VECTOR, /* vectors that hold an element of all keys of a tile of K */

@@ -25,6 +25,8 @@ enum {
     LINE = 16,      /* floats in a cache line */
     DECODE_ROWS = 16,
     F32_DECODE_ROWS = 12,
+    FAR_REST_ROWS = VECTOR / 2,
+    COPIES_ROWS = false, /* not measured */
     MATRIX_ROWS = 16,
     F32_MATRIX_ROWS = 6,
     TILE_VECTORS = TILE_KEYS / VECTOR, /* vectors that hold an element of all keys of a tile of K */

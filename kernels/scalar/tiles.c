@@ -508,6 +508,7 @@ const struct kernels attnkit_scalar = {
     .lanes = LANES,
     .decode_rows = DECODE_ROWS,
     .f32_decode_rows = DECODE_ROWS,
+    .far_rest_rows = VECTOR / 2,
     .exp2 = exp2_array,
     .widen = attnkit_scalar_widen,
     .unpack = attnkit_scalar_unpack,

@@ -1473,6 +1473,26 @@ static void the_workspace_keeps_to_the_bound_of_the_header(void **state)
                                                   dims[d / COUNT(dims)], lengths[l]);
 }
 
+/* Sets the strides of K and V so that rows of binary32 share sets of L1 and may be copied. */
+static void make_apart(struct call *c)
+{
+    set_strides(&c->args.k, KV_HEADS, KV_LEN, 4096);
+    set_strides(&c->args.v, KV_HEADS, KV_LEN, 4096);
+}
+
+static void the_workspace_of_rows_with_gaps_keeps_to_the_bound_of_the_header(void **state)
+{
+    (void)state;
+    static const int64_t dims[] = {32, 64, 128, 576}, lengths[] = {1, 7, 33, 1000, 1 << 20};
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (size_t d = 0; d < COUNT(dims) && attnkit_isa_can_run(&isas[i]); d++)
+            for (size_t l = 0; l < COUNT(lengths); l++)
+                expect_workspace_within_bound(make_apart, isas[i].name, dims[d], dims[d],
+                                              lengths[l]);
+}
+
 /* With cells, the workspace needs room for a table of the keys, once for each thread. */
 static void the_workspace_of_cells_keeps_to_the_bound_of_the_header(void **state)
 {
@@ -1637,6 +1657,7 @@ int main(void)
         cmocka_unit_test(outputs_that_overlap_pages_are_refused),
         cmocka_unit_test(outputs_may_lie_in_the_gaps_of_bytes_and_scales),
         cmocka_unit_test(a_workspace_inside_stored_tensors_is_refused),
+        cmocka_unit_test(the_workspace_of_rows_with_gaps_keeps_to_the_bound_of_the_header),
         cmocka_unit_test(the_workspace_keeps_to_the_bound_of_the_header),
         cmocka_unit_test(the_workspace_of_cells_keeps_to_the_bound_of_the_header),
         cmocka_unit_test(the_workspace_does_not_grow_with_the_lengths),

@@ -472,7 +472,8 @@ static void turns_have_the_bits_of_heads_one_by_one(void **state)
 }
 
 /* In all calls but the fourth, rows lie a multiple of 2048 bytes apart, so they share sets of L1.
- * Some instruction sets do not copy the rows of the fifth call or of the sixth call. */
+ * Some instruction sets do not copy the rows of the fifth call or of the sixth call. The query rows
+ * of the last two calls go through prefill, in several panels. */
 static void copied_rows_have_the_bits_of_rows_in_place(void **state)
 {
     const char *const isa = *state;
@@ -482,6 +483,8 @@ static void copied_rows_have_the_bits_of_rows_in_place(void **state)
     check_bits(isa, 5, 128, 1, 64, ATTNKIT_F32);
     check_bits(isa, 4, 72, 1, 896, ATTNKIT_F32);
     check_bits(isa, 2, 256, 1, 0, ATTNKIT_F32);
+    check_bits(isa, 8, 128, 40, 0, ATTNKIT_F32);
+    check_bits(isa, 4, 72, 13, 896, ATTNKIT_F32);
 }
 
 /* Rows lie a multiple of 2048 bytes apart, so they share sets of L1. In the fifth call, a row is as
@@ -504,8 +507,9 @@ static void transposed_rows_have_the_bits_of_other_rows(void **state)
 
 /* In most calls, an instruction set that has decode_together may compute by it the blocks in which
  * each query row of a KV head sees all 128 keys. In the third call, the rows are no whole number of
- * vectors, which only some instruction sets take. No instruction set takes rows of Q8_0 now. In the
- * last call a KV head has 5 query rows, which are too many for decode_together. */
+ * vectors, which only some instruction sets take. Only some instruction sets take rows of Q8_0, or
+ * more than 4 query rows of a KV head, as in the last four calls. The last call has 16 rows, which
+ * are too many for all of them. */
 static void heads_together_have_the_bits_of_heads_one_by_one(void **state)
 {
     const char *const isa = *state;
@@ -520,6 +524,9 @@ static void heads_together_have_the_bits_of_heads_one_by_one(void **state)
     check_group(isa, 4, 7, 128, 1, 0, ATTNKIT_Q8_0);
     check_group(isa, 1, 10, 96, 2, 34, ATTNKIT_Q8_0);
     check_group(isa, 5, 4, 96, 1, 0, ATTNKIT_F32);
+    check_group(isa, 4, 8, 128, 2, 0, ATTNKIT_F16);
+    check_group(isa, 6, 3, 64, 2, 24, ATTNKIT_BF16);
+    check_group(isa, 8, 4, 128, 2, 0, ATTNKIT_BF16);
 }
 
 int main(int argc, char **argv)

@@ -250,9 +250,11 @@ static void items_hold_every_row_once_at_any_length(void **state)
                     .kv_heads = 2,
                     .group = group,
                     .q_len = rows,
-                    .kv_len = 10,
+                    .kv_len = rows % 2 ? 10 : 1 << 20,
                     .head_dim = HEAD_DIM,
                     .value_dim = VALUE_DIM,
+                    .k.dim = HEAD_DIM,
+                    .v.dim = VALUE_DIM,
                 };
                 const struct schedule s = attnkit_schedule(&a, isas[i].kernels, 1);
                 expect_every_row_in_one_item(&a, &s);

@@ -38,6 +38,7 @@ static const struct point_workload plain[] = {
     {"prefill", "B1_H2_1_L192_D128_causal", F32, QUICK, false},
     {"prefill", "B1_H2_1_L192_D128_causal", F16 | I8 | Q8_0, NEVER_QUICK, false},
     {"prefill", "B1_H2_1_L192_D128_causal_token", F32, NEVER_QUICK, false},
+    {"prefill", "B1_H8_L96_D128_token", F32, NEVER_QUICK, false}, /* rows share sets of L1 */
     {"prefill", "B1_H2_1_L192_D128_causal_tiles", F32, NEVER_QUICK, false},
     {"prefill", "B1_H6_L128_D64_causal", F32, QUICK, false},
     {"prefill", "B1_H6_L128_D64", F32, BEST_IS_QUICK, false},
