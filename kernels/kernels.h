@@ -350,7 +350,7 @@ struct heads_block {
 
 /* Returns the number of floats of scratch for each head of a struct heads_block: scores, weights
  * and sums of V of all rows, and some spare floats. The number of rows is rounded up to a multiple
- * of TURN_ROWS. The scratch of each TURN_ROWS rows lies in one piece. */
+ * of TURN_ROWS. Each TURN_ROWS rows have a piece of their own. */
 static inline int64_t together_floats(int rows, int64_t dim)
 {
     const int64_t columns = (dim + MAX_VECTOR - 1) / MAX_VECTOR * MAX_VECTOR;
@@ -737,8 +737,9 @@ struct kernels {
      * f32_decode_rows <= decode_rows <= MAX_DECODE_ROWS. */
     int decode_rows, f32_decode_rows;
     /* If decode computes the last rows of an item that also has panel rows, K and V are read twice.
-     * far_rest_rows is the largest number of such rows for which decode is faster than a panel if K
-     * and V of a head are larger than L2. For smaller K and V, this number is half a vector. */
+     * far_rest_rows is the most such rows that go through decode if K and V of a head are larger
+     * than L2, at most half a vector. If K and V are smaller, up to half a vector of such rows go
+     * through decode, whatever this field is. */
     int far_rest_rows;
     /* Whether prefill copies rows of binary32 that share sets of L1 (attnkit_gains_by_copies
      * in kernels/attention/block.h), before several panels read them. */

@@ -33,7 +33,7 @@ static const struct {
     {"B1_H2_L37x91_D128", F32 | F16 | Q8_0},
     {"B1_H2_L40x200_D80x48", F32},
     {"B1_H4_L40x150_D128_token", F32}, /* rows share sets of L1 */
-    {"B1_H2_L40x1100_D64", F32}, /* several chunks of keys */
+    {"B1_H2_L40x1100_D64", F32},       /* several chunks of keys */
     {"B2_H2_L48_D64_pad", F32},
     {"B1_H4_2_L40x150_D64_causal_tiles", F32 | Q8_0},
     {"B1_H2_L150_D32_causal_window40", F32},

@@ -24,16 +24,17 @@ bool attnkit_may_have_gaps(const struct attention *a)
            (x->window && x->keep_first > 0) || has_cells(a);
 }
 
-/* Returns whether the rows of a head share sets of L1 and L2, because they lie a multiple of 2 KiB
- * apart. The rows of a head in token-major order may have this distance. An L2 of 512 KiB with 8
- * ways has room for 64 KiB of rows of 512 bytes that lie 4 KiB apart. K and V of a block have twice
- * as much, so panels would read both from L3. On a Zen 3, prefill with such rows takes 1.4 times as
- * long as with copies (bench/README.md). If rows lie 3 KiB apart, copies save no time. */
+/* Returns whether the rows of a head share sets of L1 and L2, because there are gaps between the
+ * rows, and they lie a multiple of 2 KiB apart. The rows of a head in token-major order may have
+ * this distance. An L2 of 512 KiB with 8 ways has room for 64 KiB of rows of 512 bytes that lie
+ * 4 KiB apart. K and V of a block have twice as much, so panels would read both from L3. On a Zen
+ * 3, prefill with such rows takes 1.3 to 1.4 times as long as with copies (bench/README.md). If
+ * rows lie 3 KiB apart, copies save no time. */
 static bool do_rows_share_sets(const struct cache *c)
 {
     enum { APART = 2048 };
-    return c->stride.row != 0 && c->stride.row != bytes_of(c->type, c->dim) &&
-           c->stride.row % APART == 0;
+    const int64_t bytes = bytes_of(c->type, c->dim), stride = c->stride.row;
+    return !c->tiled && (stride > bytes || stride < -bytes) && stride % APART == 0;
 }
 
 bool attnkit_gains_by_copies(const struct attention *a, const struct kernels *kernels)

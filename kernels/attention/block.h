@@ -26,7 +26,7 @@ struct wide {
 bool attnkit_needs_wide(const struct attention *a);
 
 /* Returns whether several panels should read copies of K and V in struct wide, although K and V are
- * binary32 and in place: because their rows share sets of L1. */
+ * binary32 and in place: because rows of K or of V share sets of L1 and L2. */
 bool attnkit_gains_by_copies(const struct attention *a, const struct kernels *kernels);
 
 /* Returns whether a row may see keys on both sides of a key that it does not see: because of masks,

@@ -75,9 +75,9 @@ static inline void prefetch_in_softmax(struct ahead *ahead)
  * after the other (Zen 3). Rows of more than MOST_TURN_BYTES were not measured. On a Zen 4, AVX2
  * with 2 or 3 heads in turns of 64 keys took 1.02 to 1.07 of the time, but a Zen 4 has AVX-512.
  *
- * Rows of TYPE_Q8_0 take more arithmetic for a byte, so memory limits their speed less. On a Zen 3,
- * turns take 0.95 to 1.14 of the time if there are gaps, 1.03 with 8 query rows and 64 elements,
- * and 1.0 to 1.04 with 12 query rows. */
+ * Rows of TYPE_Q8_0 take more arithmetic for a byte, so memory limits their speed less. Therefore
+ * they take no turns with gaps (0.95 to 1.14 of the time on a Zen 3), at most 4 query rows with
+ * fewer than 128 elements (8 rows: 1.03), and else at most 8 query rows (12 rows: 1.0 to 1.04). */
 int attnkit_avx2_together_rows(enum type type, int64_t dim, int heads, bool gaps)
 {
     const int64_t bytes = bytes_of(type, dim);
@@ -105,7 +105,7 @@ static inline int fewest_keys(enum type type)
  * prefetched for the next turn. On a Zen 3, 8 heads with rows of 128 elements take 0.85 (f32, 16
  * keys) or 0.93 (f16, bf16, 32 keys) of the time with twice as many keys (bench/README.md). If
  * there are other bytes between the rows of two tokens, for example rows of other heads, turns of
- * FEWEST_KEYS are best for all types. */
+ * FEWEST_KEYS are best for all types but TYPE_Q8_0, which takes no such turns. */
 static inline int turn_keys(const struct heads_block *b)
 {
     enum { L2_SHARE = 1 << 15 };

@@ -358,8 +358,8 @@ weigh_turn_of(const struct panel *panel, const struct weights *weights, const in
 }
 
 /* Computes a turn of TYPE_F32. The number of columns is a multiple of 2 * VECTOR, because it is a
- * multiple of MAX_VECTOR (gains_together). The turns have their own function, because with tiles
- * that can take turns, decoding without turns would take 1.01 to 1.03 of its time. */
+ * multiple of MAX_VECTOR (attnkit_avx2_together_rows). The turns have their own function, because
+ * with tiles that can take turns, decoding without turns would take 1.01 to 1.03 of its time. */
 void attnkit_avx2_decode_v_turn(const struct panel *panel, const struct weights *weights)
 {
     switch (computed_rows(panel)) {

@@ -29,7 +29,7 @@ enum {
     F32_DECODE_ROWS = 8,
     FAR_REST_ROWS = VECTOR / 2,
     COPIES_ROWS = false, /* not measured */
-    MATRIX_ROWS = 6, /* most rows of few_product: 24 sums with the 4 vectors of a tile */
+    MATRIX_ROWS = 6,     /* most rows of few_product: 24 sums with the 4 vectors of a tile */
     F32_MATRIX_ROWS = MATRIX_ROWS,
 };
 

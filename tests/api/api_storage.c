@@ -1427,8 +1427,8 @@ static void run_in_order(void *pool, int64_t n, void (*task)(void *arg, int64_t 
 }
 
 /* Returns the bound that attnkit.h gives for the workspace of `threads` threads, in bytes. The
- * result has the terms of types, pages, tiles and several threads, but no other term that depends
- * on a condition. */
+ * result has the terms of types, gaps, pages, tiles and several threads, but no other term that
+ * depends on a condition. */
 static size_t workspace_bound(int64_t head_dim, int64_t value_dim, int64_t threads)
 {
     const int64_t rows = 290 * head_dim + 780 * value_dim + 10000,
@@ -1491,6 +1491,26 @@ static void the_workspace_of_rows_with_gaps_keeps_to_the_bound_of_the_header(voi
             for (size_t l = 0; l < COUNT(lengths); l++)
                 expect_workspace_within_bound(make_apart, isas[i].name, dims[d], dims[d],
                                               lengths[l]);
+}
+
+/* Rows in reverse order, and rows that overlap, have no gaps between them. */
+static void rows_without_gaps_need_no_more_workspace(void **state)
+{
+    (void)state;
+    static const int64_t dims[] = {512, 576, 1024}, strides[] = {-2048, 2048, -4096};
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (size_t d = 0; d < COUNT(dims) && attnkit_isa_can_run(&isas[i]); d++) {
+            struct call *c = good_call();
+            c->args.head_dim = c->args.value_dim = dims[d];
+            c->args.q_len = 300;
+            c->exec.isa = isas[i].name;
+            const size_t dense = workspace_needed(c);
+            set_strides(&c->args.k, KV_HEADS, KV_LEN, strides[d]);
+            set_strides(&c->args.v, KV_HEADS, KV_LEN, strides[d]);
+            assert_int_equal(workspace_needed(c), dense);
+        }
 }
 
 /* With cells, the workspace needs room for a table of the keys, once for each thread. */
@@ -1658,6 +1678,7 @@ int main(void)
         cmocka_unit_test(outputs_may_lie_in_the_gaps_of_bytes_and_scales),
         cmocka_unit_test(a_workspace_inside_stored_tensors_is_refused),
         cmocka_unit_test(the_workspace_of_rows_with_gaps_keeps_to_the_bound_of_the_header),
+        cmocka_unit_test(rows_without_gaps_need_no_more_workspace),
         cmocka_unit_test(the_workspace_keeps_to_the_bound_of_the_header),
         cmocka_unit_test(the_workspace_of_cells_keeps_to_the_bound_of_the_header),
         cmocka_unit_test(the_workspace_does_not_grow_with_the_lengths),

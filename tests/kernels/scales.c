@@ -115,11 +115,11 @@ static void draw_key(uint64_t *random, enum type type, const struct scale *scale
 
 static void draw_inputs(uint64_t *random, enum type type, const struct scale *scale, int dim)
 {
-    for (int i = 0; i < HEADS * MAX_ROWS * dim;
-         i++) { /* row 0 is positive, row 1 is negative, the other rows have both signs */
+    /* Rows 0 and 2 are positive, rows 1 and 3 are negative, the other rows have both signs. */
+    for (int i = 0; i < HEADS * MAX_ROWS * dim; i++) {
         const int row = i / dim;
-        const float x = 0x1p12f * random_uniform(random);
-        q[i] = row == 0 ? fabsf(x) + 1.0f : row == 1 ? -fabsf(x) - 1.0f : x;
+        const float x = 0x1p12f * random_uniform(random), one_sign = fabsf(x) + 1.0f;
+        q[i] = row >= 4 ? x : row % 2 ? -one_sign : one_sign;
     }
     for (int i = 0; i < KEYS * VALUES; i++)
         v[i] = random_uniform(random);

@@ -88,7 +88,7 @@ static void share_tokens(const struct heads_block *b, const struct tokens *token
 /* A head takes a turn at the keys from `first` on. If is_k, `rows` are its rows of K in this turn,
  * and the head computes scores. Otherwise `rows` are rows of V, and the head adds up weighted V.
  * Meanwhile the first panel of the head prefetches the head's share of the tokens `next`. The other
- * panels find K or V in L1 or L2. */
+ * panels prefetch nothing. */
 static __attribute__((noinline)) void take_turn(const struct heads_block *b, int head,
                                                 const struct side_rows *rows, int first,
                                                 const struct tokens *next, bool is_k)
