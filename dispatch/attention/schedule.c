@@ -58,9 +58,8 @@ static int rows_per_item(const struct kernels *kernels, int64_t rows, int most)
  * up to larger K and V. Both limits were measured on a Zen 3 with an L2 of 512 KiB. */
 static int most_rest_rows(const struct attention *a, const struct kernels *kernels, bool is_panel)
 {
-    const int64_t near_bytes = is_panel ? 1 << 21 : 1 << 20,
-                  key_bytes = bytes_of(a->k.type, a->k.dim) + bytes_of(a->v.type, a->v.dim);
-    return a->kv_len > near_bytes / key_bytes ? kernels->far_rest_rows : kernels->vector / 2;
+    const int64_t near_bytes = is_panel ? 1 << 21 : 1 << 20;
+    return a->kv_len > near_bytes / key_bytes(a) ? kernels->far_rest_rows : kernels->vector / 2;
 }
 
 /* The rows of a head's last item, if they are fewer than rows_per_item: first panel rows, then

@@ -122,6 +122,12 @@ struct attention {
     struct extras extras;
 };
 
+/* Returns the number of bytes of one key: of its row of K and its row of V. */
+static inline int64_t key_bytes(const struct attention *a)
+{
+    return bytes_of(a->k.type, a->k.dim) + bytes_of(a->v.type, a->v.dim);
+}
+
 /* Returns whether K and V are multiplied as integers. In a build without the part `integers`
  * (docs/embedding.md) the result is constant, so that the compiler leaves out the code for
  * integers. */

@@ -190,12 +190,6 @@ static void resume(const struct attention *a, struct walk *w)
     w->is_begun = true;
 }
 
-/* Returns the number of bytes of one key: of its row of K and its row of V. */
-static int64_t key_bytes(const struct attention *a)
-{
-    return bytes_of(a->k.type, a->k.dim) + bytes_of(a->v.type, a->v.dim);
-}
-
 static int64_t last_end(const struct walk *w)
 {
     return w->end[w->rows - 1];
