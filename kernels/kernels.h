@@ -737,10 +737,13 @@ struct kernels {
      * f32_decode_rows <= decode_rows <= MAX_DECODE_ROWS. */
     int decode_rows, f32_decode_rows;
     /* If decode computes the last rows of an item that also has panel rows, K and V are read twice.
-     * far_rest_rows is the most such rows that go through decode if K and V of a head are larger
-     * than L2, at most half a vector. If K and V are smaller, up to half a vector of such rows go
-     * through decode, whatever this field is. */
-    int far_rest_rows;
+     * If K and V of a head have more than near_rest_bytes bytes, at most far_rest_rows such rows go
+     * through decode, or at most f32_far_rest_rows if K and V need not be widened for a panel. Both
+     * are at most half a vector. If K and V are smaller, up to half a vector of such rows go
+     * through decode. For rows that would need a panel of their own, the limit is twice
+     * near_rest_bytes. */
+    int far_rest_rows, f32_far_rest_rows;
+    int64_t near_rest_bytes;
     /* Whether prefill copies rows of binary32 that share sets of L1 (attnkit_gains_by_copies
      * in kernels/attention/block.h), before several panels read them. */
     bool copies_rows;

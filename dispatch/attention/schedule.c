@@ -53,13 +53,15 @@ static int rows_per_item(const struct kernels *kernels, int64_t rows, int most)
 
 /* Returns the most rows after whole vectors of panel rows that decode computes. Decode reads K and
  * V again for these rows. If K and V of a head are larger than L2, this may take longer than lanes
- * of a panel (far_rest_rows of struct kernels). Rows that would need a panel of their own
+ * of a panel (near_rest_bytes of struct kernels). Rows that would need a panel of their own
  * (`is_panel`) cost more there than rows that fill free lanes of a panel. So they go through decode
- * up to larger K and V. Both limits were measured on a Zen 3 with an L2 of 512 KiB. */
+ * up to twice as large K and V. */
 static int most_rest_rows(const struct attention *a, const struct kernels *kernels, bool is_panel)
 {
-    const int64_t near_bytes = is_panel ? 1 << 21 : 1 << 20;
-    return a->kv_len > near_bytes / key_bytes(a) ? kernels->far_rest_rows : kernels->vector / 2;
+    const int64_t near_bytes = is_panel ? 2 * kernels->near_rest_bytes : kernels->near_rest_bytes;
+    if (a->kv_len <= near_bytes / key_bytes(a))
+        return kernels->vector / 2;
+    return attnkit_needs_wide(a) ? kernels->far_rest_rows : kernels->f32_far_rest_rows;
 }
 
 /* The rows of a head's last item, if they are fewer than rows_per_item: first panel rows, then

@@ -26,6 +26,8 @@ enum {
     DECODE_ROWS = 16,
     F32_DECODE_ROWS = 12,
     FAR_REST_ROWS = 0,
+    F32_FAR_REST_ROWS = 0,
+    NEAR_REST_BYTES = 1 << 20, /* measured on a Zen 3, which has an L2 of 512 KiB */
     COPIES_ROWS = true,
     MATRIX_ROWS = 8,
     F32_MATRIX_ROWS = 4,

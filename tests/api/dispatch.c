@@ -610,6 +610,8 @@ static void tables_are_complete_and_within_the_limits_of_the_loops(void **state)
         assert_in_range(k->decode_rows, 1, MAX_DECODE_ROWS);
         assert_in_range(k->f32_decode_rows, 1, k->decode_rows);
         assert_in_range(k->far_rest_rows, 0, k->vector / 2);
+        assert_in_range(k->f32_far_rest_rows, 0, k->vector / 2);
+        assert_true(k->near_rest_bytes > 0);
         assert_in_range(k->matrix_rows, 1, MAX_MATRIX_ROWS);
         assert_in_range(k->f32_matrix_rows, 1, MAX_MATRIX_ROWS);
     }
