@@ -343,8 +343,12 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
         weigh_part(panel, weights, whole);
 }
 
-/* Defines attnkit_avx2_decode_v. */
 #include "kernels/vectors/decode/weigh_by_type.h"
+
+void attnkit_avx2_decode_v(const struct panel *panel, const struct weights *weights)
+{
+    weigh_by_type(panel, weights);
+}
 
 /* Computes a turn of TYPE_F32, with the number of rows as a constant. */
 static inline __attribute__((always_inline)) void

@@ -16,11 +16,22 @@ enum {
     NEAR = 24,      /* prefetches into L1 are this many keys ahead of the loads */
 };
 
-/* Returns the number of keys between prefetches. The scales of TYPE_Q8_0 of these keys are widened
- * together. */
+/* How a tile prefetches: the next rows of K to L2, once in each step of keys (SELDOM) or with each
+ * cache line of V (OFTEN). With V_NEAR it also prefetches V to L1. */
+enum hints { SELDOM, OFTEN, V_NEAR };
+
+/* Returns the number of keys between prefetches that are SELDOM. The scales of TYPE_Q8_0 of these
+ * keys are widened together. */
 static inline int keys_of_step(const enum type type)
 {
     return type == TYPE_Q8_0 ? MAX_STEP : 2;
+}
+
+/* Returns how many vectors of columns of a key are between two prefetches that are OFTEN: about a
+ * cache line. */
+static inline int vectors_of_line(const enum type type)
+{
+    return type == TYPE_F32 ? 1 : 2;
 }
 
 /* The columns of V in a tile. */
@@ -122,13 +133,16 @@ static inline const float *key_scales(const enum type type, const struct key_row
 static inline __attribute__((always_inline)) void
 add_key(const enum type type, const char *const *row, const struct columns *columns,
         const float *scales, const float *weights, const __mmask16 *sees, __m512 sum[][MAX_COLUMNS],
-        const int vectors, const int rows)
+        struct ahead *ahead, const enum hints hints, const int vectors, const int rows)
 {
     const char *const data = columns_of(row, columns);
     __m512 x[MAX_COLUMNS], scale = _mm512_setzero_ps();
     if (type == TYPE_I8)
         scale = _mm512_set1_ps(*scales);
+#pragma GCC unroll 4
     for (int j = 0; j < vectors; j++) {
+        if (hints == OFTEN && !sees && j % vectors_of_line(type) == 0)
+            prefetch_ahead(ahead, false);
         if (type == TYPE_Q8_0 && j % 2 == 0)
             scale = _mm512_set1_ps(scales[j / 2]);
         if (type == TYPE_BF16 && vectors > 1 && j % 2 == 0)
@@ -166,9 +180,9 @@ static inline __attribute__((always_inline)) void bring_near(const char *const *
 
 /* Returns whether a panel may compute its block in several turns (struct turn). The arguments are
  * constants, so that the compiler leaves out the code of turns in the tiles that have none. */
-static inline bool can_turn(const enum type type, const bool near)
+static inline bool can_turn(const enum type type, const enum hints hints)
 {
-    return !near && takes_turns(type);
+    return hints == SELDOM && takes_turns(type);
 }
 
 /* load_sums continues with the sums of an earlier turn, which store_sums has stored. A row of
@@ -198,7 +212,7 @@ static inline __attribute__((always_inline)) void store_sums(const struct turn *
  * NaN. */
 static inline __attribute__((always_inline)) void
 v_tile(const enum type type, const struct panel *panel, const struct weights *weights,
-       int64_t first, int64_t width, struct ahead *ahead, const bool near, const int vectors,
+       int64_t first, int64_t width, struct ahead *ahead, const enum hints hints, const int vectors,
        const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
@@ -206,7 +220,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
     const struct columns columns = columns_at(type, v, first, width);
     const int step = keys_of_step(type);
     const int fewest = panel->fewest / step * step, most = panel->most;
-    const bool in_turn = can_turn(type, near) && panel->turn;
+    const bool in_turn = can_turn(type, hints) && panel->turn;
     int key = in_turn ? panel->turn->begin : 0;
     struct scales scales;
     __m512 sum[PANEL_ROWS][MAX_COLUMNS];
@@ -220,15 +234,16 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         widen_scales(&scales);
     }
     for (; key < fewest; key += step) {
-        prefetch_ahead(ahead, false);
-        if (near)
+        if (hints != OFTEN)
+            prefetch_ahead(ahead, false);
+        if (hints == V_NEAR)
             bring_near(row + (key + NEAR < fewest ? key + NEAR : key), step, &columns, vectors);
         if (type == TYPE_Q8_0)
             load_scales(row + (key + step < fewest ? key + step : key), &columns, &scales, vectors);
         for (int i = 0; i < step; i++)
             add_key(type, row + key + i, &columns,
                     key_scales(type, v, key + i, &columns, scales.of[i]), weights->p[key + i], NULL,
-                    sum, vectors, rows);
+                    sum, ahead, hints, vectors, rows);
         if (type == TYPE_Q8_0)
             widen_scales(&scales);
     }
@@ -242,7 +257,7 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
         }
         add_key(type, row + key, &columns,
                 key_scales(type, v, key, &columns, scales.of[key % step]), weights->p[key], sees,
-                sum, vectors, rows);
+                sum, ahead, hints, vectors, rows);
     }
     if (in_turn && panel->turn->end < KEY_BLOCK) {
         store_sums(panel->turn, v->dim, first, width, sum, vectors, rows);
@@ -272,19 +287,43 @@ static inline int tile_vectors(const enum type type, const struct key_rows *v, i
 
 static inline __attribute__((always_inline)) void
 weigh_columns(const enum type type, const struct panel *panel, const struct weights *weights,
-              struct ahead *ahead, const bool near, const int rows)
+              struct ahead *ahead, const enum hints hints, const int rows)
 {
     const struct key_rows *const v = &panel->block->v;
     for (int64_t c = 0, vectors; c < v->dim; c += vectors * VECTOR) {
         vectors = tile_vectors(type, v, c);
         if (vectors == 4)
-            v_tile(type, panel, weights, c, VECTOR, ahead, near, 4, rows);
+            v_tile(type, panel, weights, c, VECTOR, ahead, hints, 4, rows);
         else if (vectors == 2)
-            v_tile(type, panel, weights, c, VECTOR, ahead, near, 2, rows);
+            v_tile(type, panel, weights, c, VECTOR, ahead, hints, 2, rows);
         else
-            v_tile(type, panel, weights, c, v->dim - c < VECTOR ? v->dim - c : VECTOR, ahead, near,
+            v_tile(type, panel, weights, c, v->dim - c < VECTOR ? v->dim - c : VECTOR, ahead, hints,
                    1, rows);
     }
+}
+
+/* Returns about how often the tiles call prefetch_ahead. */
+static inline int64_t asks_of_tiles(const enum type type, const struct panel *panel,
+                                    const enum hints hints)
+{
+    const int64_t vectors = (panel->block->v.dim + VECTOR - 1) / VECTOR;
+    const int line = vectors_of_line(type), step = keys_of_step(type);
+    const int keys = panel->most - first_key(panel);
+    if (hints == OFTEN)
+        return (vectors + line - 1) / line * keys;
+    return (vectors + MAX_COLUMNS - 1) / MAX_COLUMNS * ((keys + step - 1) / step);
+}
+
+static inline __attribute__((always_inline)) void
+weigh_with_hints(const enum type type, const struct panel *panel, const struct weights *weights,
+                 const enum hints hints, const int rows)
+{
+    const struct decode_block *const block = panel->block;
+    const int64_t asks = asks_of_tiles(type, panel, hints);
+    struct ahead ahead = panel->turn ? ask_in_turn(panel->turn, asks)
+                                     : ask_for(panel, &block->k, block->next_k,
+                                               panel->far ? block->next_keys : 0, asks);
+    weigh_columns(type, panel, weights, &ahead, hints, rows);
 }
 
 static inline __attribute__((always_inline)) void weigh_rows(const enum type type,
@@ -292,18 +331,91 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
                                                              const struct weights *weights,
                                                              const int rows)
 {
-    const struct decode_block *const block = panel->block;
-    const int64_t tiles = (block->v.dim + MAX_COLUMNS * VECTOR - 1) / (MAX_COLUMNS * VECTOR);
-    const int64_t steps =
-        (panel->most - first_key(panel) + keys_of_step(type) - 1) / keys_of_step(type);
-    struct ahead ahead = panel->turn ? ask_in_turn(panel->turn, tiles * steps)
-                                     : ask_for(panel, &block->k, block->next_k,
-                                               panel->far ? block->next_keys : 0, tiles * steps);
     if (gains_by_near(type, panel))
-        weigh_columns(type, panel, weights, &ahead, true, rows);
+        weigh_with_hints(type, panel, weights, V_NEAR, rows);
     else
-        weigh_columns(type, panel, weights, &ahead, false, rows);
+        weigh_with_hints(type, panel, weights, SELDOM, rows);
 }
 
-/* Defines attnkit_avx512_decode_v. */
 #include "kernels/vectors/decode/weigh_by_type.h"
+
+/* --- Tiles that prefetch OFTEN ---------------------------------------------------------------- */
+
+static bool are_adjacent(const char *const *row, enum type type, int64_t dim)
+{
+    return row[1] == row[0] + bytes_of(type, dim);
+}
+
+/* Returns whether to prefetch K with each cache line of V. Many prefetches at once fill the queue
+ * of cache lines that come from memory, and the CPU then drops prefetches. On a Zen 4, prefetches
+ * that are spread evenly take 0.75 to 0.9 of the time of prefetches once in a step. With 4 rows of
+ * a 16-bit type, the further instructions cost as much time as they save. With gaps between rows,
+ * they save none. */
+static bool gains_by_often(const struct panel *panel)
+{
+    const struct decode_block *const block = panel->block;
+    const struct key_rows *const k = &block->k, *const v = &block->v;
+    const bool half = v->type == TYPE_F16 || v->type == TYPE_BF16;
+    return (v->type == TYPE_F32 || (half && computed_rows(panel) <= 2)) && panel->far &&
+           block->large && !panel->turn && block->next_keys >= 2 && panel->fewest >= 2 &&
+           are_adjacent(block->next_k, k->type, k->dim) && are_adjacent(v->row, v->type, v->dim);
+}
+
+/* These functions are not part of weigh_f32 and so on, because the compiler would then order the
+ * instructions of the other tiles less well. */
+static __attribute__((noinline)) void weigh_f32_often(const struct panel *panel,
+                                                      const struct weights *weights)
+{
+    switch (computed_rows(panel)) {
+    case 1:
+        weigh_with_hints(TYPE_F32, panel, weights, OFTEN, 1);
+        break;
+    case 2:
+        weigh_with_hints(TYPE_F32, panel, weights, OFTEN, 2);
+        break;
+    default:
+        weigh_with_hints(TYPE_F32, panel, weights, OFTEN, PANEL_ROWS);
+    }
+}
+
+static __attribute__((noinline)) void weigh_f16_often(const struct panel *panel,
+                                                      const struct weights *weights)
+{
+    if (computed_rows(panel) == 1)
+        weigh_with_hints(TYPE_F16, panel, weights, OFTEN, 1);
+    else
+        weigh_with_hints(TYPE_F16, panel, weights, OFTEN, 2);
+}
+
+static __attribute__((noinline)) void weigh_bf16_often(const struct panel *panel,
+                                                       const struct weights *weights)
+{
+    if (computed_rows(panel) == 1)
+        weigh_with_hints(TYPE_BF16, panel, weights, OFTEN, 1);
+    else
+        weigh_with_hints(TYPE_BF16, panel, weights, OFTEN, 2);
+}
+
+static void weigh_often(const struct panel *panel, const struct weights *weights)
+{
+    switch (panel->block->v.type) {
+    case TYPE_F32:
+        weigh_f32_often(panel, weights);
+        break;
+    case TYPE_F16:
+        require_built(TYPE_F16);
+        weigh_f16_often(panel, weights);
+        break;
+    default:
+        require_built(TYPE_BF16);
+        weigh_bf16_often(panel, weights);
+    }
+}
+
+void attnkit_avx512_decode_v(const struct panel *panel, const struct weights *weights)
+{
+    if (gains_by_often(panel))
+        weigh_often(panel, weights);
+    else
+        weigh_by_type(panel, weights);
+}

@@ -69,5 +69,9 @@ static inline __attribute__((always_inline)) void weigh_rows(const enum type typ
         v_tile(type, panel, weights, c, 1, lanes_at(c, dim), rows);
 }
 
-/* Defines attnkit_neon_decode_v. */
 #include "kernels/vectors/decode/weigh_by_type.h"
+
+void attnkit_neon_decode_v(const struct panel *panel, const struct weights *weights)
+{
+    weigh_by_type(panel, weights);
+}

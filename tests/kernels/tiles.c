@@ -1068,6 +1068,19 @@ static void draw_stored(struct round *w, struct stored *s, enum region region,
     }
 }
 
+/* Moves the rows into adjacent memory, which begins or ends at an unmapped page. */
+static struct guarded make_adjacent(struct round *w, struct stored *s, int count)
+{
+    const int64_t bytes = bytes_of(s->rows.type, s->rows.dim);
+    struct guarded memory = memory_guarded((size_t)(count * bytes), 0, random_below(&w->random, 2));
+    for (int i = 0; i < KEY_BLOCK && s->row[i]; i++) {
+        char *const at = (char *)memory.data + (i < count ? i : count - 1) * bytes;
+        memcpy(at, s->row[i], (size_t)bytes);
+        s->row[i] = at;
+    }
+    return memory;
+}
+
 /* Copies element i of a row to element i * TILE_KEYS of `to`. */
 static void spread(char *to, const char *row, int64_t size, int64_t count)
 {
@@ -1186,6 +1199,15 @@ static void draw_additions(struct round *w, struct additions *x, struct decode_b
         block->keep = x->keep;
 }
 
+/* Sets addresses that may only be prefetched: the addresses of adjacent rows of K, or NULL. */
+static void set_nowhere(const struct round *w, enum type type, bool adjacent,
+                        const char *nowhere[KEY_BLOCK])
+{
+    for (int key = 0; key < KEY_BLOCK; key++)
+        nowhere[key] =
+            adjacent ? (const char *)(uintptr_t)(key * bytes_of(type, w->head_dim)) : NULL;
+}
+
 static void check_decode(struct round *w)
 {
     int32_t *visible = (int32_t *)row_at(place_rows(w, VISIBLE_ROW, 1, w->rows), 0);
@@ -1194,12 +1216,16 @@ static void check_decode(struct round *w)
         visible[w->rows - 1] = most = 1;
     const struct rows q = draw_rows(w, Q_ROWS, w->rows, w->head_dim);
     static struct stored k, v;
-    static const char *nowhere[KEY_BLOCK]; /* addresses that may only be prefetched */
+    static const char *nowhere[KEY_BLOCK];
     if (random_below(&w->random, 2))
         draw_tiled(w, &k, most, w->head_dim);
     else
         draw_stored(w, &k, K_ROWS, K_SCALES, most, w->head_dim);
     draw_stored(w, &v, V_ROWS, V_SCALES, most, w->value_dim);
+    struct guarded adjacent = {0};
+    if (random_below(&w->random, 2))
+        adjacent = make_adjacent(w, &v, most);
+    set_nowhere(w, k.rows.type, adjacent.data != NULL, nowhere);
     const float scale_log2 = draw_scale(w);
     struct states got = take_decode_states(w), expected = take_decode_states(w);
     draw_states(w, &got);
@@ -1211,6 +1237,7 @@ static void check_decode(struct round *w)
                                  .v = v.rows,
                                  .st = &got.st,
                                  .far = random_below(&w->random, 2),
+                                 .large = random_below(&w->random, 2),
                                  .next_keys = (int)random_below(&w->random, KEY_BLOCK + 1),
                                  .next_k = nowhere,
                                  .with_k = nowhere};
@@ -1227,6 +1254,8 @@ static void check_decode(struct round *w)
     for (int r = 0; r < w->rows; r++)
         expect(w, "o", out_at(&got, r, 0), out_at(&expected, r, 0), (size_t)w->value_dim,
                visible[r] > 0 ? EXACT_ZEROS : ANY_ZEROS);
+    if (adjacent.data)
+        memory_unguard(&adjacent);
 }
 
 static void check_decode_finish(struct round *w)

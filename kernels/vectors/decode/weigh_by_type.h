@@ -2,7 +2,8 @@
  *
  * Weighted V of decode, for any number of rows and for V of each type that decode reads without a
  * conversion beforehand. The type and the number of rows are constants in weigh_rows, which the
- * decode_v.c of an instruction set defines before it includes this file.
+ * decode_v.c of an instruction set defines before it includes this file. The entry decode_v calls
+ * weigh_by_type.
  */
 #ifndef ATTNKIT_DECODE_WEIGH_BY_TYPE_H
 #define ATTNKIT_DECODE_WEIGH_BY_TYPE_H
@@ -55,7 +56,7 @@ static __attribute__((noinline)) void weigh_q8_0(const struct panel *panel,
     weigh_type(TYPE_Q8_0, panel, weights);
 }
 
-void KERNEL(decode_v)(const struct panel *panel, const struct weights *weights)
+static inline void weigh_by_type(const struct panel *panel, const struct weights *weights)
 {
     switch (panel->block->v.type) {
     case TYPE_F32:
