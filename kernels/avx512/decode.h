@@ -114,6 +114,30 @@ static inline struct ahead v_ahead(const struct panel *panel, int64_t times)
                    times + (panel->most + VECTOR - 1) / VECTOR);
 }
 
+/* Returns x with its 16-bit number i replaced by `half`. _mm_insert_epi16 wants a literal as its
+ * index: clang always does, and gcc does with sanitizers, where i becomes a constant too late. */
+static inline __attribute__((always_inline)) __m128i with_half(__m128i x, short half, const int i)
+{
+    switch (i) {
+    case 0:
+        return _mm_insert_epi16(x, half, 0);
+    case 1:
+        return _mm_insert_epi16(x, half, 1);
+    case 2:
+        return _mm_insert_epi16(x, half, 2);
+    case 3:
+        return _mm_insert_epi16(x, half, 3);
+    case 4:
+        return _mm_insert_epi16(x, half, 4);
+    case 5:
+        return _mm_insert_epi16(x, half, 5);
+    case 6:
+        return _mm_insert_epi16(x, half, 6);
+    default:
+        return _mm_insert_epi16(x, half, 7);
+    }
+}
+
 /* Returns scale `at` of VECTOR rows of TYPE_I8. */
 static inline __m512 scales_at(const float *const *scales, int64_t at)
 {

@@ -72,19 +72,6 @@ struct block_places {
     int64_t at[BLOCKS];
 };
 
-/* Returns x with its 16-bit number i replaced by `half`. clang wants a literal as the index of
- * _mm_insert_epi16. */
-static inline __attribute__((always_inline)) __m128i with_half(__m128i x, short half, const int i)
-{
-#ifdef __clang__
-    __v8hi halves = (__v8hi)x;
-    halves[i] = half;
-    return (__m128i)halves;
-#else
-    return _mm_insert_epi16(x, half, i);
-#endif
-}
-
 /* Sets 16-bit number i of each x[b] to the scale of block b of a key of TYPE_Q8_0, as binary16. */
 static inline __attribute__((always_inline)) void
 load_scales(const char *key, const struct block_places *places, __m128i x[BLOCKS], const int i)
@@ -130,7 +117,19 @@ scales_of_blocks(const struct key_rows *v, const struct block_places *places, in
         scales[b] = _mm512_cvtph_ps(_mm256_set_m128i(high[b], low[b]));
 }
 
-/* Sets lines->scales to the scales of the blocks of each key. */
+/* Prefetches the first two cache lines of the blocks of `count` keys to L1. These are most lines of
+ * BLOCKS blocks. */
+static inline __attribute__((always_inline)) void
+bring_blocks_near(const char *const *row, const struct block_places *places, int count)
+{
+    for (int i = 0; i < count; i++) {
+        _mm_prefetch(row[i] + places->at[0], _MM_HINT_T0);
+        _mm_prefetch(row[i] + places->at[0] + LINE * sizeof(float), _MM_HINT_T0);
+    }
+}
+
+/* Sets lines->scales to the scales of the blocks of each key. With TYPE_Q8_0 these loads are the
+ * first loads of V. They would wait for L2, so V is prefetched a vector of keys ahead. */
 static inline __attribute__((always_inline)) void take_scales(const struct panel *panel,
                                                               const struct block_places *places,
                                                               struct weight_lines *lines,
@@ -140,6 +139,8 @@ static inline __attribute__((always_inline)) void take_scales(const struct panel
         __m512 scales[BLOCKS];
         for (int i = 0; i < FOUR; i++)
             prefetch_ahead(ahead, false);
+        if (panel->far && key + VECTOR < panel->most)
+            bring_blocks_near(panel->block->v.row + key + VECTOR, places, VECTOR);
         scales_of_blocks(&panel->block->v, places, key, scales);
         for (int b = 0; b < BLOCKS; b++)
             _mm512_store_ps(lines->scales[b] + key, scales[b]);

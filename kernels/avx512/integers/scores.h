@@ -5,74 +5,20 @@
  * integers of row r of q. A file defines the function dot (see pairs.h), then includes this header,
  * and calls score_integers.
  *
- * A step of K (steps.h) is a block of 32 elements of each key of a tile. A tile has 1 or 2 vectors
- * of 16 keys. In each vector, 4 bytes of each key take 3 shuffles as in decode_k.c, 2 instructions
- * that make pairs, and 2 calls of dot for each row. A block then takes a conversion, a product of
- * scales and an FMA for each row. Registers: 8 vectors of the next step, 8 integer sums, 4 pairs
- * and a broadcast take 21 of 32 zmm; the scores stay in memory.
+ * A tile has the 16 keys of a vector. A step is a block of 32 elements of each key. 4 elements of
+ * each key take 3 shuffles (as in decode_k.c), 2 instructions that make pairs, and 2 calls of dot
+ * for each row. A block then takes a conversion, a product of scales, an addition and an FMA for
+ * each row. The shuffles of the next block lie between the calls of dot, because the calls of dot
+ * of one block fill the queues of the CPU. There is a prefetch of V with every 4 elements, so about
+ * with every cache line of K: the CPU drops some of many prefetches at once. Registers: 8 vectors
+ * of this block, of which one becomes free after each 4 elements, up to 8 of the next block, 8
+ * integer sums, 4 scores, 2 of pairs, 2 of scales and 2 constants.
  */
 #ifndef ATTNKIT_AVX512_INTEGER_SCORES_H
 #define ATTNKIT_AVX512_INTEGER_SCORES_H
 
 #include "kernels/avx512/integers/pairs.h"
 #include "kernels/avx512/steps.h"
-
-enum {
-    ASKS = 4,       /* calls of prefetch_ahead in a step */
-    MAX_BLOCKS = 4, /* blocks of TYPE_Q8_0 whose scales are loaded together */
-};
-
-/* Scales of the next blocks of TYPE_Q8_0, as binary16. The scales of MAX_BLOCKS blocks are
- * collected together. decode_k.c collects the scales of each step by itself (collect_scales). For
- * integers on a Zen 4, collect_scales saves 4 % of the time of 4 query rows if K and V are in a
- * cache of the CPU. But if K and V come from memory, 1 and 2 query rows take 4 % longer with it. */
-struct next_blocks {
-    struct halves block[MAX_BLOCKS];
-};
-
-static inline __attribute__((always_inline)) void
-copy_blocks(struct step_place place, struct halves scales[], const int keys, const int blocks)
-{
-    for (int i = 0; i < keys; i++)
-        for (int b = 0; b < blocks; b++)
-            scales[b].of[i] = f16_at(place.key + i, place.at - 2 + b * Q8_BLOCK_BYTES);
-}
-
-/* Loads the scales of the next blocks of TYPE_Q8_0: at most MAX_BLOCKS blocks, and only blocks
- * among the `elements` elements from `place` on. */
-static inline __attribute__((always_inline)) void
-load_blocks(struct step_place place, int64_t elements, struct next_blocks *next, const int vectors)
-{
-    if (elements >= MAX_BLOCKS * Q8_BLOCK)
-        copy_blocks(place, next->block, vectors * VECTOR, MAX_BLOCKS);
-    else
-        for (int b = 0; b * Q8_BLOCK < elements; b++, place.at += Q8_BLOCK_BYTES)
-            copy_blocks(place, next->block + b, vectors * VECTOR, 1);
-}
-
-/* Sets the scales to the scales of the TYPE_Q8_0 block at element d. The next block is at `place`.
- * If `next` has no more scales, loads scales from `place` on. */
-static inline __attribute__((always_inline)) void
-take_block(int64_t d, int64_t dim, struct step_place place, struct next_blocks *next,
-           struct scales *scales, const int vectors)
-{
-    const int block = (int)(d / Q8_BLOCK % MAX_BLOCKS);
-    widen_scales(&next->block[block], scales, vectors);
-    const int64_t then = d + Q8_BLOCK < dim ? d + Q8_BLOCK : 0;
-    if (then == 0 || block == MAX_BLOCKS - 1)
-        load_blocks(place, dim - then, next, vectors);
-}
-
-/* Returns the place of the block after the block at element d. After the last block of a row, the
- * place is in the rows from `next` on. */
-static inline struct step_place block_after(const struct key_rows *k, const char *const *key,
-                                            const char *const *next, int64_t d)
-{
-    const int64_t then = d + Q8_BLOCK;
-    if (then < k->dim)
-        return (struct step_place){key, integers_in_row(k->type, then)};
-    return (struct step_place){next, integers_in_row(k->type, 0)};
-}
 
 /* For TYPE_I8: sets the scales to the scales of the group of elements that begins at element d. */
 static inline __attribute__((always_inline)) void take_group(const struct key_rows *k,
@@ -99,102 +45,170 @@ add_block(const struct panel *panel, int64_t d, const struct scales *scales,
         }
 }
 
-/* Adds the products of the block at element d to the scores, and transposes the next step
- * meanwhile. After the last step of a tile, the next step is the first step of the next tile. */
+/* Loads the bytes of two of the keys into x[i]. */
+static inline __attribute__((always_inline)) void load_keys(struct step_place place,
+                                                            __m512i x[UNITS], const int i)
+{
+    const char *const *const low = place.key + i % 4 + i / 4 * 8;
+    x[i] = load_two(low, low + 4, place.at);
+}
+
+/* Interleaves x[i] with x[i + apart] and x[j] with x[j + apart]. */
 static inline __attribute__((always_inline)) void
-add_integer_step(const struct scored_tile *tile, int64_t d, struct next_blocks *blocks,
-                 struct scales *scales, __m512 s[][MAX_TILE], struct ahead *ahead,
-                 const int vectors, const int rows)
+interleave_two(const int bits, __m512i x[UNITS], const int i, const int j, const int apart)
+{
+    interleave(bits, x + i, x + i + apart);
+    interleave(bits, x + j, x + j + apart);
+}
+
+/* Joins x[i] and x[i + 4]. The number of a unit has the two bits of i in reverse order. */
+static inline __attribute__((always_inline)) void join_units(const __m512i x[UNITS],
+                                                             __m512i unit[UNITS], const int i)
+{
+    const int u = i / 2 + i % 2 * 2;
+    unit[u] = _mm512_shuffle_i64x2(x[i], x[i + 4], 0x88);
+    unit[u + 4] = _mm512_shuffle_i64x2(x[i], x[i + 4], 0xdd);
+}
+
+/* Does part `part` of the transposition of a block of VECTOR keys. There are UNITS parts. After the
+ * last part, unit[i] has bytes 4 i to 4 i + 3 of each key. x passes the vectors of a part to the
+ * next parts. */
+static inline __attribute__((always_inline)) void transpose_part_of_block(struct step_place place,
+                                                                          __m512i x[UNITS],
+                                                                          __m512i unit[UNITS],
+                                                                          const int part)
+{
+    switch (part) {
+    case 2:
+        interleave_two(32, x, 0, 2, 1);
+        break;
+    case 3:
+        interleave_two(64, x, 0, 1, 2);
+        break;
+    case 4:
+        interleave_two(32, x, 4, 6, 1);
+        break;
+    case 5:
+        interleave_two(64, x, 4, 5, 2);
+        break;
+    case 6:
+        join_units(x, unit, 0);
+        join_units(x, unit, 1);
+        break;
+    case 7:
+        join_units(x, unit, 2);
+        join_units(x, unit, 3);
+        break;
+    default:
+        break;
+    }
+    if (part < 4) {
+        load_keys(place, x, 2 * part);
+        load_keys(place, x, 2 * part + 1);
+    }
+}
+
+/* Returns the place of the block after the block at element d. After the last block of a row, the
+ * place is in the rows from `next` on. */
+static inline struct step_place block_after(const struct key_rows *k, const char *const *key,
+                                            const char *const *next, int64_t d)
+{
+    const int64_t then = d + Q8_BLOCK;
+    if (then < k->dim)
+        return (struct step_place){key, integers_in_row(k->type, then)};
+    return (struct step_place){next, integers_in_row(k->type, 0)};
+}
+
+/* Loads the scales that the keys 2 i and 2 i + 1 of a vector have for a block of TYPE_Q8_0, as
+ * binary16. half[0] gets the scales of the first 8 keys, and half[1] the scales of the other keys.
+ */
+static inline __attribute__((always_inline)) void load_two_scales(struct step_place place,
+                                                                  __m128i half[2], const int i)
+{
+    __m128i *const x = half + i / 4;
+    *x = with_half(*x, f16_at(place.key + 2 * i, place.at - 2), 2 * i % 8);
+    *x = with_half(*x, f16_at(place.key + 2 * i + 1, place.at - 2), 2 * i % 8 + 1);
+}
+
+/* A tile of keys. */
+struct integer_tile {
+    const struct panel *panel;
+    const char *const *key, *const *next; /* the first keys of this tile and of the next tile */
+};
+
+/* Adds the products of the block at element d, which is transposed in `unit`, to the scores.
+ * Meanwhile transposes the next block, which replaces `unit`. After the last block of a tile, the
+ * next block is the first block of the next tile. */
+static inline __attribute__((always_inline)) void
+add_integer_block(const struct integer_tile *tile, int64_t d, __m512i unit[UNITS],
+                  struct scales *scales, __m512 s[][MAX_TILE], struct ahead *ahead, const int rows)
 {
     const struct panel *const panel = tile->panel;
     const struct key_rows *const k = &panel->block->k;
+    const struct step_place here = {tile->key, integers_in_row(k->type, d)};
     const struct step_place place = block_after(k, tile->key, tile->next, d);
-    const struct step *const now = &tile->steps->step[tile->steps->now];
-    struct step *const next = &tile->steps->step[1 - tile->steps->now];
     const int16_t *q[PANEL_ROWS];
-    __m512i x[UNITS], sum[PANEL_ROWS][MAX_TILE];
-    if (!is_i8(k->type))
-        take_block(d, k->dim, place, blocks, scales, vectors);
-    else if (d == scales->next)
-        take_group(k, tile->key, d, scales, vectors);
+    __m512i x[UNITS], next[UNITS], sum[PANEL_ROWS][MAX_TILE], odd_sum[PANEL_ROWS];
+    __m128i half[2] = {_mm_setzero_si128(), _mm_setzero_si128()};
     for (int r = 0; r < rows; r++) {
         q[r] = integers_of(panel->q[r], k->dim) + d;
-        for (int j = 0; j < vectors; j++)
-            sum[r][j] = _mm512_set1_epi32(beginnings_of(panel->q[r], k->dim)[d / Q8_BLOCK]);
+        sum[r][0] = _mm512_set1_epi32(beginnings_of(panel->q[r], k->dim)[d / Q8_BLOCK]);
+        odd_sum[r] = _mm512_setzero_si512();
     }
 #pragma GCC unroll 8
     for (int i = 0; i < UNITS; i++) {
-        if (i % (UNITS / ASKS) == 0)
-            prefetch_ahead(ahead, false);
-        if (i / PARTS < vectors)
-            transpose_part(TYPE_I8, i % PARTS, place, x, next, i / PARTS);
-        __m512i even[MAX_TILE], odd[MAX_TILE];
-        for (int j = 0; j < vectors; j++) {
-            even[j] = even_bytes(now->unit[i][j]);
-            odd[j] = odd_bytes(now->unit[i][j]);
-        }
+        prefetch_ahead(ahead, false);
+        if (!is_i8(k->type))
+            load_two_scales(here, half, i);
+        transpose_part_of_block(place, x, next, i);
+        const __m512i even = even_bytes(unit[i]), odd = odd_bytes(unit[i]);
         for (int r = 0; r < rows; r++) {
-            const __m512i first = broadcast_pair(q[r] + 4 * i);
-            const __m512i second = broadcast_pair(q[r] + 4 * i + 2);
-            for (int j = 0; j < vectors; j++)
-                sum[r][j] = dot(dot(sum[r][j], even[j], first), odd[j], second);
+            sum[r][0] = dot(sum[r][0], even, broadcast_pair(q[r] + 4 * i));
+            odd_sum[r] = dot(odd_sum[r], odd, broadcast_pair(q[r] + 4 * i + 2));
         }
     }
-    add_block(panel, d, scales, sum, s, vectors, rows);
+    if (!is_i8(k->type))
+        scales->of[0] = _mm512_cvtph_ps(_mm256_set_m128i(half[1], half[0]));
+    else if (d == scales->next)
+        take_group(k, tile->key, d, scales, 1);
+    for (int r = 0; r < rows; r++)
+        sum[r][0] = _mm512_add_epi32(sum[r][0], odd_sum[r]);
+    add_block(panel, d, scales, sum, s, 1, rows);
+    for (int i = 0; i < UNITS; i++)
+        unit[i] = next[i];
 }
 
 static inline __attribute__((always_inline)) void
-score_integer_tile(const struct scored_tile *tile, struct next_blocks *blocks,
-                   struct scores *scores, struct ahead *ahead, const int vectors, const int rows)
+score_integer_tile(const struct integer_tile *tile, int first, __m512i unit[UNITS],
+                   struct scores *scores, struct ahead *ahead, const int rows)
 {
-    struct scales scales = {.exact = true};
+    struct scales scales = {.next = 0};
     __m512 s[PANEL_ROWS][MAX_TILE];
     for (int r = 0; r < rows; r++)
-        for (int j = 0; j < vectors; j++)
-            s[r][j] = _mm512_setzero_ps();
-    for (int64_t d = 0; d < tile->panel->block->k.dim; d += Q8_BLOCK) {
-        add_integer_step(tile, d, blocks, &scales, s, ahead, vectors, rows);
-        tile->steps->now = 1 - tile->steps->now;
-    }
+        s[r][0] = _mm512_setzero_ps();
+    for (int64_t d = 0; d < tile->panel->block->k.dim; d += Q8_BLOCK)
+        add_integer_block(tile, d, unit, &scales, s, ahead, rows);
     for (int r = 0; r < rows; r++)
-        for (int j = 0; j < vectors; j++)
-            _mm512_store_ps(scores->s[r] + tile->first + j * VECTOR, s[r][j]);
-}
-
-/* Computes the scores from key `first` on, in tiles of `vectors` vectors. The last vector of each
- * tile has at least one key. Returns the key after the last tile. */
-static inline __attribute__((always_inline)) int
-score_integer_tiles(const struct panel *panel, int first, struct scores *scores,
-                    struct ahead *ahead, const int vectors, const int rows)
-{
-    const struct key_rows *const k = &panel->block->k;
-    const int keys = vectors * VECTOR, last = panel->most - keys + VECTOR;
-    struct steps steps;
-    struct next_blocks blocks;
-    steps.now = 0;
-    if (first < last) {
-        const struct step_place place = {k->row + first, integers_in_row(k->type, 0)};
-        transpose_step(TYPE_I8, place, &steps.step[0], vectors);
-        if (!is_i8(k->type))
-            load_blocks(place, k->dim, &blocks, vectors);
-    }
-    for (; first < last; first += keys) {
-        /* After the last tile there is no next tile, and any keys may take its place. */
-        const char *const *const next = k->row + first + (first + keys < last ? keys : 0);
-        const struct scored_tile tile = {panel, k->row + first, next, first, &steps};
-        score_integer_tile(&tile, &blocks, scores, ahead, vectors, rows);
-    }
-    return first;
+        _mm512_store_ps(scores->s[r] + first, s[r][0]);
 }
 
 static inline __attribute__((always_inline)) void
 score_integer_keys(const struct panel *panel, struct scores *scores, const int rows)
 {
-    const int keys = MAX_TILE * VECTOR; /* keys of a tile */
-    const int64_t asks = panel->block->k.dim / Q8_BLOCK * ASKS;
-    struct ahead ahead = v_ahead(panel, 1 + asks * ((panel->most + keys - 1) / keys));
-    const int key = score_integer_tiles(panel, 0, scores, &ahead, MAX_TILE, rows);
-    score_integer_tiles(panel, key, scores, &ahead, 1, rows);
+    const struct key_rows *const k = &panel->block->k;
+    const int tiles = (panel->most + VECTOR - 1) / VECTOR;
+    struct ahead ahead = v_ahead(panel, 1 + k->dim / Q8_BLOCK * UNITS * tiles);
+    const char *const *key = k->row;
+    __m512i x[UNITS], unit[UNITS];
+#pragma GCC unroll 8
+    for (int i = 0; i < UNITS; i++)
+        transpose_part_of_block((struct step_place){key, integers_in_row(k->type, 0)}, x, unit, i);
+    for (int first = 0; first < panel->most; first += VECTOR, key += VECTOR) {
+        /* After the last tile there is no next tile, and any keys may take its place. */
+        const char *const *const next = key + (first + VECTOR < panel->most ? VECTOR : 0);
+        const struct integer_tile tile = {panel, key, next};
+        score_integer_tile(&tile, first, unit, scores, &ahead, rows);
+    }
     scores->v = ahead;
 }
 

@@ -13,6 +13,10 @@
 
 #include "kernels/avx512/integers/scores.h"
 
+enum {
+    ASKS = 4, /* calls of prefetch_ahead in a block of one or two tiles */
+};
+
 /* Returns 4 elements of the keys of a tile, with 32 bits for each key. Dword 4 i + j of `elements`
  * has element i of the keys 4 j to 4 j + 3. */
 static inline __m512i load_unit(const char *elements)

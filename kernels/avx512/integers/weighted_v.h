@@ -93,11 +93,11 @@ weigh_tile(const struct panel *panel, const float *rescale, const struct rounded
         for (int i = 0; i < SUMS; i++)
             sum[r][i] = _mm512_set1_epi32(w->beginnings[tile][r][2 * (i / HALF)]);
     for (int key = 0; key < panel->most; key += FOUR) {
-        prefetch_ahead(ahead, false);
 #pragma GCC unroll 2
         for (int b = 0; b < 2; b++) {
             const int16_t *n[PANEL_ROWS];
             __m512i u[HALF];
+            prefetch_ahead(ahead, false);
             for (int r = 0; r < rows; r++)
                 n[r] = w->n[tile][r][key / FOUR][b];
             interleave_keys(panel->block->v.row + key, places->at[2 * tile + b], u);
@@ -124,9 +124,9 @@ weigh_rows(const struct panel *panel, const struct weights *weights, const int r
     const struct decode_block *const block = panel->block;
     const int64_t dim = block->v.dim, rounds = (dim + BLOCKS * Q8_BLOCK - 1) / (BLOCKS * Q8_BLOCK);
     const int64_t fours = (panel->most + FOUR - 1) / FOUR;
-    struct ahead ahead =
-        ask_for(panel, &block->k, block->next_k, panel->far ? block->next_keys : 0,
-                rounds * asks_of_rounding(panel, rows) + (dim + COLUMNS - 1) / COLUMNS * fours);
+    struct ahead ahead = ask_for(panel, &block->k, block->next_k, panel->far ? block->next_keys : 0,
+                                 rounds * asks_of_rounding(panel, rows) +
+                                     2 * ((dim + COLUMNS - 1) / COLUMNS * fours));
     struct weight_lines lines;
     struct rounded_weights w;
     take_weights(panel, weights, &lines);
