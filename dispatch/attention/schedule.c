@@ -85,13 +85,17 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
     return (struct rest){rest - decode_rows, decode_rows};
 }
 
-/* Returns the most decode rows of any item. The lengths of packed sequences are not known here. For
- * packed sequences the result is the largest number of decode rows that an item of this instruction
- * set can have, or 0 with groups of products. */
-static int most_decode_rows(const struct attention *a, const struct kernels *kernels,
-                            struct rest rest)
+/* Returns the most decode rows that an item of this call, or of a call with fewer rows, can have.
+ * Items of packed sequences can have as many decode rows as the instruction set allows. */
+static int most_decode_rows(const struct attention *a, const struct kernels *kernels)
 {
-    return a->q_starts.data && !is_grouped(a) ? kernels->decode_rows : rest.decode_rows;
+    const int most = attnkit_needs_wide(a) ? kernels->decode_rows : kernels->f32_decode_rows;
+    const int64_t rows = a->q_len * a->group;
+    if (is_grouped(a))
+        return 0;
+    if (a->q_starts.data)
+        return kernels->decode_rows;
+    return rows < most ? (int)rows : most;
 }
 
 static int64_t distance(int64_t stride)
@@ -121,7 +125,7 @@ static bool has_sights(const struct attention *a)
 static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
                             const struct schedule *s, struct rest rest)
 {
-    size_t bytes = attnkit_decode_scratch(a, kernels, most_decode_rows(a, kernels, rest), 1);
+    size_t bytes = attnkit_decode_scratch(a, kernels, most_decode_rows(a, kernels), 1);
     if (s->walks > 1 && !is_grouped(a)) {
         const int64_t rows = a->q_len * a->group;
         const int most = rows < kernels->decode_rows ? (int)rows : kernels->decode_rows;

@@ -1569,6 +1569,33 @@ static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
         }
 }
 
+/* Rows after whole vectors of panel rows may go through decode, which can need more scratch than
+ * the panel if rows of V are longer than rows of K. One row more may need no decode. */
+static void the_workspace_does_not_shrink_where_no_rows_are_left_for_decode(void **state)
+{
+    (void)state;
+    const struct isa *isas;
+    const int count = attnkit_isas(&isas);
+    for (int i = 0; i < count; i++)
+        for (int group = 1; group < 4 && attnkit_isa_can_run(&isas[i]); group++) {
+            struct call *c = made_call(make_value_bytes);
+            size_t before = 0;
+            c->exec.isa = isas[i].name;
+            c->args.batch = c->args.kv_heads = 1;
+            c->args.q_heads = group;
+            c->args.kv_len = 575;
+            c->args.head_dim = 32;
+            c->args.value_dim = 208;
+            c->args.k.type = ATTNKIT_Q8_0;
+            c->groups.storage.v_scale_group = 8;
+            for (c->args.q_len = 1; c->args.q_len < 100; c->args.q_len++) {
+                const size_t needed = workspace_needed(c);
+                assert_true(needed >= before);
+                before = needed;
+            }
+        }
+}
+
 /* Fills V with zeros, and puts a NaN into the last row of V or into the scale of this row. With
  * pages, V is one page, which all entries of the block table name. */
 static void make_last_value_nan(struct call *c, char *v)
@@ -1683,6 +1710,7 @@ int main(void)
         cmocka_unit_test(the_workspace_of_cells_keeps_to_the_bound_of_the_header),
         cmocka_unit_test(the_workspace_does_not_grow_with_the_lengths),
         cmocka_unit_test(the_workspace_does_not_shrink_as_q_len_grows),
+        cmocka_unit_test(the_workspace_does_not_shrink_where_no_rows_are_left_for_decode),
         cmocka_unit_test(the_bytes_asked_for_are_enough),
     };
     cmocka_set_message_output(CM_OUTPUT_TAP);
