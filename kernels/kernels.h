@@ -737,11 +737,11 @@ struct kernels {
      * f32_decode_rows <= decode_rows <= MAX_DECODE_ROWS. */
     int decode_rows, f32_decode_rows;
     /* If decode computes the last rows of an item that also has panel rows, K and V are read twice.
-     * If K and V of a head have more than near_rest_bytes bytes, at most far_rest_rows such rows go
-     * through decode, or at most f32_far_rest_rows if K and V need not be widened for a panel. Both
-     * are at most half a vector. If K and V are smaller, up to half a vector of such rows go
-     * through decode. For rows that would need a panel of their own, the limit is twice
-     * near_rest_bytes. */
+     * If K and V of a head have at most near_rest_bytes bytes, up to half a vector of the last rows
+     * go through decode. If K and V are larger, at most far_rest_rows of the last rows do, or at
+     * most f32_far_rest_rows if a panel reads K and V in place (attnkit_needs_wide). far_rest_rows
+     * and f32_far_rest_rows are at most half a vector. For rows that would need a panel of their
+     * own, K and V may have twice near_rest_bytes. */
     int far_rest_rows, f32_far_rest_rows;
     int64_t near_rest_bytes;
     /* Whether prefill copies rows of binary32 that share sets of L1 (attnkit_gains_by_copies

@@ -52,10 +52,10 @@ static int rows_per_item(const struct kernels *kernels, int64_t rows, int most)
 }
 
 /* Returns the most rows after whole vectors of panel rows that decode computes. Decode reads K and
- * V again for these rows. If K and V of a head are larger than L2, this may take longer than lanes
- * of a panel (near_rest_bytes of struct kernels). Rows that would need a panel of their own
- * (`is_panel`) cost more there than rows that fill free lanes of a panel. So they go through decode
- * up to twice as large K and V. */
+ * V again for these rows. If K and V of a head have more than near_rest_bytes (struct kernels),
+ * decode may take longer than lanes of a panel. If the rows need a panel of their own (`is_panel`),
+ * the panel costs more than free lanes of another panel. So for these rows the limit is twice
+ * near_rest_bytes. */
 static int most_rest_rows(const struct attention *a, const struct kernels *kernels, bool is_panel)
 {
     const int64_t near_bytes = is_panel ? 2 * kernels->near_rest_bytes : kernels->near_rest_bytes;
@@ -86,7 +86,8 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
 }
 
 /* Returns the most decode rows that an item of this call, or of a call with fewer rows, can have.
- * Items of packed sequences can have as many decode rows as the instruction set allows. */
+ * Items of packed sequences can have as many decode rows as the instruction set allows. With
+ * groups of products, the result is 0. */
 static int most_decode_rows(const struct attention *a, const struct kernels *kernels)
 {
     const int most = attnkit_needs_wide(a) ? kernels->decode_rows : kernels->f32_decode_rows;

@@ -28,7 +28,7 @@ enum {
     FAR_REST_ROWS = VECTOR / 2,
     F32_FAR_REST_ROWS = 0,
     NEAR_REST_BYTES = 1 << 21, /* measured on a Zen 4, which has an L2 of 1 MiB */
-    COPIES_ROWS = false,       /* copies take 1.0 to 1.04 of the time on a Zen 4 */
+    COPIES_ROWS = false,       /* on a Zen 4, copies take 1.0 to 1.04 of the time */
     MATRIX_ROWS = 16,
     F32_MATRIX_ROWS = 6,
     TILE_VECTORS = TILE_KEYS / VECTOR, /* vectors that hold an element of all keys of a tile of K */

@@ -114,8 +114,9 @@ static inline struct ahead v_ahead(const struct panel *panel, int64_t times)
                    times + (panel->most + VECTOR - 1) / VECTOR);
 }
 
-/* Returns x with its 16-bit number i replaced by `half`. _mm_insert_epi16 wants a literal as its
- * index: clang always does, and gcc does with sanitizers, where i becomes a constant too late. */
+/* Returns x with its 16-bit number i replaced by `half`. With clang, the index of _mm_insert_epi16
+ * must be a literal. With gcc and sanitizers it must be one, too, because i becomes a constant too
+ * late. */
 static inline __attribute__((always_inline)) __m128i with_half(__m128i x, short half, const int i)
 {
     switch (i) {

@@ -16,19 +16,19 @@ enum {
     NEAR = 24,      /* prefetches into L1 are this many keys ahead of the loads */
 };
 
-/* How a tile prefetches: the next rows of K to L2, once in each step of keys (SELDOM) or with each
- * cache line of V (OFTEN). With V_NEAR it also prefetches V to L1. */
+/* When a tile prefetches the next rows of K to L2. SELDOM: once in each step of keys. OFTEN: with
+ * each cache line of V. V_NEAR: once in each step of keys, and the tile also prefetches V to L1. */
 enum hints { SELDOM, OFTEN, V_NEAR };
 
-/* Returns the number of keys between prefetches that are SELDOM. The scales of TYPE_Q8_0 of these
- * keys are widened together. */
+/* Returns the number of keys in a step. The scales of TYPE_Q8_0 of these keys are widened
+ * together. */
 static inline int keys_of_step(const enum type type)
 {
     return type == TYPE_Q8_0 ? MAX_STEP : 2;
 }
 
-/* Returns how many vectors of columns of a key are between two prefetches that are OFTEN: about a
- * cache line. */
+/* Returns how many vectors of columns of a key are between two prefetches of a tile that prefetches
+ * OFTEN: about a cache line. */
 static inline int vectors_of_line(const enum type type)
 {
     return type == TYPE_F32 ? 1 : 2;
@@ -128,31 +128,38 @@ static inline const float *key_scales(const enum type type, const struct key_row
     return type == TYPE_I8 ? v->scales[key] + columns->scale : widened;
 }
 
+/* A key of V. */
+struct v_key {
+    const char *const *row;
+    const float *scales;  /* the result of key_scales */
+    const float *weights; /* of the query rows */
+};
+
 /* Adds the products of a key. If `sees` is NULL, adds the products for all rows, else only for the
  * rows that see the key. */
 static inline __attribute__((always_inline)) void
-add_key(const enum type type, const char *const *row, const struct columns *columns,
-        const float *scales, const float *weights, const __mmask16 *sees, __m512 sum[][MAX_COLUMNS],
-        struct ahead *ahead, const enum hints hints, const int vectors, const int rows)
+add_key(const enum type type, const struct v_key key, const struct columns *columns,
+        const __mmask16 *sees, __m512 sum[][MAX_COLUMNS], struct ahead *ahead,
+        const enum hints hints, const int vectors, const int rows)
 {
-    const char *const data = columns_of(row, columns);
+    const char *const data = columns_of(key.row, columns);
     __m512 x[MAX_COLUMNS], scale = _mm512_setzero_ps();
     if (type == TYPE_I8)
-        scale = _mm512_set1_ps(*scales);
+        scale = _mm512_set1_ps(*key.scales);
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; j++) {
         if (hints == OFTEN && !sees && j % vectors_of_line(type) == 0)
             prefetch_ahead(ahead, false);
         if (type == TYPE_Q8_0 && j % 2 == 0)
-            scale = _mm512_set1_ps(scales[j / 2]);
+            scale = _mm512_set1_ps(key.scales[j / 2]);
         if (type == TYPE_BF16 && vectors > 1 && j % 2 == 0)
             load_pair(data, j, x + j);
         else if (type != TYPE_BF16 || vectors == 1)
             x[j] = load_columns(type, data, columns->width, scale, j);
         for (int r = 0; r < rows; r++)
-            sum[r][j] =
-                sees ? _mm512_mask3_fmadd_ps(_mm512_set1_ps(weights[r]), x[j], sum[r][j], sees[r])
-                     : multiply_add_one(weights + r, x[j], sum[r][j]);
+            sum[r][j] = sees ? _mm512_mask3_fmadd_ps(_mm512_set1_ps(key.weights[r]), x[j],
+                                                     sum[r][j], sees[r])
+                             : multiply_add_one(key.weights + r, x[j], sum[r][j]);
     }
 }
 
@@ -240,10 +247,11 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
             bring_near(row + (key + NEAR < fewest ? key + NEAR : key), step, &columns, vectors);
         if (type == TYPE_Q8_0)
             load_scales(row + (key + step < fewest ? key + step : key), &columns, &scales, vectors);
-        for (int i = 0; i < step; i++)
-            add_key(type, row + key + i, &columns,
-                    key_scales(type, v, key + i, &columns, scales.of[i]), weights->p[key + i], NULL,
-                    sum, ahead, hints, vectors, rows);
+        for (int i = 0; i < step; i++) {
+            const float *const of_key = key_scales(type, v, key + i, &columns, scales.of[i]);
+            add_key(type, (struct v_key){row + key + i, of_key, weights->p[key + i]}, &columns,
+                    NULL, sum, ahead, hints, vectors, rows);
+        }
         if (type == TYPE_Q8_0)
             widen_scales(&scales);
     }
@@ -255,9 +263,9 @@ v_tile(const enum type type, const struct panel *panel, const struct weights *we
             load_scales(row + key, &columns, &scales, vectors);
             widen_scales(&scales);
         }
-        add_key(type, row + key, &columns,
-                key_scales(type, v, key, &columns, scales.of[key % step]), weights->p[key], sees,
-                sum, ahead, hints, vectors, rows);
+        const float *const of_key = key_scales(type, v, key, &columns, scales.of[key % step]);
+        add_key(type, (struct v_key){row + key, of_key, weights->p[key]}, &columns, sees, sum,
+                ahead, hints, vectors, rows);
     }
     if (in_turn && panel->turn->end < KEY_BLOCK) {
         store_sums(panel->turn, v->dim, first, width, sum, vectors, rows);
@@ -347,10 +355,10 @@ static bool are_adjacent(const char *const *row, enum type type, int64_t dim)
 }
 
 /* Returns whether to prefetch K with each cache line of V. Many prefetches at once fill the queue
- * of cache lines that come from memory, and the CPU then drops prefetches. On a Zen 4, prefetches
- * that are spread evenly take 0.75 to 0.9 of the time of prefetches once in a step. With 4 rows of
- * a 16-bit type, the further instructions cost as much time as they save. With gaps between rows,
- * they save none. */
+ * of cache lines that come from memory, and the CPU then drops prefetches. On a Zen 4, decode with
+ * evenly spread prefetches takes 0.74 to 0.94 of the time of decode with a burst in each step. With
+ * 4 rows of a 16-bit type, the additional instructions cost as much time as the even spread saves.
+ * With gaps between rows, the even spread saves no time. */
 static bool gains_by_often(const struct panel *panel)
 {
     const struct decode_block *const block = panel->block;
@@ -361,8 +369,8 @@ static bool gains_by_often(const struct panel *panel)
            are_adjacent(block->next_k, k->type, k->dim) && are_adjacent(v->row, v->type, v->dim);
 }
 
-/* These functions are not part of weigh_f32 and so on, because the compiler would then order the
- * instructions of the other tiles less well. */
+/* These functions are separate from weigh_f32, weigh_f16 and weigh_bf16. In one function with both
+ * kinds of tiles, the compiler orders the instructions of the SELDOM and V_NEAR tiles less well. */
 static __attribute__((noinline)) void weigh_f32_often(const struct panel *panel,
                                                       const struct weights *weights)
 {

@@ -2,8 +2,8 @@
  *
  * Steps of K for the scores of decode: 32 bytes of each key of a tile, transposed in registers, and
  * the scales of TYPE_Q8_0. The comment of decode_k.c says what a step of 16 keys costs. decode_k.c
- * multiplies the steps as binary32. integers/scores.h has steps of its own, and shares only the
- * functions that load and interleave.
+ * multiplies the steps as binary32. integers/scores.h transposes blocks by itself, and uses struct
+ * step_place, struct scales, load_two, interleave and f16_at.
  */
 #ifndef ATTNKIT_AVX512_STEPS_H
 #define ATTNKIT_AVX512_STEPS_H

@@ -29,9 +29,9 @@ enum {
     F32_DECODE_ROWS = 8,
     FAR_REST_ROWS = VECTOR / 2,
     F32_FAR_REST_ROWS = VECTOR / 2,
-    NEAR_REST_BYTES = 1 << 20,
-    COPIES_ROWS = false, /* not measured */
-    MATRIX_ROWS = 6,     /* most rows of few_product: 24 sums with the 4 vectors of a tile */
+    NEAR_REST_BYTES = 1 << 20, /* no effect: the limits beyond are half a vector, too */
+    COPIES_ROWS = false,       /* not measured */
+    MATRIX_ROWS = 6,           /* most rows of few_product: 24 sums with the 4 vectors of a tile */
     F32_MATRIX_ROWS = MATRIX_ROWS,
 };
 

@@ -1570,7 +1570,8 @@ static void the_workspace_does_not_shrink_as_q_len_grows(void **state)
 }
 
 /* Rows after whole vectors of panel rows may go through decode, which can need more scratch than
- * the panel if rows of V are longer than rows of K. One row more may need no decode. */
+ * prefill if rows of V are longer than rows of K. A call with one row more may have no rows for
+ * decode. */
 static void the_workspace_does_not_shrink_where_no_rows_are_left_for_decode(void **state)
 {
     (void)state;

@@ -1068,7 +1068,8 @@ static void draw_stored(struct round *w, struct stored *s, enum region region,
     }
 }
 
-/* Moves the rows into adjacent memory, which begins or ends at an unmapped page. */
+/* Copies the first `count` rows one after the other into guarded memory, and sets s->row to the
+ * copies. All later entries of s->row point to the last copy. */
 static struct guarded make_adjacent(struct round *w, struct stored *s, int count)
 {
     const int64_t bytes = bytes_of(s->rows.type, s->rows.dim);
@@ -1199,7 +1200,8 @@ static void draw_additions(struct round *w, struct additions *x, struct decode_b
         block->keep = x->keep;
 }
 
-/* Sets addresses that may only be prefetched: the addresses of adjacent rows of K, or NULL. */
+/* Sets addresses that are prefetched and never loaded. If `adjacent`, they are as far apart as
+ * adjacent rows of K. Otherwise all are NULL. */
 static void set_nowhere(const struct round *w, enum type type, bool adjacent,
                         const char *nowhere[KEY_BLOCK])
 {

@@ -86,7 +86,7 @@ load_scales(const char *key, const struct block_places *places, __m128i x[BLOCKS
 
 /* Sets x[b] to the scales of block b of 8 keys. The loads write straight into vectors, on ports
  * that are idle here. The eight calls are not a loop, because gcc -O1 unrolls loops too late for
- * the index of _mm_insert_epi16 to be constant. */
+ * the switch of with_half to disappear. */
 static inline __attribute__((always_inline)) void
 load_eight(const char *const *row, const struct block_places *places, __m128i x[BLOCKS])
 {
@@ -117,8 +117,8 @@ scales_of_blocks(const struct key_rows *v, const struct block_places *places, in
         scales[b] = _mm512_cvtph_ps(_mm256_set_m128i(high[b], low[b]));
 }
 
-/* Prefetches the first two cache lines of the blocks of `count` keys to L1. These are most lines of
- * BLOCKS blocks. */
+/* Prefetches the first two cache lines of the blocks of `count` keys to L1. BLOCKS blocks
+ * take 2 to 4 lines. */
 static inline __attribute__((always_inline)) void
 bring_blocks_near(const char *const *row, const struct block_places *places, int count)
 {
@@ -129,7 +129,8 @@ bring_blocks_near(const char *const *row, const struct block_places *places, int
 }
 
 /* Sets lines->scales to the scales of the blocks of each key. With TYPE_Q8_0 these loads are the
- * first loads of V. They would wait for L2, so V is prefetched a vector of keys ahead. */
+ * first loads of V. If K and V are far, the loads would wait for L2. So V of the next VECTOR keys
+ * is prefetched to L1. */
 static inline __attribute__((always_inline)) void take_scales(const struct panel *panel,
                                                               const struct block_places *places,
                                                               struct weight_lines *lines,
@@ -239,7 +240,7 @@ round_weights(const struct panel *panel, const struct block_places *places,
             round_row_of_tile(panel, lines, tile, r, w, ahead);
 }
 
-/* Returns how often round_weights prefetches if it rounds for TILES tiles. */
+/* Returns how often round_weights calls prefetch_ahead if it rounds for TILES tiles. */
 static inline int64_t asks_of_rounding(const struct panel *panel, int rows)
 {
     const int vectors = (panel->most + VECTOR - 1) / VECTOR;

@@ -5,14 +5,14 @@
  * integers of row r of q. A file defines the function dot (see pairs.h), then includes this header,
  * and calls score_integers.
  *
- * A tile has the 16 keys of a vector. A step is a block of 32 elements of each key. 4 elements of
- * each key take 3 shuffles (as in decode_k.c), 2 instructions that make pairs, and 2 calls of dot
- * for each row. A block then takes a conversion, a product of scales, an addition and an FMA for
- * each row. The shuffles of the next block lie between the calls of dot, because the calls of dot
- * of one block fill the queues of the CPU. There is a prefetch of V with every 4 elements, so about
- * with every cache line of K: the CPU drops some of many prefetches at once. Registers: 8 vectors
- * of this block, of which one becomes free after each 4 elements, up to 8 of the next block, 8
- * integer sums, 4 scores, 2 of pairs, 2 of scales and 2 constants.
+ * A tile has the 16 keys of a vector. A block has 32 elements of each key. 4 elements of each key
+ * take 3 shuffles (as in decode_k.c), 2 instructions that make pairs, and 2 calls of dot for each
+ * row. A block then takes a conversion, a product of scales, an addition and an FMA for each row.
+ * The shuffles of the next block lie between the calls of dot, because the calls of dot of one
+ * block fill the queues of the CPU. prefetch_ahead is called once for 4 elements of the 16 keys,
+ * which are 64 bytes of K. If there were many prefetches at once, the CPU would drop some of them.
+ * Registers: at most 13 vectors of this block and the next block, 8 integer sums, 4 scores, 2
+ * pairs, 2 vectors of scales and 2 constants take 31 of 32 zmm.
  */
 #ifndef ATTNKIT_AVX512_INTEGER_SCORES_H
 #define ATTNKIT_AVX512_INTEGER_SCORES_H
@@ -45,7 +45,7 @@ add_block(const struct panel *panel, int64_t d, const struct scales *scales,
         }
 }
 
-/* Loads the bytes of two of the keys into x[i]. */
+/* Loads the bytes of keys k and k + 4 into x[i], with k = i % 4 + i / 4 * 8. */
 static inline __attribute__((always_inline)) void load_keys(struct step_place place,
                                                             __m512i x[UNITS], const int i)
 {
@@ -61,7 +61,7 @@ interleave_two(const int bits, __m512i x[UNITS], const int i, const int j, const
     interleave(bits, x + j, x + j + apart);
 }
 
-/* Joins x[i] and x[i + 4]. The number of a unit has the two bits of i in reverse order. */
+/* Joins x[i] and x[i + 4] to units u and u + 4. u has the two bits of i in reverse order. */
 static inline __attribute__((always_inline)) void join_units(const __m512i x[UNITS],
                                                              __m512i unit[UNITS], const int i)
 {
@@ -130,7 +130,7 @@ static inline __attribute__((always_inline)) void load_two_scales(struct step_pl
     *x = with_half(*x, f16_at(place.key + 2 * i + 1, place.at - 2), 2 * i % 8 + 1);
 }
 
-/* A tile of keys. */
+/* VECTOR keys, and the keys whose first block is transposed during the last block of these keys. */
 struct integer_tile {
     const struct panel *panel;
     const char *const *key, *const *next; /* the first keys of this tile and of the next tile */
