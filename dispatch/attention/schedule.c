@@ -85,20 +85,6 @@ static struct rest rest_of(const struct attention *a, const struct kernels *kern
     return (struct rest){rest - decode_rows, decode_rows};
 }
 
-/* Returns the most decode rows that an item of this call, or of a call with fewer rows, can have.
- * Items of packed sequences can have as many decode rows as the instruction set allows. With
- * groups of products, the result is 0. */
-static int most_decode_rows(const struct attention *a, const struct kernels *kernels)
-{
-    const int most = attnkit_needs_wide(a) ? kernels->decode_rows : kernels->f32_decode_rows;
-    const int64_t rows = a->q_len * a->group;
-    if (is_grouped(a))
-        return 0;
-    if (a->q_starts.data)
-        return kernels->decode_rows;
-    return rows < most ? (int)rows : most;
-}
-
 static int64_t distance(int64_t stride)
 {
     return stride < 0 ? -stride : stride;
@@ -122,16 +108,16 @@ static bool has_sights(const struct attention *a)
 }
 
 /* Returns the number of bytes of scratch for each thread. The number never shrinks if a call gets
- * more rows or keys, so that a workspace for the longest call serves shorter calls. */
+ * more rows or keys, so that a workspace for the longest call serves shorter calls. Therefore the
+ * number has room for as many decode rows as any call with at most as many rows has. */
 static size_t scratch_bytes(const struct attention *a, const struct kernels *kernels,
                             const struct schedule *s, struct rest rest)
 {
-    size_t bytes = attnkit_decode_scratch(a, kernels, most_decode_rows(a, kernels), 1);
-    if (s->walks > 1 && !is_grouped(a)) {
-        const int64_t rows = a->q_len * a->group;
-        const int most = rows < kernels->decode_rows ? (int)rows : kernels->decode_rows;
+    const int64_t rows = a->q_len * a->group;
+    const int most = rows < kernels->decode_rows ? (int)rows : kernels->decode_rows;
+    size_t bytes = attnkit_decode_scratch(a, kernels, is_grouped(a) ? 0 : most, 1);
+    if (s->walks > 1 && !is_grouped(a))
         bytes = larger(bytes, attnkit_decode_scratch(a, kernels, most, s->walks));
-    }
     if (has_heads_to_join(a, kernels))
         bytes = larger(bytes, attnkit_heads_scratch(a, kernels));
     if (a->q_starts.data || s->items_per_head > 1 || rest.panel_rows > 0 || rest.decode_rows == 0)
