@@ -119,9 +119,8 @@ static inline struct step_place block_after(const struct key_rows *k, const char
     return (struct step_place){next, integers_in_row(k->type, 0)};
 }
 
-/* Loads the scales that the keys 2 i and 2 i + 1 of a vector have for a block of TYPE_Q8_0, as
- * binary16. half[0] gets the scales of the first 8 keys, and half[1] the scales of the other keys.
- */
+/* Loads the scales of the keys 2 i and 2 i + 1 of a vector, for a block of TYPE_Q8_0, as binary16.
+ * half[0] gets the scales of the first 8 keys, and half[1] the scales of the other keys. */
 static inline __attribute__((always_inline)) void load_two_scales(struct step_place place,
                                                                   __m128i half[2], const int i)
 {
