@@ -965,9 +965,15 @@ struct kernels {
     /* Returns the most query rows of a head with which decode_together saves time, for blocks of
      * `heads` heads, at least 2, whose K and V have rows of `dim` elements of `type`. `gaps` says
      * whether there are bytes between the rows of two tokens, for example rows of other heads. With
-     * gaps, the result is at most the result without gaps. The result is 0 if decode_together takes
+     * gaps, the result is at most the result without gaps. With fewer heads, the result is at most
+     * the result with more heads. The result is 0 if decode_together takes
      * no such blocks or saves no time with them. NULL if decode_together is NULL. */
     int (*together_rows)(enum type type, int64_t dim, int heads, bool gaps);
+
+    /* decode_together saves time only if K and V of the heads of a block have more bytes than this
+     * number in all blocks together. Fewer bytes may be in a cache of the CPU, and decode_together
+     * would then cost time. 0 if decode_together is NULL. */
+    int64_t together_bytes;
 };
 
 /* 2^x is +0 if x rounds to less than LEAST_POWER. README.md says why. Let n be x, rounded, but at

@@ -536,15 +536,14 @@ static bool have_gaps(const struct attention *a, int count)
 }
 
 /* Returns whether one tile can compute whole blocks of all walks (decode_together of struct
- * kernels). Returns false if K and V of all walks may be in L2, because decode_together would then
- * cost time. */
+ * kernels). Returns false if K and V of all walks may be in a cache of the CPU, because
+ * decode_together would then cost time. */
 static bool can_go_together(const struct attention *a, const struct kernels *kernels,
                             const struct walk *walks, int count)
 {
-    enum { L2_BYTES = 1 << 21 };
     return are_side_by_side(a, walks, count) && walks[0].far && walks[0].large &&
-           count * last_end(walks) * key_bytes(a) > L2_BYTES && !a->extras.any && !has_cells(a) &&
-           walks[0].rows <= together_rows(a, kernels, count, have_gaps(a, count));
+           count * last_end(walks) * key_bytes(a) > kernels->together_bytes && !a->extras.any &&
+           !has_cells(a) && walks[0].rows <= together_rows(a, kernels, count, have_gaps(a, count));
 }
 
 /* Returns whether all rows of the walk see the whole block at key `first`. */

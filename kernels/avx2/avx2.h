@@ -305,7 +305,7 @@ static inline void transpose(__m256 r[VECTOR])
 
 #include "kernels/vectors/entries.h"
 
-#define KERNEL_TOGETHER /* this instruction set has decode_together */
+#define KERNEL_TOGETHER_ROWS attnkit_avx2_together_rows
 
 void attnkit_avx2_decode_together(const struct heads_block *block, float scale_log2);
 int attnkit_avx2_together_rows(enum type type, int64_t dim, int heads, bool gaps);

@@ -128,5 +128,14 @@ static inline void weigh_turn(const struct panel *panel, const struct weights *w
         attnkit_avx2_decode_v(panel, weights);
 }
 
+enum { ASKS_IN_SOFTMAX = 0 };
+
+/* The softmax of AVX2 prefetches nothing. */
+static inline void ask_in_softmax(struct scores *scores, const struct turn *turn)
+{
+    (void)scores;
+    (void)turn;
+}
+
 /* Defines attnkit_avx2_decode_together. */
 #include "kernels/vectors/decode/together.h"

@@ -307,7 +307,7 @@ static inline void transpose(__m512 r[VECTOR])
 
 #include "kernels/vectors/entries.h"
 
-#define KERNEL_TOGETHER /* this instruction set has decode_together */
+#define KERNEL_TOGETHER_ROWS attnkit_avx512_together_rows
 
 void attnkit_avx512_decode_together(const struct heads_block *block, float scale_log2);
 int attnkit_avx512_together_rows(enum type type, int64_t dim, int heads, bool gaps);

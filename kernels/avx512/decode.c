@@ -65,7 +65,8 @@ static inline __m128 first_four(floats x)
     return _mm512_castps512_ps128(x);
 }
 
-/* Returns the rows of V that were not prefetched while the scores were computed. */
+/* Returns the rows of V that were not prefetched while the scores were computed, or the pieces of
+ * memory of a turn (ask_in_softmax). */
 static inline struct ahead ahead_in_softmax(const struct scores *scores)
 {
     return scores->v;
@@ -107,6 +108,15 @@ static inline int turn_keys(const struct heads_block *b)
 static inline void weigh_turn(const struct panel *panel, const struct weights *weights)
 {
     attnkit_avx512_decode_v(panel, weights);
+}
+
+enum { ASKS_IN_SOFTMAX = 1 };
+
+/* Lets the next softmax prefetch the pieces of memory of a turn. Each softmax between turns begins
+ * with a call of this function, so that no softmax uses pieces of an earlier one. */
+static inline void ask_in_softmax(struct scores *scores, const struct turn *turn)
+{
+    scores->v = ask_in_turn(turn, KEY_BLOCK / VECTOR);
 }
 
 /* Defines attnkit_avx512_decode_together. */

@@ -97,8 +97,9 @@ static inline bool gains_by_first(const enum type type, const struct ahead *ahea
     return (type == TYPE_F16 || type == TYPE_BF16) && ahead->apart;
 }
 
-/* The scores s[r][key], not yet multiplied by scale_log2, and the rows of V that are still to be
- * prefetched. The number of keys is panel->most, rounded up to whole vectors. */
+/* The scores s[r][key], not yet multiplied by scale_log2, and the memory that the softmax
+ * prefetches: in a turn a part of V, else the rows of V that are still to be prefetched. The number
+ * of keys is panel->most, rounded up to whole vectors. */
 struct scores {
     _Alignas(64) float s[PANEL_ROWS][KEY_BLOCK];
     struct ahead v;

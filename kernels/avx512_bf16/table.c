@@ -17,9 +17,22 @@ static const struct pair_kernels pairs = {
 #endif
 };
 
-/* Only AMD's CPUs choose this unit. On a Zen 4, calls of 8 KV heads would take 1.01 to 1.07 of
- * their time with decode_together of AVX-512 (bench/README.md). */
-#undef KERNEL_TOGETHER
+/* Only AMD's CPUs choose this unit. On a Zen 4, decode_together of AVX-512 saves time only with
+ * rows of TYPE_F32 and at least 3 heads. Decode from 8 KV heads with 16384 keys takes 0.8 to 0.9 of
+ * the time with one head after the other (bench/README.md). */
+static int together_rows(enum type type, int64_t dim, int heads, bool gaps)
+{
+    enum { LEAST_HEADS = 3 };
+    return type == TYPE_F32 && heads >= LEAST_HEADS
+               ? attnkit_avx512_together_rows(type, dim, heads, gaps)
+               : 0;
+}
+
+#undef KERNEL_TOGETHER_ROWS
+#define KERNEL_TOGETHER_ROWS together_rows
+/* If K and V are in L3, decode_together takes up to 1.2 of the time with one head after the other.
+ * 8 cores of a Zen 4 share 32 MiB of L3. Other data and other heads use L3, too. */
+#define KERNEL_TOGETHER_BYTES (1 << 24)
 #define KERNEL_PAIRS &pairs
 #define KERNEL_INTEGERS attnkit_avx512_vnni_integers
 #define KERNEL_MATRIX_INTEGERS attnkit_avx512_vnni_matrix_integers

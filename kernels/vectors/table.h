@@ -6,8 +6,9 @@
  * of other tables: KERNEL_INTEGERS for attention in integers, KERNEL_MATRIX_INTEGERS for linear
  * maps in integers, KERNEL_GROUPED for groups of products. table.c may define KERNEL_PAIRS and
  * KERNEL_BYTES, the entries pairs and bytes. If one of these two names is not defined, its entry is
- * NULL. The header of an instruction set that has decode_together and together_rows defines
- * KERNEL_TOGETHER.
+ * NULL. The header of an instruction set that has decode_together defines KERNEL_TOGETHER_ROWS, the
+ * entry together_rows. Without this name, decode_together and together_rows are NULL. The table.c
+ * of a unit may redefine this name, and may define KERNEL_TOGETHER_BYTES, the entry together_bytes.
  */
 #ifndef ATTNKIT_TABLE_H
 #define ATTNKIT_TABLE_H
@@ -17,6 +18,10 @@
 extern const struct integer_kernels KERNEL_INTEGERS;
 extern const struct matrix_integer_kernels KERNEL_MATRIX_INTEGERS;
 extern const struct grouped_kernels KERNEL_GROUPED;
+
+#ifndef KERNEL_TOGETHER_BYTES
+#define KERNEL_TOGETHER_BYTES (1 << 21) /* L2 of most CPUs has at most 2 MiB */
+#endif
 
 const struct kernels KERNEL_TABLE = {
     .name = KERNEL_NAME,
@@ -81,9 +86,10 @@ const struct kernels KERNEL_TABLE = {
 #ifndef ATTNKIT_WITHOUT_PRODUCTS
     .grouped = &KERNEL_GROUPED,
 #endif
-#ifdef KERNEL_TOGETHER
+#ifdef KERNEL_TOGETHER_ROWS
     .decode_together = KERNEL(decode_together),
-    .together_rows = KERNEL(together_rows),
+    .together_rows = KERNEL_TOGETHER_ROWS,
+    .together_bytes = KERNEL_TOGETHER_BYTES,
 #endif
 };
 

@@ -5,12 +5,14 @@
  * scores of the next keys, and so on. After the softmaxes of all heads, the heads add up V in
  * turns. So K and V are read nearly in the order of memory. On an Emerald Rapids with AVX-512,
  * decoding 16384 keys takes 0.86 (f32) or 0.93 (f16, bf16) of the time that it takes with one head
- * after the other. With AVX2 on a Zen 3, decoding from 2 KV heads takes 0.6 (f32) or 0.6 to 0.8
- * (f16) of this time. bench/README.md has more figures.
+ * after the other. With AVX-512 on a Zen 4, f32 takes 0.87 of this time. With AVX2 on a Zen 3,
+ * decoding from 2 KV heads takes 0.6 (f32) or 0.6 to 0.8 (f16) of this time. bench/README.md has
+ * more figures.
  *
  * All sums are in the order of rows.h, so the bits are the same. The decode.c of an instruction set
- * includes rows.h, defines turn_keys and weigh_turn, and then includes this file. turn_keys returns
- * the number of keys of a turn, which divides KEY_BLOCK.
+ * includes rows.h, defines turn_keys, weigh_turn, ASKS_IN_SOFTMAX and ask_in_softmax, and then
+ * includes this file. turn_keys returns the number of keys of a turn, which divides KEY_BLOCK.
+ * ask_in_softmax has an effect only if ASKS_IN_SOFTMAX is 1.
  */
 #ifndef ATTNKIT_DECODE_TOGETHER_H
 #define ATTNKIT_DECODE_TOGETHER_H
@@ -75,12 +77,12 @@ static inline __attribute__((always_inline)) void touch_pages(const struct heads
 static void share_tokens(const struct heads_block *b, const struct tokens *tokens, int head,
                          const char **ahead, struct turn *turn)
 {
+    turn->ahead = ahead;
     if (tokens->count == 0)
         return;
     const int from = head * tokens->count / b->heads, to = (head + 1) * tokens->count / b->heads;
     const ptrdiff_t stride = tokens->rows.stride;
     KERNEL(fill_pointers)(tokens->rows.first + from * stride, stride, to - from, ahead);
-    turn->ahead = ahead;
     turn->pieces = to - from;
     turn->piece_bytes = b->heads * bytes_of(b->type, b->dim);
 }
@@ -136,13 +138,34 @@ static struct tokens tokens_after(const struct side_rows *rows, int first, int k
     return (struct tokens){{rows->first + (first + keys) * rows->stride, rows->stride}, keys};
 }
 
+/* Returns the tokens to prefetch during the softmaxes of all heads: the first tokens of the second
+ * turn of V, one for each head. The first turn of V prefetches these tokens once more. Leaving them
+ * out there would take more time. */
+static struct tokens tokens_in_softmax(const struct heads_block *b)
+{
+    const int keys = turn_keys(b), left = KEY_BLOCK - keys;
+    if (left == 0)
+        return (struct tokens){0};
+    return (struct tokens){{b->v.first + keys * b->v.stride, b->v.stride},
+                           b->heads < left ? b->heads : left};
+}
+
+/* Computes the softmax of the panel of a head that begins with row `first`. The first panel of the
+ * head prefetches the head's share of the tokens. */
 static void softmax_of_panel(const struct heads_block *b, int head, int first, float scale_log2)
 {
     struct between *const between = between_of(b, head, first);
+    const char *ahead[KEY_BLOCK];
+    struct turn turn = {.ahead = ahead};
     struct decode_block block;
     struct panel panel;
     begin_head(b, head, first, NULL, &block, &panel);
     between->scores.scale_log2 = scale_log2;
+    if (ASKS_IN_SOFTMAX && first == 0) {
+        const struct tokens tokens = tokens_in_softmax(b);
+        share_tokens(b, &tokens, head, ahead, &turn);
+    }
+    ask_in_softmax(&between->scores, &turn);
     softmax(&panel, &between->scores, &between->weights);
 }
 
